@@ -1,0 +1,65 @@
+"""Package metadata, extras and entry points."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "skuq" / "__init__.py").read_text())[1]
+
+EXTRAS = {
+    "plot": ["matplotlib>=3.9"],
+    "distributed": ["dask>=2024.8", "distributed>=2024.8"],
+    "rl": ["stable-baselines3>=2.4", "sb3-contrib>=2.4", "gymnasium>=1.0", "MinAtar>=1.0.15"],
+    # DGL 2 cannot be imported beside current torch; DGL 1 needs `packaging` without saying so.
+    "graph": ["dgl>=1.1.3,<2", "packaging>=24"],
+    "zk": ["ezkl>=23", "onnx>=1.17"],
+    "docs": ["Sphinx>=8", "sphinx-gallery>=0.18", "numpydoc>=1.8", "matplotlib>=3.9"],
+}
+EXTRAS["test"] = [
+    *EXTRAS["plot"],
+    *EXTRAS["distributed"],
+    "hypothesis>=6.100",
+    "netcal>=1.3",
+    "pytest>=8",
+    "pytest-cov>=5",
+    "pytest-xdist>=3.6",
+    "setuptools>=77",
+]
+EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
+
+setup(
+    name="skuq",
+    version=VERSION,
+    description="Honest uncertainty for scikit-learn users",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="BSD-3-Clause",
+    python_requires=">=3.11",
+    packages=find_packages(include=["skuq", "skuq.*"]),
+    package_data={"skuq": ["py.typed"]},
+    install_requires=[
+        "click>=8.1",
+        "joblib>=1.4",
+        "numpy>=2.0",
+        "pandas>=2.2",
+        "scikit-learn>=1.6",
+        "scipy>=1.13",
+        "skorch>=1.1",
+        "torch>=2.5",
+        "tqdm>=4.66",
+    ],
+    extras_require=EXTRAS,
+    entry_points={
+        "console_scripts": ["skuq = skuq.cli:main"],
+        "skuq.estimators": ["QUAMClassifier = skuq.quam:QUAMClassifier"],
+    },
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

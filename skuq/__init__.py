@@ -1,0 +1,56 @@
+"""skuq: honest uncertainty for scikit-learn users.
+
+Everything public is importable from here, and nothing is imported before it is
+used: the protocol's names come from their own modules, every estimator comes
+from the plugin table (entry points of group ``skuq.estimators``). That keeps
+``import skuq`` free of torch, scikit-learn and every optional dependency.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skuq.base import (
+        Pipeline,
+        Uncertainty,
+        UncertaintyMixin,
+        make_pipeline,
+        predict_uncertainty,
+    )
+    from skuq.plugins import PluginWarning, all_estimators
+    from skuq.quam import QUAMClassifier
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Pipeline": "skuq.base",
+    "Uncertainty": "skuq.base",
+    "UncertaintyMixin": "skuq.base",
+    "make_pipeline": "skuq.base",
+    "predict_uncertainty": "skuq.base",
+    "PluginWarning": "skuq.plugins",
+    "all_estimators": "skuq.plugins",
+}
+
+__all__ = [*_HOME, "QUAMClassifier"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name.startswith("_"):
+        raise AttributeError(f"module 'skuq' has no attribute {name!r}")
+    else:
+        from skuq.plugins import estimator_names, load
+
+        if name not in estimator_names():
+            raise AttributeError(f"module 'skuq' has no attribute {name!r}")
+        value = load(name)
+    globals()[name] = value  # asked once, resolved once
+    return value
+
+
+def __dir__() -> list[str]:
+    from skuq.plugins import estimator_names
+
+    return sorted({*globals(), *__all__, *estimator_names()})

@@ -1,0 +1,175 @@
+"""Entropies and divergences of categorical distributions, for numpy and torch alike.
+
+Everything takes log-probabilities, classes on the last axis, and returns nats. An
+outcome of probability zero (log-probability minus infinity) contributes zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Decomposition(NamedTuple):
+    """Aleatoric and epistemic part of predictive uncertainty, each of shape (...), in nats."""
+
+    aleatoric: Any
+    epistemic: Any
+
+
+def _namespace(array: Any) -> Any:
+    """The library that an array belongs to; torch is not imported for numpy users."""
+    if type(array).__module__.startswith("torch"):
+        import torch
+
+        return torch
+    return np
+
+
+def _expectation(log_p: Any, values: Any) -> Any:
+    """``sum_k p_k values_k``, where ``0 * inf`` is 0."""
+    xp = _namespace(log_p)
+    p = xp.exp(log_p)
+    return xp.where(p > 0, p * xp.where(p > 0, values, 0 * p), 0 * p).sum(-1)
+
+
+def entropy(log_p: Any) -> Any:
+    """Shannon entropy.
+
+    Parameters
+    ----------
+    log_p : array or Tensor of shape (..., n_classes)
+        Log-probabilities.
+
+    Returns
+    -------
+    array or Tensor of shape (...)
+        Entropy in nats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(entropy(np.log([0.5, 0.5])) / np.log(2))
+    1.0
+    """
+    return _expectation(log_p, -log_p)
+
+
+def cross_entropy(log_p: Any, log_q: Any) -> Any:
+    """Cross-entropy ``-sum_k p_k log q_k``, infinite where q excludes what p allows.
+
+    Parameters
+    ----------
+    log_p, log_q : arrays or Tensors of shape (..., n_classes)
+        Log-probabilities, broadcast against each other.
+
+    Returns
+    -------
+    array or Tensor of shape (...)
+        Cross-entropy in nats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> log_p = np.log([0.5, 0.5])
+    >>> bool(cross_entropy(log_p, log_p) == entropy(log_p))
+    True
+    """
+    xp = _namespace(log_p)
+    log_p, log_q = (
+        xp.broadcast_tensors(log_p, log_q) if xp is not np else np.broadcast_arrays(log_p, log_q)
+    )
+    return _expectation(log_p, -log_q)
+
+
+def kl_divergence(log_p: Any, log_q: Any) -> Any:
+    """Kullback-Leibler divergence of q from p, never negative.
+
+    Parameters
+    ----------
+    log_p, log_q : arrays or Tensors of shape (..., n_classes)
+        Log-probabilities, broadcast against each other.
+
+    Returns
+    -------
+    array or Tensor of shape (...)
+        Divergence in nats; rounding errors below zero are cut off.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> float(kl_divergence(np.log([0.5, 0.5]), np.log([0.5, 0.5])))
+    0.0
+    """
+    return (cross_entropy(log_p, log_q) - entropy(log_p)).clip(0)
+
+
+def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
+    """Uncertainty expected over plausible models: entropy of their average, split up.
+
+    Parameters
+    ----------
+    log_proba : array or Tensor of shape (..., n_models, n_classes)
+        Log-probabilities that each model predicts.
+    weights : array or Tensor of shape (..., n_models)
+        Posterior weight of each model, summing to 1.
+
+    Returns
+    -------
+    Decomposition
+        Expected entropy, and mutual information of prediction and model, in nats; their
+        sum is the entropy of the model average.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Eq. 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with np.errstate(divide="ignore"):
+    ...     certain_but_opposed = np.log([[1.0, 0.0], [0.0, 1.0]])
+    >>> aleatoric, epistemic = decompose_expected(certain_but_opposed, np.array([0.5, 0.5]))
+    >>> float(aleatoric), float(epistemic / np.log(2))
+    (0.0, 1.0)
+    """
+    xp = _namespace(log_proba)
+    aleatoric = (weights * entropy(log_proba)).sum(-1)
+    # The clip keeps a class that no model allows from giving log 0; entropy ignores it.
+    mean = (weights[..., None] * xp.exp(log_proba)).sum(-2)
+    total = entropy(xp.log(mean.clip(xp.finfo(mean.dtype).tiny)))
+    return Decomposition(aleatoric, (total - aleatoric).clip(0))
+
+
+def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Decomposition:
+    """Uncertainty of one given model, against the plausible models that might be true.
+
+    Parameters
+    ----------
+    log_reference : array or Tensor of shape (..., n_classes)
+        Log-probabilities that the given model predicts.
+    log_proba : array or Tensor of shape (..., n_models, n_classes)
+        Log-probabilities that each candidate model predicts.
+    weights : array or Tensor of shape (..., n_models)
+        Posterior weight of each candidate, summing to 1.
+
+    Returns
+    -------
+    Decomposition
+        Entropy of the given model, and its expected KL divergence to the candidates, in
+        nats; their sum is the expected cross-entropy.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Eq. 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> given = np.log([0.5, 0.5])
+    >>> decompose_selected(given, given[None], np.array([1.0])).epistemic
+    np.float64(0.0)
+    """
+    divergence = kl_divergence(log_reference[..., None, :], log_proba)
+    return Decomposition(entropy(log_reference), (weights * divergence).sum(-1))

@@ -1,0 +1,30 @@
+"""The torch backend: default modules, models taken over from elsewhere, stacked models."""
+
+from skuq.nets._adopt import AdoptedModel, adopt
+from skuq.nets._classifier import brings_preprocessing, encode_labels, evaluate, fit_or_adopt
+from skuq.nets._device import resolve_device
+from skuq.nets._modules import MLP, BinaryLogits, LeNet, LogProbabilities, TabularNet
+from skuq.nets._stacked import Head, split_head, stack_parameters, stacked_forward
+from skuq.nets._training import WeightedClassifier, default_classifier, fit_net
+
+__all__ = [
+    "MLP",
+    "AdoptedModel",
+    "BinaryLogits",
+    "Head",
+    "LeNet",
+    "LogProbabilities",
+    "TabularNet",
+    "WeightedClassifier",
+    "adopt",
+    "brings_preprocessing",
+    "default_classifier",
+    "encode_labels",
+    "evaluate",
+    "fit_net",
+    "fit_or_adopt",
+    "resolve_device",
+    "split_head",
+    "stack_parameters",
+    "stacked_forward",
+]

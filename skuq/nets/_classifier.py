@@ -1,0 +1,193 @@
+"""From whatever the user passed as ``estimator`` to a fitted classifier in adopted form."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import gen_batches
+from skorch import NeuralNet
+from torch import Tensor, nn
+
+from skuq.nets._adopt import AdoptedModel, adopt
+from skuq.nets._training import default_classifier, fit_net
+
+
+def brings_preprocessing(estimator: Any) -> bool:
+    """Whether an estimator transforms its input itself, so that text columns are its business."""
+    if isinstance(estimator, FrozenEstimator):
+        estimator = estimator.estimator
+    return hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_")
+
+
+def fit_or_adopt(
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    *,
+    sample_weight: NDArray[Any] | None,
+    seed: int,
+    device: torch.device,
+) -> AdoptedModel:
+    """Take over a frozen classifier as it is; clone and train any other.
+
+    Parameters
+    ----------
+    estimator : object
+        None (the default network is trained), a `FrozenEstimator` of anything that `adopt`
+        takes, or an estimator to be cloned and trained: a skorch net or a scikit-learn
+        model that can be adopted.
+    X : array of shape (n_samples, ...) or DataFrame
+        Inputs.
+    y : ndarray of shape (n_samples,)
+        Class labels.
+    sample_weight : ndarray of shape (n_samples,) or None
+        Weights for the training.
+    seed : int
+        Randomness of the training.
+    device : torch.device
+        Where the default network is trained.
+
+    Returns
+    -------
+    AdoptedModel
+        With `classes` set, unless a frozen bare module does not know them.
+
+    Raises
+    ------
+    TypeError
+        If the estimator is none of these.
+    ValueError
+        If training is asked for and `y` holds one class.
+    """
+    if isinstance(estimator, FrozenEstimator):
+        return adopt(estimator)
+    if isinstance(estimator, nn.Module):
+        raise TypeError(
+            f"`estimator` is a bare {type(estimator).__name__}. To use its weights as they are, "
+            "wrap it: FrozenEstimator(module). To train it, wrap it in a "
+            "skorch.NeuralNetClassifier."
+        )
+    if estimator is not None and not hasattr(estimator, "fit"):
+        raise TypeError(f"`estimator` must have a method `fit` or be None, got {estimator!r}.")
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
+    if estimator is None:
+        net = default_classifier(X.shape[1], len(classes), device=device)
+        X = X.astype(np.float64, copy=False)
+    elif isinstance(estimator, NeuralNet):
+        net = clone(estimator)
+        X = X.astype(np.float32, copy=False)
+    else:
+        return adopt(_fit_sklearn(clone(estimator), X, y, sample_weight, seed))
+    fitted = adopt(fit_net(net, X, codes, seed=seed, sample_weight=sample_weight))
+    return AdoptedModel(fitted.module, classes)
+
+
+def _fit_sklearn(
+    estimator: Any, X: Any, y: NDArray[Any], sample_weight: NDArray[Any] | None, seed: int
+) -> Any:
+    """Fit a scikit-learn model, seeding whatever has no seed of its own."""
+    unseeded = {
+        name: seed
+        for name, value in estimator.get_params().items()
+        if value is None and name.split("__")[-1] == "random_state"
+    }
+    estimator.set_params(**unseeded)
+    weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+    return estimator.fit(X, y, **weights)
+
+
+def encode_labels(
+    y: NDArray[Any], model: AdoptedModel, inputs: Tensor
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Turn labels into positions among a model's outputs.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Class labels.
+    model : AdoptedModel
+        Classifier. If it does not know its classes, they are the labels in `y` when their
+        number fits, else the codes 0 .. n_classes - 1 when `y` holds such codes.
+    inputs : Tensor of shape (n_samples, ...)
+        Preprocessed inputs; the first one shows the number of outputs.
+
+    Returns
+    -------
+    classes : ndarray of shape (n_classes,)
+        Labels in the order of the outputs.
+    codes : ndarray of shape (n_samples,), int64
+        Output that each label belongs to.
+
+    Raises
+    ------
+    ValueError
+        If a label is unknown to the model, or the model does not return logits.
+    """
+    shape = tuple(evaluate(model.module, inputs[:1]).shape)
+    if len(shape) != 2 or shape[1] < 2:
+        raise ValueError(
+            "The model must return logits of shape (n_samples, n_classes) with at least 2 "
+            f"classes, got shape {shape} for one sample."
+        )
+    classes = model.classes
+    if classes is None:
+        classes = _classes_of_module(y, shape[1])
+    order = np.argsort(classes)
+    position = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
+    codes = order[position]
+    unknown = np.unique(y[classes[codes] != y])
+    if len(unknown):
+        raise ValueError(
+            f"`y` holds labels that the model does not know: {unknown[:5]}; it was trained "
+            f"with {classes}."
+        )
+    return classes, codes
+
+
+def _classes_of_module(y: NDArray[Any], n_classes: int) -> NDArray[Any]:
+    labels = np.unique(y)
+    if len(labels) == n_classes:
+        return labels
+    codes = np.arange(n_classes)
+    if np.isin(labels, codes).all():
+        return codes
+    raise ValueError(
+        f"The module returns {n_classes} logits, but `y` holds {len(labels)} labels that are "
+        f"not codes 0 to {n_classes - 1}: {labels[:5]}."
+    )
+
+
+def evaluate(
+    module: nn.Module, inputs: Tensor, *, device: torch.device | str = "cpu", batch_size: int = 1024
+) -> Tensor:
+    """Evaluate a module without gradients, in batches that bound memory.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Module on the CPU; it stays there.
+    inputs : Tensor of shape (n_samples, ...)
+        Inputs on the CPU.
+    device : torch.device or str, default="cpu"
+        Where to compute.
+    batch_size : int, default=1024
+        Samples per batch.
+
+    Returns
+    -------
+    Tensor of shape (n_samples, ...)
+        Outputs on the CPU.
+    """
+    if torch.device(device).type != "cpu":
+        module = deepcopy(module).to(device)
+    with torch.no_grad():
+        batches = gen_batches(len(inputs), batch_size)
+        return torch.cat([module(inputs[rows].to(device)).cpu() for rows in batches])

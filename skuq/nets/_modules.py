@@ -1,0 +1,169 @@
+"""Default networks. All take a flat feature matrix and return logits or raw outputs."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class MLP(nn.Sequential):
+    """Fully connected network with ReLU activations.
+
+    Parameters
+    ----------
+    n_features : int
+        Width of the input.
+    n_outputs : int
+        Number of outputs: classes or targets.
+    hidden : sequence of int, default=(100,)
+        Width of each hidden layer.
+    dropout : float, default=0.0
+        Probability of dropping a hidden unit while training.
+
+    Examples
+    --------
+    >>> MLP(4, 3)(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self, n_features: int, n_outputs: int, hidden: Sequence[int] = (100,), dropout: float = 0.0
+    ):
+        layers: list[nn.Module] = []
+        width = n_features
+        for units in hidden:
+            layers += [nn.Linear(width, units), nn.ReLU()]
+            if dropout > 0:
+                layers.append(nn.Dropout(dropout))
+            width = units
+        super().__init__(*layers, nn.Linear(width, n_outputs))
+
+
+class LeNet(nn.Module):
+    """LeNet-5 with max-pooling and ReLU, as used for MNIST in the QUAM paper.
+
+    Parameters
+    ----------
+    n_outputs : int, default=10
+        Number of classes.
+    image_shape : tuple of int, default=(1, 28, 28)
+        Channels, height and width; an input may be flat or already an image. Height and
+        width must be at least 16.
+    dropout : float, default=0.2
+        Probability of dropping a unit before the last layer while training.
+
+    Examples
+    --------
+    >>> LeNet()(torch.zeros(2, 784)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        n_outputs: int = 10,
+        image_shape: tuple[int, int, int] = (1, 28, 28),
+        dropout: float = 0.2,
+    ):
+        super().__init__()
+        channels, height, width = image_shape
+        if min(height, width) < 16:
+            raise ValueError(f"`image_shape` must be at least 16 x 16, got {height} x {width}.")
+        self.image_shape = image_shape
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 6, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(6, 16, 5),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+        )
+        # Each 5x5 convolution takes 4 pixels off a side, each pooling halves it.
+        flat = 16 * math.prod(((side - 4) // 2 - 4) // 2 for side in (height, width))
+        self.classifier = nn.Sequential(
+            nn.Linear(flat, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(84, n_outputs),
+        )
+
+    def forward(self, X: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(self.features(X.reshape(-1, *self.image_shape)))
+        return logits
+
+
+class TabularNet(nn.Module):
+    """Network for tables: learned embeddings of categorical columns beside the numeric ones.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of input columns.
+    n_outputs : int
+        Number of outputs: classes or targets.
+    categories : mapping of int to int
+        Number of levels of each categorical column, by column position. Such a column
+        holds codes 0 .. n_levels - 1; any other value, such as -1 for "missing", shares
+        one further embedding.
+    hidden : sequence of int, default=(64, 32)
+        Width of each hidden layer.
+
+    Examples
+    --------
+    >>> net = TabularNet(3, 2, categories={1: 4})
+    >>> net(torch.tensor([[0.5, 3.0, 1.0], [0.1, -1.0, 2.0]])).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_outputs: int,
+        categories: Mapping[int, int],
+        hidden: Sequence[int] = (64, 32),
+    ):
+        super().__init__()
+        columns = sorted(categories)
+        if columns and not 0 <= columns[0] <= columns[-1] < n_features:
+            raise ValueError(
+                f"`categories` must name columns 0 to {n_features - 1}, got {columns}."
+            )
+        self.categorical = columns
+        self.numeric = [i for i in range(n_features) if i not in categories]
+        self.levels = [categories[column] for column in columns]
+        # The usual rule of thumb for the width: half the levels, at most 50.
+        widths = [min(50, (levels + 1) // 2) for levels in self.levels]
+        self.embeddings = nn.ModuleList(
+            nn.Embedding(levels + 1, width)
+            for levels, width in zip(self.levels, widths, strict=True)
+        )
+        self.mlp = MLP(len(self.numeric) + sum(widths), n_outputs, hidden)
+
+    def forward(self, X: Tensor) -> Tensor:
+        parts = [X[:, self.numeric]]
+        for column, levels, embedding in zip(
+            self.categorical, self.levels, self.embeddings, strict=True
+        ):
+            codes = X[:, column].long()
+            known = (codes >= 0) & (codes < levels)
+            parts.append(embedding(torch.where(known, codes, levels)))
+        out: Tensor = self.mlp(torch.cat(parts, dim=-1))
+        return out
+
+
+class BinaryLogits(nn.Module):
+    """Two logits from the single logit of a binary classifier, in the same probabilities."""
+
+    def forward(self, logit: Tensor) -> Tensor:
+        logit = logit.reshape(-1, 1)
+        return torch.cat([torch.zeros_like(logit), logit], dim=-1)
+
+
+class LogProbabilities(nn.Module):
+    """Logits from a module that returns probabilities."""
+
+    def forward(self, proba: Tensor) -> Tensor:
+        return torch.log(proba + torch.finfo(proba.dtype).tiny)

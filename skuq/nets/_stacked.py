@@ -1,0 +1,180 @@
+"""Many variants of one network, computed as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+
+def stack_parameters(
+    module: nn.Module, n_models: int, names: Iterable[str] | None = None
+) -> dict[str, Tensor]:
+    """Copy parameters of a module once per model.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The model that every variant starts from.
+    n_models : int
+        Number of variants.
+    names : iterable of str, default=None
+        Parameters to copy; None takes all.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Leaf tensors of shape (n_models, \\*parameter.shape) that require gradients.
+    """
+    parameters = dict(module.named_parameters())
+    chosen = parameters if names is None else {name: parameters[name] for name in names}
+    return {
+        name: p.detach().expand(n_models, *p.shape).clone().requires_grad_()
+        for name, p in chosen.items()
+    }
+
+
+def stacked_forward(
+    module: nn.Module, parameters: Mapping[str, Tensor], X: Tensor, *, shared_input: bool
+) -> Tensor:
+    """Evaluate all variants of a module at once.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Supplies the computation, and every parameter and buffer that `parameters` leaves out.
+    parameters : mapping of str to Tensor of shape (n_models, \\*parameter.shape)
+        Parameters that differ between the variants.
+    X : Tensor of shape (n_samples, ...) or (n_models, n_samples, ...)
+        Inputs, the same for all variants (`shared_input`) or one batch for each.
+    shared_input : bool
+        Which of the two forms `X` has.
+
+    Returns
+    -------
+    Tensor of shape (n_models, n_samples, n_outputs)
+        Outputs of each variant.
+
+    Examples
+    --------
+    >>> net = nn.Linear(2, 3)
+    >>> stacked_forward(net, stack_parameters(net, 5), torch.ones(4, 2), shared_input=True).shape
+    torch.Size([5, 4, 3])
+    """
+
+    def forward(own: dict[str, Tensor], x: Tensor) -> Tensor:
+        out: Tensor = functional_call(module, own, (x,))
+        return out
+
+    outputs: Tensor = vmap(forward, in_dims=(0, None if shared_input else 0))(dict(parameters), X)
+    return outputs
+
+
+class Head(NamedTuple):
+    """A network cut before its last layer.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        Last layer and what follows it: maps features to outputs.
+    body : torch.nn.Module
+        The rest: maps inputs to features.
+    """
+
+    module: nn.Module
+    body: nn.Module
+
+
+class _Body(nn.Module):
+    """Runs a network up to its last layer and returns what that layer would receive."""
+
+    def __init__(self, network: nn.Module, last: nn.Module):
+        super().__init__()
+        self.network = network
+        self.last = last
+
+    def forward(self, X: Tensor) -> Tensor:
+        features: list[Tensor] = []
+        handle = self.last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
+        try:
+            self.network(X)
+        finally:
+            handle.remove()
+        return features[-1]
+
+
+def split_head(network: nn.Module, X: Tensor) -> Head:
+    """Cut a network before its last layer, so that features can be computed once.
+
+    The last layer is the last module with parameters to run. What follows it must be
+    the end of an `nn.Sequential` or nothing at all.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Network in evaluation mode.
+    X : Tensor of shape (n_samples, ...)
+        Example inputs, on which the cut is checked.
+
+    Returns
+    -------
+    Head
+        ``head.module(head.body(X))`` equals ``network(X)``.
+
+    Raises
+    ------
+    ValueError
+        If the network does not end in one layer of which the output is a function.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> head = split_head(net.eval(), torch.zeros(1, 4))
+    >>> head.body(torch.zeros(5, 4)).shape
+    torch.Size([5, 8])
+    """
+    last = _last_layer(network, X)
+    head = _tail_from(network, last) or last
+    body = _Body(network, last)
+    with torch.no_grad():
+        if not torch.allclose(head(body(X)), network(X), equal_nan=True):
+            raise ValueError(
+                f"{type(network).__name__} computes something after its last layer "
+                f"({last}) that is not a module of an nn.Sequential, so the layer cannot be "
+                "cut off; use parameters='all'."
+            )
+    return Head(head, body)
+
+
+def _last_layer(network: nn.Module, X: Tensor) -> nn.Module:
+    """The last module with parameters of its own that runs in a forward pass."""
+    ran: list[nn.Module] = []
+    handles = [
+        module.register_forward_pre_hook(lambda module, _: ran.append(module))
+        for module in network.modules()
+        if any(True for _ in module.parameters(recurse=False))
+    ]
+    try:
+        with torch.no_grad():
+            network(X)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return ran[-1]
+
+
+def _tail_from(network: nn.Module, last: nn.Module) -> nn.Module | None:
+    """What runs from `last` to the end, if nested `nn.Sequential`s say so."""
+    if network is last:
+        return last
+    if not isinstance(network, nn.Sequential):
+        return None
+    children = list(network)
+    for i, child in enumerate(children):
+        if any(module is last for module in child.modules()):
+            tail = _tail_from(child, last) or last
+            return nn.Sequential(tail, *children[i + 1 :])
+    return None

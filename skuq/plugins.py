@@ -1,0 +1,160 @@
+"""Discovery of estimators through the entry points of group ``skuq.estimators``.
+
+Built-in and third-party estimators come in through the same door. A plugin is
+imported only when it is asked for, and one that cannot be imported is reported
+by name without keeping the others from loading.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+GROUP = "skuq.estimators"
+
+
+class PluginWarning(UserWarning):
+    """A plugin of group ``skuq.estimators`` could not be used."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One registered estimator: where it comes from and whether it loads.
+
+    Attributes
+    ----------
+    name : str
+        Name of the estimator, the name of its entry point.
+    distribution : str
+        Installed distribution that registered it.
+    target : str
+        ``module:attribute`` the entry point refers to.
+    estimator : type or None
+        The class; None if it could not be loaded.
+    error : str or None
+        Why it could not be loaded; None if it could.
+    """
+
+    name: str
+    distribution: str
+    target: str
+    estimator: type | None = None
+    error: str | None = None
+
+
+@cache
+def _registered() -> dict[str, list[EntryPoint]]:
+    """Entry points by name; a name claimed by several distributions keeps them all."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
+        same = found.setdefault(entry.name, [])
+        # A package that is visible twice on the path is still one package.
+        if all(entry.value != other.value for other in same):
+            same.append(entry)
+    return found
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "unknown distribution"
+
+
+def estimator_names() -> list[str]:
+    """Names of all registered estimators, sorted; nothing is imported."""
+    return sorted(_registered())
+
+
+def load(name: str) -> type:
+    """Import one registered estimator by name.
+
+    Parameters
+    ----------
+    name : str
+        Name of an entry point of group ``skuq.estimators``.
+
+    Returns
+    -------
+    type
+        The estimator class.
+
+    Raises
+    ------
+    LookupError
+        If no plugin, or more than one, has this name.
+    ImportError
+        If the plugin cannot be imported; the message names it and its distribution.
+    TypeError
+        If what the plugin registered does not implement ``predict_uncertainty``.
+    """
+    entries = _registered().get(name, [])
+    if not entries:
+        known = ", ".join(estimator_names()) or "none"
+        raise LookupError(f"No estimator {name!r} is registered; known: {known}.")
+    if len(entries) > 1:
+        rivals = ", ".join(f"{_distribution(e)} ({e.value})" for e in entries)
+        raise LookupError(
+            f"Estimator {name!r} is registered more than once: {rivals}. "
+            "Uninstall all but one of them."
+        )
+    (entry,) = entries
+    try:
+        estimator = entry.load()
+    except Exception as error:
+        # A plugin may fail in any way while it is imported; whatever it raised
+        # must reach the user with the plugin's name on it.
+        raise ImportError(
+            f"Plugin {name!r} of {_distribution(entry)} ({entry.value}) cannot be "
+            f"imported: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(estimator, type) or not hasattr(estimator, "predict_uncertainty"):
+        raise TypeError(
+            f"Plugin {name!r} of {_distribution(entry)} ({entry.value}) must be a class "
+            f"with a method `predict_uncertainty`, got {estimator!r}."
+        )
+    return estimator
+
+
+def discover() -> list[Plugin]:
+    """Try to load every registered estimator.
+
+    Returns
+    -------
+    list of Plugin
+        Sorted by name; those that failed carry the reason in ``error``.
+    """
+    plugins = []
+    for name, entries in sorted(_registered().items()):
+        distribution = ", ".join(map(_distribution, entries))
+        target = ", ".join(entry.value for entry in entries)
+        try:
+            plugins.append(Plugin(name, distribution, target, estimator=load(name)))
+        except (ImportError, LookupError, TypeError) as error:
+            plugins.append(Plugin(name, distribution, target, error=str(error)))
+    return plugins
+
+
+def all_estimators() -> list[tuple[str, type]]:
+    """List every estimator that can be used here, built-in or third-party.
+
+    Returns
+    -------
+    list of (str, type)
+        Name and class, sorted by name.
+
+    Warns
+    -----
+    PluginWarning
+        For each plugin that cannot be loaded, naming it and the reason.
+
+    Examples
+    --------
+    >>> from skuq import all_estimators
+    >>> "QUAMClassifier" in dict(all_estimators())
+    True
+    """
+    usable = []
+    for plugin in discover():
+        if plugin.estimator is None:
+            warnings.warn(f"{plugin.error}", PluginWarning, stacklevel=2)
+        else:
+            usable.append((plugin.name, plugin.estimator))
+    return usable

@@ -1,0 +1,378 @@
+"""The scikit-learn face of QUAM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d, gen_batches
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from tqdm.auto import tqdm
+
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.nets import (
+    brings_preprocessing,
+    encode_labels,
+    evaluate,
+    fit_or_adopt,
+    resolve_device,
+    split_head,
+)
+from skuq.quam.jobs import (
+    SearchProblem,
+    SearchSettings,
+    Summary,
+    search_batch,
+    summarise_best,
+    summarise_uncertainty,
+)
+from skuq.quam.sampling import AdversarialModels
+
+
+class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifier that asks: which other models fit as well, and what would they predict?
+
+    For every test point and class, an *adversarial model* is searched: one that explains
+    the training data about as well as the fitted model, but predicts that class. Where
+    such models are easily found, the prediction is not supported by the data and the
+    epistemic uncertainty is large.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The model to question. None trains a network with one hidden layer of 100 units
+        (scale the features before). A skorch net, an `MLPClassifier` or
+        `LogisticRegression`, or a pipeline that ends in one, is cloned and trained. A
+        fitted model of these kinds, or a `torch.nn.Module` that returns logits, wrapped in
+        `sklearn.frozen.FrozenEstimator`, is taken as it is and never altered; `fit` then
+        needs the data that it was trained on.
+    setting : {"selected", "expected"}, default="selected"
+        Whose uncertainty is meant. "selected": that of the given model (Eq. 2). "expected":
+        that of all models that explain the data (Eq. 1).
+    parameters : {"all", "last"}, default="all"
+        Weights that the search may move. "last" moves only the last layer: far cheaper for
+        large networks, since features are computed once, but it finds fewer alternatives.
+    n_steps : int, default=50
+        Length of each search; its cost is proportional to this.
+    c0 : float, default=20.0
+        Initial weight of the penalty on training loss.
+    eta : float, default=1.05
+        Factor by which the penalty grows after each step.
+    gamma : float, default=0.01
+        Training loss, in nats per sample above the fitted model's, at which a model still
+        counts as explaining the data; used by `adversarial_models`.
+    learning_rate : float, default=0.01
+        Step size of the search.
+    temperature : float or "auto", default="auto"
+        T in the weight ``exp(-training loss / T)`` of each model found. "auto" is one over
+        the number of samples that the loss is averaged over: weights are then likelihoods.
+        Larger values count worse-fitting models too.
+    train_batch_size : int, default=256
+        Training samples on which each step of the search computes the penalty.
+    batch_size : int, default=8
+        Test points searched at once. Bounds memory; no effect on the result.
+    device : str, default="auto"
+        Where to compute; "auto" is CUDA if present, else the CPU.
+    n_jobs : int, default=None
+        Processes that share the batches of test points, through joblib: the same call runs
+        on a Dask cluster under ``joblib.parallel_config(backend="dask")``.
+    random_state : int, RandomState instance or None, default=None
+        Initial weights, shuffling and mini-batches.
+    verbose : int, default=0
+        Whether to show a progress bar while predicting uncertainty.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    model_ : skuq.nets.AdoptedModel
+        The questioned model.
+    reference_loss_ : float
+        Its mean training loss, in nats (L_ref).
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
+    of the given model, epistemic = expected KL divergence of candidate models from it.
+    "expected": total = entropy of the average model, aleatoric = expected entropy,
+    epistemic = mutual information. The training data are kept, because the search needs
+    them.
+
+    The epistemic part is an importance sampling estimate over the models that the searches
+    met, not over the whole posterior (Appendix C.1): it ranks inputs well and is
+    comparable only between runs with the same settings.
+
+    References
+    ----------
+    Schweighofer, Aichberger, Ielanskyi, Klambauer, Hochreiter, "Quantification of
+    Uncertainty with Adversarial Models", NeurIPS 2023.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.frozen import FrozenEstimator
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq import QUAMClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> mine = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> quam = QUAMClassifier(FrozenEstimator(mine), random_state=0).fit(X, y)
+    >>> u = quam.predict_uncertainty([[5.1, 3.5, 1.4, 0.2], [50.0, 0.0, 0.0, 30.0]])
+    >>> bool(u.epistemic[1] > u.epistemic[0])
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        "estimator": "no_validation",
+        "setting": [StrOptions({"selected", "expected"})],
+        "parameters": [StrOptions({"all", "last"})],
+        "n_steps": [Interval(Integral, 1, None, closed="left")],
+        "c0": [Interval(Real, 0, None, closed="left")],
+        "eta": [Interval(Real, 1, None, closed="left")],
+        "gamma": [Interval(Real, 0, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "train_batch_size": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "device": [str, torch.device],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        setting: str = "selected",
+        parameters: str = "all",
+        n_steps: int = 50,
+        c0: float = 20.0,
+        eta: float = 1.05,
+        gamma: float = 0.01,
+        learning_rate: float = 0.01,
+        temperature: float | str = "auto",
+        train_batch_size: int = 256,
+        batch_size: int = 8,
+        device: str = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.estimator = estimator
+        self.setting = setting
+        self.parameters = parameters
+        self.n_steps = n_steps
+        self.c0 = c0
+        self.eta = eta
+        self.gamma = gamma
+        self.learning_rate = learning_rate
+        self.temperature = temperature
+        self.train_batch_size = train_batch_size
+        self.batch_size = batch_size
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> QUAMClassifier:
+        """Train the model, or take over a frozen one, and keep the training data.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
+            Training inputs.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the training loss.
+
+        Returns
+        -------
+        QUAMClassifier
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If the data are not finite numbers, hold a single class or a label that the
+            frozen model does not know, or if the frozen model does not fit the data's shape.
+        TypeError
+            If `estimator` cannot be adopted.
+        """
+        device = resolve_device(self.device)
+        random = check_random_state(self.random_state)
+        fit_seed, self._search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
+        X, y = self._validate_training_data(X, y)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
+        self.model_ = fit_or_adopt(
+            self.estimator, X, y, sample_weight=sample_weight, seed=fit_seed, device=device
+        )
+        inputs = self.model_.inputs(X)
+        self.classes_, codes = encode_labels(y, self.model_, inputs)
+        weight = np.ones(len(y)) if sample_weight is None else sample_weight
+        self._set_up_search(inputs, codes, weight, device)
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities of the questioned model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            Probabilities, columns in the order of `classes_`.
+        """
+        return self._log_proba(self._validated_inputs(X)).exp().double().numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Search adversarial models for each input and measure how they disagree.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        Uncertainty
+            Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
+
+        Raises
+        ------
+        ValueError
+            If `X` does not fit the training data, or a search diverges.
+        """
+        check_is_fitted(self)
+        temperature = self.temperature
+        if temperature == "auto":
+            temperature = 1 / min(len(self._problem.X), self.train_batch_size)
+        summary = partial(summarise_uncertainty, setting=self.setting, temperature=temperature)
+        parts = list(self._search(X, summary))
+        return Uncertainty.from_parts(
+            np.concatenate([part.aleatoric for part in parts]),
+            np.concatenate([part.epistemic for part in parts]),
+        )
+
+    def adversarial_models(self, X: Any) -> AdversarialModels:
+        """Search adversarial models for each input and return the best one per class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        AdversarialModels
+            Predictions, divergences and training losses of the most divergent model that
+            fits the training data within `gamma`, for each input and targeted class.
+        """
+        parts = list(self._search(X, partial(summarise_best, gamma=self.gamma)))
+        return AdversarialModels(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _validate_training_data(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        if brings_preprocessing(self.estimator):
+            validate_data(self, X, skip_check_array=True)
+            y = column_or_1d(y, warn=True)
+            check_consistent_length(X, y)
+        else:
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=True)
+            self._input_shape = X.shape[1:]
+        check_classification_targets(y)
+        return X, y
+
+    def _validated_inputs(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        if self.model_.transform is not None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return self.model_.inputs(X)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], allow_nd=True)
+        if X.shape[1:] != self._input_shape:
+            raise ValueError(
+                f"X must have shape (n_samples, {str(self._input_shape)[1:-1]}), got {X.shape}."
+            )
+        return self.model_.inputs(X)
+
+    def _log_proba(self, inputs: Tensor) -> Tensor:
+        device = resolve_device(self.device)
+        return evaluate(self.model_.module, inputs, device=device).log_softmax(dim=-1)
+
+    def _set_up_search(
+        self, inputs: Tensor, codes: NDArray[np.int64], weight: FloatArray, device: torch.device
+    ) -> None:
+        losses = cross_entropy(self._log_proba(inputs), torch.as_tensor(codes), reduction="none")
+        self.reference_loss_ = float(np.average(losses.numpy(), weights=weight))
+        searched, self._body = self.model_.module, None
+        if self.parameters == "last":
+            searched, self._body = split_head(self.model_.module, inputs[:1])
+            inputs = evaluate(self._body, inputs, device=device)
+        features = inputs.numpy()
+        self._problem = SearchProblem(
+            searched, features, codes, weight.astype(features.dtype), losses.numpy()
+        )
+
+    def _search(self, X: Any, summarise: Summary) -> Iterator[Any]:
+        """Search batch by batch; `summarise` reduces each batch where it was computed."""
+        inputs = self._validated_inputs(X)
+        log_reference = self._log_proba(inputs).numpy()
+        device = resolve_device(self.device)
+        if self._body is not None:
+            inputs = evaluate(self._body, inputs, device=device)
+        features = inputs.numpy()
+        settings = SearchSettings(
+            n_steps=self.n_steps,
+            c0=self.c0,
+            eta=self.eta,
+            gamma=self.gamma,
+            learning_rate=self.learning_rate,
+            train_batch_size=self.train_batch_size,
+            seed=self._search_seed,
+            device=str(device),
+        )
+        jobs = (
+            delayed(search_batch)(
+                self._problem, settings, features[rows], log_reference[rows], summarise
+            )
+            for rows in gen_batches(len(features), self.batch_size)
+        )
+        with tqdm(total=len(features), desc="QUAM", unit="input", disable=not self.verbose) as bar:
+            for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
+                bar.update(len(part[0]))
+                yield part

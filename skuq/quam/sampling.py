@@ -1,0 +1,130 @@
+"""Posterior weights of sampled models: the mixture importance sampling of QUAM, Eq. 3-6."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from skuq.information import kl_divergence
+from skuq.quam.search import Trajectories
+
+
+def importance_weights(log_posterior: Tensor, log_proposal: Tensor | None = None) -> Tensor:
+    """Normalised importance weights ``p(w_n | D) / q(w_n)`` of sampled models.
+
+    Parameters
+    ----------
+    log_posterior : Tensor of shape (..., n_models)
+        Logarithm of the posterior density of each model, up to a constant.
+    log_proposal : Tensor of shape (..., n_models), default=None
+        Logarithm of the density q that the models were drawn from; None takes the models
+        themselves as the empirical sampling distribution (Appendix C.1).
+
+    Returns
+    -------
+    Tensor of shape (..., n_models)
+        Weights that sum to 1, so that the posterior's constant is not needed.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Eq. 4 (self-normalised).
+
+    Examples
+    --------
+    >>> importance_weights(torch.tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
+    log_ratio = log_posterior if log_proposal is None else log_posterior - log_proposal
+    return torch.softmax(log_ratio, dim=-1)
+
+
+def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
+    """Weights ``exp(-L_train / T)`` of all models that the searches of a point met.
+
+    Parameters
+    ----------
+    excess_loss : Tensor of shape (n_points, n_targets, n_steps)
+        Mean training loss above the reference model's, in nats.
+    temperature : float
+        T; one over the number of training samples gives the likelihood itself, since the
+        loss is a mean.
+
+    Returns
+    -------
+    Tensor of shape (n_points, n_targets * n_steps)
+        Weights that sum to 1 for each point.
+
+    Examples
+    --------
+    >>> trajectory_weights(torch.zeros(1, 2, 2), temperature=1.0).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+    return importance_weights(-excess_loss.flatten(1) / temperature)
+
+
+class AdversarialModels(NamedTuple):
+    """The best adversarial model of each search, as arrays.
+
+    Attributes
+    ----------
+    proba : ndarray of shape (n_points, n_targets, n_classes)
+        What it predicts at the test point.
+    divergence : ndarray of shape (n_points, n_targets)
+        KL divergence of its prediction from the reference model's, in nats.
+    excess_loss : ndarray of shape (n_points, n_targets)
+        Its mean training loss above the reference model's, in nats.
+    feasible : ndarray of shape (n_points, n_targets), bool
+        Whether any model of the search kept its excess loss within gamma. Where none did,
+        the model shown is the one of smallest excess loss.
+    """
+
+    proba: Any
+    divergence: Any
+    excess_loss: Any
+    feasible: Any
+
+
+def best_adversarial_models(
+    log_reference: Tensor, trajectories: Trajectories, gamma: float
+) -> AdversarialModels:
+    """Pick from each search the model that diverges most among those that fit well enough.
+
+    Parameters
+    ----------
+    log_reference : Tensor of shape (n_points, n_classes)
+        Log-probabilities of the reference model.
+    trajectories : Trajectories
+        Result of the searches.
+    gamma : float
+        Slack in nats: a model is feasible if its training loss is at most this much above
+        the reference model's.
+
+    Returns
+    -------
+    AdversarialModels
+        One model per point and target.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Definition 1 and Algorithm 1, lines 7-8 and 10.
+    """
+    divergence = kl_divergence(log_reference[:, None, None], trajectories.log_proba)
+    within = trajectories.excess_loss <= gamma
+    feasible = within.any(-1)
+    by_divergence = torch.where(within, divergence, -torch.inf)
+    score = torch.where(feasible[..., None], by_divergence, -trajectories.excess_loss)
+    best = score.argmax(-1, keepdim=True)
+
+    def pick(values: Tensor) -> Any:
+        return values.gather(-1, best).squeeze(-1).double().cpu().numpy()
+
+    n_classes = trajectories.log_proba.shape[-1]
+    proba = trajectories.log_proba.gather(2, best[..., None].expand(-1, -1, -1, n_classes))
+    return AdversarialModels(
+        proba.squeeze(2).exp().double().cpu().numpy(),
+        pick(divergence),
+        pick(trajectories.excess_loss),
+        feasible.cpu().numpy(),
+    )

@@ -1,0 +1,169 @@
+"""The batched search against Algorithm 1, written out one search and one step at a time."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from skuq.nets import MLP, LeNet
+from skuq.quam.sampling import best_adversarial_models
+from skuq.quam.search import TrainingSet, search_adversarial_models, training_batches
+
+HYPER = {"c0": 2.0, "eta": 1.3, "gamma": 0.05, "learning_rate": 0.02}
+SEEDS = range(3)
+
+
+def make_problem(module, shape, n_classes, seed=0, n_train=12):
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n_train, *shape, generator=generator, dtype=torch.float64)
+    y = torch.randint(n_classes, (n_train,), generator=generator)
+    weight = torch.rand(n_train, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        reference_loss = cross_entropy(module(X), y, reduction="none")
+    x = torch.randn(3, *shape, generator=generator, dtype=torch.float64)
+    return x, TrainingSet(X, y, weight, reference_loss)
+
+
+def batch_loss(module, train, rows):
+    losses = cross_entropy(module(train.X[rows]), train.y[rows], reduction="none")
+    return (train.weight[rows] * losses).sum() / train.weight[rows].sum()
+
+
+def algorithm_1(reference, x, target, train, batches, *, c0, eta, gamma, learning_rate):
+    """Alg. 1 with the target of App. C.1, literally: one test point, one class."""
+    model = deepcopy(reference).requires_grad_(True)  # Line 1
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    c = c0
+    log_proba, excess = [], []
+    for m, rows in enumerate(batches):  # Line 2
+        l_ref = batch_loss(reference, train, rows)
+        l_pen = batch_loss(model, train, rows) - (l_ref + gamma)  # Line 3
+        log_p = model(x[None])[0].log_softmax(-1)
+        if m > 0:  # the model that the last MINIMIZE returned
+            log_proba.append(log_p.detach())
+            excess.append((l_pen + gamma).detach())
+        if m == len(batches) - 1:
+            break
+        l_adv = -log_p[target]  # Line 4
+        optimizer.zero_grad()
+        (l_adv + c * l_pen).backward()  # Line 5
+        optimizer.step()  # Line 6
+        c = eta * c  # Line 9
+    return torch.stack(log_proba), torch.stack(excess)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("batch_size", [5, 100])
+@pytest.mark.parametrize(
+    ("make", "shape", "n_classes"),
+    [
+        (lambda: MLP(4, 3, hidden=(6, 5)), (4,), 3),
+        (lambda: nn.Linear(2, 2), (2,), 2),
+        (lambda: LeNet(4, image_shape=(1, 16, 16)), (256,), 4),
+        (lambda: nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)), (3,), 3),
+    ],
+    ids=["mlp", "linear", "lenet", "batchnorm"],
+)
+def test_batched_search_equals_algorithm_1(make, shape, n_classes, batch_size, seed):
+    torch.manual_seed(seed)
+    module = make().double().eval().requires_grad_(False)
+    x, train = make_problem(module, shape, n_classes, seed)
+    generator = torch.Generator().manual_seed(seed)
+    batches = list(training_batches(len(train.X), batch_size, 5, generator))
+
+    found = search_adversarial_models(
+        module,
+        x,
+        train,
+        batches,
+        parameters=[name for name, _ in module.named_parameters()],
+        n_classes=n_classes,
+        **HYPER,
+    )
+
+    assert found.log_proba.shape == (3, n_classes, 4, n_classes)
+    assert found.excess_loss.shape == (3, n_classes, 4)
+    for i in range(3):
+        for target in range(n_classes):
+            log_proba, excess = algorithm_1(module, x[i], target, train, batches, **HYPER)
+            torch.testing.assert_close(found.log_proba[i, target], log_proba, rtol=1e-8, atol=1e-9)
+            torch.testing.assert_close(found.excess_loss[i, target], excess, rtol=1e-8, atol=1e-9)
+
+
+def test_search_works_where_gradients_are_switched_off():
+    module = nn.Linear(2, 2).double()
+    x, train = make_problem(module, (2,), 2)
+    settings = {"parameters": ["weight"], "n_classes": 2, **HYPER}
+    batches = [torch.arange(12)] * 3
+    with torch.no_grad():
+        off = search_adversarial_models(module, x, train, batches, **settings)
+    on = search_adversarial_models(module, x, train, batches, **settings)
+    torch.testing.assert_close(off.log_proba, on.log_proba, rtol=0, atol=0)
+
+
+def test_search_leaves_the_reference_model_bit_identical():
+    module = MLP(4, 3).double()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    x, train = make_problem(module, (4,), 3)
+    names = [name for name, _ in module.named_parameters()]
+    search_adversarial_models(
+        module, x, train, [torch.arange(12)] * 4, parameters=names, n_classes=3, **HYPER
+    )
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_each_search_raises_the_probability_of_its_class():
+    module = MLP(4, 3).double().eval()
+    x, train = make_problem(module, (4,), 3)
+    names = [name for name, _ in module.named_parameters()]
+    found = search_adversarial_models(
+        module, x, train, [torch.arange(12)] * 30, parameters=names, n_classes=3, **HYPER
+    )
+    reference = module(x).log_softmax(-1).detach()
+    for target in range(3):
+        reached = found.log_proba[:, target, :, target].max(-1).values
+        assert (reached > reference[:, target]).all()
+
+
+def test_small_training_set_is_used_whole_in_every_step():
+    batches = training_batches(7, 7, 3, torch.Generator())
+    assert [batch.tolist() for batch in batches] == [list(range(7))] * 3
+
+
+def test_mini_batches_visit_every_sample_once_per_epoch():
+    batches = list(training_batches(10, 5, 6, torch.Generator().manual_seed(0)))
+    epochs = [torch.cat(batches[i : i + 2]).sort().values.tolist() for i in (0, 2, 4)]
+    assert epochs == [list(range(10))] * 3
+    assert not torch.equal(batches[0], batches[2])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.02, 10.0])
+def test_best_adversarial_model_is_line_8_of_algorithm_1(gamma):
+    module = MLP(4, 3).double().eval()
+    x, train = make_problem(module, (4,), 3)
+    names = [name for name, _ in module.named_parameters()]
+    found = search_adversarial_models(
+        module, x, train, [torch.arange(12)] * 12, parameters=names, n_classes=3, **HYPER
+    )
+    log_reference = module(x).log_softmax(-1).detach()
+    best = best_adversarial_models(log_reference, found, gamma)
+    for i in range(3):
+        for k in range(3):
+            best_divergence = None
+            for step in range(11):
+                log_q = found.log_proba[i, k, step]
+                divergence = (log_reference[i].exp() * (log_reference[i] - log_q)).sum().item()
+                fits = found.excess_loss[i, k, step].item() <= gamma
+                if fits and (best_divergence is None or divergence > best_divergence):
+                    best_divergence = divergence
+                    proba = log_q.exp()
+            assert best.feasible[i, k] == (best_divergence is not None)
+            if best_divergence is not None:
+                assert best.divergence[i, k] == pytest.approx(best_divergence)
+                assert best.proba[i, k] == pytest.approx(proba.numpy())
+                assert best.excess_loss[i, k] <= gamma
+            else:
+                assert best.excess_loss[i, k] == pytest.approx(found.excess_loss[i, k].min().item())

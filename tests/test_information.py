@@ -1,0 +1,82 @@
+"""Entropies and divergences against scipy and against their identities."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import entropy as scipy_entropy
+
+from skuq.information import (
+    cross_entropy,
+    decompose_expected,
+    decompose_selected,
+    entropy,
+    kl_divergence,
+)
+
+
+def random_log_proba(seed, *shape):
+    return np.log(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), shape[:-1]))
+
+
+@given(st.integers(0, 1000), st.integers(2, 6))
+def test_entropy_and_divergence_agree_with_scipy(seed, n_classes):
+    log_p, log_q = random_log_proba(seed, 2, 4, n_classes)
+    assert entropy(log_p) == pytest.approx(scipy_entropy(np.exp(log_p), axis=-1))
+    expected = scipy_entropy(np.exp(log_p), np.exp(log_q), axis=-1)
+    assert kl_divergence(log_p, log_q) == pytest.approx(expected, abs=1e-12)
+
+
+def test_numpy_and_torch_give_the_same():
+    log_reference = random_log_proba(0, 5, 3)
+    log_proba = random_log_proba(1, 5, 7, 3)
+    weights = np.random.default_rng(2).dirichlet(np.ones(7), 5)
+    for function, arrays in [
+        (entropy, (log_reference,)),
+        (cross_entropy, (log_reference[:, None], log_proba)),
+        (kl_divergence, (log_reference[:, None], log_proba)),
+        (decompose_expected, (log_proba, weights)),
+        (decompose_selected, (log_reference, log_proba, weights)),
+    ]:
+        by_numpy = function(*arrays)
+        by_torch = function(*map(torch.as_tensor, arrays))
+        np.testing.assert_allclose(np.asarray(by_numpy), np.array([*by_torch]), rtol=1e-12)
+
+
+def test_impossible_outcomes_contribute_nothing():
+    with np.errstate(divide="ignore"):
+        log_p = np.log([1.0, 0.0])
+    assert entropy(log_p) == 0
+    assert kl_divergence(log_p, np.log([0.5, 0.5])) == pytest.approx(np.log(2))
+    assert kl_divergence(np.log([0.5, 0.5]), log_p) == np.inf
+
+
+@given(st.integers(0, 1000))
+def test_expected_decomposition_adds_up_to_the_entropy_of_the_average(seed):
+    log_proba = random_log_proba(seed, 6, 5, 4)
+    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
+    aleatoric, epistemic = decompose_expected(log_proba, weights)
+    average = np.einsum("nm,nmk->nk", weights, np.exp(log_proba))
+    assert aleatoric + epistemic == pytest.approx(scipy_entropy(average, axis=-1))
+    # Eq. 1 states the epistemic part as an expected divergence from the average as well.
+    divergence = kl_divergence(log_proba, np.log(average)[:, None])
+    assert epistemic == pytest.approx((weights * divergence).sum(-1), abs=1e-12)
+
+
+@given(st.integers(0, 1000))
+def test_selected_decomposition_adds_up_to_the_expected_cross_entropy(seed):
+    log_reference = random_log_proba(seed, 6, 4)
+    log_proba = random_log_proba(seed + 1, 6, 5, 4)
+    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
+    aleatoric, epistemic = decompose_selected(log_reference, log_proba, weights)
+    total = (weights * cross_entropy(log_reference[:, None], log_proba)).sum(-1)
+    assert aleatoric + epistemic == pytest.approx(total)
+
+
+def test_models_that_agree_leave_no_epistemic_uncertainty():
+    log_reference = random_log_proba(3, 4, 3)
+    same = np.repeat(log_reference[:, None], 6, axis=1)
+    weights = np.full((4, 6), 1 / 6)
+    assert decompose_expected(same, weights).epistemic == pytest.approx(0, abs=1e-12)
+    assert decompose_selected(log_reference, same, weights).epistemic == pytest.approx(0, abs=1e-12)
