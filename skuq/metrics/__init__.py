@@ -1,0 +1,48 @@
+"""Is the uncertainty any good? Calibration, selective prediction, detection, and scorers.
+
+Every metric is a pure function of arrays. Labels may be numbers, booleans or
+strings. Probabilities are one row per sample and one column per class.
+"""
+
+from skuq.metrics._calibration import (
+    CalibrationTable,
+    calibration_table,
+    expected_calibration_error,
+    maximum_calibration_error,
+)
+from skuq.metrics._detection import (
+    Detection,
+    detection_metrics,
+    misclassification_auroc,
+    misclassification_detection,
+)
+from skuq.metrics._proper_scores import brier_score, negative_log_likelihood
+from skuq.metrics._scorers import (
+    misclassification_auroc_scorer,
+    neg_area_under_risk_coverage_scorer,
+    neg_expected_calibration_error_scorer,
+    neg_log_likelihood_scorer,
+    uncertainty_scorer,
+)
+from skuq.metrics._selection import RiskCoverage, area_under_risk_coverage, risk_coverage_curve
+
+__all__ = [
+    "CalibrationTable",
+    "Detection",
+    "RiskCoverage",
+    "area_under_risk_coverage",
+    "brier_score",
+    "calibration_table",
+    "detection_metrics",
+    "expected_calibration_error",
+    "maximum_calibration_error",
+    "misclassification_auroc",
+    "misclassification_auroc_scorer",
+    "misclassification_detection",
+    "neg_area_under_risk_coverage_scorer",
+    "neg_expected_calibration_error_scorer",
+    "neg_log_likelihood_scorer",
+    "negative_log_likelihood",
+    "risk_coverage_curve",
+    "uncertainty_scorer",
+]

@@ -1,0 +1,157 @@
+"""Detection: does uncertainty tell foreign inputs, or wrong predictions, from the rest?"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
+
+from skuq.metrics._validation import BoolArray, errors_and_uncertainty, finite
+
+
+class Detection(NamedTuple):
+    """How well uncertainty separates positives from negatives.
+
+    Attributes
+    ----------
+    auroc : float
+        Area under the ROC curve, in [0, 1]; 0.5 for a random score.
+    aupr : float
+        Average precision, in [0, 1]; the share of positives for a random score.
+    fpr95 : float
+        False positive rate at the highest threshold that finds at least 95% of the
+        positives, in [0, 1]; lower is better.
+    """
+
+    auroc: float
+    aupr: float
+    fpr95: float
+
+
+def detection_metrics(
+    uncertainty_negative: ArrayLike, uncertainty_positive: ArrayLike
+) -> Detection:
+    """Measure how well uncertainty tells positives from negatives.
+
+    Positives are the inputs that should be more uncertain: foreign inputs against
+    inputs of the training distribution, or wrong predictions against right ones.
+
+    Parameters
+    ----------
+    uncertainty_negative : array-like of shape (n_negative,)
+        Finite uncertainty of the negatives.
+    uncertainty_positive : array-like of shape (n_positive,)
+        Finite uncertainty of the positives.
+
+    Returns
+    -------
+    Detection
+        AUROC, average precision and false positive rate at 95% true positive rate.
+
+    Raises
+    ------
+    ValueError
+        If either input is empty, not finite or not one-dimensional.
+
+    References
+    ----------
+    .. [1] Hendrycks, Gimpel, "A Baseline for Detecting Misclassified and
+       Out-of-Distribution Examples in Neural Networks", ICLR 2017.
+    .. [2] Liang, Li, Srikant, "Enhancing the Reliability of Out-of-Distribution Image
+       Detection in Neural Networks", ICLR 2018 (FPR at 95% TPR).
+
+    Examples
+    --------
+    >>> from skuq.metrics import detection_metrics
+    >>> detection_metrics([0.1, 0.2, 0.6, 0.3], [0.5, 0.9])
+    Detection(auroc=0.875, aupr=0.8333333333333333, fpr95=0.25)
+    """
+    negative = finite(uncertainty_negative, "uncertainty_negative")
+    positive = finite(uncertainty_positive, "uncertainty_positive")
+    is_positive = np.repeat([False, True], [len(negative), len(positive)])
+    scores = np.concatenate([negative, positive])
+    fpr, tpr, _ = roc_curve(is_positive, scores, drop_intermediate=False)
+    return Detection(
+        auroc=float(auc(fpr, tpr)),
+        aupr=float(average_precision_score(is_positive, scores)),
+        fpr95=float(fpr[np.searchsorted(tpr, 0.95)]),
+    )
+
+
+def misclassification_detection(
+    y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike
+) -> Detection:
+    """Measure how well uncertainty tells wrong predictions from right ones.
+
+    Parameters
+    ----------
+    y_true, y_pred, uncertainty
+        As in `risk_coverage_curve`.
+
+    Returns
+    -------
+    Detection
+        The positives are the wrong predictions.
+
+    Raises
+    ------
+    ValueError
+        If all predictions are right or all are wrong: there is nothing to tell apart.
+
+    Examples
+    --------
+    >>> from skuq.metrics import misclassification_detection
+    >>> misclassification_detection([0, 1, 1], [0, 1, 0], [0.1, 0.2, 0.7]).auroc
+    1.0
+    """
+    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
+    problem = _one_sided(wrong)
+    if problem:
+        raise ValueError(problem)
+    return detection_metrics(scores[~wrong], scores[wrong])
+
+
+def misclassification_auroc(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike) -> float:
+    """AUROC of detecting wrong predictions, NaN where it is undefined.
+
+    The form for cross-validation: a fold on which all predictions are right gives NaN
+    and a warning, where `misclassification_detection` raises.
+
+    Parameters
+    ----------
+    y_true, y_pred, uncertainty
+        As in `risk_coverage_curve`.
+
+    Returns
+    -------
+    float
+        In [0, 1], or NaN with an `sklearn.exceptions.UndefinedMetricWarning` if all
+        predictions are right or all are wrong.
+
+    Examples
+    --------
+    >>> from skuq.metrics import misclassification_auroc
+    >>> misclassification_auroc([0, 1, 1], [0, 1, 0], [0.1, 0.2, 0.7])
+    1.0
+    """
+    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
+    problem = _one_sided(wrong)
+    if problem:
+        warnings.warn(f"{problem} The result is NaN.", UndefinedMetricWarning, stacklevel=2)
+        return float("nan")
+    return float(roc_auc_score(wrong, scores))
+
+
+def _one_sided(wrong: BoolArray) -> str | None:
+    """What to say if the predictions are all right or all wrong, else None."""
+    if wrong.any() and not wrong.all():
+        return None
+    return (
+        "Detection of misclassified samples needs both right and wrong predictions, got "
+        f"{len(wrong)} samples that are all {'wrong' if wrong.any() else 'right'}; use more "
+        "samples."
+    )

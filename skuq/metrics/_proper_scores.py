@@ -1,0 +1,67 @@
+"""Proper scores: how good are the probabilities themselves?"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.metrics._validation import columns_and_proba
+
+
+def brier_score(y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None) -> float:
+    """Mean squared distance between the probabilities and the one-hot true labels.
+
+    Parameters
+    ----------
+    y_true, proba, classes
+        As in `calibration_table`.
+
+    Returns
+    -------
+    float
+        Squares summed over the classes and averaged over the samples, in [0, 2]; 0 is
+        best. With two classes this is twice the one-column form.
+
+    References
+    ----------
+    .. [1] Brier, "Verification of Forecasts Expressed in Terms of Probability",
+       Monthly Weather Review 78(1), 1950.
+
+    Examples
+    --------
+    >>> from skuq.metrics import brier_score
+    >>> brier_score([0, 1], [[1.0, 0.0], [0.5, 0.5]])
+    0.25
+    """
+    column, checked = columns_and_proba(y_true, proba, classes)
+    residual = checked.astype(np.float64)
+    residual[np.arange(len(column)), column] -= 1.0
+    return float(np.vdot(residual, residual) / len(column))
+
+
+def negative_log_likelihood(
+    y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None
+) -> float:
+    """Mean negative logarithm of the probability given to the true label.
+
+    Parameters
+    ----------
+    y_true, proba, classes
+        As in `calibration_table`.
+
+    Returns
+    -------
+    float
+        In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0
+        counts as the machine epsilon of its dtype, so that the result is finite.
+
+    Examples
+    --------
+    >>> from skuq.metrics import negative_log_likelihood
+    >>> round(negative_log_likelihood([0, 1], [[1.0, 0.0], [0.5, 0.5]]), 4)
+    0.3466
+    """
+    column, checked = columns_and_proba(y_true, proba, classes)
+    likelihood = checked[np.arange(len(column)), column]
+    clipped = np.clip(likelihood.astype(np.float64), np.finfo(likelihood.dtype).eps, 1.0)
+    return float(-np.log(clipped).mean())

@@ -1,0 +1,115 @@
+"""Scorers for ``GridSearchCV(scoring=...)`` and its kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from skuq.base import FloatArray, Uncertainty, predict_uncertainty
+from skuq.metrics._calibration import expected_calibration_error
+from skuq.metrics._detection import misclassification_auroc
+from skuq.metrics._proper_scores import negative_log_likelihood
+from skuq.metrics._selection import area_under_risk_coverage
+
+Metric = Callable[[Any, Any, Any], float]
+
+
+def check_part(part: str) -> None:
+    """Refuse what is not the name of a part of `Uncertainty`."""
+    if part not in Uncertainty._fields:
+        raise ValueError(f"`part` must be one of {Uncertainty._fields}, got {part!r}.")
+
+
+def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
+    """One part of the predicted uncertainty, shape (n_samples,)."""
+    check_part(part)
+    values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
+    return values
+
+
+@dataclass(frozen=True)
+class _UncertaintyScorer:
+    """Scorer of predictions and their uncertainty; a class, so that it can be pickled."""
+
+    metric: Metric
+    part: str
+    sign: int
+
+    def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
+        uncertainty = predicted_part(estimator, X, self.part)
+        return self.sign * self.metric(y, estimator.predict(X), uncertainty)
+
+
+def uncertainty_scorer(
+    metric: Metric, *, part: str = "total", greater_is_better: bool = True
+) -> _UncertaintyScorer:
+    """Make a scorer of uncertainty for ``GridSearchCV(scoring=...)`` and its kin.
+
+    Parameters
+    ----------
+    metric : callable
+        ``metric(y_true, y_pred, uncertainty) -> float``, such as
+        `area_under_risk_coverage`.
+    part : {"total", "aleatoric", "epistemic"}, default="total"
+        Which part of ``skuq.predict_uncertainty(estimator, X)`` the metric is given.
+    greater_is_better : bool, default=True
+        False for a loss: the scorer then returns minus the metric.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y) -> float``, greater is better. It can be pickled if
+        `metric` can.
+
+    Raises
+    ------
+    ValueError
+        If `part` is not one of the three.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq import Uncertainty
+    >>> from skuq.metrics import area_under_risk_coverage, uncertainty_scorer
+    >>> class Model(LogisticRegression):
+    ...     def predict_uncertainty(self, X):
+    ...         top = self.predict_proba(X).max(axis=1)
+    ...         return Uncertainty.from_parts(1 - top, np.zeros(len(top)))
+    >>> scorer = uncertainty_scorer(area_under_risk_coverage, greater_is_better=False)
+    >>> X, y = load_iris(return_X_y=True)
+    >>> -0.01 < scorer(Model(max_iter=1000).fit(X, y), X, y) <= 0
+    True
+    """
+    check_part(part)
+    return _UncertaintyScorer(metric, part, 1 if greater_is_better else -1)
+
+
+@dataclass(frozen=True)
+class _ProbabilityLossScorer:
+    """Scorer of predicted probabilities: minus a loss that is told the column order."""
+
+    loss: Callable[..., float]
+
+    def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
+        proba = estimator.predict_proba(X)
+        return -self.loss(y, proba, classes=estimator.classes_)
+
+
+#: Scorer: minus the expected calibration error (10 uniform bins), in [-1, 0].
+neg_expected_calibration_error_scorer = _ProbabilityLossScorer(expected_calibration_error)
+
+#: Scorer: minus the negative log likelihood, that is the mean log likelihood in nats.
+neg_log_likelihood_scorer = _ProbabilityLossScorer(negative_log_likelihood)
+
+#: Scorer: minus the area under the risk-coverage curve by total uncertainty, in [-1, 0].
+neg_area_under_risk_coverage_scorer = uncertainty_scorer(
+    area_under_risk_coverage, greater_is_better=False
+)
+
+#: Scorer: AUROC of detecting wrong predictions by total uncertainty, in [0, 1] or NaN.
+misclassification_auroc_scorer = uncertainty_scorer(misclassification_auroc)

@@ -1,0 +1,117 @@
+"""Selective prediction: are the least uncertain predictions right?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.base import FloatArray
+from skuq.metrics._validation import BoolArray, IntArray, errors_and_uncertainty
+
+
+class RiskCoverage(NamedTuple):
+    """Risk-coverage curve, one point per distinct value of the uncertainty.
+
+    Attributes
+    ----------
+    coverage : ndarray of shape (n_thresholds,), float64
+        Share of samples answered, increasing, in (0, 1].
+    risk : ndarray of shape (n_thresholds,), float64
+        Error rate among the samples answered, in [0, 1].
+    threshold : ndarray of shape (n_thresholds,), float64
+        A sample is answered if its uncertainty is at most this.
+    """
+
+    coverage: FloatArray
+    risk: FloatArray
+    threshold: FloatArray
+
+
+def risk_coverage_curve(
+    y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike
+) -> RiskCoverage:
+    """Error rate among the least uncertain samples, at every coverage.
+
+    Samples of equal uncertainty are answered together or not at all, so the curve
+    does not depend on the order of the rows.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        True and predicted labels.
+    uncertainty : array-like of shape (n_samples,)
+        Any finite score that is larger where the prediction is less certain.
+
+    Returns
+    -------
+    RiskCoverage
+        Arrays of shape (n_thresholds,), by increasing coverage. The last point is the
+        error rate over all samples.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together or `uncertainty` is not finite.
+
+    References
+    ----------
+    .. [1] Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks",
+       NeurIPS 2017.
+
+    Examples
+    --------
+    >>> from skuq.metrics import risk_coverage_curve
+    >>> curve = risk_coverage_curve([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.1, 0.8])
+    >>> curve.coverage
+    array([0.5 , 0.75, 1.  ])
+    >>> curve.risk
+    array([0.  , 0.  , 0.25])
+    """
+    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
+    threshold, size, errors = _tie_blocks(wrong, scores)
+    answered = np.cumsum(size)
+    return RiskCoverage(answered / len(wrong), np.cumsum(errors) / answered, threshold)
+
+
+def area_under_risk_coverage(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike) -> float:
+    """Average the selective risk over the coverages k/n, k = 1 ... n (AURC).
+
+    Samples of equal uncertainty count as if in random order: each carries the mean
+    error of its tie block, which gives the expected value over that order.
+
+    Parameters
+    ----------
+    y_true, y_pred, uncertainty
+        As in `risk_coverage_curve`.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 0 is best. The error rate if `uncertainty` is constant.
+
+    References
+    ----------
+    .. [1] Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks",
+       NeurIPS 2017 (selective risk).
+    .. [2] Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
+       Classifiers", ICLR 2019 (AURC).
+
+    Examples
+    --------
+    >>> from skuq.metrics import area_under_risk_coverage
+    >>> area_under_risk_coverage([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.2, 0.8])
+    0.0625
+    """
+    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
+    _, size, errors = _tie_blocks(wrong, scores)
+    expected_error = np.repeat(errors / size, size)  # (n_samples,), least uncertain first
+    risk = np.cumsum(expected_error) / np.arange(1, len(wrong) + 1)
+    return float(risk.mean())
+
+
+def _tie_blocks(wrong: BoolArray, scores: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
+    """Distinct uncertainties in increasing order, and the samples and errors at each."""
+    threshold, block, size = np.unique(scores, return_inverse=True, return_counts=True)
+    return threshold, size, np.bincount(block[wrong], minlength=len(threshold))

@@ -1,0 +1,129 @@
+"""Checks of what the metrics are given, with errors that name it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skuq.base import FloatArray
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
+
+
+def columns_and_proba(
+    y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
+) -> tuple[IntArray, NDArray[Any]]:
+    """Column of each true label, and the probabilities, checked."""
+    labels, checked = _labels(y_true, "y_true"), _probabilities(proba)
+    _check_same_length(y_true=labels, proba=checked)
+    names = np.unique(labels) if classes is None else _labels(classes, "classes")
+    if len(names) != checked.shape[1]:
+        raise ValueError(
+            f"`proba` has {checked.shape[1]} columns, but "
+            f"{'`y_true`' if classes is None else '`classes`'} has {len(names)} labels; pass "
+            "`classes=estimator.classes_`, one label per column."
+        )
+    if len(np.unique(names)) != len(names):
+        raise ValueError(f"`classes` must not repeat a label, got {names.tolist()}.")
+    order = np.argsort(names)
+    position = np.searchsorted(names[order], labels)
+    column = order[np.minimum(position, len(names) - 1)]
+    unseen = names[column] != labels
+    if unseen.any():
+        raise ValueError(
+            f"`y_true` has labels that are not in `classes`: "
+            f"{np.unique(labels[unseen])[:5].tolist()} not in {names[:5].tolist()}; pass "
+            "`classes=estimator.classes_`."
+        )
+    return column, checked
+
+
+def errors_and_uncertainty(
+    y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike
+) -> tuple[BoolArray, FloatArray]:
+    """Whether each prediction is wrong, and its uncertainty, checked."""
+    truth, predicted = _labels(y_true, "y_true"), _labels(y_pred, "y_pred")
+    scores = finite(uncertainty, "uncertainty")
+    _check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
+    if (truth.dtype.kind == "U") != (predicted.dtype.kind == "U"):
+        raise ValueError(
+            f"`y_true` has labels of dtype {truth.dtype} and `y_pred` of dtype "
+            f"{predicted.dtype}; pass predictions in the same form as the true labels."
+        )
+    return truth != predicted, scores
+
+
+def finite(values: ArrayLike, name: str) -> FloatArray:
+    """One-dimensional float64 array without NaN or infinity."""
+    array = np.asarray(values, np.float64)
+    _check_one_dimensional(array, name)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        raise ValueError(
+            f"`{name}` must be finite, got {array[bad][0]} in row {bad.argmax()}; clip infinite "
+            "values and drop missing ones first."
+        )
+    return array
+
+
+def _labels(values: ArrayLike, name: str) -> NDArray[Any]:
+    """One-dimensional array of numbers, booleans or strings."""
+    array = np.asarray(values)
+    _check_one_dimensional(array, name)
+    # Strings of a pandas column are objects; as fixed-width text they compare faster.
+    labels = np.array(array.tolist()) if array.dtype.kind in "OT" else array
+    if labels.dtype.kind not in "biufU" or (array != array).any():
+        raise ValueError(
+            f"`{name}` must hold only numbers, booleans or strings, got missing or other values "
+            f"in an array of dtype {array.dtype}; drop or encode them first."
+        )
+    return labels
+
+
+def _probabilities(values: ArrayLike) -> NDArray[Any]:
+    """Two-dimensional floating array whose rows are distributions, dtype kept."""
+    proba = np.asarray(values)
+    if proba.dtype.kind != "f":
+        proba = proba.astype(np.float64)
+    if proba.ndim != 2:
+        raise ValueError(
+            f"`proba` must have shape (n_samples, n_classes), got {proba.shape}; with two "
+            "classes pass both columns of `predict_proba`."
+        )
+    if proba.size == 0:
+        raise ValueError(f"`proba` must not be empty, got shape {proba.shape}.")
+    total = proba.sum(axis=1, dtype=np.float64)
+    if not np.isfinite(total).all():
+        raise ValueError(f"`proba` must be finite, got {proba[~np.isfinite(total)][0]}.")
+    if proba.min() < 0:
+        raise ValueError(
+            f"`proba` must be >= 0, got {proba.min():.6g}; pass probabilities, not logits."
+        )
+    worst = np.abs(total - 1.0).argmax()
+    if abs(total[worst] - 1.0) > ROW_SUM_TOLERANCE:
+        raise ValueError(
+            f"rows of `proba` must sum to 1 within {ROW_SUM_TOLERANCE}, got {total[worst]:.6g} "
+            f"in row {worst}; divide each row by its sum."
+        )
+    return proba
+
+
+def _check_one_dimensional(array: NDArray[Any], name: str) -> None:
+    if array.ndim != 1:
+        raise ValueError(f"`{name}` must be one-dimensional, got shape {array.shape}.")
+    if len(array) == 0:
+        raise ValueError(f"`{name}` must not be empty, got no values.")
+
+
+def _check_same_length(**arrays: NDArray[Any]) -> None:
+    lengths = [len(array) for array in arrays.values()]
+    if len(set(lengths)) > 1:
+        raise ValueError(
+            f"{', '.join(f'`{name}`' for name in arrays)} must have one row per sample each, "
+            f"got {', '.join(map(str, lengths))} rows."
+        )

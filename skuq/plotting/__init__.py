@@ -1,0 +1,18 @@
+"""Pictures of uncertainty, in scikit-learn's Display convention.
+
+Each Display has ``from_estimator`` and ``from_predictions``, which compute and draw,
+and ``plot``, which draws again. matplotlib (extra ``plot``) is imported only to draw;
+no global setting of it is changed.
+"""
+
+from skuq.plotting._histogram import UncertaintyHistogramDisplay
+from skuq.plotting._reliability import ReliabilityDisplay
+from skuq.plotting._risk_coverage import RiskCoverageDisplay
+from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
+
+__all__ = [
+    "ReliabilityDisplay",
+    "RiskCoverageDisplay",
+    "UncertaintyHistogramDisplay",
+    "UncertaintyMapDisplay",
+]

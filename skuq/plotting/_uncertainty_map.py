@@ -1,0 +1,228 @@
+"""Map of uncertainty over two features."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.base import FloatArray
+from skuq.metrics._scorers import predicted_part
+from skuq.plotting._drawing import axes_or_new, legend_above, with_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # seen on viridis
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+
+
+class UncertaintyMapDisplay:
+    """Map of the uncertainty over two features, with the training points on it.
+
+    Parameters
+    ----------
+    xx0, xx1 : array-like of shape (n_rows, n_columns)
+        First and second feature on a grid, as from `numpy.meshgrid`.
+    uncertainty : array-like of shape (n_rows, n_columns)
+        Uncertainty at each point of the grid.
+    label : str, default="uncertainty"
+        What is measured.
+    unit : str, optional
+        Its unit, such as ``"nats"``.
+    feature_names : pair of str, default=("feature 0", "feature 1")
+        Labels of the axes.
+
+    Attributes
+    ----------
+    xx0, xx1, uncertainty : ndarray of shape (n_rows, n_columns)
+        As given.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+    mesh_, colorbar_ : matplotlib QuadMesh and Colorbar
+        The map and its scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.plotting import UncertaintyMapDisplay
+    >>> xx0, xx1 = np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 4))
+    >>> display = UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0**2 + xx1**2)
+    >>> display.mesh_.get_array().shape
+    (4, 5)
+    """
+
+    def __init__(
+        self,
+        xx0: ArrayLike,
+        xx1: ArrayLike,
+        uncertainty: ArrayLike,
+        *,
+        label: str = "uncertainty",
+        unit: str | None = None,
+        feature_names: tuple[str, str] = ("feature 0", "feature 1"),
+    ) -> None:
+        self.xx0, self.xx1 = np.asarray(xx0, np.float64), np.asarray(xx1, np.float64)
+        self.uncertainty = np.asarray(uncertainty, np.float64)
+        shapes = [array.shape for array in (self.xx0, self.xx1, self.uncertainty)]
+        if len(set(shapes)) > 1 or self.xx0.ndim != 2:
+            raise ValueError(
+                "`xx0`, `xx1` and `uncertainty` must be grids of one shape "
+                f"(n_rows, n_columns), got {', '.join(map(str, shapes))}."
+            )
+        self.label = label
+        self.unit = unit
+        self.feature_names = feature_names
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        part: str = "epistemic",
+        grid_resolution: int = 80,
+        margin: float = 0.3,
+        unit: str | None = None,
+        ax: Axes | None = None,
+    ) -> UncertaintyMapDisplay:
+        """Predict uncertainty on a grid around the points and draw both.
+
+        Parameters
+        ----------
+        estimator : object
+            Estimator fitted on two features, as `skuq.predict_uncertainty` takes it.
+        X : array-like or DataFrame of shape (n_samples, 2)
+            Points that the map surrounds, such as the training points, in the form the
+            estimator was fitted on. Column names become the labels of the axes.
+        y : array-like of shape (n_samples,), optional
+            Labels of the points; one colour and marker each.
+        part : {"total", "aleatoric", "epistemic"}, default="epistemic"
+            Which part of the uncertainty.
+        grid_resolution : int, default=80
+            Number of grid points along each feature.
+        margin : float, default=0.3
+            Width of the border around the points, as a share of their range.
+        unit : str, optional
+            Unit of the estimator's uncertainty.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        UncertaintyMapDisplay
+
+        Raises
+        ------
+        ValueError
+            If `X` has not exactly two columns, or a setting is out of range.
+        """
+        xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
+        grid = np.column_stack([xx0.ravel(), xx1.ravel()])
+        names = getattr(X, "columns", getattr(estimator, "feature_names_in_", None))
+        if names is not None:  # fitted on a DataFrame: it expects the same columns
+            import pandas as pd
+
+            grid = pd.DataFrame(grid, columns=names)
+        return cls.from_predictions(
+            xx0,
+            xx1,
+            predicted_part(estimator, grid, part).reshape(xx0.shape),
+            X=X,
+            y=y,
+            label=f"{part} uncertainty",
+            unit=unit,
+            feature_names=("feature 0", "feature 1") if names is None else tuple(names),
+            ax=ax,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        xx0: ArrayLike,
+        xx1: ArrayLike,
+        uncertainty: ArrayLike,
+        *,
+        X: Any = None,
+        y: ArrayLike | None = None,
+        label: str = "uncertainty",
+        unit: str | None = None,
+        feature_names: tuple[str, str] = ("feature 0", "feature 1"),
+        ax: Axes | None = None,
+    ) -> UncertaintyMapDisplay:
+        """Draw a given map; parameters are those of the class and of `plot`."""
+        display = cls(xx0, xx1, uncertainty, label=label, unit=unit, feature_names=feature_names)
+        return display.plot(ax, X=X, y=y)
+
+    def plot(
+        self, ax: Axes | None = None, *, X: Any = None, y: ArrayLike | None = None
+    ) -> UncertaintyMapDisplay:
+        """Draw on `ax`, or on a new figure, and return the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+        X : array-like of shape (n_samples, 2), optional
+            Points to draw on the map.
+        y : array-like of shape (n_samples,), optional
+            Their labels.
+
+        Returns
+        -------
+        UncertaintyMapDisplay
+        """
+        self.ax_ = axes_or_new(ax)
+        self.figure_ = self.ax_.figure
+        self.mesh_ = self.ax_.pcolormesh(
+            self.xx0, self.xx1, self.uncertainty, cmap="viridis", shading="gouraud", rasterized=True
+        )
+        self.colorbar_ = self.figure_.colorbar(
+            self.mesh_, ax=self.ax_, label=with_unit(self.label, self.unit)
+        )
+        self.ax_.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1])
+        if X is not None:
+            self._plot_points(_two_columns(X), y)
+        return self
+
+    def _plot_points(self, points: FloatArray, y: ArrayLike | None) -> None:
+        labels = np.zeros(len(points)) if y is None else np.asarray(y)
+        if labels.shape != (len(points),):
+            raise ValueError(f"`y` must have shape ({len(points)},), got {labels.shape}.")
+        for k, label in enumerate(np.unique(labels)):
+            self.ax_.scatter(
+                points[labels == label, 0],
+                points[labels == label, 1],
+                s=30,
+                color="0.1" if y is None else POINT_COLOURS[k % len(POINT_COLOURS)],
+                marker=MARKERS[k % len(MARKERS)],
+                edgecolors="white",
+                linewidths=0.8,
+                label=str(label),
+            )
+        if y is not None:
+            legend_above(self.ax_)
+
+
+def _two_columns(X: Any) -> FloatArray:
+    points = np.asarray(X, np.float64)
+    if points.ndim != 2 or points.shape[1] != 2 or len(points) == 0:
+        raise ValueError(
+            f"`X` must have shape (n_samples, 2), got {points.shape}; a map needs two features."
+        )
+    return points
+
+
+def _grid(points: FloatArray, resolution: int, margin: float) -> tuple[FloatArray, FloatArray]:
+    """Grid around the points, two arrays of shape (resolution, resolution)."""
+    if resolution < 2:
+        raise ValueError(f"`grid_resolution` must be >= 2, got {resolution}.")
+    if margin < 0:
+        raise ValueError(f"`margin` must be >= 0, got {margin}.")
+    low, high = points.min(axis=0), points.max(axis=0)
+    border = margin * (high - low)
+    sides = np.linspace(low - border, high + border, resolution).T  # (2, resolution)
+    xx0, xx1 = np.meshgrid(*sides)
+    return xx0, xx1

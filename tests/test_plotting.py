@@ -1,0 +1,427 @@
+"""Displays against independent computation; what is drawn, where, and with which labels."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import make_classification, make_moons
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq import Uncertainty, predict_uncertainty
+from skuq.metrics import (
+    area_under_risk_coverage,
+    calibration_table,
+    expected_calibration_error,
+    risk_coverage_curve,
+)
+from skuq.plotting import (
+    ReliabilityDisplay,
+    RiskCoverageDisplay,
+    UncertaintyHistogramDisplay,
+    UncertaintyMapDisplay,
+)
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+class EntropicLogisticRegression(LogisticRegression):
+    """Toy plugin: the entropy of the prediction, a quarter of it called epistemic."""
+
+    def predict_uncertainty(self, X):
+        proba = self.predict_proba(X)
+        entropy = -(proba * np.log(np.clip(proba, 1e-300, 1.0))).sum(axis=1)
+        return Uncertainty.from_parts(0.75 * entropy, 0.25 * entropy)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def moons():
+    X, y = make_moons(80, noise=0.3, random_state=0)
+    return X, np.array(["upper", "lower"])[y]
+
+
+@pytest.fixture
+def problem():
+    return make_classification(
+        200, n_features=4, n_informative=3, n_redundant=0, n_classes=3, flip_y=0.2, random_state=0
+    )
+
+
+@pytest.fixture
+def model(problem):
+    return make_pipeline(StandardScaler(), EntropicLogisticRegression()).fit(*problem)
+
+
+def legend_texts(display):
+    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
+
+
+def draw_everything(problem, model, ax=None):
+    """One display of each kind from predictions."""
+    X, y = problem
+    u, proba = predict_uncertainty(model, X), model.predict_proba(X)
+    grid = np.meshgrid(np.arange(4.0), np.arange(3.0))
+    return [
+        UncertaintyHistogramDisplay.from_predictions({"all": u.total}, ax=ax),
+        RiskCoverageDisplay.from_predictions(y, model.predict(X), u.total, ax=ax),
+        ReliabilityDisplay.from_predictions(y, proba, ax=ax),
+        UncertaintyMapDisplay.from_predictions(*grid, grid[0] + grid[1], ax=ax),
+    ]
+
+
+def test_displays_draw_on_the_given_axes_and_open_no_figure(problem, model):
+    figure, ax = plt.subplots()
+    for display in draw_everything(problem, model, ax):
+        assert display.ax_ is ax
+        assert display.figure_ is figure
+    assert plt.get_fignums() == [figure.number]
+
+
+def test_displays_without_axes_open_one_figure_each_and_render_without_warnings(problem, model):
+    displays = draw_everything(problem, model)
+    assert len({id(display.figure_) for display in displays}) == len(displays)
+    assert len(plt.get_fignums()) == len(displays)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for display in displays:
+            display.figure_.canvas.draw()
+
+
+def test_displays_leave_the_settings_of_matplotlib_alone(problem, model):
+    before = dict(matplotlib.rcParams)
+    draw_everything(problem, model)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_plot_draws_again_and_returns_the_display(problem, model):
+    for display in draw_everything(problem, model):
+        first = display.figure_
+        assert display.plot() is display
+        assert display.figure_ is not first
+
+
+def test_importing_the_module_does_not_import_matplotlib():
+    code = "import sys, skuq.plotting; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"matplotlib is needed .* 'skuq\[plot\]'"):
+        RiskCoverageDisplay.from_predictions([0, 1], [0, 0], [0.1, 0.2])
+
+
+# --- histogram ---------------------------------------------------------------------------
+
+
+def drawn_shares(display):
+    """Heights of the outlines, one row per group."""
+    patches = [patch for patch in display.ax_.patches if not patch.get_fill()]
+    return np.array([patch.get_data().values for patch in patches])
+
+
+@pytest.mark.parametrize("part", Uncertainty._fields)
+def test_histogram_from_estimator_equals_that_of_its_predictions(problem, model, part):
+    X, _ = problem
+    groups = {"known": X, "foreign": 5 * X[:50]}
+    ours = UncertaintyHistogramDisplay.from_estimator(model, groups, part=part, unit="nats")
+    values = {name: getattr(predict_uncertainty(model, X), part) for name, X in groups.items()}
+    direct = UncertaintyHistogramDisplay.from_predictions(
+        values, label=f"{part} uncertainty", unit="nats"
+    )
+    assert ours.ax_.get_xlabel() == direct.ax_.get_xlabel() == f"{part} uncertainty (nats)"
+    assert legend_texts(ours) == legend_texts(direct) == ["known", "foreign"]
+    np.testing.assert_array_equal(ours.bin_edges, direct.bin_edges)
+    np.testing.assert_array_equal(drawn_shares(ours), drawn_shares(direct))
+    for name, drawn in values.items():
+        np.testing.assert_array_equal(ours.groups[name], drawn)
+
+
+def test_histogram_bins_are_shared_and_hold_every_sample_of_every_group():
+    rng = np.random.default_rng(0)
+    groups = {"small": rng.random(30), "large": 3 + rng.random(500)}
+    display = UncertaintyHistogramDisplay.from_predictions(groups)
+    assert not display.log
+    assert display.ax_.get_xscale() == "linear"
+    together = np.concatenate(list(groups.values()))
+    np.testing.assert_allclose(display.bin_edges[[0, -1]], [together.min(), together.max()])
+    np.testing.assert_allclose(np.diff(display.bin_edges), np.diff(display.bin_edges)[0])
+    for share, values in zip(drawn_shares(display), groups.values(), strict=True):
+        count = [
+            sum(low <= v < high for v in values)
+            for low, high in zip(display.bin_edges[:-1], display.bin_edges[1:], strict=True)
+        ]
+        count[-1] += sum(values == display.bin_edges[-1])
+        np.testing.assert_allclose(share, np.array(count) / len(values))
+
+
+def test_histogram_is_logarithmic_over_orders_of_magnitude_and_counts_zeros_lowest():
+    values = np.array([0.0, 0.0, 1e-6, 1e-5, 1e-4, 1.0])
+    display = UncertaintyHistogramDisplay.from_predictions({"all": values})
+    assert display.log
+    assert display.ax_.get_xscale() == "log"
+    np.testing.assert_allclose(display.bin_edges[[0, -1]], [1e-6, 1.0])
+    ratios = display.bin_edges[1:] / display.bin_edges[:-1]
+    np.testing.assert_allclose(ratios, ratios[0])
+    (share,) = drawn_shares(display)
+    assert share[0] == pytest.approx(3 / 6)
+    assert share.sum() == pytest.approx(1.0)
+
+
+def test_histogram_of_a_rounding_residue_does_not_stretch_the_axis():
+    display = UncertaintyHistogramDisplay.from_predictions({"all": [1e-300, 1e-4, 1e-3, 1e-3, 1.0]})
+    assert display.bin_edges[0] == pytest.approx(1e-12)
+    assert drawn_shares(display).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("values", [[-1.0, 1e-6, 1e-6, 1.0], [0.0, 0.0], [0.3]])
+def test_histogram_of_negative_or_constant_values_is_linear(values):
+    display = UncertaintyHistogramDisplay.from_predictions({"all": values})
+    assert not display.log
+    assert drawn_shares(display).sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        ([0.1, 0.2], TypeError, "`groups` must map names to arrays, got list"),
+        ({}, ValueError, "`groups` must have at least one group"),
+        ({"known": [0.1, np.nan]}, ValueError, "`known` must be finite, got nan in row 1"),
+        ({"known": [[0.1]]}, ValueError, "`known` must be one-dimensional"),
+    ],
+)
+def test_wrong_groups_are_named(groups, error, message):
+    with pytest.raises(error, match=message):
+        UncertaintyHistogramDisplay.from_predictions(groups)
+
+
+def test_groups_of_inputs_must_be_named(problem, model):
+    with pytest.raises(TypeError, match="`groups` must map names to arrays, got ndarray"):
+        UncertaintyHistogramDisplay.from_estimator(model, problem[0])
+
+
+# --- risk and coverage -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", Uncertainty._fields)
+def test_risk_coverage_display_holds_the_curve_and_its_area(problem, model, part):
+    X, y = problem
+    inputs = y, model.predict(X), getattr(predict_uncertainty(model, X), part)
+    ours = RiskCoverageDisplay.from_estimator(model, X, y, part=part, name="toy")
+    direct = RiskCoverageDisplay.from_predictions(*inputs, name="toy")
+    for display in (ours, direct):
+        for drawn, expected in zip(display.curve, risk_coverage_curve(*inputs), strict=True):
+            np.testing.assert_array_equal(drawn, expected)
+        assert display.area == area_under_risk_coverage(*inputs)
+        assert legend_texts(display)[1] == f"toy (AURC = {display.area:.3g})"
+
+
+def test_risk_coverage_display_draws_the_curve_and_the_error_rate_of_full_coverage(problem, model):
+    X, y = problem
+    display = RiskCoverageDisplay.from_estimator(model, X, y)
+    _, curve, full = display.ax_.lines
+    np.testing.assert_array_equal(curve.get_xdata()[1:], display.curve.coverage)
+    np.testing.assert_array_equal(curve.get_ydata()[1:], display.curve.risk)
+    assert curve.get_xdata()[0] == 0.0
+    assert full.get_ydata()[0] == pytest.approx(np.mean(model.predict(X) != y))
+
+
+def test_several_risk_coverage_curves_share_axes_with_their_own_colours(problem, model):
+    X, y = problem
+    names = ["total", "random", "worst"]
+    total = predict_uncertainty(model, X).total
+    scores = [total, np.random.default_rng(0).random(len(y)), -total]
+    ax = None
+    for name, score in zip(names, scores, strict=True):
+        display = RiskCoverageDisplay.from_predictions(y, model.predict(X), score, name=name, ax=ax)
+        ax = display.ax_
+    texts = legend_texts(display)
+    assert texts[0] == "error rate if all are answered"
+    assert [text.split(" (")[0] for text in texts[1:]] == names
+    curves = [line for line in ax.lines if line.get_linestyle() == "-"]
+    assert len({line.get_color() for line in curves}) == len(names)
+    assert ax.get_ylim()[1] > max(line.get_ydata().max() for line in curves)
+
+
+def test_risk_coverage_display_of_a_perfect_predictor_can_be_drawn():
+    display = RiskCoverageDisplay.from_predictions([0, 1], [0, 1], [0.1, 0.2])
+    assert display.area == 0.0
+    assert display.ax_.get_ylim()[1] > 0.0
+
+
+def test_risk_coverage_display_is_named_after_the_estimator_by_default(problem):
+    X, y = problem
+    display = RiskCoverageDisplay.from_estimator(EntropicLogisticRegression().fit(X, y), X, y)
+    assert legend_texts(display)[1].startswith("EntropicLogisticRegression (AURC = ")
+
+
+def test_an_unknown_part_is_refused(problem, model):
+    X, y = problem
+    with pytest.raises(ValueError, match=r"`part` must be one of .*'epistemic'.*, got 'index'"):
+        RiskCoverageDisplay.from_estimator(model, X, y, part="index")
+
+
+# --- reliability -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_reliability_display_holds_the_table_and_its_error(problem, model, strategy):
+    X, y = problem
+    proba, bins = model.predict_proba(X), {"n_bins": 6, "strategy": strategy}
+    ours = ReliabilityDisplay.from_estimator(model, X, y, name="toy", **bins)
+    direct = ReliabilityDisplay.from_predictions(y, proba, name="toy", **bins)
+    for display in (ours, direct):
+        for column, expected in zip(
+            display.table, calibration_table(y, proba, **bins), strict=True
+        ):
+            np.testing.assert_array_equal(column, expected)
+        assert display.error == expected_calibration_error(y, proba, **bins)
+        assert display.ax_.get_title() == "toy"
+        assert f"gap (ECE = {display.error:.3g})" in legend_texts(display)
+
+
+def test_reliability_display_draws_accuracy_gap_and_counts_over_the_bins(problem, model):
+    X, y = problem
+    display = ReliabilityDisplay.from_estimator(model, X, y, n_bins=5)
+    table, (accuracy, gap) = display.table, display.ax_.containers
+    filled = table.count > 0
+    edges = np.array([[bar.get_x(), bar.get_x() + bar.get_width()] for bar in accuracy])
+    np.testing.assert_allclose(edges, np.column_stack([table.lower, table.upper]), atol=1e-12)
+    tops = np.array([bar.get_height() for bar in accuracy])
+    np.testing.assert_array_equal(tops[filled], table.accuracy[filled])
+    ends = np.array([[bar.get_y(), bar.get_y() + bar.get_height()] for bar in gap])[filled]
+    expected = np.column_stack([table.confidence, table.accuracy])[filled]
+    np.testing.assert_allclose(ends, expected)
+    assert not any(bar.get_facecolor()[3] for bar in gap)  # or an SVG would hide the hatching
+    counts = [bar.get_height() for bar in display.count_ax_.containers[0]]
+    np.testing.assert_allclose(counts, table.count / len(y))
+
+
+def test_reliability_display_knows_the_column_order_of_the_estimator(problem):
+    X, y = problem
+    names = np.array(["b", "c", "a"])[y]
+    numbers = EntropicLogisticRegression().fit(X, y)
+    words = EntropicLogisticRegression().fit(X, names)
+    some = y != 1  # a class that the samples lack
+    display = ReliabilityDisplay.from_estimator(words, X[some], names[some])
+    expected = ReliabilityDisplay.from_estimator(numbers, X[some], y[some])
+    assert display.error == pytest.approx(expected.error, abs=1e-4)
+    assert display.table.count.sum() == some.sum()
+
+
+def test_reliability_display_passes_on_what_is_wrong_with_probabilities():
+    with pytest.raises(ValueError, match="`proba` must be >= 0"):
+        ReliabilityDisplay.from_predictions([0, 1], [[1.5, -0.5], [0.5, 0.5]])
+
+
+# --- map ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", Uncertainty._fields)
+def test_map_shows_the_uncertainty_at_every_grid_point(moons, part):
+    X, y = moons
+    model = EntropicLogisticRegression().fit(X, y)
+    display = UncertaintyMapDisplay.from_estimator(model, X, y, part=part, grid_resolution=7)
+    assert display.uncertainty.shape == (7, 7)
+    for i in range(7):
+        for j in range(7):
+            point = [[display.xx0[i, j], display.xx1[i, j]]]
+            expected = getattr(model.predict_uncertainty(point), part)[0]
+            assert display.uncertainty[i, j] == pytest.approx(expected)
+    np.testing.assert_array_equal(display.mesh_.get_array(), display.uncertainty)
+
+
+def test_map_from_estimator_equals_that_of_its_predictions(moons):
+    X, y = moons
+    model = EntropicLogisticRegression().fit(X, y)
+    ours = UncertaintyMapDisplay.from_estimator(model, X, y, unit="nats", grid_resolution=9)
+    grid = np.column_stack([ours.xx0.ravel(), ours.xx1.ravel()])
+    direct = UncertaintyMapDisplay.from_predictions(
+        ours.xx0,
+        ours.xx1,
+        predict_uncertainty(model, grid).epistemic.reshape(9, 9),
+        X=X,
+        y=y,
+        label="epistemic uncertainty",
+        unit="nats",
+    )
+    np.testing.assert_array_equal(ours.mesh_.get_array(), direct.mesh_.get_array())
+    assert legend_texts(ours) == legend_texts(direct) == ["lower", "upper"]
+    for display in (ours, direct):
+        assert display.colorbar_.ax.get_ylabel() == "epistemic uncertainty (nats)"
+        assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("feature 0", "feature 1")
+
+
+def test_map_surrounds_the_points_by_the_margin(moons):
+    X, y = moons
+    model = EntropicLogisticRegression().fit(X, y)
+    display = UncertaintyMapDisplay.from_estimator(model, X, margin=0.5, grid_resolution=5)
+    for axis, grid in enumerate((display.xx0, display.xx1)):
+        low, high = X[:, axis].min(), X[:, axis].max()
+        assert grid.min() == pytest.approx(low - 0.5 * (high - low))
+        assert grid.max() == pytest.approx(high + 0.5 * (high - low))
+
+
+def test_map_draws_the_points_of_each_class(moons):
+    X, y = moons
+    model = EntropicLogisticRegression().fit(X, y)
+    display = UncertaintyMapDisplay.from_estimator(model, X, y, grid_resolution=5)
+    lower, upper = display.ax_.collections[1:]
+    np.testing.assert_array_equal(lower.get_offsets(), X[y == "lower"])
+    np.testing.assert_array_equal(upper.get_offsets(), X[y == "upper"])
+    plain = UncertaintyMapDisplay.from_estimator(model, X, grid_resolution=5)
+    np.testing.assert_array_equal(plain.ax_.collections[1].get_offsets(), X)
+    assert plain.ax_.get_legend() is None
+
+
+@pytest.mark.parametrize("in_pipeline", [False, True])
+@pytest.mark.parametrize("points_as_frame", [False, True])
+def test_map_of_a_model_fitted_on_a_frame_has_its_names_and_no_warning(
+    moons, in_pipeline, points_as_frame
+):
+    X, y = moons
+    frame = pd.DataFrame(X, columns=["width", "height"])
+    model = EntropicLogisticRegression()
+    model = make_pipeline(StandardScaler(), model) if in_pipeline else model
+    model.fit(frame, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        display = UncertaintyMapDisplay.from_estimator(
+            model, frame if points_as_frame else X, y, grid_resolution=5
+        )
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("width", "height")
+
+
+@pytest.mark.parametrize(
+    ("points", "settings", "message"),
+    [
+        (np.ones((5, 3)), {}, r"`X` must have shape \(n_samples, 2\), got \(5, 3\)"),
+        (np.ones((0, 2)), {}, r"`X` must have shape \(n_samples, 2\), got \(0, 2\)"),
+        (np.eye(2), {"grid_resolution": 1}, "`grid_resolution` must be >= 2, got 1"),
+        (np.eye(2), {"margin": -0.1}, "`margin` must be >= 0, got -0.1"),
+        (np.eye(2), {"y": [0, 1, 1]}, r"`y` must have shape \(2,\), got \(3,\)"),
+    ],
+)
+def test_wrong_map_inputs_are_named(moons, points, settings, message):
+    model = EntropicLogisticRegression().fit(*moons)
+    with pytest.raises(ValueError, match=message):
+        UncertaintyMapDisplay.from_estimator(model, points, **settings)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (12,), (4, 3, 1)])
+def test_a_map_needs_grids_of_one_shape(shape):
+    xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(4.0))
+    with pytest.raises(ValueError, match=r"grids of one shape .*got \(4, 3\), \(4, 3\), \("):
+        UncertaintyMapDisplay.from_predictions(xx0, xx1, np.ones(shape))
