@@ -173,7 +173,7 @@ class _Chain:
 
 
 def _adopt_skorch(net: skorch.NeuralNet) -> AdoptedModel:
-    check_is_fitted(net, "initialized_")
+    check_is_fitted(net, "module_")
     module = _private_copy(net.module_)
     if isinstance(net, skorch.NeuralNetBinaryClassifier):
         return AdoptedModel(nn.Sequential(module, BinaryLogits()), np.asarray(net.classes_))
@@ -201,6 +201,8 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> AdoptedModel:
         layers += [_linear(weight, bias), _ACTIVATIONS[mlp.activation]()]
     layers.pop()
     if isinstance(mlp, MLPRegressor):
+        if mlp.out_activation_ != "identity":
+            raise ValueError("Only an MLPRegressor with squared error can be adopted.")
         return AdoptedModel(_private_copy(nn.Sequential(*layers)))
     if mlp.out_activation_ == "logistic":
         if mlp.n_outputs_ > 1:

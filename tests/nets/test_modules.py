@@ -1,0 +1,123 @@
+"""Default networks and stacked evaluation of many variants."""
+
+import pytest
+import torch
+from torch import nn
+
+from skuq.nets import (
+    MLP,
+    BinaryLogits,
+    LeNet,
+    TabularNet,
+    resolve_device,
+    split_head,
+    stack_parameters,
+    stacked_forward,
+)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+def test_mlp_has_one_activation_per_hidden_layer(hidden):
+    net = MLP(3, 2, hidden=hidden)
+    assert net(torch.zeros(7, 3)).shape == (7, 2)
+    assert sum(isinstance(layer, nn.ReLU) for layer in net) == len(hidden)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 20), (1, 16, 16)])
+def test_lenet_takes_flat_rows_and_images_alike(shape):
+    net = LeNet(10, image_shape=shape).eval()
+    images = torch.rand(2, *shape)
+    torch.testing.assert_close(net(images.flatten(1)), net(images))
+
+
+def test_lenet_of_the_paper_has_its_layer_sizes():
+    sizes = [tuple(p.shape) for name, p in LeNet().named_parameters() if "weight" in name]
+    assert sizes == [(6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84)]
+
+
+def test_lenet_refuses_images_too_small_for_its_convolutions():
+    with pytest.raises(ValueError, match="at least 16 x 16, got 8 x 8"):
+        LeNet(image_shape=(1, 8, 8))
+
+
+def test_tabular_net_depends_on_categories_only_through_their_code():
+    net = TabularNet(3, 2, categories={2: 4})
+    x = torch.tensor([[0.1, 0.2, 1.0]])
+    other = torch.tensor([[0.1, 0.2, 3.0]])
+    assert not torch.equal(net(x), net(other))
+    unseen = [torch.tensor([[0.1, 0.2, code]]) for code in (-1.0, 4.0, 99.0)]
+    torch.testing.assert_close(net(unseen[0]), net(unseen[1]))
+    torch.testing.assert_close(net(unseen[0]), net(unseen[2]))
+
+
+def test_tabular_net_refuses_columns_that_do_not_exist():
+    with pytest.raises(ValueError, match=r"must name columns 0 to 2, got \[3\]"):
+        TabularNet(3, 2, categories={3: 4})
+
+
+def test_binary_logits_give_the_sigmoid():
+    z = torch.linspace(-3, 3, 7)[:, None]
+    torch.testing.assert_close(BinaryLogits()(z).softmax(-1)[:, 1:], z.sigmoid())
+
+
+NETWORKS = {
+    "mlp": (MLP(4, 3, hidden=(6,)), (4,)),
+    "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,)),
+    "tabular": (TabularNet(3, 2, categories={0: 5}), (3,)),
+    "wrapped": (nn.Sequential(MLP(4, 1), BinaryLogits()), (4,)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("shared_input", [True, False])
+def test_stacked_forward_equals_a_loop_over_models(name, shared_input):
+    network, shape = NETWORKS[name]
+    network = network.double().eval()
+    n_models = 4
+    stacked = stack_parameters(network, n_models)
+    with torch.no_grad():
+        for parameter in stacked.values():
+            parameter += 0.1 * torch.randn_like(parameter)
+    X = torch.rand(*(() if shared_input else (n_models,)), 5, *shape, dtype=torch.float64)
+    outputs = stacked_forward(network, stacked, X, shared_input=shared_input)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    for i in range(n_models):
+        network.load_state_dict({key: value[i] for key, value in stacked.items()}, strict=False)
+        torch.testing.assert_close(outputs[i], network(X if shared_input else X[i]))
+    network.load_state_dict(before)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_head_on_cached_features_equals_the_network(name):
+    network, shape = NETWORKS[name]
+    network = network.double().eval()
+    X = torch.rand(6, *shape, dtype=torch.float64)
+    head = split_head(network, X[:1])
+    torch.testing.assert_close(head.module(head.body(X)), network(X))
+    moved = [name for name, _ in head.module.named_parameters()]
+    assert len(moved) == 2
+    assert not any(module._forward_pre_hooks for module in network.modules())
+
+
+class ScaledOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, X):
+        return 2 * self.layer(X)
+
+
+def test_network_with_arithmetic_after_its_last_layer_cannot_be_cut():
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        split_head(ScaledOutput(), torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("device", ["quantum", "cuda:99"])
+def test_unusable_device_is_refused(device):
+    with pytest.raises(ValueError, match=r"cannot be used here .* use 'auto' or 'cpu'"):
+        resolve_device(device)
+
+
+def test_auto_device_is_cuda_exactly_when_there_is_one():
+    assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
