@@ -51,6 +51,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from skuq.plugins import estimator_names
-
-    return sorted({*globals(), *__all__, *estimator_names()})
+    return sorted({*globals(), *__all__})

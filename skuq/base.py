@@ -201,7 +201,7 @@ def _final_step(pipeline: sklearn_pipeline.Pipeline, X: Any) -> tuple[Any, Any]:
 
 
 def _is_search(estimator: Any) -> bool:
-    """Whether this is `GridSearchCV` or its kin; estimators like `LassoCV` wrap none."""
+    """Whether this is `GridSearchCV` or its kin; `LogisticRegressionCV` wraps none."""
     return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
 
 

@@ -60,7 +60,8 @@ class AdoptedModel:
         if self.transform is not None:
             X = check_array(self.transform(X), accept_sparse=True, input_name="transformed X")
             X = X.toarray() if issparse(X) else X
-        return torch.as_tensor(np.asarray(X), dtype=self.dtype)
+        # A copy: torch takes neither reversed nor read-only arrays without complaint.
+        return torch.tensor(np.ascontiguousarray(X), dtype=self.dtype)
 
 
 def adopt(model: Any) -> AdoptedModel:

@@ -112,10 +112,10 @@ def fit_net(
             "`sample_weight` needs a net that can use it; pass estimator=None or derive the "
             "net from skuq.nets.WeightedClassifier."
         )
-    data: Any = X
+    data: Any = np.array(X)  # pandas hands out read-only arrays, which torch warns about
     if weighted:
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        data = {"X": X, "sample_weight": weight}
+        data = {"X": data, "sample_weight": weight}
     devices = range(torch.cuda.device_count()) if "cuda" in str(net.device) else ()
     with torch.random.fork_rng(devices=list(devices)):
         torch.manual_seed(seed)

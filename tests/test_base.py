@@ -1,0 +1,408 @@
+"""The protocol: the walk to the estimator inside, the method form, and the result type."""
+
+import pickle
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn import pipeline as sklearn_pipeline
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import make_classification
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.feature_selection import RFE, RFECV, SelectFromModel
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    HalvingGridSearchCV,
+    RandomizedSearchCV,
+    TunedThresholdClassifierCV,
+)
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import skuq
+from skuq import Uncertainty, UncertaintyMixin, predict_uncertainty
+
+
+class Centroids(ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """Softmax of distances to class means; foreign is what is far from all of them."""
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def fit(self, X, y):
+        X, y = validate_data(self, X, y)
+        self.classes_ = np.unique(y)
+        self.means_ = np.array([X[y == label].mean(axis=0) for label in self.classes_])
+        self.feature_importances_ = self.means_.var(axis=0)
+        return self
+
+    def _distances(self, X):
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)
+        return self.scale * ((X[:, None] - self.means_) ** 2).sum(axis=-1)
+
+    def predict_proba(self, X):
+        weights = np.exp(-self._distances(X))
+        return (weights + 1e-9) / (weights + 1e-9).sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        nearest = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[nearest]
+
+    def predict_uncertainty(self, X):
+        aleatoric = 1 - self.predict_proba(X).max(axis=1)
+        return Uncertainty.from_parts(aleatoric, self._distances(X).min(axis=1))
+
+
+GRID = {"scale": [0.5, 1.0]}
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = make_classification(60, 5, n_informative=3, class_sep=2, random_state=0)
+    return 3 * X + 1, y
+
+
+@pytest.fixture(scope="module")
+def X(data):
+    return data[0]
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return Centroids().fit(*data)
+
+
+def assert_same(actual, expected):
+    assert isinstance(actual, Uncertainty)
+    for part, wanted in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(part, wanted)
+
+
+# --- the function ---------------------------------------------------------------------------
+
+
+def test_an_estimator_with_the_method_is_asked_itself(fitted, X):
+    assert_same(predict_uncertainty(fitted, X), fitted.predict_uncertainty(X))
+
+
+def test_a_pipeline_is_its_final_step_on_transformed_data(data, X):
+    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), MinMaxScaler(), Centroids()).fit(*data)
+    by_hand = pipe[2].predict_uncertainty(pipe[1].transform(pipe[0].transform(X)))
+    assert_same(predict_uncertainty(pipe, X), by_hand)
+
+
+def test_passthrough_steps_are_skipped(data, X):
+    steps = [("no", "passthrough"), ("scaler", StandardScaler()), ("last", Centroids())]
+    pipe = sklearn_pipeline.Pipeline(steps).fit(*data)
+    assert_same(
+        predict_uncertainty(pipe, X), pipe[-1].predict_uncertainty(pipe["scaler"].transform(X))
+    )
+
+
+def test_a_nested_pipeline_is_walked_through(data, X):
+    inner = sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids())
+    outer = sklearn_pipeline.make_pipeline(StandardScaler(), inner).fit(*data)
+    by_hand = outer[1][1].predict_uncertainty(outer[1][0].transform(outer[0].transform(X)))
+    assert_same(predict_uncertainty(outer, X), by_hand)
+
+
+def test_column_names_reach_the_final_step_under_set_output(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), Centroids())
+    pipe.set_output(transform="pandas").fit(frame, y)
+    assert list(pipe[-1].feature_names_in_) == list("abcde")
+    by_hand = pipe[-1].predict_uncertainty(pipe[0].transform(frame))
+    assert_same(predict_uncertainty(pipe, frame), by_hand)
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        GridSearchCV(Centroids(), GRID, cv=2),
+        RandomizedSearchCV(Centroids(), GRID, n_iter=2, cv=2, random_state=0),
+        HalvingGridSearchCV(Centroids(), GRID, cv=2, random_state=0),
+    ],
+    ids=lambda search: type(search).__name__,
+)
+def test_a_search_is_its_best_estimator(data, X, search):
+    search = clone(search).fit(*data)
+    assert_same(predict_uncertainty(search, X), search.best_estimator_.predict_uncertainty(X))
+
+
+def test_a_search_over_a_pipeline_is_walked_through(data, X):
+    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), Centroids())
+    best = GridSearchCV(pipe, {"centroids__scale": [0.5, 1.0]}, cv=2).fit(*data)
+    inside = best.best_estimator_
+    by_hand = inside[1].predict_uncertainty(inside[0].transform(X))
+    assert_same(predict_uncertainty(best, X), by_hand)
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        FixedThresholdClassifier(Centroids(), threshold=0.3),
+        TunedThresholdClassifierCV(Centroids(), cv=2),
+    ],
+    ids=lambda wrapper: type(wrapper).__name__,
+)
+def test_wrappers_that_only_change_decisions_leave_uncertainty_alone(data, X, wrapper):
+    wrapper = clone(wrapper).fit(*data)
+    assert_same(predict_uncertainty(wrapper, X), wrapper.estimator_.predict_uncertainty(X))
+
+
+def test_self_training_asks_the_model_trained_on_pseudo_labels(data, X, fitted):
+    y = np.where(np.arange(len(X)) % 3 == 0, -1, data[1])
+    trained = SelfTrainingClassifier(Centroids(), threshold=0.6).fit(X, y)
+    result = predict_uncertainty(trained, X)
+    assert_same(result, trained.estimator_.predict_uncertainty(X))
+    assert not np.array_equal(result.epistemic, fitted.predict_uncertainty(X).epistemic)
+
+
+def test_a_fixed_threshold_around_a_fitted_model_needs_no_fit(fitted, X):
+    wrapper = FixedThresholdClassifier(fitted)
+    assert wrapper.predict(X).shape == (len(X),)
+    assert_same(predict_uncertainty(wrapper, X), fitted.predict_uncertainty(X))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [RFE(Centroids(), n_features_to_select=2), RFECV(Centroids(), cv=2)],
+    ids=lambda selector: type(selector).__name__,
+)
+def test_feature_elimination_asks_about_the_selected_columns(data, X, selector):
+    selector = clone(selector).fit(*data)
+    by_hand = selector.estimator_.predict_uncertainty(X[:, selector.support_])
+    assert_same(predict_uncertainty(selector, X), by_hand)
+
+
+def test_calibration_of_a_single_model_asks_that_model(data, X, fitted):
+    calibrated = CalibratedClassifierCV(Centroids(), ensemble=False, cv=2).fit(*data)
+    assert_same(predict_uncertainty(calibrated, X), fitted.predict_uncertainty(X))
+
+
+def test_calibration_of_a_frozen_model_asks_that_model(data, X):
+    other = Centroids(scale=0.25).fit(*data)
+    calibrated = CalibratedClassifierCV(FrozenEstimator(other)).fit(*data)
+    assert_same(predict_uncertainty(calibrated, X), other.predict_uncertainty(X))
+
+
+def test_calibration_that_averages_models_is_refused(data, X):
+    calibrated = CalibratedClassifierCV(Centroids(), ensemble=True, cv=3).fit(*data)
+    with pytest.raises(
+        TypeError, match=r"CalibratedClassifierCV averages 3 models.*ensemble=False"
+    ):
+        predict_uncertainty(calibrated, X)
+
+
+def test_a_frozen_estimator_is_what_it_holds(fitted, X):
+    assert_same(predict_uncertainty(FrozenEstimator(fitted), X), fitted.predict_uncertainty(X))
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        sklearn_pipeline.make_pipeline(StandardScaler(), Centroids()),
+        GridSearchCV(Centroids(), GRID, cv=2),
+        FixedThresholdClassifier(Centroids()),
+        CalibratedClassifierCV(Centroids(), ensemble=False, cv=2),
+    ],
+    ids=lambda inside: type(inside).__name__,
+)
+def test_freezing_does_not_change_the_answer(data, X, inside):
+    inside = clone(inside).fit(*data)
+    assert_same(predict_uncertainty(FrozenEstimator(inside), X), predict_uncertainty(inside, X))
+
+
+# --- what it refuses ------------------------------------------------------------------------
+
+
+def test_a_search_without_refit_is_told_to_refit(data, X):
+    search = GridSearchCV(Centroids(), GRID, cv=2, refit=False).fit(*data)
+    with pytest.raises(TypeError, match=r"GridSearchCV was run with refit=False.*set refit=True"):
+        predict_uncertainty(search, X)
+
+
+def test_a_classifier_with_its_own_refit_and_cv_is_not_taken_for_a_search(X):
+    with pytest.raises(TypeError, match="LogisticRegressionCV has no method"):
+        predict_uncertainty(LogisticRegressionCV(cv=2, refit=False), X)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        Centroids(),
+        sklearn_pipeline.make_pipeline(StandardScaler(), Centroids()),
+        skuq.make_pipeline(StandardScaler(), Centroids()),
+        GridSearchCV(Centroids(), GRID),
+        GridSearchCV(Centroids(), GRID, refit=False),
+        FixedThresholdClassifier(Centroids()),
+        TunedThresholdClassifierCV(Centroids()),
+        SelfTrainingClassifier(Centroids()),
+        RFE(Centroids()),
+        CalibratedClassifierCV(Centroids(), ensemble=False),
+        FrozenEstimator(sklearn_pipeline.make_pipeline(StandardScaler(), Centroids())),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_what_is_not_fitted_says_so(estimator, X):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        predict_uncertainty(estimator, X)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(),
+        BaggingClassifier(Centroids(), n_estimators=2),
+        VotingClassifier([("a", Centroids()), ("b", Centroids())]),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+def test_estimators_without_one_uncertainty_inside_are_refused_by_name(data, X, estimator):
+    estimator = clone(estimator).fit(*data)
+    name = type(estimator).__name__
+    with pytest.raises(TypeError, match=f"^{name}: {name} has no method `predict_uncertainty`"):
+        predict_uncertainty(estimator, X)
+
+
+def test_the_error_shows_the_whole_path_to_what_was_found(data, X):
+    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), BaggingClassifier(Centroids()))
+    search = GridSearchCV(pipe, {"baggingclassifier__n_estimators": [2]}, cv=2).fit(*data)
+    path = "GridSearchCV -> Pipeline -> BaggingClassifier: BaggingClassifier has no method"
+    with pytest.raises(TypeError, match=re.escape(path)):
+        predict_uncertainty(search, X)
+
+
+def test_a_class_instead_of_an_instance_is_refused(X):
+    with pytest.raises(TypeError, match="got the class Centroids itself"):
+        predict_uncertainty(Centroids, X)
+
+
+# --- the method form ------------------------------------------------------------------------
+
+
+def test_the_pipeline_method_gives_what_the_function_gives(data, X):
+    pipe = skuq.make_pipeline(StandardScaler(), Centroids()).fit(*data)
+    by_hand = pipe[-1].predict_uncertainty(pipe[0].transform(X))
+    assert_same(pipe.predict_uncertainty(X), by_hand)
+    assert_same(predict_uncertainty(pipe, X), by_hand)
+
+
+def test_make_pipeline_names_steps_and_passes_options_on():
+    pipe = skuq.make_pipeline(StandardScaler(), Centroids(), memory="folder", verbose=True)
+    assert isinstance(pipe, skuq.Pipeline)
+    assert list(pipe.named_steps) == ["standardscaler", "centroids"]
+    assert (pipe.memory, pipe.verbose) == ("folder", True)
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        Centroids(),
+        GridSearchCV(Centroids(), GRID),
+        sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids()),
+        CalibratedClassifierCV(Centroids(), ensemble=False),
+        RFE(Centroids()),
+        FrozenEstimator(sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids())),
+    ],
+    ids=lambda final: type(final).__name__,
+)
+def test_the_pipeline_has_the_method_if_its_final_step_leads_to_it(final):
+    assert hasattr(skuq.make_pipeline(StandardScaler(), final), "predict_uncertainty")
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        LogisticRegression(),
+        GridSearchCV(LogisticRegression(), {}),
+        CalibratedClassifierCV(),
+        BaggingClassifier(Centroids()),
+        SelectFromModel(Centroids()),
+        "passthrough",
+    ],
+    ids=str,
+)
+def test_the_pipeline_lacks_the_method_if_its_final_step_lacks_it(final):
+    pipe = skuq.make_pipeline(StandardScaler(), final)
+    assert not hasattr(pipe, "predict_uncertainty")
+    with pytest.raises(AttributeError, match="has no attribute 'predict_uncertainty'"):
+        pipe.predict_uncertainty([[0.0]])
+
+
+def test_the_method_works_with_a_search_as_final_step(data, X):
+    pipe = skuq.make_pipeline(StandardScaler(), GridSearchCV(Centroids(), GRID, cv=2)).fit(*data)
+    best = pipe[-1].best_estimator_
+    assert_same(pipe.predict_uncertainty(X), best.predict_uncertainty(pipe[0].transform(X)))
+
+
+def test_the_pipeline_works_inside_a_search(data, X):
+    pipe = skuq.make_pipeline(StandardScaler(), Centroids())
+    search = GridSearchCV(pipe, {"centroids__scale": [0.5, 1.0]}, cv=2).fit(*data)
+    assert isinstance(search.best_estimator_, skuq.Pipeline)
+    assert_same(predict_uncertainty(search, X), search.best_estimator_.predict_uncertainty(X))
+
+
+def test_cloning_the_pipeline_keeps_its_class_and_drops_the_fit(data, X):
+    copy = clone(skuq.make_pipeline(StandardScaler(), Centroids(scale=0.5)).fit(*data))
+    assert isinstance(copy, skuq.Pipeline)
+    assert copy[-1].scale == 0.5
+    with pytest.raises(NotFittedError, match="Pipeline instance is not fitted"):
+        copy.predict_uncertainty(X)
+
+
+def test_a_pickled_pipeline_predicts_the_same(data, X):
+    pipe = skuq.make_pipeline(StandardScaler(), Centroids()).fit(*data)
+    restored = pickle.loads(pickle.dumps(pipe))
+    assert_same(restored.predict_uncertainty(X), pipe.predict_uncertainty(X))
+
+
+def test_score_samples_works_through_a_plain_pipeline(data, X):
+    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), Centroids()).fit(*data)
+    np.testing.assert_array_equal(pipe.score_samples(X), -predict_uncertainty(pipe, X).epistemic)
+
+
+# --- the result -----------------------------------------------------------------------------
+
+PARTS = arrays(np.float64, (2, 5), elements=st.floats(-1e300, 1e300))
+
+
+@given(PARTS)
+def test_parts_given_add_up_to_the_total(parts):
+    u = Uncertainty.from_parts(*parts)
+    np.testing.assert_array_equal(u.aleatoric, parts[0])
+    np.testing.assert_array_equal(u.epistemic, parts[1])
+    np.testing.assert_array_equal(u.total, parts[0] + parts[1])
+
+
+@given(arrays(np.float32, (2, 5), elements=st.floats(0, 1e6, width=32)))
+def test_parts_in_single_precision_are_added_in_double_precision(parts):
+    u = Uncertainty.from_parts(*parts)
+    assert {part.dtype for part in u} == {np.dtype(np.float64)}
+    np.testing.assert_array_equal(u.total, parts.astype(np.float64).sum(axis=0))
+
+
+def test_a_data_frame_of_the_result_has_its_fields_as_columns(fitted, X):
+    u = fitted.predict_uncertainty(X[:3])
+    frame = u.to_frame(index=["a", "b", "c"])
+    assert list(frame.columns) == ["total", "aleatoric", "epistemic"]
+    assert list(frame.index) == ["a", "b", "c"]
+    for name, values in u._asdict().items():
+        np.testing.assert_array_equal(frame[name], values)
+
+
+def test_a_data_frame_without_index_counts_its_rows(fitted, X):
+    assert list(fitted.predict_uncertainty(X[:3]).to_frame().index) == [0, 1, 2]

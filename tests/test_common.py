@@ -1,0 +1,26 @@
+"""Every registered estimator under scikit-learn's checks and under our own."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skuq import all_estimators
+from skuq.testing import parametrize_with_uncertainty_checks
+
+# Checks are about behaviour, not about quality: short searches keep them quick.
+QUICK = {"QUAMClassifier": [{"n_steps": 5}, {"n_steps": 5, "parameters": "last", "setting": "expected"}]}
+
+ESTIMATORS = [
+    estimator(**params)
+    for name, estimator in all_estimators()
+    if estimator.__module__.startswith("skuq.")
+    for params in QUICK.get(name, [{}])
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_checks_pass(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_uncertainty_checks(ESTIMATORS)
+def test_uncertainty_checks_pass(estimator, check):
+    check(estimator)

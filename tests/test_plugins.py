@@ -1,0 +1,248 @@
+"""Discovery: real distributions of third parties, and everything that can be wrong with one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import skuq
+from skuq import plugins
+
+HERE = Path(__file__).parent
+
+
+def run(code, folder, *paths):
+    """What a fresh interpreter prints, with `paths` to import from, as JSON."""
+    given = os.environ.get("PYTHONPATH")
+    search = os.pathsep.join([*map(str, paths), *([given] if given else [])])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,  # not the checkout, which would be importable from there
+        env={**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# --- two real distributions, installed as users install them --------------------------------
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """A folder with a working and a broken third-party distribution, installed by pip."""
+    for tool in ("pip", "setuptools"):
+        if find_spec(tool) is None:  # found, not imported: setuptools replaces distutils
+            pytest.skip(f"{tool} is needed to install a distribution")
+    folder = tmp_path_factory.mktemp("thirdparty")
+    # Building writes next to the sources, so copies are built.
+    sources = [
+        shutil.copytree(HERE / name, folder / name) for name in ("thirdparty", "thirdparty_broken")
+    ]
+    options = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", *options]
+        + ["--target", folder / "site", *sources],
+        check=True,
+    )
+    return folder / "site"
+
+
+@pytest.fixture(scope="session")
+def listed(site, tmp_path_factory):
+    """What `all_estimators` returns and warns of beside those distributions."""
+    code = """
+import json, warnings
+import skuq
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", skuq.PluginWarning)
+    found = skuq.all_estimators()
+said = [str(w.message) for w in caught if w.category is skuq.PluginWarning]
+print(json.dumps({"found": {name: c.__module__ for name, c in found}, "said": said}))
+"""
+    return run(code, tmp_path_factory.mktemp("cwd"), site)
+
+
+def test_built_in_and_third_party_estimators_are_listed_together(listed):
+    assert listed["found"]["NeighbourUncertainty"] == "skuq_neighbours"
+    assert listed["found"]["QUAMClassifier"].startswith("skuq.quam")
+
+
+def test_a_broken_plugin_is_left_out_with_a_warning_that_says_which_and_why(listed):
+    assert "BrokenUncertainty" not in listed["found"]
+    (message,) = listed["said"]
+    assert message == (
+        "Plugin 'BrokenUncertainty' of skuq-broken (skuq_broken:BrokenUncertainty) cannot be "
+        "imported: RuntimeError: libneeded.so.9 is missing"
+    )
+
+
+def test_a_third_party_estimator_is_imported_from_skuq_when_first_asked_for(site, tmp_path):
+    code = """
+import json, sys
+import skuq
+before = "skuq_neighbours" in sys.modules
+from skuq import NeighbourUncertainty
+same = sys.modules["skuq_neighbours"].NeighbourUncertainty is NeighbourUncertainty
+print(json.dumps([before, same, "NeighbourUncertainty" in dir(skuq)]))
+"""
+    assert run(code, tmp_path, site) == [False, True, True]
+
+
+def test_asking_for_a_broken_plugin_says_why_it_is_broken(site, tmp_path):
+    code = """
+import json
+try:
+    from skuq import BrokenUncertainty
+except ImportError as error:
+    print(json.dumps([str(error), type(error.__cause__).__name__]))
+"""
+    message, cause = run(code, tmp_path, site)
+    assert "'BrokenUncertainty' of skuq-broken" in message
+    assert cause == "RuntimeError"
+
+
+def test_the_third_party_estimator_passes_both_suites_of_checks(site, tmp_path):
+    code = """
+import json, warnings
+warnings.simplefilter("ignore")
+from sklearn.utils.estimator_checks import check_estimator
+from skuq import NeighbourUncertainty
+from skuq.testing import check_uncertainty_estimator, uncertainty_checks
+check_uncertainty_estimator(NeighbourUncertainty())
+check_estimator(NeighbourUncertainty())
+print(json.dumps([check.__name__ for check in uncertainty_checks(NeighbourUncertainty())]))
+"""
+    assert "check_string_labels" in run(code, tmp_path, site)
+
+
+def test_importing_skuq_imports_none_of_the_large_packages(tmp_path):
+    code = """
+import json, sys
+import skuq
+dir(skuq)
+large = {"torch", "sklearn", "scipy", "numpy", "pandas", "matplotlib", "skorch"}
+print(json.dumps(sorted(large & set(sys.modules))))
+"""
+    assert run(code, tmp_path) == []
+
+
+# --- registrations that are wrong in one way each -------------------------------------------
+
+
+@pytest.fixture
+def register(tmp_path, monkeypatch):
+    """A function that makes a distribution with one entry point visible to this process."""
+
+    def add(name, target, distribution="acme", folder="site"):
+        info = tmp_path / folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
+        info.mkdir(parents=True)
+        metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+        (info / "METADATA").write_text(metadata, encoding="utf-8")
+        entry = f"[{plugins.GROUP}]\n{name} = {target}\n"
+        (info / "entry_points.txt").write_text(entry, encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path / folder))
+        plugins._registered.cache_clear()
+
+    yield add
+    monkeypatch.undo()
+    plugins._registered.cache_clear()
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of an importable module with a class that is a plugin and one that is not."""
+    (tmp_path / "acme_models.py").write_text(
+        "class Good:\n    def predict_uncertainty(self, X): ...\n\n"
+        "class WithoutMethod: ...\n\ninstance = Good()\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "acme_models"
+    sys.modules.pop("acme_models", None)
+
+
+def plugin(name):
+    (found,) = (p for p in plugins.discover() if p.name == name)
+    return found
+
+
+def test_a_registered_class_is_listed_with_its_origin(register, module):
+    register("Good", f"{module}:Good", distribution="acme-models")
+    good = plugins.load("Good")
+    assert good.__module__ == module
+    assert plugin("Good") == plugins.Plugin("Good", "acme-models", f"{module}:Good", good)
+    assert ("Good", good) in skuq.all_estimators()
+
+
+def test_a_name_registered_by_two_distributions_is_refused_naming_both(register, module):
+    register("Good", f"{module}:Good", distribution="acme-one")
+    register("Good", f"{module}:WithoutMethod", distribution="acme-two")
+    expected = (
+        r"'Good' is registered more than once: acme-one \(acme_models:Good\), "
+        r"acme-two \(acme_models:WithoutMethod\)\. Uninstall all but one"
+    )
+    with pytest.raises(LookupError, match=expected):
+        plugins.load("Good")
+    assert plugin("Good").distribution == "acme-one, acme-two"
+    with pytest.warns(skuq.PluginWarning, match=expected):
+        assert "Good" not in dict(skuq.all_estimators())
+
+
+@pytest.mark.parametrize("distribution", ["acme", "acme-renamed"])
+def test_the_same_package_visible_twice_counts_once(register, module, distribution):
+    register("Good", f"{module}:Good", distribution="acme")
+    register("Good", f"{module}:Good", distribution=distribution, folder="second")
+    assert plugins.load("Good").__module__ == module
+    assert plugins.estimator_names().count("Good") == 1
+
+
+@pytest.mark.parametrize("attribute", ["WithoutMethod", "instance"])
+def test_what_is_no_class_with_the_method_is_refused_by_name(register, module, attribute):
+    register("Bad", f"{module}:{attribute}")
+    expected = rf"Plugin 'Bad' of acme \({module}:{attribute}\) must be a class with a method"
+    with pytest.raises(TypeError, match=expected):
+        plugins.load("Bad")
+    with pytest.warns(skuq.PluginWarning, match=expected):
+        assert "QUAMClassifier" in dict(skuq.all_estimators())
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("acme_absent:Good", "ModuleNotFoundError: No module named 'acme_absent'"),
+        ("acme_models:Absent", "AttributeError: module 'acme_models' has no attribute 'Absent'"),
+    ],
+)
+def test_a_target_that_does_not_exist_is_an_import_error(register, module, target, reason):
+    register("Lost", target)
+    with pytest.raises(ImportError, match=f"Plugin 'Lost' of acme .* cannot be imported: {reason}"):
+        plugins.load("Lost")
+    assert reason in plugin("Lost").error
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(register, module):
+    register("Good", f"{module}:Good")
+    with pytest.raises(
+        LookupError, match=r"No estimator 'Absent' .* known: .*Good.*QUAMClassifier"
+    ):
+        plugins.load("Absent")
+
+
+@pytest.mark.parametrize("name", ["NoSuchEstimator", "_private"])
+def test_an_unknown_attribute_of_the_package_is_an_attribute_error(name):
+    with pytest.raises(AttributeError, match=f"module 'skuq' has no attribute '{name}'"):
+        getattr(skuq, name)
+
+
+def test_public_names_are_listed_and_resolve():
+    assert set(skuq.__all__) <= set(dir(skuq))
+    assert skuq.QUAMClassifier is plugins.load("QUAMClassifier")
+    assert skuq.predict_uncertainty.__module__ == "skuq.base"

@@ -1,0 +1,3 @@
+"""This distribution is installed by test_plugins.py; nothing in it is a test."""
+
+collect_ignore_glob = ["*"]

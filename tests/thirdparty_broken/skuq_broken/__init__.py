@@ -1,0 +1,3 @@
+"""Fails when it is imported."""
+
+raise RuntimeError("libneeded.so.9 is missing")
