@@ -32,7 +32,16 @@ _HOME = {
     "all_estimators": "skuq.plugins",
 }
 
-__all__ = [*_HOME, "QUAMClassifier"]
+__all__ = [
+    "Pipeline",
+    "PluginWarning",
+    "QUAMClassifier",
+    "Uncertainty",
+    "UncertaintyMixin",
+    "all_estimators",
+    "make_pipeline",
+    "predict_uncertainty",
+]
 
 
 def __getattr__(name: str) -> Any:

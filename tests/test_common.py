@@ -6,7 +6,9 @@ from skuq import all_estimators
 from skuq.testing import parametrize_with_uncertainty_checks
 
 # Checks are about behaviour, not about quality: short searches keep them quick.
-QUICK = {"QUAMClassifier": [{"n_steps": 5}, {"n_steps": 5, "parameters": "last", "setting": "expected"}]}
+QUICK = {
+    "QUAMClassifier": [{"n_steps": 5}, {"n_steps": 5, "parameters": "last", "setting": "expected"}]
+}
 
 ESTIMATORS = [
     estimator(**params)

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import torch
 from scipy.special import softmax
-from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import RandomForestClassifier
@@ -18,6 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, scale
+from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
 from skuq.nets import MLP, adopt
@@ -150,7 +150,7 @@ def test_preprocessing_that_lets_nan_through_is_refused():
 
 @pytest.mark.parametrize("model", [RandomForestClassifier(), "resnet", MLP, nn.Linear], ids=repr)
 def test_other_models_are_refused_with_what_would_work(model):
-    with pytest.raises(TypeError, match="expected a fitted skorch net, a torch.nn.Module"):
+    with pytest.raises(TypeError, match=r"expected a fitted skorch net, a torch\.nn\.Module"):
         adopt(model)
 
 

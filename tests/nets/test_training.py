@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from skorch import NeuralNetClassifier
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
+from skorch import NeuralNetClassifier
 
 from skuq.nets import MLP, default_classifier, fit_net
 

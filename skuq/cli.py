@@ -1,0 +1,182 @@
+"""The ``skuq`` command: a thin skin over the package.
+
+Exit codes: 0 done, 2 the input cannot be used (the message says why), 1 anything else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skuq import __version__
+from skuq.plugins import Plugin, discover
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
+WRITABLE = click.Path(dir_okay=False, path_type=Path)
+
+
+class InputError(click.ClickException):
+    """Input that cannot be used: one line on what to change, and exit code 2."""
+
+    exit_code = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="skuq")
+def main() -> None:
+    """Honest uncertainty for scikit-learn models."""
+
+
+@main.command()
+def estimators() -> None:
+    """List the estimators that are installed, third-party plugins included."""
+    plugins = discover()
+    width = max(len(plugin.name) for plugin in plugins)
+    for plugin in plugins:
+        if plugin.estimator is None:
+            click.secho(f"{plugin.name:{width}}  broken: {plugin.error}", fg="red")
+        else:
+            summary = (plugin.estimator.__doc__ or "").strip().splitlines() or [""]
+            click.echo(f"{plugin.name:{width}}  {summary[0]}  [{plugin.distribution}]")
+
+
+@main.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("skuq-demo"),
+    show_default=True,
+    help="Folder for the report and the table; made if it is not there.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of data and training.")
+@click.option("--jobs", default=-1, show_default=True, help="Processes; -1 takes all cores.")
+def demo(out: Path, seed: int, jobs: int) -> None:
+    """Quantify uncertainty of digits and of inputs that are no digits."""
+    _require_plots("skuq demo")
+    out.mkdir(parents=True, exist_ok=True)
+    from skuq.demo import run_demo, write_demo
+
+    click.echo("Training a digit classifier and searching for models that disagree with it ...")
+    result = run_demo(n_jobs=jobs, random_state=seed, verbose=1)
+    click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
+    click.echo("AUROC of telling foreign inputs from test digits:")
+    click.echo(result.detection.to_string(float_format="%.3f"))
+    report, table = write_demo(result, out)
+    click.echo(f"Report: {report}\nTable:  {table}")
+
+
+@main.command()
+@click.option("--train", type=READABLE, required=True, help="CSV file to learn from.")
+@click.option("--target", required=True, help="Its column with the class to predict.")
+@click.option("--predict", type=READABLE, required=True, help="CSV file with rows to predict.")
+@click.option("--out", type=WRITABLE, required=True, help="CSV file to write.")
+@click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
+@click.option("--method", default="quam", show_default=True, help="Estimator, by name.")
+@click.option(
+    "--missing",
+    type=click.Choice(["impute", "refuse"]),
+    default="impute",
+    show_default=True,
+    help="What to do about missing values.",
+)
+@click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
+@click.option("--seed", default=0, show_default=True, help="Seed of training and search.")
+@click.option("--jobs", default=1, show_default=True, help="Processes; -1 takes all cores.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def quantify(
+    train: Path,
+    target: str,
+    predict: Path,
+    out: Path,
+    report: Path | None,
+    method: str,
+    missing: str,
+    drop: tuple[str, ...],
+    seed: int,
+    jobs: int,
+    quiet: bool,
+) -> None:
+    """Learn from one table, predict another, and say how uncertain each row is."""
+    if report is not None:
+        _require_plots("--report")
+    for path in filter(None, (out, report)):
+        if not path.parent.is_dir():
+            raise InputError(f"The folder {path.parent} does not exist; create it first.")
+    from skuq.tables import TableError, quantify_table, table_report
+
+    estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs, "verbose": not quiet})
+    table = _read_csv(predict)
+    try:
+        result = quantify_table(
+            estimator,
+            _read_csv(train),
+            target,
+            table,
+            missing=missing,
+            drop=drop,
+            random_state=seed,
+        )
+    except TableError as error:
+        raise InputError(str(error)) from error
+    _write_csv(result.rows, out)
+    if not quiet:
+        for note in result.notes:
+            click.echo(note)
+        click.echo(f"Uncertainty of {len(result.rows)} rows: {out}")
+    if report is not None:
+        table_report(result, table, target).write(report)
+        if not quiet:
+            click.echo(f"Report: {report}")
+
+
+def _require_plots(what: str) -> None:
+    from skuq.extras import import_optional
+
+    try:
+        import_optional("matplotlib", extra="plot")
+    except ImportError as error:
+        raise InputError(f"{what}: {error}") from error
+
+
+def _estimator(method: str, params: dict[str, Any]) -> Any:
+    """The estimator of that name, long or short, with those parameters that it has."""
+    usable = [plugin for plugin in discover() if plugin.estimator is not None]
+    chosen = {name: plugin for plugin in usable for name in (plugin.name, _short_name(plugin))}
+    if method not in chosen:
+        known = ", ".join(sorted(_short_name(plugin) for plugin in usable))
+        raise InputError(f"No estimator {method!r}; installed: {known}.")
+    estimator: Any = chosen[method].estimator
+    accepted = estimator().get_params()
+    return estimator(**{name: value for name, value in params.items() if name in accepted})
+
+
+def _short_name(plugin: Plugin) -> str:
+    return plugin.name.removesuffix("Classifier").lower()
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        frame = pd.read_csv(path)
+    except (ValueError, UnicodeError) as error:  # pandas' parser errors are ValueErrors
+        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+    if len(frame) == 0:
+        raise InputError(f"{path} has no rows.")
+    return frame
+
+
+def _write_csv(rows: pd.DataFrame, path: Path) -> None:
+    """Write completely or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        rows.to_csv(partial, index=False)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

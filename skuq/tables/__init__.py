@@ -1,0 +1,7 @@
+"""Uncertainty of predictions for tables of numbers and text."""
+
+from skuq.tables._checks import TableError
+from skuq.tables._quantify import TableResult, quantify_table
+from skuq.tables._report import table_report
+
+__all__ = ["TableError", "TableResult", "quantify_table", "table_report"]
