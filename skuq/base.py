@@ -217,7 +217,7 @@ def _leads_to_method(estimator: Any) -> bool:
     return True
 
 
-class Pipeline(sklearn_pipeline.Pipeline):  # type: ignore[misc]
+class Pipeline(sklearn_pipeline.Pipeline):
     """scikit-learn's `Pipeline` with `predict_uncertainty` as a method.
 
     A plain `sklearn.pipeline.Pipeline` works with the function

@@ -52,8 +52,8 @@ class DemoResult(NamedTuple):
 
 def run_demo(
     *,
-    n_test: int = 200,
-    n_foreign: int = 50,
+    n_test: int = 160,
+    n_foreign: int = 40,
     n_jobs: int | None = -1,
     random_state: int = 0,
     verbose: int = 0,
@@ -62,7 +62,7 @@ def run_demo(
 
     Parameters
     ----------
-    n_test, n_foreign : int, default=200 and 50
+    n_test, n_foreign : int, default=160 and 40
         Number of test digits, and of foreign inputs of each of four kinds.
     n_jobs : int or None, default=-1
         Processes.
@@ -129,7 +129,8 @@ def _rows(result: DemoResult) -> pd.DataFrame:
         proba = result.classifier.predict_proba(X)
         frame = result.uncertainty[name].to_frame()
         frame.insert(0, "group", name)
-        frame.insert(1, "label", pd.array(result.data.y_test, "Int64") if name == "test" else pd.NA)
+        label = result.data.y_test if name == "test" else [pd.NA] * len(X)
+        frame.insert(1, "label", pd.Series(label, dtype="Int64"))
         frame.insert(2, "prediction", result.classifier.classes_[proba.argmax(axis=1)])
         frame.insert(3, "confidence", proba.max(axis=1))
         frames.append(frame)

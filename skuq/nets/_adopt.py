@@ -188,7 +188,8 @@ def _adopt_skorch(net: skorch.NeuralNet) -> AdoptedModel:
 
 def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
     """A layer computing ``x @ weight + bias`` with scikit-learn's weight layout."""
-    layer = nn.Linear(*weight.shape, dtype=torch.as_tensor(weight).dtype)
+    n_in, n_out = weight.shape
+    layer = nn.Linear(n_in, n_out, dtype=torch.as_tensor(weight).dtype)
     with torch.no_grad():
         layer.weight.copy_(torch.as_tensor(weight.T))
         layer.bias.copy_(torch.as_tensor(bias))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from skuq.nets._modules import MLP
 
 
-class WeightedClassifier(skorch.NeuralNetClassifier):  # type: ignore[misc]
+class WeightedClassifier(skorch.NeuralNetClassifier):
     """skorch classifier whose loss is the mean weighted by per-sample weights.
 
     `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch

@@ -120,7 +120,7 @@ class UncertaintyMapDisplay:
             If `X` has not exactly two columns, or a setting is out of range.
         """
         xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
-        grid = np.column_stack([xx0.ravel(), xx1.ravel()])
+        grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])
         names = getattr(X, "columns", getattr(estimator, "feature_names_in_", None))
         if names is not None:  # fitted on a DataFrame: it expects the same columns
             import pandas as pd

@@ -40,7 +40,7 @@ from skuq.quam.jobs import (
 from skuq.quam.sampling import AdversarialModels
 
 
-class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):  # type: ignore[misc]
+class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Classifier that asks: which other models fit as well, and what would they predict?
 
     For every test point and class, an *adversarial model* is searched: one that explains
@@ -63,7 +63,7 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):  # type:
     parameters : {"all", "last"}, default="all"
         Weights that the search may move. "last" moves only the last layer: far cheaper for
         large networks, since features are computed once, but it finds fewer alternatives.
-    n_steps : int, default=50
+    n_steps : int, default=100
         Length of each search; its cost is proportional to this.
     c0 : float, default=20.0
         Initial weight of the penalty on training loss.
@@ -72,8 +72,8 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):  # type:
     gamma : float, default=0.01
         Training loss, in nats per sample above the fitted model's, at which a model still
         counts as explaining the data; used by `adversarial_models`.
-    learning_rate : float, default=0.01
-        Step size of the search.
+    learning_rate : float, default=0.1
+        Step size of the search, relative to the root mean square of each weight tensor.
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-training loss / T)`` of each model found. "auto" is one over
         the number of samples that the loss is averaged over: weights are then likelihoods.
@@ -160,11 +160,11 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):  # type:
         *,
         setting: str = "selected",
         parameters: str = "all",
-        n_steps: int = 50,
+        n_steps: int = 100,
         c0: float = 20.0,
         eta: float = 1.05,
         gamma: float = 0.01,
-        learning_rate: float = 0.01,
+        learning_rate: float = 0.1,
         temperature: float | str = "auto",
         train_batch_size: int = 256,
         batch_size: int = 8,
@@ -189,7 +189,7 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):  # type:
         self.random_state = random_state
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> QUAMClassifier:
         """Train the model, or take over a frozen one, and keep the training data.
 
@@ -280,9 +280,10 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):  # type:
             If `X` does not fit the training data, or a search diverges.
         """
         check_is_fitted(self)
-        temperature = self.temperature
-        if temperature == "auto":
+        if self.temperature == "auto":
             temperature = 1 / min(len(self._problem.X), self.train_batch_size)
+        else:
+            temperature = float(self.temperature)
         summary = partial(summarise_uncertainty, setting=self.setting, temperature=temperature)
         parts = list(self._search(X, summary))
         return Uncertainty.from_parts(

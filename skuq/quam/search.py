@@ -78,7 +78,7 @@ def training_batches(
         yield batch
 
 
-@torch.enable_grad()  # type: ignore[untyped-decorator]
+@torch.enable_grad()
 def search_adversarial_models(
     module: nn.Module,
     x: Tensor,
@@ -121,7 +121,8 @@ def search_adversarial_models(
     c0, eta, gamma : float
         Initial penalty weight, its growth factor per step, and slack in nats.
     learning_rate : float
-        Step size of Adam.
+        Step size of Adam, relative to the root mean square of each parameter tensor: one
+        value then suits networks of very different weights. A tensor of zeros stays.
 
     Returns
     -------
@@ -138,7 +139,10 @@ def search_adversarial_models(
     targets = torch.arange(n_classes, device=x.device).repeat(n_points)
     own_x = x.repeat_interleave(n_classes, dim=0).unsqueeze(1)  # (n_models, 1, ...)
     weights = stack_parameters(module, len(targets), parameters)
-    adam = torch.optim.Adam(weights.values(), lr=learning_rate)
+    scale = {name: p.detach().square().mean().sqrt() for name, p in module.named_parameters()}
+    adam = torch.optim.Adam(
+        [{"params": [w], "lr": learning_rate * float(scale[name])} for name, w in weights.items()]
+    )
     log_proba, excess = [], []
     c = c0
     for step, batch in enumerate(batches):
@@ -151,8 +155,9 @@ def search_adversarial_models(
             break
         l_adv = cross_entropy(test_logits, targets, reduction="none")  # Line 4, targeted
         adam.zero_grad()
-        (l_adv + c * l_pen).sum().backward()  # Lines 5-6
-        adam.step()
+        loss = l_adv + c * l_pen  # Line 5
+        loss.sum().backward()  # type: ignore[no-untyped-call]
+        adam.step()  # Line 6
         c *= eta  # Line 9
     shape = (n_points, n_classes, len(batches) - 1)
     return Trajectories(

@@ -47,7 +47,7 @@ def test_far_away_inputs_are_more_uncertain_than_training_inputs():
     X = scale(X)
     quam = QUAMClassifier(random_state=0).fit(X, y)
     angle = np.linspace(0, 2 * np.pi, 20)
-    far = 8 * np.c_[np.cos(angle), np.sin(angle)]
+    far = 5 * np.c_[np.cos(angle), np.sin(angle)]
     near = quam.predict_uncertainty(X[:60])
     away = quam.predict_uncertainty(far)
     by_quam = roc_auc_score(np.r_[np.zeros(60), np.ones(20)], np.r_[near.epistemic, away.epistemic])

@@ -11,7 +11,7 @@ from skuq.nets import MLP, LeNet
 from skuq.quam.sampling import best_adversarial_models
 from skuq.quam.search import TrainingSet, search_adversarial_models, training_batches
 
-HYPER = {"c0": 2.0, "eta": 1.3, "gamma": 0.05, "learning_rate": 0.02}
+HYPER = {"c0": 2.0, "eta": 1.3, "gamma": 0.05, "learning_rate": 0.1}
 SEEDS = range(3)
 
 
@@ -34,7 +34,12 @@ def batch_loss(module, train, rows):
 def algorithm_1(reference, x, target, train, batches, *, c0, eta, gamma, learning_rate):
     """Alg. 1 with the target of App. C.1, literally: one test point, one class."""
     model = deepcopy(reference).requires_grad_(True)  # Line 1
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(
+        [
+            {"params": p, "lr": learning_rate * p.pow(2).mean().sqrt().item()}
+            for p in model.parameters()
+        ]
+    )
     c = c0
     log_proba, excess = [], []
     for m, rows in enumerate(batches):  # Line 2
@@ -126,6 +131,20 @@ def test_each_search_raises_the_probability_of_its_class():
     for target in range(3):
         reached = found.log_proba[:, target, :, target].max(-1).values
         assert (reached > reference[:, target]).all()
+
+
+def test_tensors_of_zeros_stay_where_they_are():
+    """A LogisticRegression without intercept must not be given one by the search."""
+    module = nn.Linear(2, 2).double()
+    with torch.no_grad():
+        module.bias.zero_()
+    x, train = make_problem(module, (2,), 2)
+    batches = [torch.arange(12)] * 5
+    both, weight = (
+        search_adversarial_models(module, x, train, batches, parameters=names, n_classes=2, **HYPER)
+        for names in (["weight", "bias"], ["weight"])
+    )
+    torch.testing.assert_close(both.log_proba, weight.log_proba, rtol=0, atol=0)
 
 
 def test_small_training_set_is_used_whole_in_every_step():
