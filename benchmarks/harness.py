@@ -1,0 +1,63 @@
+"""What all benchmarks share: arguments, threads, and the JSON line."""
+
+import argparse
+import json
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("skuq", "torch", "scikit-learn", "numpy", "skorch")
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Arguments that every benchmark takes."""
+    arguments = argparse.ArgumentParser(description=description.splitlines()[0])
+    arguments.add_argument("--data-dir", type=Path, default=Path("../shared/data"))
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--threads", type=int, default=1)
+    arguments.add_argument("--out", type=Path, help="folder for a copy of the JSON line")
+    return arguments
+
+
+def record(method: str, dataset: str, metric: str, value: float, n: int, std: float = 0.0) -> dict:
+    """One figure."""
+    return {
+        "method": method,
+        "dataset": dataset,
+        "metric": metric,
+        "value": float(value),
+        "std": float(std),
+        "n": int(n),
+    }
+
+
+def finish(name: str, args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
+    """Print the JSON line, and write it to ``--out`` if asked."""
+    line = json.dumps(
+        {
+            "benchmark": name,
+            "args": {
+                key: value for key, value in vars(args).items() if key not in ("out", "data_dir")
+            },
+            "machine": {
+                "cpu": platform.processor() or platform.machine(),
+                "cores": os.cpu_count(),
+                "threads": args.threads,
+                "versions": {package: version(package) for package in PACKAGES},
+            },
+            "records": records,
+        }
+    )
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / f"{name}.json").write_text(line + "\n")
+    print(line)
+
+
+def set_threads(args: argparse.Namespace) -> None:
+    """Give every method of the run the same number of threads."""
+    torch.set_num_threads(args.threads)
