@@ -105,34 +105,43 @@ def quantify(
     """Learn from one table, predict another, and say how uncertain each row is."""
     if report is not None:
         _require_plots("--report")
-    for path in filter(None, (out, report)):
-        if not path.parent.is_dir():
-            raise InputError(f"The folder {path.parent} does not exist; create it first.")
+    _check_outputs([out, report], [train, predict])
     from skuq.tables import TableError, quantify_table, table_report
 
     estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs, "verbose": not quiet})
-    table = _read_csv(predict)
+    known = _read_csv(train)
+    table = _read_csv(predict, like=known)
     try:
         result = quantify_table(
-            estimator,
-            _read_csv(train),
-            target,
-            table,
-            missing=missing,
-            drop=drop,
-            random_state=seed,
+            estimator, known, target, table, missing=missing, drop=drop, random_state=seed
         )
     except TableError as error:
         raise InputError(str(error)) from error
-    _write_csv(result.rows, out)
+    # All is computed before anything is written.
+    page = None if report is None else table_report(result, table, target)
+    try:
+        _write_csv(result.rows, out)
+        if page is not None and report is not None:
+            page.write(report)
+    except OSError as error:
+        raise InputError(f"Cannot write: {error}") from error
     if not quiet:
         for note in result.notes:
             click.echo(note)
         click.echo(f"Uncertainty of {len(result.rows)} rows: {out}")
-    if report is not None:
-        table_report(result, table, target).write(report)
-        if not quiet:
+        if report is not None:
             click.echo(f"Report: {report}")
+
+
+def _check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
+    """Refuse to write into a folder that is not there, or over a file that is read."""
+    taken = {path.resolve() for path in inputs}
+    for path in filter(None, outputs):
+        if not path.parent.is_dir():
+            raise InputError(f"The folder {path.parent} does not exist; create it first.")
+        if path.resolve() in taken:
+            raise InputError(f"{path} would overwrite another file of this call.")
+        taken.add(path.resolve())
 
 
 def _require_plots(what: str) -> None:
@@ -145,31 +154,55 @@ def _require_plots(what: str) -> None:
 
 
 def _estimator(method: str, params: dict[str, Any]) -> Any:
-    """The estimator of that name, long or short, with those parameters that it has."""
-    usable = [plugin for plugin in discover() if plugin.estimator is not None]
-    chosen = {name: plugin for plugin in usable for name in (plugin.name, _short_name(plugin))}
-    if method not in chosen:
-        known = ", ".join(sorted(_short_name(plugin) for plugin in usable))
-        raise InputError(f"No estimator {method!r}; installed: {known}.")
-    estimator: Any = chosen[method].estimator
-    accepted = estimator().get_params()
-    return estimator(**{name: value for name, value in params.items() if name in accepted})
+    """The classifier of that name, long or short, with those parameters that it has."""
+    plugins = {
+        name.lower(): plugin for plugin in discover() for name in (plugin.name, _short_name(plugin))
+    }
+    plugin = plugins.get(method.lower())
+    if plugin is None:
+        known = sorted({_short_name(p) for p in plugins.values() if p.estimator is not None})
+        raise InputError(f"No estimator {method!r}; installed: {', '.join(known)}.")
+    if plugin.estimator is None:
+        raise InputError(f"Estimator {method!r} cannot be used: {plugin.error}")
+    from sklearn.base import is_classifier
+
+    try:
+        estimator: Any = plugin.estimator()
+    except TypeError as error:
+        raise InputError(f"Estimator {method!r} can only be used from Python: {error}") from error
+    if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
+        raise InputError(f"Estimator {method!r} does not predict probabilities of classes.")
+    accepted = estimator.get_params()
+    return estimator.set_params(**{k: v for k, v in params.items() if k in accepted})
 
 
 def _short_name(plugin: Plugin) -> str:
     return plugin.name.removesuffix("Classifier").lower()
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, like: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Read a table; columns that hold text in the table `like` are read as text too."""
     import pandas as pd
+    from pandas.api.types import infer_dtype
 
+    names = [] if like is None else [name for name in like if infer_dtype(like[name]) == "string"]
     try:
-        frame = pd.read_csv(path)
+        header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+        frame = pd.read_csv(path, dtype=dict.fromkeys(names, str), low_memory=False)
     except (ValueError, UnicodeError) as error:  # pandas' parser errors are ValueErrors
-        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+        raise InputError(f"{path} cannot be read as CSV: {_one_line(error)}") from error
+    if header.duplicated().any():  # pandas would rename them
+        twice = header[header.duplicated()].iloc[0]
+        raise InputError(f"{path} has more than one column {twice!r}; rename or remove one.")
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas would shift the columns
+        raise InputError(f"{path} has rows with more values than there are column names.")
     if len(frame) == 0:
         raise InputError(f"{path} has no rows.")
     return frame
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _write_csv(rows: pd.DataFrame, path: Path) -> None:
