@@ -80,7 +80,7 @@ def compare(dataset, args):
 
     def stacked():
         found = search_adversarial_models(
-            module, x, train, batches, parameters=names, n_classes=n_classes, gamma=0.0, **SEARCH
+            module, x, train, batches, parameters=names, n_classes=n_classes, **SEARCH
         )
         return found.log_proba
 

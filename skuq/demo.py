@@ -52,8 +52,8 @@ class DemoResult(NamedTuple):
 
 def run_demo(
     *,
-    n_test: int = 120,
-    n_foreign: int = 30,
+    n_test: int = 100,
+    n_foreign: int = 25,
     n_jobs: int | None = -1,
     random_state: int = 0,
     verbose: int = 0,
@@ -62,7 +62,7 @@ def run_demo(
 
     Parameters
     ----------
-    n_test, n_foreign : int, default=120 and 30
+    n_test, n_foreign : int, default=100 and 25
         Number of test digits, and of foreign inputs of each of four kinds.
     n_jobs : int or None, default=-1
         Processes.

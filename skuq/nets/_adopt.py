@@ -61,7 +61,12 @@ class AdoptedModel:
             X = check_array(self.transform(X), accept_sparse=True, input_name="transformed X")
             X = X.toarray() if issparse(X) else X
         # A copy: torch takes neither reversed nor read-only arrays without complaint.
-        return torch.tensor(np.ascontiguousarray(X), dtype=self.dtype)
+        inputs = torch.tensor(np.ascontiguousarray(X), dtype=self.dtype)
+        if not bool(torch.isfinite(inputs).all()):
+            raise ValueError(
+                f"Input contains NaN, infinity or a value too large for the model's {self.dtype}."
+            )
+        return inputs
 
 
 def adopt(model: Any) -> AdoptedModel:
@@ -100,7 +105,7 @@ def adopt(model: Any) -> AdoptedModel:
     >>> adopted.module(adopted.inputs(X[:2])).shape
     torch.Size([2, 3])
     """
-    adopted = _adopt(model)
+    adopted = _sorted_by_class(_adopt(model))
     parameters = [p for p in adopted.module.parameters() if p.is_floating_point()]
     if not parameters:
         raise ValueError(f"{type(model).__name__} holds no floating-point parameters to adopt.")
@@ -110,6 +115,28 @@ def adopt(model: Any) -> AdoptedModel:
             "Train it again, for instance with a smaller learning rate."
         )
     return adopted
+
+
+class _Columns(nn.Module):
+    """Outputs in another order."""
+
+    def __init__(self, order: NDArray[np.int64]):
+        super().__init__()
+        self.order = order.tolist()
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X[..., self.order]
+
+
+def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
+    """Outputs in the order of sorted labels, on which scikit-learn's scorers rely."""
+    if adopted.classes is None:
+        return adopted
+    order = np.argsort(adopted.classes)
+    if (order == np.arange(len(order))).all():
+        return adopted
+    module = nn.Sequential(adopted.module, _Columns(order)).eval()
+    return AdoptedModel(module, adopted.classes[order], adopted.transform)
 
 
 def _adopt(model: Any) -> AdoptedModel:
@@ -139,7 +166,8 @@ def _adopt(model: Any) -> AdoptedModel:
 
 def _private_copy(module: nn.Module) -> nn.Module:
     copy: nn.Module = deepcopy(module).cpu().eval().requires_grad_(False)
-    return copy
+    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
+    return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
 
 
 def _adopt_factory(factory: Callable[[], Any]) -> AdoptedModel:
@@ -176,20 +204,39 @@ class _Chain:
 def _adopt_skorch(net: skorch.NeuralNet) -> AdoptedModel:
     check_is_fitted(net, "module_")
     module = _private_copy(net.module_)
-    if isinstance(net, skorch.NeuralNetBinaryClassifier):
-        return AdoptedModel(nn.Sequential(module, BinaryLogits()), np.asarray(net.classes_))
-    if isinstance(net, skorch.NeuralNetClassifier):
+    binary = isinstance(net, skorch.NeuralNetBinaryClassifier)
+    if not binary and not isinstance(net, skorch.NeuralNetClassifier):
+        return AdoptedModel(module)
+    if net.predict_nonlinearity != "auto":
+        raise ValueError(
+            "A skorch net with a `predict_nonlinearity` of its own cannot be adopted; let its "
+            "module return logits and leave the setting at 'auto'."
+        )
+    if binary:
+        if not isinstance(net.criterion_, nn.BCEWithLogitsLoss):
+            raise ValueError("A binary skorch net must be trained with BCEWithLogitsLoss.")
+        module = nn.Sequential(module, BinaryLogits())
+    elif isinstance(net.criterion_, nn.NLLLoss):
         # With this criterion skorch's convention is a module that returns probabilities.
-        if isinstance(net.criterion_, nn.NLLLoss):
-            module = nn.Sequential(module, LogProbabilities())
-        return AdoptedModel(module, np.asarray(net.classes_))
-    return AdoptedModel(module)
+        module = _with_logits(module)
+    return AdoptedModel(module, np.asarray(net.classes_))
+
+
+def _with_logits(module: nn.Module) -> nn.Module:
+    """Logits from a module that returns probabilities, exactly where its softmax can be cut."""
+    if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.Softmax):
+        # The logarithm of a probability that underflowed has no gradient; a logit has.
+        return module[:-1]
+    return nn.Sequential(module, LogProbabilities())
 
 
 def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
     """A layer computing ``x @ weight + bias`` with scikit-learn's weight layout."""
     n_in, n_out = weight.shape
-    layer = nn.Linear(n_in, n_out, dtype=torch.as_tensor(weight).dtype)
+    # Without the usual random start, which would draw from torch's global random state.
+    layer: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        nn.Linear, n_in, n_out, dtype=torch.as_tensor(weight).dtype
+    )
     with torch.no_grad():
         layer.weight.copy_(torch.as_tensor(weight.T))
         layer.bias.copy_(torch.as_tensor(bias))
@@ -215,13 +262,16 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> AdoptedModel:
 
 def _adopt_logistic(model: LogisticRegression) -> AdoptedModel:
     check_is_fitted(model)
-    layers: list[nn.Module] = [
-        _linear(model.coef_.T, np.broadcast_to(model.intercept_, len(model.coef_)).copy())
-    ]
-    if len(model.coef_) == 1:
-        layers.append(BinaryLogits())
-    elif getattr(model, "multi_class", "auto") == "ovr" or model.solver == "liblinear":
+    multi_class = getattr(model, "multi_class", "auto")  # gone in new versions
+    if len(model.coef_) > 1 and (multi_class == "ovr" or model.solver == "liblinear"):
         raise ValueError(
             "A one-vs-rest LogisticRegression is not a softmax model; refit it with solver='lbfgs'."
         )
-    return AdoptedModel(_private_copy(nn.Sequential(*layers)), model.classes_)
+    weight = model.coef_.T
+    bias = np.broadcast_to(model.intercept_, len(model.coef_)).copy()
+    if len(model.coef_) > 1:
+        return AdoptedModel(_private_copy(nn.Sequential(_linear(weight, bias))), model.classes_)
+    # The softmax of (-z, z), which old versions fit on request, is the sigmoid of 2 z.
+    factor = 2 if multi_class == "multinomial" else 1
+    layer = _linear(factor * weight, factor * bias)
+    return AdoptedModel(_private_copy(nn.Sequential(layer, BinaryLogits())), model.classes_)

@@ -11,18 +11,22 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import gen_batches
-from skorch import NeuralNet
+from skorch import NeuralNet, NeuralNetBinaryClassifier
 from torch import Tensor, nn
 
 from skuq.nets._adopt import AdoptedModel, adopt
-from skuq.nets._training import default_classifier, fit_net
+from skuq.nets._training import default_classifier, fit_net, seeded
 
 
 def brings_preprocessing(estimator: Any) -> bool:
-    """Whether an estimator transforms its input itself, so that text columns are its business."""
-    if isinstance(estimator, FrozenEstimator):
+    """Whether an estimator may transform its input itself: then text columns are its business."""
+    while isinstance(estimator, FrozenEstimator) or _is_search(estimator):
         estimator = estimator.estimator
-    return hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_")
+    return hasattr(estimator, "steps")
+
+
+def _is_search(estimator: Any) -> bool:
+    return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
 
 
 def fit_or_adopt(
@@ -75,6 +79,11 @@ def fit_or_adopt(
         )
     if estimator is not None and not hasattr(estimator, "fit"):
         raise TypeError(f"`estimator` must have a method `fit` or be None, got {estimator!r}.")
+    if hasattr(estimator, "steps") and isinstance(estimator.steps[-1][1], NeuralNet):
+        raise TypeError(
+            "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
+            "make_pipeline(..., QUAMClassifier(net))."
+        )
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
@@ -85,8 +94,16 @@ def fit_or_adopt(
         net = clone(estimator)
         X = X.astype(np.float32, copy=False)
     else:
-        return adopt(_fit_sklearn(clone(estimator), X, y, sample_weight, seed))
-    fitted = adopt(fit_net(net, X, codes, seed=seed, sample_weight=sample_weight))
+        with seeded(seed):
+            return adopt(_fit_sklearn(clone(estimator), X, y, sample_weight, seed))
+    targets = codes.astype(np.float32) if isinstance(net, NeuralNetBinaryClassifier) else codes
+    fitted = adopt(fit_net(net, X, targets, seed=seed, sample_weight=sample_weight))
+    n_outputs = evaluate(fitted.module, fitted.inputs(X[:1])).shape[-1]
+    if n_outputs != len(classes):
+        raise ValueError(
+            f"The net has {n_outputs} outputs, but `y` holds {len(classes)} classes; they must "
+            "be equal."
+        )
     return AdoptedModel(fitted.module, classes)
 
 
@@ -100,8 +117,10 @@ def _fit_sklearn(
         if value is None and name.split("__")[-1] == "random_state"
     }
     estimator.set_params(**unseeded)
-    weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-    return estimator.fit(X, y, **weights)
+    if sample_weight is None:
+        return estimator.fit(X, y)
+    prefix = f"{estimator.steps[-1][0]}__" if hasattr(estimator, "steps") else ""
+    return estimator.fit(X, y, **{f"{prefix}sample_weight": sample_weight})
 
 
 def encode_labels(
@@ -114,8 +133,8 @@ def encode_labels(
     y : ndarray of shape (n_samples,)
         Class labels.
     model : AdoptedModel
-        Classifier. If it does not know its classes, they are the labels in `y` when their
-        number fits, else the codes 0 .. n_classes - 1 when `y` holds such codes.
+        Classifier. If it does not know its classes, they are the sorted labels in `y` when
+        their number fits, else the codes 0 .. n_classes - 1 when `y` holds such codes.
     inputs : Tensor of shape (n_samples, ...)
         Preprocessed inputs; the first one shows the number of outputs.
 
@@ -138,8 +157,9 @@ def encode_labels(
             f"classes, got shape {shape} for one sample."
         )
     classes = model.classes
-    if classes is None:
-        classes = _classes_of_module(y, shape[1])
+    if classes is None or len(classes) != shape[1]:
+        # skorch believes in the labels it has seen, which may be fewer than the outputs.
+        classes = _classes_of_module(y if classes is None else classes, shape[1])
     order = np.argsort(classes)
     position = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
     codes = order[position]
@@ -190,4 +210,5 @@ def evaluate(
         module = deepcopy(module).to(device)
     with torch.no_grad():
         batches = gen_batches(len(inputs), batch_size)
-        return torch.cat([module(inputs[rows].to(device)).cpu() for rows in batches])
+        # Copies, because a module may alter its input in place.
+        return torch.cat([module(inputs[rows].to(device, copy=True)).cpu() for rows in batches])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
@@ -58,6 +59,11 @@ def stacked_forward(
     Tensor of shape (n_models, n_samples, n_outputs)
         Outputs of each variant.
 
+    Raises
+    ------
+    RuntimeError
+        If a layer has no batched form (recurrent layers), or the inputs do not fit.
+
     Examples
     --------
     >>> net = nn.Linear(2, 3)
@@ -69,7 +75,15 @@ def stacked_forward(
         out: Tensor = functional_call(module, own, (x,))
         return out
 
-    outputs: Tensor = vmap(forward, in_dims=(0, None if shared_input else 0))(dict(parameters), X)
+    try:
+        outputs: Tensor = vmap(forward, in_dims=(0, None if shared_input else 0))(
+            dict(parameters), X
+        )
+    except (NotImplementedError, RuntimeError) as error:
+        raise RuntimeError(
+            f"{type(module).__name__} cannot be evaluated for many sets of parameters at once "
+            f"({str(error).splitlines()[0]}). If its last layer is linear, use parameters='last'."
+        ) from error
     return outputs
 
 
@@ -88,29 +102,12 @@ class Head(NamedTuple):
     body: nn.Module
 
 
-class _Body(nn.Module):
-    """Runs a network up to its last layer and returns what that layer would receive."""
-
-    def __init__(self, network: nn.Module, last: nn.Module):
-        super().__init__()
-        self.network = network
-        self.last = last
-
-    def forward(self, X: Tensor) -> Tensor:
-        features: list[Tensor] = []
-        handle = self.last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
-        try:
-            self.network(X)
-        finally:
-            handle.remove()
-        return features[-1]
-
-
 def split_head(network: nn.Module, X: Tensor) -> Head:
     """Cut a network before its last layer, so that features can be computed once.
 
     The last layer is the last module with parameters to run. What follows it must be
-    the end of an `nn.Sequential` or nothing at all.
+    the end of an `nn.Sequential` or nothing at all; this is checked on `X`, so that `X`
+    should be a fair sample of the inputs.
 
     Parameters
     ----------
@@ -136,11 +133,13 @@ def split_head(network: nn.Module, X: Tensor) -> Head:
     >>> head.body(torch.zeros(5, 4)).shape
     torch.Size([5, 8])
     """
-    last = _last_layer(network, X)
-    head = _tail_from(network, last) or last
-    body = _Body(network, last)
+    name = _last_layer(network, X)
+    tail = _tail(network, name)
+    last = network.get_submodule(name)
+    head = nn.Sequential(last, *(network.get_submodule(t) for t in tail)) if tail else last
+    body = _without(network, [name, *tail])
     with torch.no_grad():
-        if not torch.allclose(head(body(X)), network(X), equal_nan=True):
+        if not torch.allclose(head(body(X.clone())), network(X.clone()), equal_nan=True):
             raise ValueError(
                 f"{type(network).__name__} computes something after its last layer "
                 f"({last}) that is not a module of an nn.Sequential, so the layer cannot be "
@@ -149,32 +148,42 @@ def split_head(network: nn.Module, X: Tensor) -> Head:
     return Head(head, body)
 
 
-def _last_layer(network: nn.Module, X: Tensor) -> nn.Module:
-    """The last module with parameters of its own that runs in a forward pass."""
-    ran: list[nn.Module] = []
+def _last_layer(network: nn.Module, X: Tensor) -> str:
+    """Name of the last module with parameters of its own that runs in a forward pass."""
+    ran: list[str] = []
     handles = [
-        module.register_forward_pre_hook(lambda module, _: ran.append(module))
-        for module in network.modules()
-        if any(True for _ in module.parameters(recurse=False))
+        module.register_forward_pre_hook(lambda _module, _inputs, name=name: ran.append(name))
+        for name, module in network.named_modules()
+        if any(True for _ in module.parameters(recurse=False)) and "parametrizations" not in name
     ]
     try:
         with torch.no_grad():
-            network(X)
+            network(X[:1].clone())
     finally:
         for handle in handles:
             handle.remove()
     return ran[-1]
 
 
-def _tail_from(network: nn.Module, last: nn.Module) -> nn.Module | None:
-    """What runs from `last` to the end, if nested `nn.Sequential`s say so."""
-    if network is last:
-        return last
-    if not isinstance(network, nn.Sequential):
-        return None
-    children = list(network)
-    for i, child in enumerate(children):
-        if any(module is last for module in child.modules()):
-            tail = _tail_from(child, last) or last
-            return nn.Sequential(tail, *children[i + 1 :])
-    return None
+def _tail(network: nn.Module, name: str) -> list[str]:
+    """Names of the modules that follow a module in the `nn.Sequential`s around it."""
+    following = []
+    while name:
+        parent, _, position = name.rpartition(".")
+        siblings = network.get_submodule(parent)
+        if isinstance(siblings, nn.Sequential):
+            prefix = f"{parent}." if parent else ""
+            names = [child for child, _ in siblings.named_children()]
+            following += [prefix + child for child in names[names.index(position) + 1 :]]
+        name = parent
+    return following
+
+
+def _without(network: nn.Module, names: Collection[str]) -> nn.Module:
+    """A copy of a network in which some modules do nothing."""
+    if "" in names:
+        return nn.Identity()
+    body = deepcopy(network)
+    for name in names:
+        body.set_submodule(name, nn.Identity())
+    return body

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,18 +19,32 @@ class WeightedClassifier(skorch.NeuralNetClassifier):
     """skorch classifier whose loss is the mean weighted by per-sample weights.
 
     `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch
-    passes further per-sample data along. Weights of 2 equal samples given twice.
+    passes further per-sample data along. Weights of 2 equal samples given twice. The
+    criterion must return one loss per sample (``criterion__reduction="none"``).
     """
 
     def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
-        losses = self.criterion_(y_pred, y_true)
+        losses = super().get_loss(y_pred, y_true, X=X, **kwargs)
         weight = X["sample_weight"].to(losses)
+        if losses.shape != weight.shape:
+            raise ValueError(
+                "A weighted loss needs one loss per sample; set criterion__reduction='none'."
+            )
         # A batch of zero weights has no loss; the bound keeps it from being 0 / 0.
         return (weight * losses).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
 
     def infer(self, x: Any, **fit_params: Any) -> Tensor:
         outputs: Tensor = super().infer(x["X"] if isinstance(x, dict) else x, **fit_params)
         return outputs
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch inside the block, and leave its global random state as it was."""
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=list(devices)):
+        torch.manual_seed(seed)
+        yield
 
 
 def default_classifier(
@@ -90,7 +106,7 @@ def fit_net(
     X : ndarray of shape (n_samples, ...)
         Inputs, in the dtype of the net's module.
     y : ndarray of shape (n_samples,)
-        Class codes 0 .. n_classes - 1.
+        Targets: class codes 0 .. n_classes - 1, as the net's criterion wants them.
     seed : int
         Governs initial weights, shuffling and dropout.
     sample_weight : ndarray of shape (n_samples,), default=None
@@ -116,7 +132,5 @@ def fit_net(
     if weighted:
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         data = {"X": data, "sample_weight": weight}
-    devices = range(torch.cuda.device_count()) if "cuda" in str(net.device) else ()
-    with torch.random.fork_rng(devices=list(devices)):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return net.fit(data, y)

@@ -56,13 +56,16 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         `LogisticRegression`, or a pipeline that ends in one, is cloned and trained. A
         fitted model of these kinds, or a `torch.nn.Module` that returns logits, wrapped in
         `sklearn.frozen.FrozenEstimator`, is taken as it is and never altered; `fit` then
-        needs the data that it was trained on.
+        needs the data that it was trained on. Outputs of a bare module belong to the sorted
+        labels in `y`.
     setting : {"selected", "expected"}, default="selected"
         Whose uncertainty is meant. "selected": that of the given model (Eq. 2). "expected":
         that of all models that explain the data (Eq. 1).
     parameters : {"all", "last"}, default="all"
         Weights that the search may move. "last" moves only the last layer: far cheaper for
         large networks, since features are computed once, but it finds fewer alternatives.
+        Acts in `fit`; the other parameters of the search act whenever uncertainty is
+        predicted and can be changed without fitting again.
     n_steps : int, default=100
         Length of each search; its cost is proportional to this.
     c0 : float, default=20.0
@@ -76,12 +79,15 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Step size of the search, relative to the root mean square of each weight tensor.
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-training loss / T)`` of each model found. "auto" is one over
-        the number of samples that the loss is averaged over: weights are then likelihoods.
-        Larger values count worse-fitting models too.
+        the number of samples that the loss is averaged over: weights are then likelihoods,
+        of the training set if it fits into one batch (`train_batch_size`), else of a batch,
+        which is as much as a batch can tell. Larger values count worse-fitting models too.
     train_batch_size : int, default=256
-        Training samples on which each step of the search computes the penalty.
+        Training samples on which each step of the search computes the penalty. More cost
+        time and give sharper estimates, and with temperature "auto" sharper weights.
     batch_size : int, default=8
-        Test points searched at once. Bounds memory; no effect on the result.
+        Test points searched at once; no effect on the result. Bounds memory: each point
+        takes ``4 * n_classes`` copies of the weights that the search moves.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     n_jobs : int, default=None
@@ -144,7 +150,7 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         "c0": [Interval(Real, 0, None, closed="left")],
         "eta": [Interval(Real, 1, None, closed="left")],
         "gamma": [Interval(Real, 0, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [Interval(Real, 0, 10, closed="right")],
         "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "train_batch_size": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -210,8 +216,8 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the data are not finite numbers, hold a single class or a label that the
-            frozen model does not know, or if the frozen model does not fit the data's shape.
+            If the data are not finite numbers, hold a single class to be trained on or a
+            label that the frozen model does not know, or do not fit the model's shape.
         TypeError
             If `estimator` cannot be adopted.
         """
@@ -220,7 +226,9 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         fit_seed, self._search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         X, y = self._validate_training_data(X, y)
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
+            sample_weight = _check_sample_weight(
+                sample_weight, y, dtype=np.float64, ensure_non_negative=True
+            )
         self.model_ = fit_or_adopt(
             self.estimator, X, y, sample_weight=sample_weight, seed=fit_seed, device=device
         )
@@ -243,7 +251,7 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes), float64
             Probabilities, columns in the order of `classes_`.
         """
-        return self._log_proba(self._validated_inputs(X)).exp().double().numpy()
+        return self._log_proba(self._validated_inputs(X)).exp().numpy()
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class.
@@ -309,19 +317,21 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         return AdversarialModels(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _validate_training_data(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        if brings_preprocessing(self.estimator):
+        self._preprocesses = brings_preprocessing(self.estimator)
+        if self._preprocesses:
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)
             check_consistent_length(X, y)
         else:
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=True)
+            images = self.estimator is not None  # the default network takes rows only
+            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=images)
             self._input_shape = X.shape[1:]
         check_classification_targets(y)
         return X, y
 
     def _validated_inputs(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        if self.model_.transform is not None:
+        if self._preprocesses:
             validate_data(self, X, reset=False, skip_check_array=True)
             return self.model_.inputs(X)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], allow_nd=True)
@@ -333,7 +343,7 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
     def _log_proba(self, inputs: Tensor) -> Tensor:
         device = resolve_device(self.device)
-        return evaluate(self.model_.module, inputs, device=device).log_softmax(dim=-1)
+        return evaluate(self.model_.module, inputs, device=device).double().log_softmax(dim=-1)
 
     def _set_up_search(
         self, inputs: Tensor, codes: NDArray[np.int64], weight: FloatArray, device: torch.device
@@ -342,15 +352,16 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         self.reference_loss_ = float(np.average(losses.numpy(), weights=weight))
         searched, self._body = self.model_.module, None
         if self.parameters == "last":
-            searched, self._body = split_head(self.model_.module, inputs[:1])
+            searched, self._body = split_head(self.model_.module, inputs[:1024])
             inputs = evaluate(self._body, inputs, device=device)
-        features = inputs.numpy()
+        counts = weight > 0  # a sample of weight zero is none, also to the temperature
         self._problem = SearchProblem(
-            searched, features, codes, weight.astype(features.dtype), losses.numpy()
+            searched, inputs.numpy()[counts], codes[counts], weight[counts], losses.numpy()[counts]
         )
 
     def _search(self, X: Any, summarise: Summary) -> Iterator[Any]:
         """Search batch by batch; `summarise` reduces each batch where it was computed."""
+        self._validate_params()  # they may have been set after `fit`
         inputs = self._validated_inputs(X)
         log_reference = self._log_proba(inputs).numpy()
         device = resolve_device(self.device)
@@ -361,7 +372,6 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             n_steps=self.n_steps,
             c0=self.c0,
             eta=self.eta,
-            gamma=self.gamma,
             learning_rate=self.learning_rate,
             train_batch_size=self.train_batch_size,
             seed=self._search_seed,

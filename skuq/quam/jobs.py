@@ -35,9 +35,9 @@ class SearchProblem:
         Training inputs of `module`. Plain arrays, which joblib shares between processes.
     y : ndarray of shape (n_samples,), int64
         Class codes.
-    weight : ndarray of shape (n_samples,)
-        Sample weights.
-    reference_loss : ndarray of shape (n_samples,)
+    weight : ndarray of shape (n_samples,), float64
+        Sample weights, all positive.
+    reference_loss : ndarray of shape (n_samples,), float64
         Cross-entropy of the reference model on each sample, in nats.
     """
 
@@ -60,13 +60,13 @@ class SearchSettings:
     n_steps: int
     c0: float
     eta: float
-    gamma: float
     learning_rate: float
     train_batch_size: int
     seed: int
     device: str
 
 
+@torch.inference_mode(False)
 def search_batch(
     problem: SearchProblem,
     settings: SearchSettings,
@@ -112,17 +112,17 @@ def search_batch(
         torch.tensor(x, device=device),
         problem.training_set(device),
         [batch.to(device) for batch in rows],
-        parameters=[name for name, _ in module.named_parameters()],
+        parameters=[name for name, p in module.named_parameters() if p.is_floating_point()],
         n_classes=log_reference.shape[1],
         c0=settings.c0,
         eta=settings.eta,
-        gamma=settings.gamma,
         learning_rate=settings.learning_rate,
     )
     if not all(bool(torch.isfinite(part).all()) for part in trajectories):
         raise ValueError(
             "An adversarial model search diverged (NaN or infinite loss). Use a smaller "
-            "`learning_rate`, or scale the features, for instance with StandardScaler."
+            "`learning_rate`, or smaller `c0`, `eta` or `n_steps` (the penalty grows to "
+            "c0 * eta**n_steps), or scale the features, for instance with StandardScaler."
         )
     return summarise(torch.tensor(log_reference, device=device), trajectories)
 

@@ -61,7 +61,9 @@ def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
     >>> trajectory_weights(torch.zeros(1, 2, 2), temperature=1.0).tolist()
     [[0.25, 0.25, 0.25, 0.25]]
     """
-    return importance_weights(-excess_loss.flatten(1) / temperature)
+    loss = excess_loss.flatten(1).double()
+    # Differences from the best model, so that no temperature makes them infinite.
+    return importance_weights((loss.min(dim=1, keepdim=True).values - loss) / temperature)
 
 
 class AdversarialModels(NamedTuple):

@@ -21,9 +21,9 @@ class TrainingSet(NamedTuple):
         Inputs of the searched module.
     y : Tensor of shape (n_samples,), int64
         Class codes.
-    weight : Tensor of shape (n_samples,)
-        Sample weights.
-    reference_loss : Tensor of shape (n_samples,)
+    weight : Tensor of shape (n_samples,), float64
+        Sample weights, all positive.
+    reference_loss : Tensor of shape (n_samples,), float64
         Cross-entropy of the reference model on each sample, in nats.
     """
 
@@ -89,12 +89,11 @@ def search_adversarial_models(
     n_classes: int,
     c0: float,
     eta: float,
-    gamma: float,
     learning_rate: float,
 ) -> Trajectories:
     """Search one adversarial model per test point and class, all at once.
 
-    Each search minimises ``CE(class, p(y | x, w)) + c (L_train(w) - L_ref - gamma)`` from the
+    Each search minimises ``CE(class, p(y | x, w)) + c (L_train(w) - L_ref)`` from the
     reference model, one Adam step per penalty iteration, and multiplies ``c`` by `eta` after
     each. The searches are independent of one another: gradients of their sum are the
     gradients of each, and Adam works element by element.
@@ -118,8 +117,10 @@ def search_adversarial_models(
         Names of the parameters that the search may move.
     n_classes : int
         Number of classes: one search targets each.
-    c0, eta, gamma : float
-        Initial penalty weight, its growth factor per step, and slack in nats.
+    c0, eta : float
+        Initial penalty weight and its growth factor per step. The slack gamma of the paper
+        is a constant of the objective, which no gradient sees: it enters only where the best
+        model is picked (`best_adversarial_models`).
     learning_rate : float
         Step size of Adam, relative to the root mean square of each parameter tensor: one
         value then suits networks of very different weights. A tensor of zeros stays.
@@ -139,18 +140,23 @@ def search_adversarial_models(
     targets = torch.arange(n_classes, device=x.device).repeat(n_points)
     own_x = x.repeat_interleave(n_classes, dim=0).unsqueeze(1)  # (n_models, 1, ...)
     weights = stack_parameters(module, len(targets), parameters)
-    scale = {name: p.detach().square().mean().sqrt() for name, p in module.named_parameters()}
     adam = torch.optim.Adam(
-        [{"params": [w], "lr": learning_rate * float(scale[name])} for name, w in weights.items()]
+        [
+            {"params": [w], "lr": learning_rate * float(w.detach()[0].square().mean().sqrt())}
+            for w in weights.values()
+        ]
     )
     log_proba, excess = [], []
     c = c0
     for step, batch in enumerate(batches):
-        test_logits = stacked_forward(module, weights, own_x, shared_input=False).squeeze(1)
-        l_pen = _excess_loss(module, weights, train, batch) - gamma  # Line 3
+        # A copy, because a module may alter its input in place. Double, because small
+        # divergences drown in the rounding of single precision.
+        test_logits = stacked_forward(module, weights, own_x.clone(), shared_input=False)
+        test_logits = test_logits.squeeze(1).double()
+        l_pen = _excess_loss(module, weights, train, batch)  # Line 3
         if step > 0:
             log_proba.append(log_softmax(test_logits.detach(), dim=-1))
-            excess.append(l_pen.detach() + gamma)
+            excess.append(l_pen.detach())
         if step + 1 == len(batches):
             break
         l_adv = cross_entropy(test_logits, targets, reduction="none")  # Line 4, targeted
@@ -173,8 +179,7 @@ def _excess_loss(
     logits = stacked_forward(module, weights, train.X[batch], shared_input=True)
     n_models = len(logits)
     losses = cross_entropy(
-        logits.flatten(0, 1), train.y[batch].repeat(n_models), reduction="none"
+        logits.flatten(0, 1).double(), train.y[batch].repeat(n_models), reduction="none"
     ).reshape(n_models, -1)
     weight = train.weight[batch]
-    above = (losses - train.reference_loss[batch]) @ weight
-    return above / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+    return (losses - train.reference_loss[batch]) @ (weight / weight.sum())

@@ -202,3 +202,43 @@ def test_poisson_regressor_is_refused():
     model.out_activation_ = "exp"  # as loss="poisson" sets it, which old versions lack
     with pytest.raises(ValueError, match="Only an MLPRegressor with squared error"):
         adopt(model)
+
+
+def test_classes_come_out_sorted_with_their_probabilities():
+    X, y = load(load_iris)
+    fitted = net(
+        NeuralNetClassifier, MLP(4, 3), X, y, criterion=nn.CrossEntropyLoss, classes=["z", "x", "y"]
+    )
+    adopted = adopt(fitted)
+    assert adopted.classes.tolist() == ["x", "y", "z"]
+    expected = fitted.predict_proba(X.astype(np.float32))[:, [1, 2, 0]]
+    np.testing.assert_allclose(proba_of(adopted, X), expected, atol=1e-6)
+
+
+def test_final_softmax_is_cut_so_that_logits_keep_their_gradient():
+    X, y = load(load_iris)
+    fitted = net(NeuralNetClassifier, nn.Sequential(MLP(4, 3), nn.Softmax(dim=-1)), X, y)
+    far = torch.full((1, 4), 1e4)
+    assert adopt(fitted).module(far).abs().max() > 200  # where the softmax is 0 or 1
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"criterion": nn.BCELoss}, "must be trained with BCEWithLogitsLoss"),
+        ({"predict_nonlinearity": torch.sigmoid}, "`predict_nonlinearity` of its own"),
+    ],
+)
+def test_skorch_nets_whose_outputs_mean_something_else_are_refused(params, message):
+    X, y = load(load_breast_cancer)
+    module = nn.Sequential(MLP(30, 1), nn.Sigmoid())
+    fitted = net(NeuralNetBinaryClassifier, module, X, y.astype(np.float32), **params)
+    with pytest.raises(ValueError, match=message):
+        adopt(fitted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_models_are_adopted_in_single_precision(dtype):
+    module = MLP(4, 3).to(dtype)
+    assert adopt(module).dtype == torch.float32
+    assert next(module.parameters()).dtype == dtype

@@ -113,6 +113,21 @@ def test_network_with_arithmetic_after_its_last_layer_cannot_be_cut():
         split_head(ScaledOutput(), torch.ones(1, 2))
 
 
+class RectifiedOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, X):
+        return self.layer(X).relu()
+
+
+def test_cut_is_checked_on_all_rows_given():
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        split_head(RectifiedOutput(), torch.randn(50, 2))
+
+
 @pytest.mark.parametrize("device", ["quantum", "cuda:99"])
 def test_unusable_device_is_refused(device):
     with pytest.raises(ValueError, match=r"cannot be used here .* use 'auto' or 'cpu'"):

@@ -61,3 +61,9 @@ def test_weights_for_a_net_that_cannot_use_them_are_refused(data):
     net = NeuralNetClassifier(MLP(4, 3), verbose=0)
     with pytest.raises(ValueError, match="`sample_weight` needs a net that can use it"):
         fit_net(net, *data, seed=0, sample_weight=np.ones(150))
+
+
+def test_weighted_loss_without_one_loss_per_sample_is_refused(data):
+    net = default_classifier(4, 3, device=CPU).set_params(criterion__reduction="mean")
+    with pytest.raises(ValueError, match="set criterion__reduction='none'"):
+        fit_net(net, *data, seed=0, sample_weight=np.ones(150))

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, scale
-from skorch import NeuralNetClassifier
+from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
 from skuq import QUAMClassifier, predict_uncertainty
@@ -210,8 +210,6 @@ def test_sample_weight_zero_removes_a_sample_from_the_search(iris, trained_modul
     weighted = QUAMClassifier(frozen, **QUICK).fit(X, y, sample_weight=keep.astype(float))
     removed = QUAMClassifier(frozen, **QUICK).fit(X[keep], y[keep])
     assert weighted.reference_loss_ == pytest.approx(removed.reference_loss_)
-    weighted.set_params(temperature=0.01)
-    removed.set_params(temperature=0.01)
     np.testing.assert_allclose(
         weighted.predict_uncertainty(X[:5]).total, removed.predict_uncertainty(X[:5]).total
     )
@@ -337,6 +335,142 @@ def test_bad_inputs_are_refused_and_nothing_fitted_is_lost(iris, X, message):
 
 
 def test_diverging_search_is_an_error_with_advice(iris):
-    quam = QUAMClassifier(learning_rate=1e200, **QUICK).fit(*iris)
-    with pytest.raises(ValueError, match="smaller `learning_rate`, or scale the features"):
+    quam = QUAMClassifier(c0=1e300, eta=1e10, **QUICK).fit(*iris)
+    with pytest.raises(ValueError, match=r"diverged .* smaller `learning_rate`, or smaller `c0`"):
         quam.predict_uncertainty(iris[0][:2])
+
+
+class NormalisesInPlace(nn.Module):
+    def __init__(self, in_place):
+        super().__init__()
+        self.in_place = in_place
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, X):
+        if self.in_place:
+            X -= 1.0
+            X /= 2.0
+        else:
+            X = (X - 1.0) / 2.0
+        return self.layer(X)
+
+
+@pytest.mark.parametrize("parameters", ["all", "last"])
+def test_module_that_alters_its_input_gives_what_its_twin_gives(iris, parameters):
+    torch.manual_seed(0)
+    pure = NormalisesInPlace(False)
+    impure = NormalisesInPlace(True)
+    impure.load_state_dict(pure.state_dict())
+    first, second = (
+        QUAMClassifier(FrozenEstimator(m), parameters=parameters, **QUICK)
+        .fit(*iris)
+        .predict_uncertainty(iris[0][:4])
+        for m in (pure, impure)
+    )
+    np.testing.assert_allclose(first.total, second.total, rtol=1e-6)
+
+
+def test_frozen_skorch_net_with_unseen_classes_keeps_its_outputs(iris):
+    X, y = iris[0][iris[1] != 1].astype(np.float32), iris[1][iris[1] != 1]
+    torch.manual_seed(0)
+    net = NeuralNetClassifier(
+        MLP(4, 3), criterion=nn.CrossEntropyLoss, max_epochs=20, lr=0.1, verbose=0
+    ).fit(X, y)
+    quam = QUAMClassifier(FrozenEstimator(net), **QUICK).fit(X, y)
+    assert quam.classes_.tolist() == [0, 1, 2]
+    assert quam.score(X, y) == np.mean(net.predict(X) == y)
+    assert quam.reference_loss_ < 0.5
+
+
+def test_net_with_more_outputs_than_classes_is_not_trained(iris):
+    net = NeuralNetClassifier(MLP(4, 5), criterion=nn.CrossEntropyLoss, max_epochs=1, verbose=0)
+    with pytest.raises(ValueError, match="has 5 outputs, but `y` holds 3 classes"):
+        QUAMClassifier(net).fit(*iris)
+
+
+def test_binary_skorch_net_is_trained_with_any_labels(iris):
+    X, y = iris[0], np.array(["no", "yes", "yes"])[iris[1]]
+    net = NeuralNetBinaryClassifier(MLP(4, 1), max_epochs=20, lr=0.1, verbose=0)
+    quam = QUAMClassifier(net, **QUICK).fit(X, y)
+    assert quam.score(X, y) > 0.9
+    assert quam.predict_uncertainty(X[:3]).total.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda m: make_pipeline(m),
+        lambda m: GridSearchCV(m, {}, cv=2),
+        lambda m: GridSearchCV(make_pipeline(StandardScaler(), m), {}, cv=2),
+    ],
+    ids=["pipeline", "search", "search over pipeline"],
+)
+@pytest.mark.parametrize("frozen", [True, False])
+def test_wrapped_models_work_with_and_without_transformers(iris, wrap, frozen):
+    model = wrap(LogisticRegression())
+    if frozen:
+        model = FrozenEstimator(model.fit(*iris))
+    quam = QUAMClassifier(model, **QUICK).fit(*iris)
+    assert quam.score(*iris) > 0.9
+    assert quam.predict_uncertainty(iris[0][:3]).total.shape == (3,)
+
+
+def test_weights_reach_the_last_step_of_a_pipeline(iris):
+    pipe = make_pipeline(StandardScaler(), LogisticRegression())
+    weight = (iris[1] != 2).astype(float)
+    quam = QUAMClassifier(pipe, **QUICK).fit(*iris, sample_weight=weight)
+    assert (quam.predict(iris[0]) != 2).all()
+
+
+def test_pipeline_that_ends_in_a_skorch_net_is_refused_with_advice(iris):
+    pipe = make_pipeline(StandardScaler(), ESTIMATORS["skorch"])
+    with pytest.raises(TypeError, match="put the transformers outside"):
+        QUAMClassifier(pipe).fit(*iris)
+
+
+def test_adopting_and_training_leave_the_torch_random_state_alone(iris):
+    state = torch.random.get_rng_state()
+    for name in ("logistic", "pipeline", "skorch"):
+        QUAMClassifier(ESTIMATORS[name], **QUICK).fit(*iris)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_invalid_parameters_set_after_fit_are_refused(iris):
+    quam = QUAMClassifier(**QUICK).fit(*iris)
+    with pytest.raises(ValueError, match="'temperature' parameter"):
+        quam.set_params(temperature=0.0).predict_uncertainty(iris[0][:2])
+    cold = quam.set_params(temperature=1e-300).predict_uncertainty(iris[0][:2])
+    assert np.isfinite(cold.total).all()
+
+
+def test_inference_mode_does_not_stop_the_search(iris):
+    quam = QUAMClassifier(**QUICK).fit(*iris)
+    expected = quam.predict_uncertainty(iris[0][:2])
+    with torch.inference_mode():
+        np.testing.assert_array_equal(quam.predict_uncertainty(iris[0][:2]), expected)
+
+
+def test_value_too_large_for_a_float32_model_is_refused(iris, trained_module):
+    quam = QUAMClassifier(FrozenEstimator(trained_module.float()), **QUICK).fit(*iris)
+    with pytest.raises(ValueError, match=r"too large for the model's torch\.float32"):
+        quam.predict_proba(np.full((1, 4), 1e39))
+
+
+def test_recurrent_network_is_refused_with_the_way_out():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(2, 4, batch_first=True)
+            self.out = nn.Linear(4, 2)
+
+        def forward(self, X):
+            return self.out(self.lstm(X.reshape(-1, 3, 2))[0][:, -1])
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 6)), np.arange(12) % 2
+    torch.manual_seed(0)
+    quam = QUAMClassifier(FrozenEstimator(Recurrent()), **QUICK).fit(X, y)
+    with pytest.raises(RuntimeError, match=r"cannot be evaluated .* use parameters='last'"):
+        quam.predict_uncertainty(X)
+    last = quam.set_params(parameters="last").fit(X, y)
+    assert last.predict_uncertainty(X[:2]).total.shape == (2,)

@@ -11,7 +11,8 @@ from skuq.nets import MLP, LeNet
 from skuq.quam.sampling import best_adversarial_models
 from skuq.quam.search import TrainingSet, search_adversarial_models, training_batches
 
-HYPER = {"c0": 2.0, "eta": 1.3, "gamma": 0.05, "learning_rate": 0.1}
+HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
+GAMMA = 0.05
 SEEDS = range(3)
 
 
@@ -31,7 +32,7 @@ def batch_loss(module, train, rows):
     return (train.weight[rows] * losses).sum() / train.weight[rows].sum()
 
 
-def algorithm_1(reference, x, target, train, batches, *, c0, eta, gamma, learning_rate):
+def algorithm_1(reference, x, target, train, batches, *, c0, eta, learning_rate):
     """Alg. 1 with the target of App. C.1, literally: one test point, one class."""
     model = deepcopy(reference).requires_grad_(True)  # Line 1
     optimizer = torch.optim.Adam(
@@ -44,11 +45,11 @@ def algorithm_1(reference, x, target, train, batches, *, c0, eta, gamma, learnin
     log_proba, excess = [], []
     for m, rows in enumerate(batches):  # Line 2
         l_ref = batch_loss(reference, train, rows)
-        l_pen = batch_loss(model, train, rows) - (l_ref + gamma)  # Line 3
+        l_pen = batch_loss(model, train, rows) - (l_ref + GAMMA)  # Line 3
         log_p = model(x[None])[0].log_softmax(-1)
         if m > 0:  # the model that the last MINIMIZE returned
             log_proba.append(log_p.detach())
-            excess.append((l_pen + gamma).detach())
+            excess.append((l_pen + GAMMA).detach())
         if m == len(batches) - 1:
             break
         l_adv = -log_p[target]  # Line 4
