@@ -76,7 +76,7 @@ def risk_coverage_curve(
 
 
 def area_under_risk_coverage(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike) -> float:
-    """Average the selective risk over the coverages k/n, k = 1 ... n (AURC).
+    """Average the selective risk over all coverages from 1/n to 1 (AURC).
 
     Samples of equal uncertainty count as if in random order: each carries the mean
     error of its tie block, which gives the expected value over that order.

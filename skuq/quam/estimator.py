@@ -108,7 +108,7 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Its mean training loss, in nats (L_ref).
     n_features_in_ : int
         Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, if `X` had string column names.
 
     Notes

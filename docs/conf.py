@@ -1,0 +1,97 @@
+"""Configuration of the documentation: ``sphinx-build -W -b html docs docs/_build/html``."""
+
+import os
+
+# The examples run while the documentation is built: one thread each, on any machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import matplotlib
+from docutils.nodes import Element, SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+
+import skuq
+
+matplotlib.use("agg")
+
+project = "skuq"
+author = "the skuq developers"
+copyright = "the skuq developers"
+release = version = skuq.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "examples", "images"]
+templates_path = ["_templates"]
+default_role = "py:obj"  # `name` in a docstring is a link where there is something to link to
+nitpicky = False
+
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc sections state the types
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "capture_repr": (),  # a page shows what its script prints and draws
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "min_reported_time": 3600,  # seconds; the time on one machine says little about another
+    "thumbnail_size": (400, 280),
+}
+
+html_theme = "alabaster"
+toc_object_entries = False
+html_title = f"skuq {release}"
+html_static_path = ["_static"]
+html_css_files = ["skuq.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
+html_theme_options = {
+    "description": "Honest uncertainty for scikit-learn users",
+    "fixed_sidebar": True,
+    "page_width": "1180px",
+    "sidebar_width": "230px",
+    "show_powered_by": False,
+    "sidebar_collapse": True,
+}
+html_math_renderer = "mathml"
+
+
+def _skip_member(app, what, name, obj, skip, options):
+    """Leave out what is generated: fields of named tuples, metadata routing."""
+    if type(obj).__name__ == "_tuplegetter":
+        return True
+    if name.startswith("set_") and name.endswith("_request"):
+        return True
+    return None
+
+
+def _inline_math(translator, node: Element) -> None:
+    translator.body.append(tex2mathml(node.astext()))
+    raise SkipNode
+
+
+def _block_math(translator, node: Element) -> None:
+    number = node.get("number")
+    label = f'<span class="eqno">({number})</span>' if number else ""
+    formula = tex2mathml(node.astext(), as_block=True)
+    translator.body.append(f'<div class="math">{label}{formula}</div>\n')
+    raise SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    """MathML needs neither a network nor LaTeX: every current browser draws it."""
+    app.add_html_math_renderer("mathml", (_inline_math, None), (_block_math, None))
+    app.connect("autodoc-skip-member", _skip_member)

@@ -1,0 +1,79 @@
+"""
+Where does the model not know?
+==============================
+
+A classifier gives a probability everywhere, also where it has never seen data. On two
+features we can look at the whole plane: how uncertain does the network say it is, and how
+uncertain does QUAM say it should be?
+"""
+
+# %%
+# One hundred points in two half moons, and a small network. The features are standardised
+# in the pipeline, which matters: training and search both count on features of similar size.
+from sklearn.datasets import make_moons
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq import QUAMClassifier, predict_uncertainty
+
+X, y = make_moons(100, noise=0.1, random_state=0)
+clf = make_pipeline(
+    StandardScaler(), QUAMClassifier(setting="expected", n_steps=50, random_state=0)
+)
+clf.fit(X, y)
+print(f"Training accuracy: {clf.score(X, y):.2f}")
+
+# %%
+# The grid reaches well beyond the data. For the left picture we take the entropy of the
+# network's own probabilities, for the right one the epistemic part of
+# :func:`skuq.predict_uncertainty`. With ``setting="expected"`` that part is the mutual
+# information between the label and the choice of the model: at most ln 2, about 0.69 nats,
+# for two classes.
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.special import entr
+
+from skuq.plotting import UncertaintyMapDisplay
+
+xx0, xx1 = np.meshgrid(np.linspace(-3, 4, 20), np.linspace(-2, 2.5, 20))
+grid = np.column_stack([xx0.ravel(), xx1.ravel()])
+maps = {
+    "entropy of the network": entr(clf.predict_proba(grid)).sum(axis=1),
+    "QUAM's epistemic uncertainty": predict_uncertainty(clf, grid).epistemic,
+}
+
+fig, axes = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+for ax, (label, values) in zip(axes, maps.items(), strict=True):
+    UncertaintyMapDisplay.from_predictions(
+        xx0, xx1, values.reshape(xx0.shape), X=X, y=y, label=label, unit="nats", ax=ax
+    )
+
+# %%
+# The network's entropy is a band of nearly constant width along the decision boundary. It
+# passes between the moons, where there are data to place it, and runs on into the empty
+# plane. Left and right of the band the network is sure, and equally sure next to the data
+# and three units away from them.
+#
+# QUAM's map looks entirely different. It is dark on the moons, and bright nearly everywhere
+# else: away from the points there is a model that explains all of them and says the
+# opposite. It is bright *between* the moons too, where the boundary could run a little
+# higher or lower.
+points = {
+    "on the upper moon": (0.0, 1.0),
+    "between the moons": (0.5, 0.25),
+    "top left corner": (-3.0, 2.5),
+    "lower left corner": (-3.0, -2.0),
+}
+u = predict_uncertainty(clf, list(points.values()))
+print(u.to_frame(index=list(points)).round(3))
+
+# %%
+# Some things to keep in mind when you read such a map:
+#
+# - It is not a distance to the data. The wedge to the right of the lower moon is empty and
+#   nevertheless dark. Dark means "no alternative was found with these settings", which is
+#   weaker than "there is none".
+# - Its brightness depends on the settings of the search, here with fewer steps than by
+#   default. Compare maps only at equal settings.
+# - The aleatoric part is, in this setting, the *average* entropy of all the models found,
+#   not the entropy of the network on the left.

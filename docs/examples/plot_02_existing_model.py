@@ -1,0 +1,91 @@
+"""
+Uncertainty for a model that you already have
+=============================================
+
+The model is trained, tested and signed off. It shall not change by a single bit, and still
+you want to know which of its answers the training data do not support. Here a pipeline with
+scikit-learn's ``MLPClassifier`` plays this model, and after it a PyTorch module.
+"""
+
+# %%
+# Somebody's model
+# ----------------
+from sklearn.datasets import load_wine
+from sklearn.model_selection import train_test_split
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+X, y = load_wine(return_X_y=True, as_frame=True)
+X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=50, stratify=y, random_state=0)
+model = make_pipeline(StandardScaler(), MLPClassifier((30,), max_iter=500, random_state=0))
+model.fit(X_train, y_train)
+print(f"Test accuracy: {model.score(X_test, y_test):.3f}")
+
+# %%
+# Question it
+# -----------
+# ``FrozenEstimator`` is scikit-learn's way to say "this is fitted, leave it alone".
+# :class:`~skuq.QUAMClassifier` copies the weights; its ``fit`` trains nothing, but it needs
+# the data that the model was trained on, because an alternative model has to explain them
+# too.
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+
+from skuq import QUAMClassifier, predict_uncertainty
+
+quam = QUAMClassifier(FrozenEstimator(model), random_state=0).fit(X_train, y_train)
+same = np.abs(quam.predict_proba(X_test) - model.predict_proba(X_test)).max()
+print(f"Largest difference of the probabilities: {same:.1e}")
+
+# %%
+# Twenty ordinary wines, and the same twenty after an accident: the decimal point of
+# ``alcohol`` got lost, so 13.2 became 132.
+ordinary = X_test[:20]
+damaged = ordinary.assign(alcohol=10 * ordinary["alcohol"])
+
+u_ordinary = predict_uncertainty(quam, ordinary)
+u_damaged = predict_uncertainty(quam, damaged)
+print(f"median confidence, ordinary: {np.median(quam.predict_proba(ordinary).max(axis=1)):.4f}")
+print(f"median confidence, damaged:  {np.median(quam.predict_proba(damaged).max(axis=1)):.4f}")
+print(f"median epistemic, ordinary:  {np.median(u_ordinary.epistemic):.3f} nats")
+print(f"median epistemic, damaged:   {np.median(u_damaged.epistemic):.3f} nats")
+
+# %%
+# The model is *more* confident about the damaged rows than about the real ones. QUAM
+# is not: models that explain the training wines as well disagree widely about them.
+from skuq.plotting import UncertaintyHistogramDisplay
+
+display = UncertaintyHistogramDisplay.from_predictions(
+    {"ordinary wines": u_ordinary.epistemic, "decimal point lost": u_damaged.epistemic},
+    label="epistemic uncertainty",
+    unit="nats",
+)
+
+# %%
+# A PyTorch module
+# ----------------
+# A bare module that returns logits works in the same way. A module does not know the names
+# of its classes, so ``fit`` takes them from ``y``, in sorted order. A module has no
+# preprocessing either: hand it the inputs in the form it was trained on. In a pipeline, the
+# transformers come first and the frozen module is the last step.
+import torch
+from torch import nn
+
+scaler = StandardScaler().fit(X_train)
+inputs = torch.tensor(scaler.transform(X_train), dtype=torch.float32)
+labels = torch.tensor(y_train.to_numpy())
+
+torch.manual_seed(0)
+module = nn.Sequential(nn.Linear(13, 30), nn.ReLU(), nn.Linear(30, 3))
+optimizer = torch.optim.Adam(module.parameters(), lr=0.01, weight_decay=1e-4)
+for _ in range(100):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(module(inputs), labels).backward()
+    optimizer.step()
+
+pipe = make_pipeline(
+    FrozenEstimator(scaler), QUAMClassifier(FrozenEstimator(module), random_state=0)
+)
+pipe.fit(X_train, y_train)
+print(predict_uncertainty(pipe, damaged[:3]).to_frame(index=damaged.index[:3]).round(3))

@@ -1,0 +1,79 @@
+"""
+Refuse to answer when unsure
+============================
+
+A classifier that may say "please ask somebody" can be far more reliable on what it does
+answer, provided its uncertainty points at its mistakes. Whether it does can be measured, and
+should be: the most elaborate kind of uncertainty is not always the best one for this.
+"""
+
+# %%
+# Breast cancer data, a logistic regression, and 200 rows held out.
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq import QUAMClassifier, predict_uncertainty
+
+X, y = load_breast_cancer(return_X_y=True)
+X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=200, stratify=y, random_state=0)
+clf = make_pipeline(StandardScaler(), QUAMClassifier(LogisticRegression(), random_state=0))
+clf.fit(X_train, y_train)
+predicted = clf.predict(X_test)
+u = predict_uncertainty(clf, X_test)
+print(f"{(predicted != y_test).sum()} of {len(y_test)} predictions are wrong")
+
+# %%
+# The risk-coverage curve
+# -----------------------
+# Answer only the least uncertain share of the rows (coverage), and count the errors among
+# them (risk). The area under the curve, AURC, sums it up; smaller is better.
+import matplotlib.pyplot as plt
+
+from skuq.metrics import misclassification_auroc
+from skuq.plotting import ReliabilityDisplay, RiskCoverageDisplay
+
+fig, ax = plt.subplots(figsize=(7, 4.4), layout="constrained")
+for part in u._fields:
+    RiskCoverageDisplay.from_predictions(y_test, predicted, getattr(u, part), name=part, ax=ax)
+    auroc = misclassification_auroc(y_test, predicted, getattr(u, part))
+    print(f"{part:9}  AUROC of finding the wrong predictions: {auroc:.3f}")
+
+# %%
+# All three parts do far better than chance. But the ranking deserves an honest look: the
+# *aleatoric* part, which here is nothing but the entropy of the model's own probabilities,
+# finds the mistakes best. That is no accident. These test rows come from the same source as
+# the training rows, and most mistakes lie near the decision boundary, where a decent model
+# knows that it is unsure. QUAM adds information about inputs that the training data say
+# little about, which is another question: see
+# :ref:`sphx_glr_gallery_plot_04_foreign_inputs.py`. With a handful of mistakes the
+# difference between the parts is also well within chance.
+#
+# Choosing a threshold
+# --------------------
+# The curve's ``threshold`` tells up to which uncertainty to answer. Here: the largest
+# coverage at which at most 1 in 100 answers was wrong.
+from skuq.metrics import risk_coverage_curve
+
+curve = risk_coverage_curve(y_test, predicted, u.total)
+best = (curve.risk <= 0.01).nonzero()[0][-1]
+print(f"Answer if total uncertainty <= {curve.threshold[best]:.3f} nats:")
+print(f"coverage {curve.coverage[best]:.2f}, error rate {curve.risk[best]:.3f}")
+
+# %%
+# A threshold that was chosen on these rows looks better on them than on the next ones.
+# Choose it on one set and report the error rate on another.
+#
+# Are the probabilities themselves right?
+# ---------------------------------------
+# That is calibration, a property of the model and not of QUAM, which leaves the
+# probabilities as they are.
+display = ReliabilityDisplay.from_estimator(clf, X_test, y_test, n_bins=5, name="5 bins")
+
+# %%
+# Nearly all rows are in the last bin. The other bars stand on a few samples each, and
+# their gaps say little; the counts below the diagram are there to keep you from reading
+# too much into them.
+print(display.table.to_frame().round(3))
