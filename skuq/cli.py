@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 the input cannot be used (the message says why), 1 anythin
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ class InputError(click.ClickException):
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, package_name="skuq")
+@click.version_option(__version__, prog_name="skuq")
 def main() -> None:
     """Honest uncertainty for scikit-learn models."""
 
@@ -186,16 +187,20 @@ def _read_csv(path: Path, like: pd.DataFrame | None = None) -> pd.DataFrame:
     from pandas.api.types import infer_dtype
 
     names = [] if like is None else [name for name in like if infer_dtype(like[name]) == "string"]
+    texts = dict.fromkeys(names, str)
     try:
         header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
-        frame = pd.read_csv(path, dtype=dict.fromkeys(names, str), low_memory=False)
+        with warnings.catch_warnings():
+            # Rows with more values than the header has names: pandas drops the rest of them.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(path, dtype=texts, index_col=False, low_memory=False)
+    except pd.errors.ParserWarning as error:
+        raise InputError(f"{path} has rows with more values than column names.") from error
     except (ValueError, UnicodeError) as error:  # pandas' parser errors are ValueErrors
         raise InputError(f"{path} cannot be read as CSV: {_one_line(error)}") from error
     if header.duplicated().any():  # pandas would rename them
         twice = header[header.duplicated()].iloc[0]
         raise InputError(f"{path} has more than one column {twice!r}; rename or remove one.")
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas would shift the columns
-        raise InputError(f"{path} has rows with more values than there are column names.")
     if len(frame) == 0:
         raise InputError(f"{path} has no rows.")
     return frame

@@ -13,8 +13,10 @@ from skuq.datasets import SIDE, DigitsWithForeign, load_digits_with_foreign
 from skuq.extras import import_optional
 from skuq.metrics import (
     area_under_risk_coverage,
+    calibration_table,
     detection_metrics,
     expected_calibration_error,
+    risk_coverage_curve,
 )
 from skuq.plotting import (
     ReliabilityDisplay,
@@ -208,19 +210,22 @@ def _add_quality(report: Report, result: DemoResult) -> None:
     proba = result.classifier.predict_proba(data.X_test)
     predicted = result.classifier.classes_[proba.argmax(axis=1)]
     classes = result.classifier.classes_
+    curve = risk_coverage_curve(data.y_test, predicted, u.total)
+    area = area_under_risk_coverage(data.y_test, predicted, u.total)
+    table = calibration_table(data.y_test, proba, classes=classes)
+    error = expected_calibration_error(data.y_test, proba, classes=classes)
+    # Displays that are not drawn yet: the report closes the figures that it draws.
     report.figure(
         "Answering only when sure",
-        RiskCoverageDisplay.from_predictions(
-            data.y_test, predicted, u.total, name="total uncertainty"
-        ),
+        RiskCoverageDisplay(curve, area, name="total uncertainty"),
         "Error rate among the test digits that are answered, if the most uncertain ones are "
-        f"refused (area {area_under_risk_coverage(data.y_test, predicted, u.total):.4f}).",
+        f"refused (area {area:.4f}).",
     )
     report.figure(
         "Does confidence mean what it says?",
-        ReliabilityDisplay.from_predictions(data.y_test, proba, classes=classes),
+        ReliabilityDisplay(table, error),
         "Accuracy of the answers given with each confidence; expected calibration error "
-        f"{expected_calibration_error(data.y_test, proba, classes=classes):.3f}.",
+        f"{error:.3f}.",
     )
     report.text(
         "How this was made",

@@ -78,6 +78,19 @@ class NodeUncertainty(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         return Uncertainty.from_parts(X / 10, 1 / (1 + self.counts_[X]))
 
 
+class Agent(UncertaintyMixin, BaseEstimator):
+    """Fitted on seeds of worlds, asked about observations of two numbers."""
+
+    def fit(self, X, y=None):
+        self.centre_ = np.mean([np.random.default_rng(seed).normal(size=2) for seed in X], axis=0)
+        return self
+
+    def predict_uncertainty(self, X):
+        check_is_fitted(self)
+        distance = np.abs(check_array(X) - self.centre_)
+        return Uncertainty.from_parts(distance[:, 0], distance[:, 1])
+
+
 # --- each class breaks one promise ----------------------------------------------------------
 
 
@@ -492,6 +505,12 @@ class Positional(NodeUncertainty):
         return Uncertainty.from_parts(u.aleatoric, u.epistemic + np.arange(len(X)))
 
 
+class PositionalAgent(Agent):
+    def predict_uncertainty(self, X):
+        u = super().predict_uncertainty(X)
+        return Uncertainty.from_parts(u.aleatoric, u.epistemic + np.arange(len(X)))
+
+
 class Holding(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Hands everything to an estimator; its other parameters are of several types."""
 
@@ -589,6 +608,34 @@ def test_a_defect_is_caught_on_given_data_too():
     nodes = np.arange(30) % 7
     with pytest.raises(AssertionError, match="Positional fails check_row_order"):
         check_uncertainty_estimator(Positional(), X=nodes, y=nodes % 2)
+
+
+def test_an_estimator_may_predict_on_another_kind_of_input_than_it_is_fitted_on():
+    seeds, observations = np.arange(6), np.random.default_rng(0).normal(size=(20, 2))
+    check_uncertainty_estimator(Agent(), X=seeds, X_predict=observations.tolist())
+    with pytest.raises(AssertionError, match=r"Agent fails check_result.* Expected 2D array"):
+        check_uncertainty_estimator(Agent(), X=seeds)
+
+
+def test_a_defect_is_caught_on_given_inputs_to_predict_in_every_way_of_running():
+    given = {"X": np.arange(6), "X_predict": np.random.default_rng(0).normal(size=(20, 2))}
+    with pytest.raises(AssertionError, match="PositionalAgent fails check_row_order"):
+        check_uncertainty_estimator(PositionalAgent(), **given)
+    for checks in (
+        {check.__name__: check for check in uncertainty_checks(PositionalAgent(), **given)},
+        {
+            case.values[1].__name__: case.values[1]
+            for case in parametrize_with_uncertainty_checks([PositionalAgent()], **given).args[1]
+        },
+    ):
+        checks["check_result"](PositionalAgent())
+        with pytest.raises(AssertionError, match="reversed and given order"):
+            checks["check_row_order"](PositionalAgent())
+
+
+def test_inputs_to_predict_need_inputs_to_fit_on():
+    with pytest.raises(ValueError, match="`X_predict` needs `X`"):
+        check_uncertainty_estimator(Conforming(), X_predict=np.zeros((3, 4)))
 
 
 def test_a_regressor_is_not_asked_for_string_labels():

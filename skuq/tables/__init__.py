@@ -1,6 +1,6 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
-from skuq.tables._checks import TableError
+from skuq.tables._columns import TableError
 from skuq.tables._quantify import TableResult, quantify_table
 from skuq.tables._report import table_report
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
@@ -16,13 +17,19 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.tables._checks import (
-    check_columns,
-    check_finite,
-    check_same_kind,
-    check_target,
+    check_names,
+    check_sizes,
+    check_training_columns,
+    class_labels,
     feature_names,
-    is_number,
+)
+from skuq.tables._columns import CleanColumns, TableError
+from skuq.tables._notes import (
+    MISSING_TEXT,
     missing_notes,
+    range_notes,
+    split_note,
+    suspicion_notes,
     unseen_notes,
 )
 
@@ -44,7 +51,7 @@ class TableResult(NamedTuple):
     familiar_proba : ndarray of shape (n_held_out, n_classes), float64
         Predicted probabilities of the held-out rows.
     pipeline : Pipeline
-        Fitted preprocessing and estimator.
+        Fitted preprocessing and estimator; takes any table with the training columns.
     notes : list of str
         What was done to the data, in sentences.
     """
@@ -75,7 +82,7 @@ def quantify_table(
     Parameters
     ----------
     estimator : estimator
-        Unfitted classifier with `predict_uncertainty`.
+        Classifier with `predict_uncertainty`; a clone is trained.
     train : DataFrame of shape (n_samples, n_columns)
         Training table.
     target : str
@@ -94,87 +101,111 @@ def quantify_table(
     TableResult
         ``familiarity`` is the share of held-out training rows that are at least as
         uncertain (epistemic part), counting the row itself: a conformal p-value. Of rows
-        like the training rows, at most a share p has a familiarity of p or less.
+        like the training rows, at most a share p is expected to have a familiarity of p or
+        less. The held-out rows are drawn class by class, so this holds up to rounding.
 
     Raises
     ------
     TableError
         If a column is missing, of the wrong kind or useless, or the target is not a class.
+        It is a `ValueError`.
 
     References
     ----------
     Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005
     (conformal p-values).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skuq import QUAMClassifier
+    >>> from skuq.tables import quantify_table
+    >>> flowers = load_iris(as_frame=True).frame
+    >>> result = quantify_table(QUAMClassifier(random_state=0), flowers, "target", flowers[:3])
+    >>> list(result.rows)
+    ['prediction', 'confidence', 'total', 'aleatoric', 'epistemic', 'familiarity']
     """
-    features = feature_names(train, target, drop)
-    check_target(train, target)
-    check_columns(train, features)
-    check_same_kind(train, table, features)
-    check_finite(train, table, features)
-    notes = missing_notes(train, table, features, missing)
-    X, y = _cleaned(train, features), train[target].to_numpy()
-    if y.dtype.kind not in "iufb":
-        y = y.astype(str)
-    X_fit, X_held, y_fit, y_held = _hold_out(X, y, random_state)
-    pipeline = make_pipeline(_preprocessing(X_fit), estimator).fit(X_fit, y_fit)
-    familiar = _quantified(pipeline, X_held).assign(label=y_held)
-    rows = _quantified(pipeline, _cleaned(table, features))
+    if missing not in ("impute", "refuse"):
+        raise ValueError(f"`missing` must be 'impute' or 'refuse', got {missing!r}.")
+    X, table, labels, columns, notes = _prepared(train, target, table, drop, missing)
+    fit, held = _hold_out(labels, random_state)
+    X_fit, X_held = X.iloc[fit], X.iloc[held]
+    model = make_pipeline(_preprocessing(X_fit, columns.numbers_), clone(estimator))
+    model.fit(X_fit, labels[fit])
+    familiar = _quantified(model, X_held).assign(label=labels[held])
+    rows = _quantified(model, table)
     rows["familiarity"] = _familiarity(rows["epistemic"], familiar["epistemic"])
-    notes.append(
-        f"{len(X_fit)} rows trained the model; {len(X_held)} were held out to learn what "
-        "uncertainty is usual."
+    notes.append(split_note(len(fit), len(held)))
+    notes += unseen_notes(X_fit, table, columns.numbers_)
+    notes += range_notes(X, table, columns.numbers_)
+    pipeline = make_pipeline(columns, *model)
+    return TableResult(rows, familiar, model.predict_proba(X_held), pipeline, notes)
+
+
+class _Prepared(NamedTuple):
+    """Both tables in one form, what they were checked to hold, and what there is to say."""
+
+    X: pd.DataFrame
+    table: pd.DataFrame
+    labels: NDArray[Any]
+    columns: CleanColumns
+    notes: list[str]
+
+
+def _prepared(
+    train: pd.DataFrame, target: str, table: pd.DataFrame, drop: Sequence[str], missing: str
+) -> _Prepared:
+    check_names(train, "training table")
+    check_names(table, "table to predict")
+    features = feature_names(train, target, drop)
+    labels = class_labels(train, target)
+    columns = CleanColumns().fit(train[features])
+    X = columns.transform(train)
+    check_training_columns(X, columns.numbers_)
+    clean = columns.transform(table)
+    if len(clean) == 0:
+        raise TableError("The table to predict has no rows.")
+    check_sizes(X, columns.numbers_, "training table")
+    check_sizes(clean, columns.numbers_, "table to predict")
+    notes = missing_notes(X, clean, missing) + suspicion_notes(X, columns.numbers_)
+    return _Prepared(X, clean, labels, columns, notes)
+
+
+def _hold_out(labels: NDArray[Any], random_state: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to train on, with at least one of each class, and rows to hold out."""
+    n_held = min(MAX_HELD_OUT, max(1, len(labels) // 5))
+    rows = np.arange(len(labels))
+    if n_held >= len(np.unique(labels)):
+        fit, held = train_test_split(
+            rows, test_size=n_held, stratify=labels, random_state=random_state
+        )
+        return fit, held
+    # A row of each class cannot be held out, but one of each must train.
+    shuffled = np.random.default_rng(random_state).permutation(rows)
+    _, first = np.unique(labels[shuffled], return_index=True)
+    held = np.delete(shuffled, first)[:n_held]
+    return np.setdiff1d(rows, held), held
+
+
+def _preprocessing(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    # A number that only held-out rows have stands as 0, so that it needs no case of its own.
+    numeric = make_pipeline(
+        SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
+        StandardScaler(),
     )
-    notes += unseen_notes(X_fit, _cleaned(table, features))
-    proba = pipeline.predict_proba(X_held)
-    return TableResult(rows, familiar, proba, pipeline, notes)
-
-
-def _cleaned(frame: pd.DataFrame, features: Sequence[str]) -> pd.DataFrame:
-    """Features with text as plain objects, so that any kind of missing value is one NaN."""
-    out = {}
-    for name in features:
-        column = frame[name]
-        if is_number(column):
-            out[name] = column.astype(float)
-        else:
-            out[name] = column.astype(str).astype(object).where(column.notna(), np.nan)
-    return pd.DataFrame(out).reset_index(drop=True)
-
-
-def _hold_out(
-    X: pd.DataFrame, y: NDArray[Any], random_state: int
-) -> tuple[pd.DataFrame, pd.DataFrame, NDArray[Any], NDArray[Any]]:
-    n_held = min(MAX_HELD_OUT, max(1, len(y) // 5))
-    n_classes = len(np.unique(y))
-    stratify = y if n_held >= n_classes else None
-    parts = train_test_split(X, y, test_size=n_held, stratify=stratify, random_state=random_state)
-    return tuple(parts)
-
-
-def _preprocessing(X: pd.DataFrame) -> Any:
-    numbers = [name for name in X.columns if is_number(X[name])]
-    texts = [name for name in X.columns if name not in numbers]
+    text = make_pipeline(
+        SimpleImputer(strategy="constant", fill_value=MISSING_TEXT),
+        OneHotEncoder(handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False),
+    )
     return make_column_transformer(
-        (
-            make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler()),
-            numbers,
-        ),
-        (
-            make_pipeline(
-                SimpleImputer(strategy="constant", fill_value="(missing)"),
-                OneHotEncoder(
-                    handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
-                ),
-            ),
-            texts,
-        ),
+        (numeric, list(numbers)), (text, [name for name in X.columns if name not in numbers])
     )
 
 
-def _quantified(pipeline: Pipeline, X: pd.DataFrame) -> pd.DataFrame:
-    proba = pipeline.predict_proba(X)
-    frame = predict_uncertainty(pipeline, X).to_frame()
-    frame.insert(0, "prediction", pipeline.classes_[proba.argmax(axis=1)])
+def _quantified(model: Pipeline, X: pd.DataFrame) -> pd.DataFrame:
+    proba = model.predict_proba(X)
+    frame = predict_uncertainty(model, X).to_frame()
+    frame.insert(0, "prediction", model.classes_[proba.argmax(axis=1)])
     frame.insert(1, "confidence", proba.max(axis=1))
     return frame
 

@@ -9,6 +9,7 @@ from skuq.metrics import (
     area_under_risk_coverage,
     expected_calibration_error,
     misclassification_auroc,
+    risk_coverage_curve,
 )
 from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.report import Report
@@ -36,13 +37,7 @@ def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Repor
         Ready to be written; needs matplotlib (extra ``plot``).
     """
     rows, held_out = result.rows, result.familiar
-    unfamiliar = (rows["familiarity"] <= RARE).mean()
-    report = Report(
-        f"How certain are the predictions of {target}?",
-        f"{len(rows)} rows were predicted. {unfamiliar:.1%} of them are unfamiliar: more "
-        f"uncertain than 95% of the training rows that were held out. Were the rows like the "
-        f"training rows, about {RARE:.0%} would be.",
-    )
+    report = Report(f"How certain are the predictions of {target}?", _summary(result))
     report.table(
         "The least familiar rows",
         _least_familiar(result, table),
@@ -57,9 +52,9 @@ def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Repor
                 "predicted rows": rows["epistemic"].to_numpy(),
             },
             label="epistemic uncertainty",
-            unit="nats",
         ),
-        "How much models that explain the training table equally well can disagree.",
+        "Epistemic uncertainty is what the model has not learnt. Where the predicted rows lie "
+        "further right than the held-out ones, they differ from what the model was trained on.",
     )
     _add_quality(report, result)
     report.table("Predictions", _by_class(rows), "Mean values by predicted class.")
@@ -67,10 +62,27 @@ def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Repor
     return report
 
 
+def _summary(result: TableResult) -> str:
+    rows, n_held = result.rows, len(result.familiar)
+    counted = "1 row was predicted." if len(rows) == 1 else f"{len(rows)} rows were predicted."
+    if 1 / (1 + n_held) > RARE:
+        return (
+            f"{counted} Only {n_held} training rows were held out to compare them with, too few "
+            f"to call a row unfamiliar: that takes {1 / RARE - 1:.0f}, of a training table of "
+            f"{5 * (1 / RARE - 1):.0f} rows."
+        )
+    unfamiliar = int((rows["familiarity"] <= RARE).sum())
+    return (
+        f"{counted} {unfamiliar} of them ({unfamiliar / len(rows):.1%}) are unfamiliar: more "
+        f"uncertain than {1 - RARE:.0%} of the training rows that were held out. Were the rows "
+        f"like the training rows, about {RARE:.0%} would be."
+    )
+
+
 def _least_familiar(result: TableResult, table: pd.DataFrame) -> pd.DataFrame:
     columns = ["prediction", "confidence", "epistemic", "familiarity"]
     features = list(result.pipeline.feature_names_in_)
-    first = result.rows["epistemic"].sort_values(ascending=False).index[:SHOWN_ROWS]
+    first = result.rows["epistemic"].sort_values(ascending=False, kind="stable").index[:SHOWN_ROWS]
     shown = pd.concat([result.rows[columns], table[features].reset_index(drop=True)], axis=1)
     return shown.loc[first].rename_axis("row (from 0)")
 
@@ -88,10 +100,11 @@ def _add_quality(report: Report, result: TableResult) -> None:
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted
     total = held_out["total"].to_numpy()
+    area = area_under_risk_coverage(label, predicted, total)
     quality = {
         "held-out rows": len(held_out),
         "accuracy": 1 - wrong.mean(),
-        "area under risk-coverage curve": area_under_risk_coverage(label, predicted, total),
+        "area under risk-coverage curve": area,
         "AUROC of finding wrong predictions": (
             misclassification_auroc(label, predicted, total)
             if 0 < wrong.sum() < len(wrong)
@@ -104,11 +117,13 @@ def _add_quality(report: Report, result: TableResult) -> None:
     report.table(
         "Quality on held-out training rows",
         pd.DataFrame({"measure": quality.keys(), "value": quality.values()}),
-        "These rows did not train the model. A dash: all predictions were right.",
+        "These rows did not train the model. A dash: all predictions were right, or all wrong.",
     )
+    # Not drawn yet: the report closes the figures that it draws.
+    curve = risk_coverage_curve(label, predicted, total)
     report.figure(
         "Answering only when sure",
-        RiskCoverageDisplay.from_predictions(label, predicted, total, name="total uncertainty"),
+        RiskCoverageDisplay(curve, area, name="total uncertainty"),
         "Error rate among the held-out rows that are answered, if the most uncertain ones are "
         "refused.",
     )

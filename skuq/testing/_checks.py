@@ -1,0 +1,209 @@
+"""Checks of every estimator, whatever it takes as input."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils import get_tags
+
+from skuq.base import Uncertainty, predict_uncertainty
+from skuq.testing._comparisons import (
+    require,
+    require_close,
+    require_equal_params,
+    require_raises,
+    require_same,
+    require_well_formed,
+)
+from skuq.testing._data import Data, Fit, fit_clone, unfitted
+from skuq.testing._state import content, global_streams
+
+
+def check_parameters(estimator_orig: Any, data: Data) -> None:
+    """Parameters survive `clone`, `get_params` and `set_params`."""
+    estimator = clone(estimator_orig)
+    params = estimator_orig.get_params(deep=False)
+    require_equal_params(estimator.get_params(deep=False), params, "clone")
+    for key, value in params.items():
+        marker = object()
+        returned = estimator.set_params(**{key: marker})
+        require(returned is estimator, "set_params returned something else than the estimator.")
+        require(estimator.get_params()[key] is marker, f"set_params did not set {key!r}.")
+        estimator.set_params(**{key: value})
+    require_equal_params(estimator.get_params(deep=False), params, "set_params")
+
+
+def check_result(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """The result is a `skuq.Uncertainty` of finite float64 arrays of shape (n_samples,)."""
+    require(
+        hasattr(estimator_orig, "predict_uncertainty"),
+        f"{type(estimator_orig).__name__} has no `predict_uncertainty`.",
+    )
+    estimator = fit(estimator_orig, data.X, data.y)
+    require_well_formed(estimator.predict_uncertainty(data.few()), len(data.few()))
+
+
+def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """Aleatoric and epistemic part are not negative."""
+    result = fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
+    for part in ("aleatoric", "epistemic"):
+        least = getattr(result, part).min()
+        require(
+            least >= 0,
+            f"{part} part of {least}. A class whose parts are signed by definition sets "
+            "`_signed_uncertainty = True`.",
+        )
+
+
+def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """The total is the sum of aleatoric and epistemic part, within 1e-8 relative."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    total, aleatoric, epistemic = estimator.predict_uncertainty(data.few())
+    gap = np.abs(total - (aleatoric + epistemic))
+    scale = np.abs(aleatoric) + np.abs(epistemic)
+    require(np.all(gap <= 1e-8 * scale), f"they differ by up to {gap.max()}.")
+
+
+def check_unfitted(estimator_orig: Any, data: Data) -> None:
+    """An estimator that is not fitted raises `NotFittedError`."""
+    estimator = clone(estimator_orig)
+    require_raises(
+        NotFittedError,
+        partial(estimator.predict_uncertainty, data.few()),
+        "predicting before `fit`",
+    )
+
+
+def check_clone(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """A clone of the fitted estimator has equal parameters and is not fitted."""
+    fitted = fit(estimator_orig, data.X, data.y)
+    copy = clone(fitted)
+    require_equal_params(copy.get_params(deep=False), fitted.get_params(deep=False), "clone")
+    if get_tags(copy).requires_fit:
+        require_raises(
+            NotFittedError, partial(copy.predict_uncertainty, data.few()), "predicting with a clone"
+        )
+
+
+def check_repeated_calls(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """Two calls with the same input agree."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    first, second = (estimator.predict_uncertainty(data.few()) for _ in range(2))
+    require_same(second, first, "second and first call")
+
+
+def check_pickle(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """A pickled and restored estimator predicts the same."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    restored = pickle.loads(pickle.dumps(estimator))
+    require_same(
+        restored.predict_uncertainty(data.few()),
+        estimator.predict_uncertainty(data.few()),
+        "restored and original estimator",
+    )
+
+
+def check_predicting_changes_nothing(estimator_orig: Any, data: Data) -> None:
+    """Predicting changes neither the estimator nor its input."""
+    # Its own clone: some things are changed by a first call only.
+    estimator = fit_clone(estimator_orig, data.X, data.y)
+    given = data.few()
+    as_given = content(given)
+    before = {key: content(value) for key, value in vars(estimator).items()}
+    estimator.predict_uncertainty(given)
+    after = {key: content(value) for key, value in vars(estimator).items()}
+    changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
+    require(not changed, f"attributes that changed: {', '.join(changed)}.")
+    require(content(given) == as_given, "X was changed.")
+
+
+def check_global_random_state(estimator_orig: Any, data: Data) -> None:
+    """Neither fitting nor predicting moves or reseeds a global random state."""
+    streams = list(global_streams())
+    kept = [stream.get() for stream in streams]
+    try:
+        for stream in streams:
+            stream.draw()  # a state that no seed leads to at once, so that reseeding shows
+        for action in ("fit", "predict_uncertainty"):
+            before = [content(stream.get()) for stream in streams]
+            if action == "fit":
+                estimator = fit_clone(estimator_orig, data.X, data.y)
+            else:
+                estimator.predict_uncertainty(data.few())
+            after = [content(stream.get()) for stream in streams]
+            for stream, was, became in zip(streams, before, after, strict=True):
+                require(was == became, f"`{action}` changed that of `{stream.name}`.")
+    finally:
+        for stream, state in zip(streams, kept, strict=True):
+            stream.set(state)
+
+
+def check_repeated_fits(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """Two fits with the same data and random_state agree."""
+    first = fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
+    second = fit_clone(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
+    require_same(second, first, "second and first fit")
+
+
+def check_single_row(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """A single row gives arrays of shape (1,)."""
+    require_well_formed(fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()[:1]), 1)
+
+
+def check_row_order(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """The order of rows does not matter."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    reversed_rows = estimator.predict_uncertainty(data.few()[::-1].copy())
+    backwards = Uncertainty(*(part[::-1] for part in reversed_rows))
+    require_same(backwards, estimator.predict_uncertainty(data.few()), "reversed and given order")
+
+
+def check_batches(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """One call gives what calls with halves or single rows give."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    whole = estimator.predict_uncertainty(data.few())
+    for n_batches, what in ((2, "halves"), (len(data.few()), "single rows")):
+        parts = [estimator.predict_uncertainty(b) for b in np.array_split(data.few(), n_batches)]
+        joined = Uncertainty(*map(np.concatenate, zip(*parts, strict=True)))
+        require_same(joined, whole, f"{what} and all rows at once")
+
+
+def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """`score_samples` is minus the epistemic part."""
+    require(
+        hasattr(estimator_orig, "score_samples"),
+        f"{type(estimator_orig).__name__} has no `score_samples`; inherit it from "
+        "`skuq.UncertaintyMixin`.",
+    )
+    estimator = fit(estimator_orig, data.X, data.y)
+    scores = estimator.score_samples(data.few())
+    require_close(scores, -estimator.predict_uncertainty(data.few()).epistemic, "score_samples")
+
+
+def check_search(estimator_orig: Any, data: Data) -> None:
+    """`GridSearchCV` fits it, and uncertainty through it is that of its best estimator."""
+    estimator = unfitted(estimator_orig)
+    grid = {"random_state": [0, 1]} if "random_state" in estimator.get_params() else {}
+    rows = np.arange(len(data.X))
+    search = GridSearchCV(
+        estimator,
+        grid,
+        scoring=partial(_mean_certainty, data.few()),
+        cv=[(rows, rows[:1])],  # one split; what is scored on are the rows to predict
+        error_score="raise",
+    ).fit(data.X, data.y)
+    require_same(
+        predict_uncertainty(search, data.few()),
+        search.best_estimator_.predict_uncertainty(data.few()),
+        "the search and its best estimator",
+    )
+
+
+def _mean_certainty(asked: Any, estimator: Any, X: Any, y: Any = None) -> float:
+    return -float(predict_uncertainty(estimator, asked).total.mean())

@@ -1,0 +1,70 @@
+"""Comparisons that say what was found where it is not what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from skuq.base import Uncertainty
+
+
+def require(condition: Any, message: str) -> None:
+    if not condition:
+        raise AssertionError(message)
+
+
+def require_well_formed(result: Any, n_samples: int) -> None:
+    require(isinstance(result, Uncertainty), f"a {type(result).__name__} came back.")
+    for field, values in result._asdict().items():
+        require(isinstance(values, np.ndarray), f"{field} is a {type(values).__name__}.")
+        require(values.dtype == np.float64, f"{field} has dtype {values.dtype}.")
+        require(
+            values.shape == (n_samples,),
+            f"{field} has shape {values.shape} for {n_samples} rows.",
+        )
+        require(np.isfinite(values).all(), f"{field} has values that are not finite.")
+
+
+def require_close(actual: Any, expected: Any, what: str) -> None:
+    # The tolerances of scikit-learn's own checks of invariance to batches.
+    np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-7, err_msg=what)
+
+
+def require_same(actual: Uncertainty, expected: Uncertainty, what: str) -> None:
+    for field in Uncertainty._fields:
+        require_close(getattr(actual, field), getattr(expected, field), f"{field} of {what}")
+
+
+def require_raises(
+    expected: type[Exception], call: Callable[[], Any], what: str, saying: str = ""
+) -> None:
+    try:
+        call()
+    except expected as error:
+        require(saying in str(error), f"{what} gave a message without {saying!r}: {error}")
+    except Exception as error:
+        raise AssertionError(f"{what} raised {type(error).__name__}: {error}") from error
+    else:
+        raise AssertionError(f"{what} raised nothing.")
+
+
+def require_equal_params(actual: dict[str, Any], expected: dict[str, Any], what: str) -> None:
+    different = sorted(
+        key
+        for key in {*actual, *expected}
+        if key not in actual or key not in expected or not _equal(actual[key], expected[key])
+    )
+    require(not different, f"{what} changed {', '.join(different)}.")
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two parameter values are equal, as far as their type can tell."""
+    if a is b or type(a) is not type(b):
+        return a is b
+    if hasattr(a, "get_params"):
+        return all(_equal(value, b.get_params()[key]) for key, value in a.get_params().items())
+    if type(a).__eq__ is object.__eq__:  # type: ignore[comparison-overlap]  # such as networks
+        return True
+    return bool(np.all(a == b))

@@ -1,0 +1,88 @@
+"""What the checks fit and predict on, and how they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.utils import get_tags
+
+N_PREDICTED = 12  # rows that the checks predict on: predicting may be the expensive part
+
+Fit = Callable[[Any, Any, Any], Any]
+
+
+class Data(NamedTuple):
+    """Inputs and targets to fit on, and inputs to predict on; all arrays, or targets None."""
+
+    X: Any
+    y: Any
+    X_predict: Any
+
+    def few(self) -> Any:
+        """The rows to predict on: a copy, since it may be the estimator's fault to change it."""
+        return self.X_predict[:N_PREDICTED].copy()
+
+
+def given_data(X: Any, y: Any, X_predict: Any) -> Data:
+    """What a user gave, as arrays; predicted on are the inputs of training if nothing else."""
+    X = np.asarray(X)
+    return Data(
+        X,
+        None if y is None else np.asarray(y),
+        X if X_predict is None else np.asarray(X_predict),
+    )
+
+
+def generated_data(estimator: Any) -> Data:
+    """A small table of the kind that an estimator takes."""
+    X, y = _small_table(estimator)
+    return Data(X, y, X)
+
+
+def _small_table(estimator: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """A small table, neither centred nor scaled, whose targets depend on its columns."""
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(48, 4))
+    if is_classifier(estimator):
+        n_classes = 3 if get_tags(estimator).classifier_tags.multi_class else 2
+        y = np.arange(len(noise)) % n_classes
+        centres = 2 * rng.normal(size=(n_classes, noise.shape[1]))
+        return centres[y] + noise + 5, y
+    if is_regressor(estimator):
+        return 2 * noise + 5, noise @ rng.normal(size=noise.shape[1]) + np.sin(noise[:, 0])
+    raise ValueError(
+        f"{type(estimator).__name__} is neither a classifier nor a regressor, so no data can "
+        "be generated for it: give X and y."
+    )
+
+
+def unfitted(estimator_orig: Any) -> Any:
+    """A clone with fixed randomness: its own, or that of what it holds if it has none."""
+    estimator = clone(estimator_orig)
+    keys = [key for key in estimator.get_params() if f"__{key}".endswith("__random_state")]
+    if "random_state" in keys:
+        keys = ["random_state"]
+    return estimator.set_params(**dict.fromkeys(keys, 0))
+
+
+def fit_clone(estimator_orig: Any, X: Any, y: Any) -> Any:
+    """A fitted clone with fixed randomness."""
+    estimator = unfitted(estimator_orig)
+    estimator.fit(X, y)
+    return estimator
+
+
+class FitOnce:
+    """Fits a clone of an estimator when first asked and hands it out again afterwards."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Any] = (None, None)
+
+    def __call__(self, estimator_orig: Any, X: Any, y: Any) -> Any:
+        if self._last[0] is not estimator_orig:
+            self._last = (estimator_orig, fit_clone(estimator_orig, X, y))
+        return self._last[1]

@@ -1,0 +1,102 @@
+"""Checks of estimators that take a numeric table."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn import pipeline as sklearn_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq.base import make_pipeline, predict_uncertainty
+from skuq.testing._comparisons import require, require_raises, require_same
+from skuq.testing._data import Data, Fit, fit_clone, unfitted
+
+
+def check_number_of_columns(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """A wrong number of columns raises `ValueError`."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    for wrong in (data.few()[:, :-1], np.hstack([data.few(), data.few()])):
+        require_raises(
+            ValueError,
+            partial(estimator.predict_uncertainty, wrong),
+            f"{wrong.shape[1]} columns instead of {data.X.shape[1]}",
+        )
+
+
+def check_memory_layout(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """Reversed, column-major and read-only arrays give what a plain array gives."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    expected = estimator.predict_uncertainty(data.few())
+    read_only = data.few()
+    read_only.flags.writeable = False
+    for values, what in (
+        (data.few()[::-1].copy()[::-1], "reversed view"),
+        (np.asfortranarray(data.few()), "column-major array"),
+        (read_only, "read-only array"),
+    ):
+        require_same(estimator.predict_uncertainty(values), expected, f"{what} and plain array")
+
+
+def check_nan(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """NaN in the input raises `ValueError` with a message that says NaN."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    holed = data.few()
+    holed[0, 0] = np.nan
+    require_raises(
+        ValueError, partial(estimator.predict_uncertainty, holed), "a missing value", saying="NaN"
+    )
+
+
+def check_empty(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """Input without rows raises `ValueError`."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    require_raises(ValueError, partial(estimator.predict_uncertainty, data.X[:0]), "no rows")
+
+
+def check_data_frame(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """A DataFrame gives what its values give, and its column names are remembered."""
+    import pandas as pd
+
+    frame = pd.DataFrame(data.X, columns=[f"column {i}" for i in range(data.X.shape[1])])
+    estimator = fit_clone(estimator_orig, frame, data.y)
+    few = frame[: len(data.few())].copy()
+    names = list(getattr(estimator, "feature_names_in_", []))
+    require(names == list(frame.columns), f"feature_names_in_ is {names} after fitting.")
+    require_same(
+        estimator.predict_uncertainty(few),
+        fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()),
+        "DataFrame and array",
+    )
+    for wrong, what in (
+        (few.iloc[:, ::-1], "columns in another order"),
+        (few.rename(columns={"column 0": "other"}), "a renamed column"),
+    ):
+        require_raises(ValueError, partial(estimator.predict_uncertainty, wrong), what)
+
+
+def check_pipeline(estimator_orig: Any, data: Data) -> None:
+    """In a pipeline it gives what it gives, called by hand, on the transformed data."""
+    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), unfitted(estimator_orig))
+    pipe.fit(data.X, data.y)
+    scaler, estimator = pipe[0], pipe[-1]
+    by_hand = estimator.predict_uncertainty(scaler.transform(data.few()))
+    require_same(
+        predict_uncertainty(pipe, data.few()), by_hand, "skuq.predict_uncertainty and by hand"
+    )
+    require_same(
+        make_pipeline(scaler, estimator).predict_uncertainty(data.few()),
+        by_hand,
+        "the method of skuq.Pipeline and by hand",
+    )
+
+
+def check_string_labels(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """Class labels that are strings give what integers in the same order give."""
+    names = np.array(["ant", "bee", "cat"])[data.y]
+    require_same(
+        fit_clone(estimator_orig, data.X, names).predict_uncertainty(data.few()),
+        fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()),
+        "string and integer labels",
+    )

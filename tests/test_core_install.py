@@ -1,0 +1,94 @@
+"""What the bare installation does: it imports little, and names the extra that is missing."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from skuq.cli import main
+from skuq.datasets import load_digits_with_foreign
+from skuq.plotting import (
+    ReliabilityDisplay,
+    RiskCoverageDisplay,
+    UncertaintyHistogramDisplay,
+)
+from skuq.report import Report
+
+# Packages that only extras bring, and dask, which scikit-learn users may or may not have.
+OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "stable_baselines3", "ezkl"]
+
+
+def loaded_after(code, names, folder):
+    """Those of the packages that a fresh interpreter has imported after running the code."""
+    ask = f"import json, sys\n{code}\nprint(json.dumps(sorted({names!r} & set(sys.modules))))"
+    done = subprocess.run(
+        [sys.executable, "-c", ask], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_importing_skuq_does_not_import_dask(tmp_path):
+    assert loaded_after("import skuq", {"dask", "distributed"}, tmp_path) == []
+
+
+def test_no_module_imports_what_only_an_extra_brings(tmp_path):
+    modules = ["cli", "datasets", "demo", "metrics", "plotting", "quam", "report", "tables"]
+    code = f"import skuq, {', '.join(f'skuq.{name}' for name in modules)}"
+    assert loaded_after(code, set(OPTIONAL), tmp_path) == []
+
+
+def add_figure():
+    display = UncertaintyHistogramDisplay({"known": [0.1, 0.2]})
+    Report("Title", "Summary.").figure("Heading", display, "Caption.")
+
+
+CALLS = {
+    "reliability": lambda: ReliabilityDisplay.from_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]]),
+    "risk-coverage": lambda: RiskCoverageDisplay.from_predictions([0, 1], [0, 1], [0.1, 0.2]),
+    "histogram": lambda: UncertaintyHistogramDisplay({"known": [0.1, 0.2]}).plot(),
+    "report": add_figure,
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "call"),
+    [
+        *[pytest.param("matplotlib", "plot", call, id=name) for name, call in CALLS.items()],
+        pytest.param("PIL", "plot", load_digits_with_foreign, id="digits"),
+    ],
+)
+def test_a_call_that_needs_a_missing_package_names_its_extra(module, extra, call):
+    if find_spec(module) is not None:
+        pytest.skip(f"{module} is installed")
+    with pytest.raises(ImportError, match=rf"{module} is needed .* 'skuq\[{extra}\]'"):
+        call()
+
+
+@pytest.mark.parametrize("arguments", [["demo"], ["quantify", "--report", "r.html"]])
+def test_a_command_that_needs_a_missing_package_names_its_extra(arguments, tmp_path, monkeypatch):
+    if find_spec("matplotlib") is not None:
+        pytest.skip("matplotlib is installed")
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"a": [1]}).to_csv("t.csv", index=False)
+    given = ["--train", "t.csv", "--predict", "t.csv", "--target", "a", "--out", "o.csv"]
+    arguments = arguments + given if arguments[0] == "quantify" else arguments
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "pip install 'skuq[plot]'" in result.stderr
+
+
+def test_uncertainty_needs_no_optional_package(tmp_path):
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({OPTIONAL!r}))
+from sklearn.datasets import load_iris
+from skuq import QUAMClassifier
+X, y = load_iris(return_X_y=True)
+assert QUAMClassifier(n_steps=1, random_state=0).fit(X, y).predict_uncertainty(X[:2]).total.all()
+"""
+    assert loaded_after(code, {"absent"}, tmp_path) == []

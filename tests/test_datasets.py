@@ -1,0 +1,152 @@
+"""Data for demonstrations, and local files that are read without trusting them."""
+
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from skuq.datasets import load_digits_with_foreign, load_npz
+
+
+@pytest.fixture(scope="module")
+def data():
+    pytest.importorskip("PIL")
+    return load_digits_with_foreign(n_test=60, n_foreign=20, random_state=0)
+
+
+def as_set(X):
+    return {row.tobytes() for row in X}
+
+
+def test_shapes_are_those_asked_for(data):
+    n_digits = len(load_digits().target)
+    assert data.X_train.shape == (n_digits - 60, 64)
+    assert data.X_test.shape == (60, 64)
+    assert (data.y_train.shape, data.y_test.shape) == ((n_digits - 60,), (60,))
+    assert {name: X.shape for name, X in data.foreign.items()} == dict.fromkeys(
+        ["rotated", "inverted", "noise", "photographs"], (20, 64)
+    )
+
+
+def test_brightness_is_in_the_unit_interval_and_uses_it(data):
+    for X in (data.X_train, data.X_test, *data.foreign.values()):
+        assert X.dtype == np.float64
+        assert X.min() >= 0
+        assert X.max() <= 1
+        assert np.ptp(X) > 0.5
+
+
+def test_the_digits_are_those_of_scikit_learn_each_once_with_its_label(data):
+    X, y = load_digits(return_X_y=True)
+    ours = [
+        (row.tobytes(), label)
+        for rows, labels in ((data.X_train, data.y_train), (data.X_test, data.y_test))
+        for row, label in zip(rows, labels, strict=True)
+    ]
+    theirs = [(row.tobytes(), label) for row, label in zip(X / 16, y, strict=True)]
+    assert sorted(ours) == sorted(theirs)
+
+
+def test_no_test_digit_trains(data):
+    assert not as_set(data.X_train) & as_set(data.X_test)
+
+
+def test_every_digit_is_tested_about_equally_often(data):
+    counts = np.bincount(data.y_test, minlength=10)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_rotated_inputs_are_test_digits_turned_by_a_quarter(data):
+    for turned, image in zip(data.foreign["rotated"], data.X_test, strict=False):
+        for i in range(8):
+            for j in range(8):
+                assert turned.reshape(8, 8)[7 - j, i] == image.reshape(8, 8)[i, j]
+
+
+def test_inverted_inputs_exchange_ink_and_paper(data):
+    np.testing.assert_allclose(data.foreign["inverted"] + data.X_test[:20], 1)
+
+
+def test_noise_and_photographs_do_not_repeat(data):
+    for name in ("noise", "photographs"):
+        assert len(as_set(data.foreign[name])) == 20
+
+
+def test_photographs_are_smoother_than_noise(data):
+    def jumps(X):
+        return np.abs(np.diff(X.reshape(-1, 8, 8), axis=2)).mean()
+
+    assert jumps(data.foreign["photographs"]) < jumps(data.foreign["noise"]) / 2
+
+
+def test_the_same_seed_gives_the_same_data_and_another_seed_does_not(data):
+    again = load_digits_with_foreign(n_test=60, n_foreign=20, random_state=0)
+    other = load_digits_with_foreign(n_test=60, n_foreign=20, random_state=1)
+    np.testing.assert_array_equal(again.X_test, data.X_test)
+    assert not np.array_equal(other.X_test, data.X_test)
+    for name, X in data.foreign.items():
+        np.testing.assert_array_equal(again.foreign[name], X)
+        assert not np.array_equal(other.foreign[name], X)
+
+
+@pytest.mark.parametrize("n_foreign", [0, -1, 61])
+def test_more_foreign_inputs_than_test_digits_or_none_are_refused(n_foreign):
+    expected = f"`n_foreign` must be between 1 and n_test=60, got {n_foreign}"
+    with pytest.raises(ValueError, match=expected):
+        load_digits_with_foreign(n_test=60, n_foreign=n_foreign)
+
+
+def test_without_pillow_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match=r"PIL is needed .* pip install 'skuq\[plot\]'"):
+        load_digits_with_foreign(n_test=60, n_foreign=20)
+
+
+# --- local files -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    np.savez(tmp_path / "flowers.npz", X=np.eye(3), y=np.arange(3))
+    np.savez_compressed(tmp_path / "stars_test.npz", X=np.ones(2))
+    (tmp_path / "notes.txt").write_text("no data", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("as_path", [str, lambda path: path])
+def test_all_arrays_of_a_file_are_read(folder, as_path):
+    arrays = load_npz("flowers", as_path(folder))
+    assert set(arrays) == {"X", "y"}
+    np.testing.assert_array_equal(arrays["X"], np.eye(3))
+    np.testing.assert_array_equal(arrays["y"], np.arange(3))
+
+
+def test_a_file_that_only_holds_test_data_is_found_by_its_plain_name(folder):
+    assert set(load_npz("stars", folder)) == {"X"}
+    assert set(load_npz("stars_test", folder)) == {"X"}
+
+
+def test_a_file_of_exactly_that_name_comes_first(folder):
+    np.savez(folder / "flowers_test.npz", other=np.zeros(1))
+    assert set(load_npz("flowers", folder)) == {"X", "y"}
+
+
+def test_pickled_objects_are_refused_and_never_run(folder):
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(folder / "exploded"), "w"))
+
+    np.savez(folder / "trap.npz", X=np.array([Bomb()], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        load_npz("trap", folder)
+    assert not (folder / "exploded").exists()
+
+
+def test_a_missing_file_is_refused_with_those_that_are_there(folder):
+    with pytest.raises(
+        FileNotFoundError, match=r"No data set 'moons' in .*; .*there: flowers, stars_test\.$"
+    ):
+        load_npz("moons", folder)
+    with pytest.raises(FileNotFoundError, match=r"data sets there: none\.$"):
+        load_npz("moons", folder / "absent")
