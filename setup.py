@@ -40,7 +40,7 @@ setup(
     packages=find_packages(include=["skuq", "skuq.*"]),
     package_data={"skuq": ["py.typed"]},
     install_requires=[
-        "click>=8.1",
+        "click>=8.2",
         "joblib>=1.4",
         "numpy>=2.0",
         "pandas>=2.2",
