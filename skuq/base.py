@@ -173,7 +173,7 @@ def _step_down(estimator: Any, X: Any, path: list[str]) -> tuple[Any, Any]:
         return estimator.calibrated_classifiers_[0].estimator, X
     if hasattr(estimator, "best_estimator_"):
         return estimator.best_estimator_, X
-    if _is_search(estimator):
+    if is_search(estimator):
         check_is_fitted(estimator)
         raise TypeError(
             f"{' -> '.join(path)} was run with refit=False and holds no fitted estimator; "
@@ -200,7 +200,7 @@ def _final_step(pipeline: sklearn_pipeline.Pipeline, X: Any) -> tuple[Any, Any]:
     return pipeline.steps[-1][1], X
 
 
-def _is_search(estimator: Any) -> bool:
+def is_search(estimator: Any) -> bool:
     """Whether this is `GridSearchCV` or its kin; `LogisticRegressionCV` wraps none."""
     return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
 
@@ -210,7 +210,7 @@ def _leads_to_method(estimator: Any) -> bool:
     while not hasattr(estimator, "predict_uncertainty"):
         if isinstance(estimator, sklearn_pipeline.Pipeline):
             estimator = estimator.steps[-1][1]
-        elif isinstance(estimator, _WRAPPERS) or _is_search(estimator):
+        elif isinstance(estimator, _WRAPPERS) or is_search(estimator):
             estimator = estimator.estimator
         else:
             return False

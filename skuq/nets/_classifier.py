@@ -14,19 +14,16 @@ from sklearn.utils import gen_batches
 from skorch import NeuralNet, NeuralNetBinaryClassifier
 from torch import Tensor, nn
 
+from skuq.base import is_search
 from skuq.nets._adopt import AdoptedModel, adopt
 from skuq.nets._training import default_classifier, fit_net, seeded
 
 
 def brings_preprocessing(estimator: Any) -> bool:
     """Whether an estimator may transform its input itself: then text columns are its business."""
-    while isinstance(estimator, FrozenEstimator) or _is_search(estimator):
+    while isinstance(estimator, FrozenEstimator) or is_search(estimator):
         estimator = estimator.estimator
     return hasattr(estimator, "steps")
-
-
-def _is_search(estimator: Any) -> bool:
-    return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
 
 
 def fit_or_adopt(

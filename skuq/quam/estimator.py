@@ -288,6 +288,7 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             If `X` does not fit the training data, or a search diverges.
         """
         check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
         if self.temperature == "auto":
             temperature = 1 / min(len(self._problem.X), self.train_batch_size)
         else:
@@ -313,6 +314,8 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             Predictions, divergences and training losses of the most divergent model that
             fits the training data within `gamma`, for each input and targeted class.
         """
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
         parts = list(self._search(X, partial(summarise_best, gamma=self.gamma)))
         return AdversarialModels(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -361,7 +364,6 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
     def _search(self, X: Any, summarise: Summary) -> Iterator[Any]:
         """Search batch by batch; `summarise` reduces each batch where it was computed."""
-        self._validate_params()  # they may have been set after `fit`
         inputs = self._validated_inputs(X)
         log_reference = self._log_proba(inputs).numpy()
         device = resolve_device(self.device)

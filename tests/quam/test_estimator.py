@@ -439,6 +439,11 @@ def test_invalid_parameters_set_after_fit_are_refused(iris):
     quam = QUAMClassifier(**QUICK).fit(*iris)
     with pytest.raises(ValueError, match="'temperature' parameter"):
         quam.set_params(temperature=0.0).predict_uncertainty(iris[0][:2])
+    with pytest.raises(ValueError, match="'temperature' parameter"):
+        quam.set_params(temperature="cold").predict_uncertainty(iris[0][:2])
+    with pytest.raises(ValueError, match="'gamma' parameter"):
+        quam.set_params(temperature="auto", gamma=-1.0).adversarial_models(iris[0][:2])
+    quam.set_params(gamma=0.01)
     cold = quam.set_params(temperature=1e-300).predict_uncertainty(iris[0][:2])
     assert np.isfinite(cold.total).all()
 
