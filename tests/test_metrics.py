@@ -80,7 +80,7 @@ def slow_calibration_table(y_true, proba, lower, upper):
         inside = [
             i
             for i, row in enumerate(proba)
-            if low < max(row) <= high or (k == 0 and max(row) == low)
+            if low <= max(row) < high or (k == len(upper) - 1 and max(row) == high)
         ]
         confidence = np.mean([max(proba[i]) for i in inside]) if inside else np.nan
         accuracy = np.mean([np.argmax(proba[i]) == y_true[i] for i in inside]) if inside else np.nan
@@ -99,12 +99,21 @@ def test_calibration_table_equals_a_slow_loop_over_its_bins(seed, strategy, n_bi
     assert table.count.sum() == len(y_true)
 
 
-def test_uniform_bins_partition_the_unit_interval_and_include_their_upper_edge():
+def test_uniform_bins_partition_the_unit_interval_and_include_their_lower_edge():
     proba = [[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]]
     table = calibration_table([0, 1, 0], proba, n_bins=4)
     np.testing.assert_array_equal(table.lower, [0.0, 0.25, 0.5, 0.75])
     np.testing.assert_array_equal(table.upper, [0.25, 0.5, 0.75, 1.0])
-    np.testing.assert_array_equal(table.count, [0, 1, 1, 1])
+    np.testing.assert_array_equal(table.count, [0, 0, 1, 2])
+
+
+@pytest.mark.parametrize("n_bins", [10, 20, 100])
+def test_a_confidence_written_as_a_decimal_starts_its_bin(n_bins):
+    half = n_bins // 2
+    confidence = np.array([float(f"{k / n_bins:.2f}") for k in range(half, n_bins)])
+    proba = np.column_stack([confidence, 1 - confidence])
+    table = calibration_table(np.zeros(half), proba, n_bins=n_bins, classes=[0, 1])
+    np.testing.assert_array_equal(table.count, np.repeat([0, 1], half))
 
 
 def test_empty_bins_have_nan_means():
@@ -125,7 +134,7 @@ def test_quantile_bins_have_equal_counts_up_to_one(seed, n, n_bins):
 def test_quantile_bins_keep_equal_confidences_together():
     proba = np.repeat([[0.6, 0.4], [0.9, 0.1]], [9, 3], axis=0)
     table = calibration_table([0, 1] * 6, proba, n_bins=4, strategy="quantile")
-    np.testing.assert_array_equal(table.count, [9, 0, 0, 3])
+    np.testing.assert_array_equal(table.count, [0, 0, 9, 3])
 
 
 def test_more_quantile_bins_than_samples_leave_bins_empty():

@@ -23,7 +23,7 @@ class CalibrationTable(NamedTuple):
     Attributes
     ----------
     lower, upper : ndarray of shape (n_bins,), float64
-        Edges of the bins ``(lower, upper]``; the first bin includes its lower edge.
+        Edges of the bins ``[lower, upper)``; the last bin includes its upper edge.
     count : ndarray of shape (n_bins,), int64
         Number of samples in each bin.
     confidence, accuracy : ndarray of shape (n_bins,), float64
@@ -110,8 +110,8 @@ def calibration_table(
     confidence = proba.max(axis=1).astype(np.float64)
     correct = proba.argmax(axis=1) == column
     edges = _bin_edges(confidence, n_bins, strategy)
-    # Inner edges only: a confidence of 0, or one rounded to just above 1, stays in.
-    index = np.searchsorted(edges[1:-1], confidence, side="left")
+    # Inner edges only: a confidence of 1, or one rounded to just above 1, stays in.
+    index = np.searchsorted(edges[1:-1], confidence, side="right")
     count = np.bincount(index, minlength=n_bins)
     size = np.where(count > 0, count, np.nan)  # empty bins have NaN means
     mean_confidence = np.bincount(index, weights=confidence, minlength=n_bins) / size
@@ -196,8 +196,9 @@ def maximum_calibration_error(
 def _bin_edges(confidence: FloatArray, n_bins: int, strategy: Strategy) -> FloatArray:
     """Edges of the confidence bins, shape (n_bins + 1,)."""
     if strategy == "uniform":
-        return np.linspace(0.0, 1.0, n_bins + 1)
-    # Order statistics at ceil(j n / n_bins) in integers, which quantile levels would round.
-    rank = -(-np.arange(1, n_bins) * len(confidence) // n_bins) - 1
+        # A quotient is the float nearest to its decimal: a confidence of 0.7 starts a bin.
+        return np.arange(n_bins + 1) / n_bins
+    # Order statistics at floor(j n / n_bins) in integers, which quantile levels would round.
+    rank = np.arange(1, n_bins) * len(confidence) // n_bins
     inner = np.partition(confidence, rank)[rank]
     return np.concatenate([[confidence.min()], inner, [confidence.max()]])
