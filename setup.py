@@ -53,7 +53,12 @@ setup(
     extras_require=EXTRAS,
     entry_points={
         "console_scripts": ["skuq = skuq.cli:main"],
-        "skuq.estimators": ["QUAMClassifier = skuq.quam:QUAMClassifier"],
+        "skuq.estimators": [
+            "CalibrationAuditor = skuq.audit:CalibrationAuditor",
+            "MirageFineTuner = skuq.audit:MirageFineTuner",
+            "MirageRegressor = skuq.audit:MirageRegressor",
+            "QUAMClassifier = skuq.quam:QUAMClassifier",
+        ],
     },
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skuq.audit import CalibrationAuditor, MirageFineTuner, MirageRegressor
     from skuq.base import (
         Pipeline,
         Uncertainty,
@@ -33,6 +34,9 @@ _HOME = {
 }
 
 __all__ = [
+    "CalibrationAuditor",
+    "MirageFineTuner",
+    "MirageRegressor",
     "Pipeline",
     "PluginWarning",
     "QUAMClassifier",

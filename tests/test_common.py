@@ -1,5 +1,6 @@
 """Every registered estimator under scikit-learn's checks and under our own."""
 
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import all_estimators
@@ -7,7 +8,11 @@ from skuq.testing import parametrize_with_uncertainty_checks
 
 # Checks are about behaviour, not about quality: short searches keep them quick.
 QUICK = {
-    "QUAMClassifier": [{"n_steps": 5}, {"n_steps": 5, "parameters": "last", "setting": "expected"}]
+    "CalibrationAuditor": [
+        {"estimator": LogisticRegression()},
+        {"estimator": LogisticRegression(), "binning": "quantile", "groups": 0},
+    ],
+    "QUAMClassifier": [{"n_steps": 5}, {"n_steps": 5, "parameters": "last", "setting": "expected"}],
 }
 
 ESTIMATORS = [

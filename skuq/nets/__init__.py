@@ -1,7 +1,13 @@
 """The torch backend: default modules, models taken over from elsewhere, stacked models."""
 
 from skuq.nets._adopt import AdoptedModel, adopt
-from skuq.nets._classifier import brings_preprocessing, encode_labels, evaluate, fit_or_adopt
+from skuq.nets._classifier import (
+    brings_preprocessing,
+    encode_labels,
+    evaluate,
+    fit_or_adopt,
+    is_fitted,
+)
 from skuq.nets._device import resolve_device
 from skuq.nets._modules import MLP, BinaryLogits, LeNet, LogProbabilities, TabularNet
 from skuq.nets._stacked import Head, split_head, stack_parameters, stacked_forward
@@ -23,6 +29,7 @@ __all__ = [
     "evaluate",
     "fit_net",
     "fit_or_adopt",
+    "is_fitted",
     "resolve_device",
     "split_head",
     "stack_parameters",

@@ -9,14 +9,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
 from skorch import NeuralNet, NeuralNetBinaryClassifier
 from torch import Tensor, nn
 
 from skuq.base import is_search
 from skuq.nets._adopt import AdoptedModel, adopt
 from skuq.nets._training import default_classifier, fit_net, seeded
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator holds trained weights; a bare torch module always does."""
+    while hasattr(estimator, "steps") or isinstance(estimator, FrozenEstimator):
+        steps = getattr(estimator, "steps", None)
+        estimator = estimator.estimator if steps is None else steps[-1][1]
+    if isinstance(estimator, NeuralNet):
+        return bool(estimator.initialized_)
+    if isinstance(estimator, nn.Module):
+        return True
+    try:
+        check_is_fitted(estimator)
+    except (NotFittedError, TypeError):
+        return False
+    return True
 
 
 def brings_preprocessing(estimator: Any) -> bool:

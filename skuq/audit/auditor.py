@@ -1,0 +1,554 @@
+"""The scikit-learn face of the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.utils import (
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+    get_tags,
+)
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skuq.audit.groups import Grouping, groups_of_columns, named_groups
+from skuq.audit.intervals import (
+    audit_bins,
+    detectable_gap,
+    ece_bootstrap,
+    ece_under_calibration,
+    required_samples,
+)
+from skuq.audit.sums import (
+    SCALE,
+    Binning,
+    BinSums,
+    Predictions,
+    bin_edges,
+    bin_of,
+    bin_sums,
+    record_predictions,
+)
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.metrics import expected_calibration_error
+from skuq.metrics._validation import IntArray
+from skuq.nets import is_fitted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from skuq.audit.report import AuditReport
+
+
+class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """Audit of reported confidence: is it what the labels of a reference set support?
+
+    Confidence that was lowered on purpose leaves a trace: predictions in some confidence
+    bin are right far more often than they claim. The auditor compares accuracy with
+    confidence in every bin, and says which differences exceed the tolerance `alpha` by more
+    than chance explains.
+
+    Parameters
+    ----------
+    estimator : object
+        Classifier with `predict_proba`. A fitted one is audited as it is and never altered;
+        wrapped in `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too, as in
+        a search. One that is not fitted is audited through cross-validated predictions
+        (5 stratified folds) and then trained on all data, so that it is never judged on what
+        it has seen. The reference set must be new to a fitted one.
+    n_bins : int, default=10
+        Number of confidence bins.
+    alpha : float, default=0.05
+        Tolerated distance between accuracy and confidence of a bin; `choose_alpha` measures
+        what honest models need.
+    binning : {"uniform", "quantile"}, default="uniform"
+        Bins of equal width on [0, 1], as in Algorithm 1, or of equal numbers of samples.
+    groups : str, int, list of these, or callable, default=None
+        Columns of `X` whose groups are audited too, each column by itself: names for a data
+        frame, positions for an array. A callable maps `X` to such columns. Columns need not
+        be features of the model if that selects its own.
+    confidence_level : float, default=0.95
+        Probability that the audit of a model that keeps to `alpha` in every bin and group
+        finds nothing significant: limits are corrected for the number of bins tested.
+    random_state : int, RandomState instance or None, default=None
+        Shuffling of cross-validation, and simulation of `ece_chance_` and `ece_interval_`.
+
+    Attributes
+    ----------
+    passed_ : bool
+        Whether no bin, of all samples or of a group, deviates significantly.
+    within_alpha_ : bool
+        Verdict of Algorithm 1: every bin of all samples has ``|gap| <= alpha``, whether by
+        chance or not.
+    bins_ : BinAudit
+        Findings per confidence bin.
+    group_bins_ : dict of str to BinAudit
+        The same per group, by names such as "sex=female".
+    sums_ : BinSums
+        Integer sums that all figures are made of.
+    group_sums_ : dict of str to BinSums
+        The same per group.
+    ece_, mce_ : float
+        Expected (Eq. 6) and maximum calibration error over the bins, in [0, 1].
+    ece_interval_ : tuple of float
+        Bootstrap interval of `ece_` at the confidence level. Like `ece_` it is biased upwards
+        on small reference sets: compare with `ece_chance_`.
+    ece_chance_ : float
+        What `ece_` exceeds with probability ``1 - confidence_level`` if the model is
+        perfectly calibrated: the noise floor.
+    n_tests_ : int
+        Bins tested, of all samples and of all groups.
+    n_samples_ : int
+        Size of the reference set.
+    accuracy_, confidence_ : float
+        Mean accuracy and confidence on it.
+    estimator_ : object
+        The audited classifier; missing after `from_predictions`.
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    Uncertainty is stated in probability. total = 1 - reported confidence, aleatoric = 1 -
+    audited accuracy of the confidence bin, epistemic = the rest that the reference set does
+    not support: positive where confidence is artificially low, negative where it is too
+    high. In a bin without reference samples it is 0.
+
+    A significant finding says that confidence is wrong, not that it was falsified; an audit
+    without one covers only what the reference set covers (Section 5).
+
+    References
+    ----------
+    Rabanser, Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
+    Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq import CalibrationAuditor
+    >>> X, y = make_moons(2000, noise=0.4, random_state=0)
+    >>> model = LogisticRegression().fit(X[:500], y[:500])
+    >>> audit = CalibrationAuditor(model, random_state=0).fit(X[500:], y[500:])
+    >>> audit.passed_
+    True
+    """
+
+    _signed_uncertainty = True
+
+    _parameter_constraints: dict[str, Any] = {
+        "estimator": "no_validation",
+        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "alpha": [Interval(Real, 0, 1, closed="both")],
+        "binning": [StrOptions({"uniform", "quantile"})],
+        "groups": [None, str, Integral, list, callable],
+        "confidence_level": [Interval(Real, 0, 1, closed="neither")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        n_bins: int = 10,
+        alpha: float = 0.05,
+        binning: Binning = "uniform",
+        groups: Any = None,
+        confidence_level: float = 0.95,
+        random_state: Any = None,
+    ):
+        self.estimator = estimator
+        self.n_bins = n_bins
+        self.alpha = alpha
+        self.binning = binning
+        self.groups = groups
+        self.confidence_level = confidence_level
+        self.random_state = random_state
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        proba: ArrayLike,
+        *,
+        classes: ArrayLike | None = None,
+        groups: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
+        **params: Any,
+    ) -> CalibrationAuditor:
+        """Audit recorded predictions; the model itself is not needed.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+            True labels.
+        proba : array-like of shape (n_samples, n_classes)
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4.
+        classes : array-like of shape (n_classes,), default=None
+            Labels in column order. Default: the sorted labels of `y`, which must then be as
+            many as the columns.
+        groups : mapping of str to array-like of shape (n_samples,), or DataFrame, default=None
+            Attributes whose groups are audited too.
+        **params
+            Parameters of the class.
+
+        Returns
+        -------
+        CalibrationAuditor
+            Fitted, but without a model to predict with.
+
+        Raises
+        ------
+        ValueError
+            If the inputs do not fit together, are not probabilities, or are fewer than bins.
+
+        Examples
+        --------
+        >>> from skuq import CalibrationAuditor
+        >>> proba = [[0.55, 0.45]] * 40
+        >>> audit = CalibrationAuditor.from_predictions([0] * 40, proba, classes=[0, 1])
+        >>> audit.passed_, str(audit.bins_.direction[5])
+        (False, 'underconfident')
+        """
+        audit = cls(None, **params)
+        audit._validate_params()
+        grouping = named_groups({} if groups is None else groups)
+        audit._audit(record_predictions(y, proba, classes=classes), grouping)
+        audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
+        return audit
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any) -> CalibrationAuditor:
+        """Audit the classifier on a reference set.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Reference inputs, as the classifier takes them.
+        y : array-like of shape (n_samples,)
+            Their true labels.
+
+        Returns
+        -------
+        CalibrationAuditor
+            The fitted auditor.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer samples than bins, a label is unknown to the classifier, or
+            what it predicts are not probabilities.
+        TypeError
+            If `estimator` does not predict probabilities.
+        """
+        validate_data(self, X, skip_check_array=True)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        self._check_size(len(y))
+        if not hasattr(self.estimator, "predict_proba"):
+            raise TypeError(
+                f"`estimator` must be a classifier with `predict_proba`, got {self.estimator!r}. "
+                "Wrap a torch module in a skorch.NeuralNetClassifier, or audit its recorded "
+                "predictions with CalibrationAuditor.from_predictions."
+            )
+        if is_fitted(self.estimator):
+            self.estimator_, proba = self.estimator, self.estimator.predict_proba(X)
+        else:
+            proba = self._cross_validated(X, y)
+            self.estimator_ = clone(self.estimator).fit(X, y)
+        self.classes_ = np.asarray(self.estimator_.classes_)
+        predictions = record_predictions(y, proba, classes=self.classes_)
+        self._audit(predictions, groups_of_columns(self.groups, X))
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict with the audited classifier; its probabilities are passed on unchanged.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, columns in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "estimator_"):
+            raise ValueError(
+                "This audit was made from recorded predictions and holds no model to predict "
+                "with; use CalibrationAuditor(model).fit(X_ref, y_ref)."
+            )
+        if len(getattr(X, "shape", "xy")) > 1:  # of a single row the model says what is wrong
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return self.estimator_.predict_proba(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Split reported uncertainty into what the reference set supports and the rest.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        Uncertainty
+            Probabilities, each of shape (n_samples,): total is 1 - reported confidence,
+            aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest.
+        """
+        confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
+        bins = bin_of(np.rint(confidence * SCALE).astype(np.int32), self.sums_.edges)
+        accuracy = self.bins_.accuracy[bins]
+        supported = np.where(np.isnan(accuracy), confidence, accuracy)
+        return Uncertainty.from_parts(1 - supported, supported - confidence)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Score calibration on new data: minus the expected calibration error (Eq. 6).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True labels.
+
+        Returns
+        -------
+        float
+            In [-1, 0]; 0 is best.
+        """
+        return -expected_calibration_error(
+            y,
+            self.predict_proba(X),
+            classes=self.classes_,
+            n_bins=self.n_bins,
+            strategy=self.binning,
+        )
+
+    def suspicious_bins(self) -> IntArray:
+        """Return the bins of all samples that deviate significantly, most striking first."""
+        check_is_fitted(self)
+        found = np.flatnonzero(self.bins_.significant)
+        return found[np.argsort(self.bins_.p_value[found], kind="stable")]
+
+    def suspicious_samples(self) -> IntArray:
+        """Return the reference samples in suspicious bins.
+
+        Returns
+        -------
+        ndarray of int64
+            Row numbers of the reference set: bin by bin as `suspicious_bins` orders them,
+            and in an underconfident bin the correct predictions first, in an overconfident
+            one the wrong ones.
+        """
+        bins = bin_of(self._predictions.confidence, self.sums_.edges)
+        rows = []
+        for b in self.suspicious_bins():
+            inside = np.flatnonzero(bins == b)
+            correct = self._predictions.correct[inside]
+            first = correct if self.bins_.direction[b] == "underconfident" else ~correct
+            rows += [inside[first], inside[~first]]
+        return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+    def detectable_gaps(self, *, power: float = 0.8) -> FloatArray:
+        """Find the smallest underconfidence that this audit would have reported.
+
+        Parameters
+        ----------
+        power : float, default=0.8
+            Probability of the finding.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Gap between accuracy and confidence per bin; NaN where the bin has too few
+            samples for any.
+        """
+        check_is_fitted(self)
+        sums = self.sums_
+        return detectable_gap(sums.count, sums.mean_confidence, power=power, **self._significance())
+
+    def required_samples(self, gap: float, *, power: float = 0.8) -> FloatArray:
+        """Find how many samples each bin needs for an underconfidence to be reported.
+
+        Parameters
+        ----------
+        gap : float
+            True accuracy minus confidence, larger than `alpha`.
+        power : float, default=0.8
+            Probability of the finding.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Samples per bin; NaN in an empty bin, infinite if no number is enough. Multiplied
+            with ``n_samples_ / sums_.count`` it is the size of such a reference set.
+        """
+        check_is_fitted(self)
+        confidence = self.sums_.mean_confidence
+        needed = np.full(len(confidence), np.nan)
+        filled = ~np.isnan(confidence)
+        needed[filled] = required_samples(
+            gap, confidence[filled], power=power, **self._significance()
+        )
+        return needed
+
+    def undersample(
+        self, rho: float, region_mask: ArrayLike, *, random_state: Any = None
+    ) -> CalibrationAuditor:
+        """Repeat the audit as if the reference set covered a region less well (Eq. 20).
+
+        Parameters
+        ----------
+        rho : float
+            Share of the region's samples to remove, in [0, 1].
+        region_mask : array-like of shape (n_samples_,), bool
+            Which reference samples lie in the region.
+        random_state : int, RandomState instance or None, default=None
+            Choice of the removed samples.
+
+        Returns
+        -------
+        CalibrationAuditor
+            A new, fitted auditor with the same bins and model.
+        """
+        check_is_fitted(self)
+        if not 0 <= rho <= 1:
+            raise ValueError(f"`rho` must be in [0, 1], got {rho}.")
+        mask = np.asarray(region_mask)
+        if mask.shape != (self.n_samples_,) or mask.dtype != bool:
+            raise ValueError(
+                f"`region_mask` must be booleans of shape ({self.n_samples_},), one per "
+                f"reference sample, got {mask.dtype} of shape {mask.shape}."
+            )
+        inside = np.flatnonzero(mask)
+        removed = check_random_state(random_state).permutation(inside)
+        kept = np.ones(len(mask), bool)
+        kept[removed[: round(rho * len(inside))]] = False
+        audit = type(self)(**self.get_params(deep=False))
+        for name in ("estimator_", "classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(audit, name, getattr(self, name))
+        before = self._predictions
+        rows = Predictions(before.confidence[kept], before.correct[kept])
+        audit._audit(rows, [g._replace(codes=g.codes[kept]) for g in self._grouping])
+        return audit
+
+    def audit_report(self, title: str = "Calibration audit") -> AuditReport:
+        """Write the findings down, for people (HTML) and for programs (JSON).
+
+        Parameters
+        ----------
+        title : str, default="Calibration audit"
+            Headline.
+
+        Returns
+        -------
+        AuditReport
+            ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
+            Pictures need matplotlib (extra ``plot``).
+        """
+        from skuq.audit.report import audit_report  # a surface, only needed here
+
+        check_is_fitted(self)
+        return audit_report(self, title)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self.estimator is not None:
+            tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
+
+    def _cross_validated(self, X: Any, y: NDArray[Any]) -> FloatArray:
+        """Probabilities by models that did not see the sample, columns by sorted label."""
+        folds = StratifiedKFold(
+            min(5, len(y)), shuffle=True, random_state=check_random_state(self.random_state)
+        )
+        return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
+
+    def _check_size(self, n_samples: int) -> None:
+        least = max(2, self.n_bins)
+        if n_samples < least:
+            raise ValueError(
+                f"The reference set has n_samples={n_samples}, but at least {least} are needed "
+                f"for n_bins={self.n_bins}; take more samples or fewer bins."
+            )
+
+    def _audit(self, predictions: Predictions, grouping: list[Grouping]) -> None:
+        self._check_size(len(predictions.confidence))
+        for group in grouping:
+            check_consistent_length(group.codes, predictions.confidence)
+        edges = bin_edges(predictions.confidence, self.n_bins, self.binning)
+        self.sums_ = bin_sums(predictions, edges)[0]
+        self.group_sums_: dict[str, BinSums] = {}
+        for group in grouping:
+            parts = bin_sums(predictions, edges, groups=group.codes, n_groups=len(group.names))
+            self.group_sums_.update(zip(group.names, parts, strict=True))
+        self._predictions, self._grouping = predictions, grouping
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """All findings, from integer sums alone."""
+        sums = self.sums_
+        everything = [sums, *self.group_sums_.values()]
+        self.n_tests_ = sum(int((part.count > 0).sum()) for part in everything)
+        self.bins_ = audit_bins(sums, **self._significance())
+        self.group_bins_ = {
+            name: audit_bins(part, **self._significance())
+            for name, part in self.group_sums_.items()
+        }
+        self.within_alpha_ = bool(self.bins_.within_alpha.all())
+        self.passed_ = not any(
+            bins.significant.any() for bins in (self.bins_, *self.group_bins_.values())
+        )
+        self.n_samples_ = int(sums.count.sum())
+        self.accuracy_ = int(sums.correct.sum()) / self.n_samples_
+        self.confidence_ = int(sums.confidence.sum()) / self.n_samples_ / sums.scale
+        self.ece_ = sums.expected_calibration_error
+        self.mce_ = sums.maximum_calibration_error
+        random = check_random_state(self.random_state)
+        tail = (1 - self.confidence_level) / 2
+        low, high = np.quantile(ece_bootstrap(sums, random), [tail, 1 - tail])
+        self.ece_interval_ = (float(low), float(high))
+        chance = ece_under_calibration(sums, random)
+        self.ece_chance_ = float(np.quantile(chance, self.confidence_level))
+
+    def _significance(self) -> dict[str, Any]:
+        return {
+            "alpha": self.alpha,
+            "confidence_level": self.confidence_level,
+            "n_tests": self.n_tests_,
+        }

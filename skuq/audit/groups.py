@@ -1,0 +1,117 @@
+"""Groups of samples, by the values of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import _safe_indexing
+
+from skuq.metrics._validation import IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_GROUPS = 200  # of one column; more are no groups but names or measurements
+
+
+class Grouping(NamedTuple):
+    """Samples divided by the values of one column.
+
+    Attributes
+    ----------
+    codes : ndarray of shape (n_samples,), int64
+        Group of each sample.
+    names : list of str
+        Name of each group, such as "sex=female".
+    """
+
+    codes: IntArray
+    names: list[str]
+
+
+def named_groups(columns: Mapping[Any, ArrayLike] | pd.DataFrame) -> list[Grouping]:
+    """Divide samples by the values of each column; missing values are a group of their own.
+
+    Parameters
+    ----------
+    columns : mapping of str to array-like of shape (n_samples,), or DataFrame
+        Attributes by name.
+
+    Returns
+    -------
+    list of Grouping
+        One per column.
+
+    Raises
+    ------
+    ValueError
+        If a column is not one-dimensional or has more than 200 different values.
+    """
+    return [_grouping(str(name), values) for name, values in columns.items()]
+
+
+def groups_of_columns(
+    groups: str | int | list[Any] | Callable[[Any], Any] | None, X: Any
+) -> list[Grouping]:
+    """Divide samples by columns of `X`: by name, by position, or as a callable makes them.
+
+    Parameters
+    ----------
+    groups : str, int, list of these, callable or None
+        Columns of `X`, or a function of `X` that returns an array of shape (n_samples,), a
+        mapping or a DataFrame.
+    X : array-like of shape (n_samples, n_features) or DataFrame
+        Inputs.
+
+    Returns
+    -------
+    list of Grouping
+
+    Raises
+    ------
+    ValueError
+        If a column does not exist, or cannot be divided into groups.
+    """
+    if groups is None:
+        return []
+    if callable(groups):
+        made = groups(X)
+        return named_groups(made if hasattr(made, "items") else {"group": made})
+    names = groups if isinstance(groups, list) else [groups]
+    return named_groups({name: _column(X, name) for name in names})
+
+
+def _column(X: Any, name: str | int) -> Any:
+    columns = getattr(X, "columns", None)
+    if isinstance(name, str) and columns is None:
+        raise ValueError(
+            f"`groups` names the column {name!r}, but X is no data frame; give its position."
+        )
+    table = X if columns is not None else np.asarray(X)
+    try:
+        return _safe_indexing(table, name, axis=1)
+    except (ValueError, IndexError, KeyError) as error:
+        known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
+        raise ValueError(f"`groups` names the column {name!r}, but X has {known}.") from error
+
+
+def _grouping(name: str, values: ArrayLike) -> Grouping:
+    import pandas as pd
+
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"Group {name!r} must be one-dimensional, got shape {array.shape}.")
+    codes, found = pd.factorize(array, sort=True)
+    if len(found) > MAX_GROUPS:
+        raise ValueError(
+            f"Group {name!r} has {len(found)} different values, more than {MAX_GROUPS}; divide "
+            "it into ranges first, such as age groups."
+        )
+    names = [f"{name}={value}" for value in found]
+    if (codes < 0).any():
+        codes = np.where(codes < 0, len(names), codes)
+        names.append(f"{name}=missing")
+    return Grouping(codes.astype(np.int64), names)
