@@ -12,17 +12,16 @@ import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d, gen_batches
+from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.nets import (
-    brings_preprocessing,
+    AdoptedClassifierMixin,
     encode_labels,
     evaluate,
     fit_or_adopt,
@@ -40,7 +39,7 @@ from skuq.quam.jobs import (
 from skuq.quam.sampling import AdversarialModels
 
 
-class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
+class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Classifier that asks: which other models fit as well, and what would they predict?
 
     For every test point and class, an *adversarial model* is searched: one that explains
@@ -238,37 +237,6 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         self._set_up_search(inputs, codes, weight, device)
         return self
 
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities of the questioned model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`.
-        """
-        return self._log_proba(self._validated_inputs(X)).exp().numpy()
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Class labels.
-        """
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
-
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Search adversarial models for each input and measure how they disagree.
 
@@ -318,35 +286,6 @@ class QUAMClassifier(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         self._validate_params()  # they may have been set after `fit`
         parts = list(self._search(X, partial(summarise_best, gamma=self.gamma)))
         return AdversarialModels(*map(np.concatenate, zip(*parts, strict=True)))
-
-    def _validate_training_data(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        self._preprocesses = brings_preprocessing(self.estimator)
-        if self._preprocesses:
-            validate_data(self, X, skip_check_array=True)
-            y = column_or_1d(y, warn=True)
-            check_consistent_length(X, y)
-        else:
-            images = self.estimator is not None  # the default network takes rows only
-            X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], allow_nd=images)
-            self._input_shape = X.shape[1:]
-        check_classification_targets(y)
-        return X, y
-
-    def _validated_inputs(self, X: Any) -> Tensor:
-        check_is_fitted(self)
-        if self._preprocesses:
-            validate_data(self, X, reset=False, skip_check_array=True)
-            return self.model_.inputs(X)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], allow_nd=True)
-        if X.shape[1:] != self._input_shape:
-            raise ValueError(
-                f"X must have shape (n_samples, {str(self._input_shape)[1:-1]}), got {X.shape}."
-            )
-        return self.model_.inputs(X)
-
-    def _log_proba(self, inputs: Tensor) -> Tensor:
-        device = resolve_device(self.device)
-        return evaluate(self.model_.module, inputs, device=device).double().log_softmax(dim=-1)
 
     def _set_up_search(
         self, inputs: Tensor, codes: NDArray[np.int64], weight: FloatArray, device: torch.device
