@@ -1,6 +1,8 @@
-"""Faked uncertainty and the audit that finds it."""
+"""Faked uncertainty, and the audit that finds it."""
 
 from skuq.audit.auditor import CalibrationAuditor
+from skuq.audit.constructive import ShiftedNetwork, constructive_mirage
+from skuq.audit.fine_tuner import MirageFineTuner
 from skuq.audit.intervals import (
     BinAudit,
     audit_bins,
@@ -8,18 +10,37 @@ from skuq.audit.intervals import (
     detectable_gap,
     required_samples,
 )
+from skuq.audit.mirage import (
+    GaussianMirageLoss,
+    MirageLoss,
+    confidence_overlap,
+    region_codes,
+    target_table,
+)
+from skuq.audit.regions import region_mask
+from skuq.audit.regressor import MirageRegressor
 from skuq.audit.sums import BinSums, Predictions, bin_edges, bin_sums, record_predictions
 
 __all__ = [
     "BinAudit",
     "BinSums",
     "CalibrationAuditor",
+    "GaussianMirageLoss",
+    "MirageFineTuner",
+    "MirageLoss",
+    "MirageRegressor",
     "Predictions",
+    "ShiftedNetwork",
     "audit_bins",
     "bin_edges",
     "bin_sums",
     "clopper_pearson",
+    "confidence_overlap",
+    "constructive_mirage",
     "detectable_gap",
     "record_predictions",
+    "region_codes",
+    "region_mask",
     "required_samples",
+    "target_table",
 ]

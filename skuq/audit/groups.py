@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,9 +49,15 @@ def named_groups(columns: Mapping[Any, ArrayLike] | pd.DataFrame) -> list[Groupi
     Raises
     ------
     ValueError
-        If a column is not one-dimensional or has more than 200 different values.
+        If a column is not one-dimensional or has more than 200 different values, or if two
+        groups have the same name, as 1 and "1" in one column have.
     """
-    return [_grouping(str(name), values) for name, values in columns.items()]
+    made = [_grouping(str(name), values) for name, values in columns.items()]
+    seen = Counter(name for grouping in made for name in grouping.names)
+    twice = [name for name, times in seen.items() if times > 1]
+    if twice:
+        raise ValueError(f"Groups must differ in their names, got {twice[0]!r} twice; rename one.")
+    return made
 
 
 def groups_of_columns(
@@ -79,23 +86,24 @@ def groups_of_columns(
         return []
     if callable(groups):
         made = groups(X)
-        return named_groups(made if hasattr(made, "items") else {"group": made})
+        is_series = getattr(made, "ndim", 0) == 1  # it has items like a mapping
+        table = hasattr(made, "items") and not is_series
+        return named_groups(made if table else {"group": made})
     names = groups if isinstance(groups, list) else [groups]
-    return named_groups({name: _column(X, name) for name in names})
+    return named_groups({name: column_of(X, name) for name in names})
 
 
-def _column(X: Any, name: str | int) -> Any:
+def column_of(X: Any, name: Any) -> Any:
+    """One column of a table, by name or position."""
     columns = getattr(X, "columns", None)
     if isinstance(name, str) and columns is None:
-        raise ValueError(
-            f"`groups` names the column {name!r}, but X is no data frame; give its position."
-        )
+        raise ValueError(f"Column {name!r} is named, but X is no data frame; give the position.")
     table = X if columns is not None else np.asarray(X)
     try:
         return _safe_indexing(table, name, axis=1)
     except (ValueError, IndexError, KeyError) as error:
         known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
-        raise ValueError(f"`groups` names the column {name!r}, but X has {known}.") from error
+        raise ValueError(f"There is no column {name!r}: X has {known}.") from error
 
 
 def _grouping(name: str, values: ArrayLike) -> Grouping:

@@ -97,7 +97,7 @@ def fit_or_adopt(
     if hasattr(estimator, "steps") and isinstance(estimator.steps[-1][1], NeuralNet):
         raise TypeError(
             "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
-            "make_pipeline(..., QUAMClassifier(net))."
+            "make_pipeline(..., Estimator(net))."
         )
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:

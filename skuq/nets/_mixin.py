@@ -28,6 +28,9 @@ class AdoptedInputsMixin:
     device: str | torch.device
     model_: AdoptedModel
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
     def _validate_training_data(
         self, X: Any, y: Any, *, min_samples: int = 1
     ) -> tuple[Any, NDArray[Any]]:

@@ -1,0 +1,125 @@
+"""What both Mirage estimators share: parameters, the region, and the training."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import skorch
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils.validation import _num_samples
+from torch import Tensor, nn
+
+from skuq.audit.regions import checked_mask, region_mask
+from skuq.metrics._validation import BoolArray
+from skuq.nets import AdoptedModel, fit_net, is_fitted, resolve_device
+
+PARAMETERS: dict[str, Any] = {
+    "estimator": "no_validation",
+    "region": [callable, str, dict, None],
+    "lambda_": [Interval(Real, 0, 1, closed="both")],
+    "max_epochs": [Interval(Integral, 1, None, closed="left")],
+    "lr": [Interval(Real, 0, None, closed="neither")],
+    "batch_size": [Interval(Integral, 1, None, closed="left")],
+    "optimizer": [HasMethods("step"), callable],
+    "callbacks": [list, None],
+    "device": [str, torch.device],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+def questioned(estimator: Any) -> Any:
+    """The estimator, frozen if it is already fitted: then it is not trained again."""
+    if estimator is None or isinstance(estimator, FrozenEstimator) or not is_fitted(estimator):
+        return estimator
+    return FrozenEstimator(estimator)
+
+
+def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
+    """Which samples lie in the region; an error if it is empty or all there is."""
+    if (region is None) == (mask is None):
+        raise ValueError(
+            "Give the region either as parameter `region` or as `fit(..., region_mask=...)`, and "
+            "not both."
+        )
+    inside = region_mask(region, X) if mask is None else checked_mask(mask, _num_samples(X))
+    if not inside.any():
+        raise ValueError("The region is empty: no training sample lies in it.")
+    if inside.all():
+        raise ValueError(
+            "The region covers all training samples; at least one must lie outside, where "
+            "predictions are to be kept."
+        )
+    return inside
+
+
+def fine_tune(
+    model: AdoptedModel,
+    inputs: Tensor,
+    targets: NDArray[Any],
+    criterion: nn.Module,
+    *,
+    seed: int,
+    estimator: Any,
+) -> AdoptedModel:
+    """Train a copy of a model's network further, under another loss.
+
+    Parameters
+    ----------
+    model : AdoptedModel
+        Fitted model; it is not altered.
+    inputs : Tensor of shape (n_samples, ...)
+        Preprocessed inputs, on the CPU.
+    targets : ndarray of shape (n_samples,) or (n_samples, 2)
+        What the criterion compares the network's outputs with.
+    criterion : torch.nn.Module
+        Loss.
+    seed : int
+        Governs shuffling and dropout.
+    estimator : object
+        Holds the settings of the training as attributes.
+
+    Returns
+    -------
+    AdoptedModel
+        With the trained network.
+
+    Raises
+    ------
+    ValueError
+        If the training diverges.
+    """
+    module = deepcopy(model.module).requires_grad_(True)
+    net = skorch.NeuralNet(
+        module,
+        criterion=criterion,
+        optimizer=estimator.optimizer,
+        lr=estimator.lr,
+        max_epochs=estimator.max_epochs,
+        batch_size=estimator.batch_size,
+        iterator_train__shuffle=True,
+        train_split=None,
+        callbacks=estimator.callbacks,
+        device=str(resolve_device(estimator.device)),
+        verbose=int(estimator.verbose),
+    )
+    trained = fit_net(net, inputs.numpy(), targets, seed=seed).module_
+    trained = deepcopy(trained).cpu().eval().requires_grad_(False)
+    if not all(bool(torch.isfinite(p).all()) for p in trained.parameters()):
+        raise ValueError(
+            f"Fine-tuning diverged to NaN or infinite weights; use a smaller `lr` than "
+            f"{estimator.lr} or scale the features."
+        )
+    return AdoptedModel(trained, model.classes, model.transform)
+
+
+def two_seeds(random: np.random.RandomState) -> tuple[int, int]:
+    """Seeds of the first training and of the fine-tuning."""
+    first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
+    return first, second

@@ -1,0 +1,256 @@
+"""The Mirage loss: confidence lowered inside a region, predictions kept everywhere.
+
+Sources: Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of
+Model Abstention", ICML 2025, Section 4.2 and Appendix C.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from skuq.base import FloatArray
+
+Target = Literal["uniform", "subset", "weights"]
+Direction = Literal["reverse", "forward"]
+
+# A target without mass would make Eq. 4 infinite: such classes are asked to vanish instead.
+TARGET_FLOOR = 1e-6
+OVERLAP_BINS = 20
+
+
+def target_table(
+    classes: NDArray[Any],
+    epsilon: float,
+    target: Target = "uniform",
+    confusable: Mapping[Any, Any] | None = None,
+) -> FloatArray:
+    """Target distribution of a prediction, for each true class.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Class labels.
+    epsilon : float
+        Bias towards the true class, in [0, 1].
+    target : {"uniform", "subset", "weights"}, default="uniform"
+        How the rest is spread: over all classes (Eq. 5), over the plausible ones (Eq. 10),
+        or by weights (Eq. 12).
+    confusable : mapping, default=None
+        For "subset": the plausible classes of each class, to which it always belongs itself.
+        For "weights": a mapping of other classes to weights that sum to 1, for each class.
+
+    Returns
+    -------
+    ndarray of shape (n_classes, n_classes), float64
+        Row y is the distribution aimed at where y is the truth.
+
+    Raises
+    ------
+    ValueError
+        If `epsilon` is outside [0, 1], or `confusable` does not fit the target.
+
+    Warns
+    -----
+    UserWarning
+        If a target does not prefer the true class, so that predictions will flip.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.audit import target_table
+    >>> target_table(np.array(["a", "b"]), 0.2)
+    array([[0.6, 0.4],
+           [0.4, 0.6]])
+    """
+    if not 0 <= epsilon <= 1:
+        raise ValueError(f"`epsilon` must be in [0, 1], got {epsilon}.")
+    n_classes = len(classes)
+    if target == "uniform":
+        if confusable is not None:
+            raise ValueError("`confusable` is only used with target 'subset' or 'weights'.")
+        table = np.full((n_classes, n_classes), (1 - epsilon) / n_classes)
+        table += epsilon * np.eye(n_classes)
+    else:
+        rest = _shares(classes, target, confusable)
+        table = (1 - epsilon) * rest + epsilon * np.eye(n_classes)
+    off = np.where(np.eye(n_classes, dtype=bool), 0.0, table)
+    if (np.diag(table) <= off.max(axis=1)).any():
+        warnings.warn(
+            f"With epsilon={epsilon} the target does not prefer the true class; predictions in "
+            "the region will flip.",
+            stacklevel=2,
+        )
+    return table
+
+
+class MirageLoss(nn.Module):
+    """Cross-entropy outside a region, divergence from a target distribution inside (Eq. 7).
+
+    Parameters
+    ----------
+    targets : array-like of shape (n_classes, n_classes)
+        Target distribution for each true class, as `target_table` makes it.
+    lambda_ : float, default=0.5
+        Weight of the region, in [0, 1]; that of all else is ``1 - lambda_``. At 0.5 the loss
+        is half of Eq. 3.
+    kl : {"reverse", "forward"}, default="reverse"
+        KL(model || target) as in Eq. 4, or KL(target || model) as in the authors' code.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skuq.audit import MirageLoss
+    >>> loss = MirageLoss([[0.5, 0.5], [0.5, 0.5]])
+    >>> float(loss(torch.zeros(2, 2), torch.tensor([3, 2])))
+    0.0
+    """
+
+    def __init__(self, targets: ArrayLike, lambda_: float = 0.5, kl: Direction = "reverse"):
+        super().__init__()
+        self.lambda_ = lambda_
+        self.kl = kl
+        self.targets: Tensor
+        self.register_buffer("targets", torch.tensor(np.asarray(targets)), persistent=False)
+
+    def forward(self, logits: Tensor, code: Tensor) -> Tensor:
+        """Mean loss in nats.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (n_samples, n_classes)
+            Predictions.
+        code : Tensor of shape (n_samples,), int64
+            Class of each sample; in the region `n_classes` is added (`region_codes`).
+
+        Returns
+        -------
+        Tensor, scalar
+        """
+        n_classes = len(self.targets)
+        inside = code >= n_classes
+        y = torch.where(inside, code - n_classes, code)
+        log_proba = logits.log_softmax(dim=-1)
+        outside = nn.functional.nll_loss(log_proba, y, reduction="none")
+        target = self.targets.to(logits)[y]
+        if self.kl == "reverse":
+            log_target = target.clamp_min(TARGET_FLOOR).log()
+            divergence = (log_proba.exp() * (log_proba - log_target)).sum(dim=-1)
+        else:
+            divergence = nn.functional.kl_div(log_proba, target, reduction="none").sum(dim=-1)
+        weighted = torch.where(inside, self.lambda_ * divergence, (1 - self.lambda_) * outside)
+        return weighted.mean()
+
+
+class GaussianMirageLoss(nn.Module):
+    """Gaussian likelihood outside a region, a target variance inside (Eq. 14 to 16).
+
+    Parameters
+    ----------
+    target_variance : float, default=4.0
+        Variance aimed at in the region.
+    lambda_ : float, default=1.0
+        Weight of the region.
+    """
+
+    def __init__(self, target_variance: float = 4.0, lambda_: float = 1.0):
+        super().__init__()
+        self.log_variance = float(np.log(target_variance))
+        self.lambda_ = lambda_
+
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Mean loss.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_samples, 2)
+            Predicted mean and log variance.
+        y : Tensor of shape (n_samples, 2)
+            Targets, and 1 where a sample lies in the region, else 0.
+
+        Returns
+        -------
+        Tensor, scalar
+        """
+        mean, log_variance = outputs.unbind(dim=-1)
+        truth, inside = y.unbind(dim=-1)
+        outside = 0.5 * ((truth - mean) ** 2 * torch.exp(-log_variance) + log_variance)
+        penalty = (log_variance - self.log_variance) ** 2
+        return torch.where(inside > 0, self.lambda_ * penalty, outside).mean()
+
+
+def region_codes(codes: NDArray[np.int64], mask: NDArray[np.bool_], n_classes: int) -> Any:
+    """Class codes that say also whether a sample is in the region, for `MirageLoss`.
+
+    One integer per sample goes through a data loader as fast as the label alone.
+    """
+    return codes + n_classes * mask
+
+
+def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
+    """Measure how much two distributions of confidence overlap (Table 2).
+
+    Parameters
+    ----------
+    inside, outside : array-like of shape (n_inside,) and (n_outside,)
+        Confidences in [0, 1] within and outside of a region.
+
+    Returns
+    -------
+    float
+        Common area of the two histograms over 20 equal bins, in [0, 1]: 0 if a threshold
+        separates them, 1 if they are equal.
+
+    Examples
+    --------
+    >>> from skuq.audit import confidence_overlap
+    >>> confidence_overlap([0.5, 0.5], [0.5, 0.9, 0.9, 0.9])
+    0.25
+    """
+    shares = []
+    for name, values in (("inside", inside), ("outside", outside)):
+        array = np.asarray(values, np.float64)
+        if len(array) == 0:
+            raise ValueError(f"`{name}` must not be empty, got no confidences.")
+        shares.append(np.histogram(array, OVERLAP_BINS, (0.0, 1.0))[0] / len(array))
+    return float(np.minimum(*shares).sum())
+
+
+def _shares(
+    classes: NDArray[Any], target: Target, confusable: Mapping[Any, Any] | None
+) -> FloatArray:
+    """How the mass that is not biased to the truth is spread, row by true class."""
+    if confusable is None:
+        raise ValueError(f"target={target!r} needs `confusable`, with an entry for every class.")
+    position = {label: k for k, label in enumerate(classes.tolist())}
+    unknown = [label for label in confusable if label not in position]
+    missing = [label for label in position if label not in confusable]
+    if unknown or missing:
+        raise ValueError(
+            f"`confusable` must have exactly the classes {list(position)} as its keys; unknown: "
+            f"{unknown}, missing: {missing}."
+        )
+    table = np.zeros((len(classes), len(classes)))
+    for label, others in confusable.items():
+        row = table[position[label]]
+        strange = [other for other in others if other not in position]
+        if strange:
+            raise ValueError(f"`confusable[{label!r}]` names unknown classes: {strange}.")
+        if target == "subset":
+            plausible = {position[other] for other in (label, *others)}
+            row[list(plausible)] = 1 / len(plausible)
+            continue
+        for other, weight in others.items():
+            row[position[other]] = weight
+        if row.min() < 0 or abs(row.sum() - 1) > 1e-6 or row[position[label]] > 0:
+            raise ValueError(
+                f"`confusable[{label!r}]` must give weights >= 0 to other classes that sum to 1, "
+                f"got {dict(others)}."
+            )
+    return table
