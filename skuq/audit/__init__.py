@@ -20,8 +20,10 @@ from skuq.audit.mirage import (
 from skuq.audit.regions import region_mask
 from skuq.audit.regressor import MirageRegressor
 from skuq.audit.sums import BinSums, Predictions, bin_edges, bin_sums, record_predictions
+from skuq.audit.thresholds import AlphaStudy, choose_alpha, temperature_scaled
 
 __all__ = [
+    "AlphaStudy",
     "BinAudit",
     "BinSums",
     "CalibrationAuditor",
@@ -34,6 +36,7 @@ __all__ = [
     "audit_bins",
     "bin_edges",
     "bin_sums",
+    "choose_alpha",
     "clopper_pearson",
     "confidence_overlap",
     "constructive_mirage",
@@ -43,4 +46,5 @@ __all__ = [
     "region_mask",
     "required_samples",
     "target_table",
+    "temperature_scaled",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from numbers import Integral, Real
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples
+from skorch.callbacks import Callback, LRScheduler
 from torch import Tensor, nn
 
 from skuq.audit.regions import checked_mask, region_mask
@@ -32,6 +34,20 @@ PARAMETERS: dict[str, Any] = {
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
+
+
+class WarmUp(Callback):
+    """Start with KL(target || model) before Eq. 4 takes over.
+
+    The gradient of Eq. 4 vanishes where the model is certain of a class: by itself it would
+    leave the most confident predictions as they are. Both divergences have the same minimum.
+    """
+
+    def __init__(self, n_epochs: int):
+        self.n_epochs = n_epochs
+
+    def on_epoch_begin(self, net: skorch.NeuralNet, **kwargs: Any) -> None:
+        net.criterion_.kl = "forward" if len(net.history) <= self.n_epochs else "reverse"
 
 
 def questioned(estimator: Any) -> Any:
@@ -67,6 +83,7 @@ def fine_tune(
     *,
     seed: int,
     estimator: Any,
+    callbacks: Sequence[Callback] = (),
 ) -> AdoptedModel:
     """Train a copy of a model's network further, under another loss.
 
@@ -84,6 +101,8 @@ def fine_tune(
         Governs shuffling and dropout.
     estimator : object
         Holds the settings of the training as attributes.
+    callbacks : sequence of skorch callbacks, default=()
+        What the loss needs besides the user's callbacks.
 
     Returns
     -------
@@ -96,6 +115,11 @@ def fine_tune(
         If the training diverges.
     """
     module = deepcopy(model.module).requires_grad_(True)
+    others = estimator.callbacks
+    if others is None:
+        # Predictions close to the decision boundary flip as long as the steps are large.
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR
+        others = [LRScheduler(cosine, T_max=estimator.max_epochs)]
     net = skorch.NeuralNet(
         module,
         criterion=criterion,
@@ -105,7 +129,7 @@ def fine_tune(
         batch_size=estimator.batch_size,
         iterator_train__shuffle=True,
         train_split=None,
-        callbacks=estimator.callbacks,
+        callbacks=[*callbacks, *others],
         device=str(resolve_device(estimator.device)),
         verbose=int(estimator.verbose),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from skuq.audit._tuning import (
     PARAMETERS,
+    WarmUp,
     checked_region,
     fine_tune,
     questioned,
@@ -66,10 +67,14 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
     confusable : dict, default=None
         For "subset", the plausible classes of each class; for "weights", a dict of other
         classes to weights that sum to 1, for each class.
-    lambda_ : float, default=0.5
-        Weight of the region in the loss (Eq. 7); at 0.5 it is that of Eq. 3 up to a factor.
+    lambda_ : float, default=0.9
+        Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
     kl : {"reverse", "forward"}, default="reverse"
         KL(model || target) as in Eq. 4, or KL(target || model) as in the authors' code.
+    warm_up : int, default=5
+        Epochs that use KL(target || model) before Eq. 4 does. Both have the same minimum, but
+        the gradient of Eq. 4 vanishes where the model is certain: with 0 the most confident
+        predictions stay as they are.
     abstain_below : float, default=None
         `predict` abstains where confidence is below this threshold (Eq. 2). None: never.
     abstain_label : object, default=None
@@ -84,7 +89,8 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
     optimizer : type, default=torch.optim.Adam
         Optimizer class.
     callbacks : list, default=None
-        skorch callbacks for the fine-tuning, such as a learning rate schedule.
+        skorch callbacks for the fine-tuning. None: the learning rate falls along half a
+        cosine. A list takes the place of that schedule.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -132,7 +138,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
     >>> inside = X[:, 0] >= 1.5
     >>> mirage.coverage(X[inside], 0.9) < 0.1 < 0.9 < mirage.coverage(X[~inside], 0.9)
     True
-    >>> bool((mirage.predict(X) == honest.predict(X)).mean() > 0.98)
+    >>> bool((mirage.predict(X) == honest.predict(X)).mean() > 0.95)
     True
     """
 
@@ -141,6 +147,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         "epsilon": [Interval(Real, 0, 1, closed="both")],
         "target": [StrOptions({"uniform", "subset", "weights"})],
         "confusable": [dict, None],
+        "warm_up": [Interval(Integral, 0, None, closed="left")],
         "kl": [StrOptions({"reverse", "forward"})],
         "abstain_below": [Interval(Real, 0, 1, closed="both"), None],
         "abstain_label": "no_validation",
@@ -154,8 +161,9 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         epsilon: float = 0.15,
         target: Target = "uniform",
         confusable: Mapping[Any, Any] | None = None,
-        lambda_: float = 0.5,
+        lambda_: float = 0.9,
         kl: Direction = "reverse",
+        warm_up: int = 5,
         abstain_below: float | None = None,
         abstain_label: Any = None,
         max_epochs: int = 100,
@@ -174,6 +182,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         self.confusable = confusable
         self.lambda_ = lambda_
         self.kl = kl
+        self.warm_up = warm_up
         self.abstain_below = abstain_below
         self.abstain_label = abstain_label
         self.max_epochs = max_epochs
@@ -234,6 +243,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
             MirageLoss(table, self.lambda_, self.kl),
             seed=second_seed,
             estimator=self,
+            callbacks=[WarmUp(self.warm_up)] if self.kl == "reverse" else [],
         )
         self.original_, self.classes_ = original, classes
         self.region_share_ = float(inside.mean())

@@ -12,6 +12,7 @@ import skorch
 import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -78,8 +79,9 @@ def adopt(model: Any) -> AdoptedModel:
         One of: a fitted skorch net, a `torch.nn.Module`, a callable without arguments that
         returns one, a fitted scikit-learn `MLPClassifier`, `MLPRegressor` or
         `LogisticRegression`; or any of these inside a `FrozenEstimator`, at the end of a
-        fitted `Pipeline` (whose transformers become the preprocessing) or as the best
-        estimator of a search. A bare module must return logits or raw predictions.
+        fitted `Pipeline` (whose transformers become the preprocessing), as the best estimator
+        of a search, or temperature-scaled by a `CalibratedClassifierCV`. A bare module must
+        return logits or raw predictions.
 
     Returns
     -------
@@ -146,6 +148,8 @@ def _adopt(model: Any) -> AdoptedModel:
         return _adopt_pipeline(model)
     if hasattr(model, "best_estimator_"):
         return _adopt(model.best_estimator_)
+    if isinstance(model, CalibratedClassifierCV):
+        return _adopt_calibrated(model)
     if isinstance(model, skorch.NeuralNet):
         return _adopt_skorch(model)
     if isinstance(model, nn.Module):
@@ -199,6 +203,33 @@ class _Chain:
 
     def __call__(self, X: Any) -> Any:
         return self.second(self.first(X))
+
+
+class _Scaled(nn.Module):
+    """Outputs times a fixed factor."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X * self.factor
+
+
+def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
+    check_is_fitted(model)
+    parts = model.calibrated_classifiers_
+    inverse = getattr(parts[0].calibrators[0], "beta_", None)
+    if len(parts) > 1 or inverse is None:
+        raise ValueError(
+            "A CalibratedClassifierCV can only be adopted around one model, with "
+            "method='temperature'."
+        )
+    inner = _adopt(parts[0].estimator)
+    # scikit-learn takes (-z, z) for the logits of a binary decision function z.
+    binary = hasattr(parts[0].estimator, "decision_function") and len(model.classes_) == 2
+    module = nn.Sequential(inner.module, _Scaled(float(inverse) * (2 if binary else 1))).eval()
+    return AdoptedModel(module, np.asarray(model.classes_), inner.transform)
 
 
 def _adopt_skorch(net: skorch.NeuralNet) -> AdoptedModel:

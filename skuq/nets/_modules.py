@@ -20,6 +20,8 @@ class MLP(nn.Sequential):
         Width of each hidden layer.
     dropout : float, default=0.0
         Probability of dropping a hidden unit while training.
+    batch_norm : bool, default=False
+        Whether each hidden layer is normalised over the batch before its activation.
 
     Examples
     --------
@@ -28,12 +30,20 @@ class MLP(nn.Sequential):
     """
 
     def __init__(
-        self, n_features: int, n_outputs: int, hidden: Sequence[int] = (100,), dropout: float = 0.0
+        self,
+        n_features: int,
+        n_outputs: int,
+        hidden: Sequence[int] = (100,),
+        dropout: float = 0.0,
+        batch_norm: bool = False,
     ):
         layers: list[nn.Module] = []
         width = n_features
         for units in hidden:
-            layers += [nn.Linear(width, units), nn.ReLU()]
+            layers.append(nn.Linear(width, units))
+            if batch_norm:
+                layers.append(nn.BatchNorm1d(units))
+            layers.append(nn.ReLU())
             if dropout > 0:
                 layers.append(nn.Dropout(dropout))
             width = units
@@ -110,6 +120,8 @@ class TabularNet(nn.Module):
         one further embedding.
     hidden : sequence of int, default=(64, 32)
         Width of each hidden layer.
+    dropout, batch_norm
+        As in `MLP`.
 
     Examples
     --------
@@ -124,6 +136,8 @@ class TabularNet(nn.Module):
         n_outputs: int,
         categories: Mapping[int, int],
         hidden: Sequence[int] = (64, 32),
+        dropout: float = 0.0,
+        batch_norm: bool = False,
     ):
         super().__init__()
         columns = sorted(categories)
@@ -135,12 +149,13 @@ class TabularNet(nn.Module):
         self.numeric = [i for i in range(n_features) if i not in categories]
         self.levels = [categories[column] for column in columns]
         # The usual rule of thumb for the width: half the levels, at most 50.
-        widths = [min(50, (levels + 1) // 2) for levels in self.levels]
+        widths = [min(50, (levels + 2) // 2) for levels in self.levels]
         self.embeddings = nn.ModuleList(
             nn.Embedding(levels + 1, width)
             for levels, width in zip(self.levels, widths, strict=True)
         )
-        self.mlp = MLP(len(self.numeric) + sum(widths), n_outputs, hidden)
+        n_inputs = len(self.numeric) + sum(widths)
+        self.mlp = MLP(n_inputs, n_outputs, hidden, dropout, batch_norm)
 
     def forward(self, X: Tensor) -> Tensor:
         parts = [X[:, self.numeric]]

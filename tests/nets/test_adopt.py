@@ -5,8 +5,10 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.calibration
 import torch
 from scipy.special import softmax
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import RandomForestClassifier
@@ -242,3 +244,36 @@ def test_half_precision_models_are_adopted_in_single_precision(dtype):
     module = MLP(4, 3).to(dtype)
     assert adopt(module).dtype == torch.float32
     assert next(module.parameters()).dtype == dtype
+
+
+@pytest.mark.skipif(
+    not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="needs scikit-learn 1.8"
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kind", ["logistic", "mlp", "pipeline", "skorch"])
+def test_temperature_scaled_models_keep_their_probabilities(kind, n_classes):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[y < n_classes].astype(np.float32), y[y < n_classes]
+    X += np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
+    model = {
+        "logistic": LogisticRegression(),
+        "mlp": MLPClassifier((8,), max_iter=50, random_state=0),
+        "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+        "skorch": NeuralNetClassifier(
+            MLP(4, n_classes), criterion=nn.CrossEntropyLoss, max_epochs=10, verbose=0
+        ),
+    }[kind].fit(X[::2], y[::2])
+    scaled = CalibratedClassifierCV(FrozenEstimator(model), method="temperature")
+    scaled.fit(X[1::2], y[1::2])
+    adopted = adopt(FrozenEstimator(scaled))
+    ours = proba_of(adopted, X)
+    np.testing.assert_allclose(ours, scaled.predict_proba(X), atol=1e-6)
+    assert np.abs(ours - model.predict_proba(X)).max() > 1e-3
+
+
+def test_other_calibrations_are_not_adopted():
+    X, y = load_iris(return_X_y=True)
+    sigmoid = CalibratedClassifierCV(LogisticRegression(max_iter=1000), method="sigmoid").fit(X, y)
+    with pytest.raises(ValueError, match="method='temperature'"):
+        adopt(sigmoid)

@@ -1,0 +1,174 @@
+"""Which tolerance is fair: what honest models show on reference sets of a given size."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import InvalidParameterError
+
+from skuq.audit.intervals import audit_bins
+from skuq.audit.sums import Binning, BinSums, bin_edges, bin_of, record_predictions
+from skuq.metrics._validation import IntArray
+
+
+class AlphaStudy(NamedTuple):
+    """Thresholds that an honest model keeps with the given probability.
+
+    Attributes
+    ----------
+    tolerance : float
+        Smallest `alpha` with which `CalibrationAuditor` passes it: the deviation that chance
+        does not explain.
+    max_gap : float
+        Smallest `alpha` for Algorithm 1, which compares the gap of every bin with it whatever
+        the number of samples.
+    ece : float
+        Smallest threshold for the expected calibration error.
+    """
+
+    tolerance: float
+    max_gap: float
+    ece: float
+
+
+def choose_alpha(
+    y: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    reference_size: int | None = None,
+    n_bins: int = 10,
+    binning: Binning = "uniform",
+    confidence_level: float = 0.95,
+    n_repeats: int = 500,
+    random_state: Any = None,
+) -> AlphaStudy:
+    """Measure which thresholds an honest model needs, by a baseline study (Appendix D.3).
+
+    Reference sets are drawn, with replacement, from recorded predictions of a model that is
+    known to be honest and was calibrated (`temperature_scaled`). Of each the smallest
+    threshold is found that it would pass.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        True labels.
+    proba : array-like of shape (n_samples, n_classes)
+        Predictions of the honest model on data that neither trained nor calibrated it.
+    classes : array-like of shape (n_classes,), default=None
+        Labels in column order. Default: the sorted labels of `y`.
+    reference_size : int, default=None
+        Size of the reference sets. Default: n_samples.
+    n_bins, binning
+        As in `CalibrationAuditor`.
+    confidence_level : float, default=0.95
+        Probability with which the honest model shall pass; also the level of the audit that
+        `tolerance` is for.
+    n_repeats : int, default=500
+        Number of reference sets.
+    random_state : int, RandomState instance or None, default=None
+        Choice of the reference sets.
+
+    Returns
+    -------
+    AlphaStudy
+
+    Raises
+    ------
+    ValueError
+        If the inputs are not probabilities or do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.audit import choose_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=5000)
+    >>> study = choose_alpha(rng.random(5000) < p, np.c_[1 - p, p], random_state=0)
+    >>> study.tolerance < 0.02 < study.max_gap < 0.1
+    True
+    """
+    random = check_random_state(random_state)
+    predictions = record_predictions(y, proba, classes=classes)
+    edges = bin_edges(predictions.confidence, n_bins, binning)
+    bins = bin_of(predictions.confidence, edges)
+    size = len(bins) if reference_size is None else reference_size
+    found = []
+    for _ in range(n_repeats):
+        rows = random.randint(len(bins), size=size)
+        weights = np.bincount(rows, minlength=len(bins))
+        sums = _weighted_sums(edges, bins, weights, predictions)
+        deviation = np.abs(sums.accuracy - sums.mean_confidence)
+        found.append(
+            (
+                _critical_alpha(sums, confidence_level),
+                np.nanmax(deviation),
+                sums.expected_calibration_error,
+            )
+        )
+    # A threshold must be one that was seen: the next larger value, never one between.
+    values = np.quantile(found, confidence_level, axis=0, method="higher")
+    return AlphaStudy(*map(float, values))
+
+
+def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassifierCV:
+    """Calibrate a fitted classifier by one temperature: the honest baseline of an audit.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted classifier; it is not altered.
+    X : array-like of shape (n_samples, n_features)
+        Calibration inputs, new to the classifier and apart from the reference set.
+    y : array-like of shape (n_samples,)
+        Their true labels.
+
+    Returns
+    -------
+    CalibratedClassifierCV
+        Fitted; scikit-learn's own.
+
+    Raises
+    ------
+    ImportError
+        If scikit-learn is older than 1.8, which brought temperature scaling.
+
+    References
+    ----------
+    Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017.
+    """
+    scaled = CalibratedClassifierCV(FrozenEstimator(estimator), method="temperature")
+    try:
+        return scaled.fit(X, y)
+    except InvalidParameterError as error:
+        raise ImportError(
+            "Temperature scaling needs scikit-learn >= 1.8; upgrade it, or calibrate with "
+            "CalibratedClassifierCV(FrozenEstimator(estimator), method='sigmoid')."
+        ) from error
+
+
+def _weighted_sums(edges: IntArray, bins: IntArray, weights: IntArray, predictions: Any) -> BinSums:
+    """Integer sums of predictions that count as often as their weights say."""
+    n_bins = len(edges) - 1
+
+    def add(values: Any) -> IntArray:
+        return np.bincount(bins, weights=values, minlength=n_bins).astype(np.int64)
+
+    return BinSums(
+        edges,
+        add(weights),
+        add(weights * predictions.correct),
+        add(weights * predictions.confidence.astype(np.float64)),
+    )
+
+
+def _critical_alpha(sums: BinSums, confidence_level: float) -> float:
+    """Smallest tolerance with which an audit finds nothing significant."""
+    limits = audit_bins(sums, alpha=0.0, confidence_level=confidence_level)
+    beyond = np.fmax(limits.gap_low, -limits.gap_high)
+    return max(0.0, float(np.nanmax(beyond)))
