@@ -1,37 +1,37 @@
 """The ``skuq`` command: a thin skin over the package.
 
-Exit codes: 0 done, 2 the input cannot be used (the message says why), 1 anything else.
+Exit codes: 0 done, 2 the input cannot be used (the message says why), 1 anything else. Those of
+``skuq audit`` are its own: 0 passed, 1 failed, 2 no verdict.
 """
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from skuq import __version__
+from skuq.cli_audit import audit
+from skuq.cli_files import (
+    READABLE,
+    WRITABLE,
+    InputError,
+    check_outputs,
+    read_csv,
+    require_plots,
+    write_csv,
+)
 from skuq.plugins import Plugin, discover
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
-WRITABLE = click.Path(dir_okay=False, path_type=Path)
-
-
-class InputError(click.ClickException):
-    """Input that cannot be used: one line on what to change, and exit code 2."""
-
-    exit_code = 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="skuq")
 def main() -> None:
     """Honest uncertainty for scikit-learn models."""
+
+
+main.add_command(audit)
 
 
 @main.command()
@@ -59,7 +59,7 @@ def estimators() -> None:
 @click.option("--jobs", default=-1, show_default=True, help="Processes; -1 takes all cores.")
 def demo(out: Path, seed: int, jobs: int) -> None:
     """Quantify uncertainty of digits and of inputs that are no digits."""
-    _require_plots("skuq demo")
+    require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)
     from skuq.demo import run_demo, write_demo
 
@@ -105,13 +105,13 @@ def quantify(
 ) -> None:
     """Learn from one table, predict another, and say how uncertain each row is."""
     if report is not None:
-        _require_plots("--report")
-    _check_outputs([out, report], [train, predict])
+        require_plots("--report")
+    check_outputs([out, report], [train, predict])
     from skuq.tables import TableError, quantify_table, table_report
 
     estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs, "verbose": not quiet})
-    known = _read_csv(train)
-    table = _read_csv(predict, like=known)
+    known = read_csv(train)
+    table = read_csv(predict, like=known)
     try:
         result = quantify_table(
             estimator, known, target, table, missing=missing, drop=drop, random_state=seed
@@ -121,7 +121,7 @@ def quantify(
     # All is computed before anything is written.
     page = None if report is None else table_report(result, table, target)
     try:
-        _write_csv(result.rows, out)
+        write_csv(result.rows, out)
         if page is not None and report is not None:
             page.write(report)
     except OSError as error:
@@ -132,26 +132,6 @@ def quantify(
         click.echo(f"Uncertainty of {len(result.rows)} rows: {out}")
         if report is not None:
             click.echo(f"Report: {report}")
-
-
-def _check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
-    """Refuse to write into a folder that is not there, or over a file that is read."""
-    taken = {path.resolve() for path in inputs}
-    for path in filter(None, outputs):
-        if not path.parent.is_dir():
-            raise InputError(f"The folder {path.parent} does not exist; create it first.")
-        if path.resolve() in taken:
-            raise InputError(f"{path} would overwrite another file of this call.")
-        taken.add(path.resolve())
-
-
-def _require_plots(what: str) -> None:
-    from skuq.extras import import_optional
-
-    try:
-        import_optional("matplotlib", extra="plot")
-    except ImportError as error:
-        raise InputError(f"{what}: {error}") from error
 
 
 def _estimator(method: str, params: dict[str, Any]) -> Any:
@@ -179,42 +159,3 @@ def _estimator(method: str, params: dict[str, Any]) -> Any:
 
 def _short_name(plugin: Plugin) -> str:
     return plugin.name.removesuffix("Classifier").lower()
-
-
-def _read_csv(path: Path, like: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Read a table; columns that hold text in the table `like` are read as text too."""
-    import pandas as pd
-    from pandas.api.types import infer_dtype
-
-    names = [] if like is None else [name for name in like if infer_dtype(like[name]) == "string"]
-    texts = dict.fromkeys(names, str)
-    try:
-        header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
-        with warnings.catch_warnings():
-            # Rows with more values than the header has names: pandas drops the rest of them.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(path, dtype=texts, index_col=False, low_memory=False)
-    except pd.errors.ParserWarning as error:
-        raise InputError(f"{path} has rows with more values than column names.") from error
-    except (ValueError, UnicodeError) as error:  # pandas' parser errors are ValueErrors
-        raise InputError(f"{path} cannot be read as CSV: {_one_line(error)}") from error
-    if header.duplicated().any():  # pandas would rename them
-        twice = header[header.duplicated()].iloc[0]
-        raise InputError(f"{path} has more than one column {twice!r}; rename or remove one.")
-    if len(frame) == 0:
-        raise InputError(f"{path} has no rows.")
-    return frame
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def _write_csv(rows: pd.DataFrame, path: Path) -> None:
-    """Write completely or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        rows.to_csv(partial, index=False)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""Data: digits with foreign inputs for demonstrations, and local ``.npz`` files."""
+"""Data: digits with foreign inputs, the papers' synthetic data, and local ``.npz`` files."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from sklearn.utils import check_random_state
 
 from skuq.base import FloatArray
 from skuq.extras import import_optional
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SIDE = 8  # of scikit-learn's digits, in pixels
 PHOTO_SIDE = 64  # of the piece of a photograph that is shrunk to a digit's size
@@ -101,6 +104,89 @@ def _photo_patches(n_patches: int, rng: np.random.RandomState) -> FloatArray:
     return patches.reshape(n_patches, -1)
 
 
+# Corners of the uncertainty region of the mixture below, per feature.
+GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
+
+
+def make_gaussian_classes(
+    n_samples: tuple[int, int, int] = (1000, 1000, 100), *, random_state: Any = None
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Draw the three normal classes on which Mirage is shown (Appendix D.1).
+
+    Parameters
+    ----------
+    n_samples : tuple of int, default=(1000, 1000, 100)
+        Samples of each class.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2), float64
+        Inputs. Those of class 0 in `GAUSSIAN_REGION` are far from the other classes.
+    y : ndarray of shape (n_samples,), int64
+        Classes 0 to 2.
+
+    References
+    ----------
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025.
+
+    Examples
+    --------
+    >>> from skuq.datasets import make_gaussian_classes
+    >>> X, y = make_gaussian_classes(random_state=0)
+    >>> X.shape, y.shape
+    ((2100, 2), (2100,))
+    """
+    rng = check_random_state(random_state)
+    means = [(3.0, 2.0), (5.0, 5.0), (3.0, 4.0)]
+    covariances = [[[1.0, 0.8], [0.8, 1.0]], [[1.0, -0.8], [-0.8, 1.0]], 0.1 * np.eye(2)]
+    classes = [
+        rng.multivariate_normal(mean, covariance, n)
+        for mean, covariance, n in zip(means, covariances, n_samples, strict=True)
+    ]
+    return np.concatenate(classes), np.repeat(np.arange(3), n_samples)
+
+
+def make_heteroscedastic(
+    n_samples: int = 1000, *, random_state: Any = None
+) -> tuple[FloatArray, FloatArray]:
+    """Draw the regression problem on which Mirage is shown (Eq. 17 to 19).
+
+    Parameters
+    ----------
+    n_samples : int, default=1000
+        Number of samples.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 1), float64
+        Inputs, uniform on [-4, 4].
+    y : ndarray of shape (n_samples,), float64
+        ``sin(2 x) + 0.3 x^2 - 0.4 x + 1`` with noise of standard deviation
+        ``0.2 + 0.8 exp(-(x / 1.5)^2)``.
+
+    References
+    ----------
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025, Appendix C.4.2. The range of the inputs is not stated there.
+
+    Examples
+    --------
+    >>> from skuq.datasets import make_heteroscedastic
+    >>> X, y = make_heteroscedastic(50, random_state=0)
+    >>> X.shape, y.shape
+    ((50, 1), (50,))
+    """
+    rng = check_random_state(random_state)
+    x = rng.uniform(-4, 4, size=n_samples)
+    noise = (0.2 + 0.8 * np.exp(-((x / 1.5) ** 2))) * rng.normal(size=n_samples)
+    return x[:, None], np.sin(2 * x) + 0.3 * x**2 - 0.4 * x + 1 + noise
+
+
 def load_npz(name: str, data_dir: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Read all arrays of a local ``.npz`` file; files with pickled objects are refused.
 
@@ -130,3 +216,39 @@ def load_npz(name: str, data_dir: str | os.PathLike[str]) -> dict[str, NDArray[A
                 return dict(arrays)
     found = ", ".join(sorted(path.stem for path in folder.glob("*.npz"))) or "none"
     raise FileNotFoundError(f"No data set {name!r} in {folder}; data sets there: {found}.")
+
+
+def load_table(name: str, data_dir: str | os.PathLike[str]) -> tuple[pd.DataFrame, NDArray[Any]]:
+    """Read a table with numeric and categorical columns from a local ``.npz`` file.
+
+    Parameters
+    ----------
+    name, data_dir
+        As in `load_npz`. The file holds numbers ``num`` with ``num_names``, codes ``cat``
+        with ``cat_names`` and ``levels_NAME`` for each of these, and classes ``y``.
+
+    Returns
+    -------
+    X : DataFrame of shape (n_samples, n_columns)
+        Numeric columns, then categorical ones as text; a code of -1 is missing (None).
+    y : ndarray of shape (n_samples,)
+        Classes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it holds no table of this form.
+    """
+    import pandas as pd
+
+    arrays = load_npz(name, data_dir)
+    missing = {"num", "num_names", "cat", "cat_names", "y"} - set(arrays)
+    if missing:
+        raise ValueError(f"Data set {name!r} is no table: it has no {', '.join(sorted(missing))}.")
+    X = pd.DataFrame(arrays["num"], columns=arrays["num_names"].tolist())
+    for column, codes in zip(arrays["cat_names"].tolist(), arrays["cat"].T, strict=True):
+        levels = arrays[f"levels_{column}"].astype(object)
+        X[column] = np.where(codes < 0, None, levels[codes])
+    return X, arrays["y"]

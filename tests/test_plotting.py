@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skuq import Uncertainty, predict_uncertainty
+from skuq import CalibrationAuditor, Uncertainty, predict_uncertainty
 from skuq.metrics import (
     area_under_risk_coverage,
     calibration_table,
@@ -20,6 +20,8 @@ from skuq.metrics import (
     risk_coverage_curve,
 )
 from skuq.plotting import (
+    CalibrationAuditDisplay,
+    ConfidenceDensityDisplay,
     ReliabilityDisplay,
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
@@ -64,6 +66,22 @@ def model(problem):
     return make_pipeline(StandardScaler(), EntropicLogisticRegression()).fit(*problem)
 
 
+def audit_of(lowered, n=900, **params):
+    """Audit of labels drawn from probabilities, of which every third is reported too low."""
+    rng = np.random.default_rng(0)
+    second = rng.random(n)
+    y = (rng.random(n) < second).astype(int)
+    if lowered:
+        second[::3] = np.where(second[::3] > 0.5, 0.55, 0.45)
+    return CalibrationAuditor.from_predictions(
+        y,
+        np.column_stack([1 - second, second]),
+        groups={"half": np.arange(n) % 2},
+        random_state=0,
+        **params,
+    )
+
+
 def legend_texts(display):
     return [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
@@ -78,6 +96,8 @@ def draw_everything(problem, model, ax=None):
         RiskCoverageDisplay.from_predictions(y, model.predict(X), u.total, ax=ax),
         ReliabilityDisplay.from_predictions(y, proba, ax=ax),
         UncertaintyMapDisplay.from_predictions(*grid, grid[0] + grid[1], ax=ax),
+        CalibrationAuditDisplay.from_estimator(audit_of(lowered=True), ax=ax),
+        ConfidenceDensityDisplay.from_predictions({"all": proba.max(axis=1)}, ax=ax),
     ]
 
 
@@ -324,6 +344,124 @@ def test_reliability_display_knows_the_column_order_of_the_estimator(problem):
 def test_reliability_display_passes_on_what_is_wrong_with_probabilities():
     with pytest.raises(ValueError, match="`proba` must be >= 0"):
         ReliabilityDisplay.from_predictions([0, 1], [[1.5, -0.5], [0.5, 0.5]])
+
+
+# --- audit -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [None, "half=1"])
+@pytest.mark.parametrize("binning", ["uniform", "quantile"])
+def test_audit_display_draws_accuracy_and_exact_limits_at_the_mean_confidence(group, binning):
+    audit = audit_of(lowered=True, n=3000, binning=binning)
+    display = CalibrationAuditDisplay.from_estimator(audit, group)
+    bins = audit.bins_ if group is None else audit.group_bins_[group]
+    assert display.bins is bins
+    assert display.ax_.get_title() == (group or "")
+    kinds = [(bins.count > 0) & ~bins.significant, bins.significant]
+    assert all(chosen.any() for chosen in kinds)
+    for container, chosen in zip(display.ax_.containers, kinds, strict=True):
+        points, _, (lines,) = container
+        np.testing.assert_array_equal(points.get_xdata(), bins.confidence[chosen])
+        np.testing.assert_array_equal(points.get_ydata(), bins.accuracy[chosen])
+        ends = np.array(lines.get_segments())[:, :, 1]
+        low, high = bins.confidence + bins.gap_low, bins.confidence + bins.gap_high
+        np.testing.assert_allclose(ends, np.column_stack([low, high])[chosen], atol=1e-12)
+
+
+def test_audit_display_tells_significant_bins_by_colour_and_by_marker():
+    display = CalibrationAuditDisplay.from_estimator(audit_of(lowered=True))
+    plain, significant = (container[0] for container in display.ax_.containers)
+    assert plain.get_color() != significant.get_color()
+    assert plain.get_marker() != significant.get_marker()
+    assert legend_texts(display)[2:] == ["bin", "significant deviation"]
+    honest = CalibrationAuditDisplay.from_estimator(audit_of(lowered=False))
+    assert len(honest.ax_.containers) == 1
+    assert "significant deviation" not in legend_texts(honest)
+    bars = display.count_ax_.containers[0]
+    colours = [matplotlib.colors.to_hex(bar.get_facecolor()) for bar in bars]
+    expected = matplotlib.colors.to_hex(significant.get_color())
+    assert [colour == expected for colour in colours] == display.bins.significant.tolist()
+
+
+def test_audit_display_shows_samples_per_bin_and_the_band_of_the_tolerance():
+    audit = audit_of(lowered=False, alpha=0.08)
+    display = CalibrationAuditDisplay.from_estimator(audit, name="toy")
+    heights = [bar.get_height() for bar in display.count_ax_.containers[0]]
+    assert heights == audit.bins_.count.tolist()
+    assert display.count_ax_.get_yticks().tolist() == [0, audit.bins_.count.max()]
+    (band,) = display.ax_.collections[:1]
+    corners = {(round(x, 6), round(y, 6)) for x, y in band.get_paths()[0].vertices}
+    assert corners == {(0, -0.08), (1, 0.92), (1, 1.08), (0, 0.08)}
+    assert display.ax_.get_title() == "toy"
+    assert "tolerance (8 points)" in legend_texts(display)
+
+
+def test_audit_display_of_an_unknown_group_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"one of the audited groups \['half=0', 'half=1'\], got"):
+        CalibrationAuditDisplay.from_estimator(audit_of(lowered=False), "half=2")
+
+
+def test_densities_have_area_one_over_shared_bins_on_the_unit_interval():
+    rng = np.random.default_rng(0)
+    groups = {"right": 0.5 + rng.random(300) / 2, "wrong": np.array([0.0, 0.55, 1.0])}
+    display = ConfidenceDensityDisplay.from_predictions(groups)
+    assert legend_texts(display) == ["right", "wrong"]
+    np.testing.assert_allclose(display.bin_edges, np.arange(21) / 20)
+    for density, values in zip(drawn_shares(display), groups.values(), strict=True):
+        assert density.sum() / 20 == pytest.approx(1.0)
+        inside = (values >= 0.9) & (values < 0.95)
+        assert density[18] == pytest.approx(20 * inside.mean())
+
+
+def test_densities_from_estimator_are_of_the_largest_probability(problem, model):
+    X, _ = problem
+    groups = {"known": X, "foreign": 5 * X[:50]}
+    display = ConfidenceDensityDisplay.from_estimator(model, groups, threshold=0.7)
+    for name, inputs in groups.items():
+        np.testing.assert_array_equal(display.groups[name], model.predict_proba(inputs).max(axis=1))
+    (line,) = display.ax_.lines
+    assert line.get_xdata() == [0.7, 0.7]
+    assert legend_texts(display) == ["known", "foreign", "abstains below 70%"]
+
+
+def test_marked_ranges_are_shaded_and_named_once():
+    marked = [(0.5, 0.6), (0.8, 0.9)]
+    display = ConfidenceDensityDisplay.from_predictions({"all": [0.5, 0.9]}, marked=marked)
+    spans = [patch for patch in display.ax_.patches if hasattr(patch, "get_width")]
+    drawn = [(span.get_x(), span.get_x() + span.get_width()) for span in spans]
+    np.testing.assert_allclose(drawn, marked)
+    assert legend_texts(display).count("significant deviation") == 1
+
+
+@pytest.mark.parametrize("name", ["_hidden", r"$\frac{$", "a\nb\x1b", "x" * 200])
+def test_names_of_groups_are_drawn_as_text_whatever_they_hold(name):
+    display = ConfidenceDensityDisplay.from_predictions({name: [0.5], "other": [0.7]})
+    audit = CalibrationAuditDisplay(audit_of(lowered=False).bins_, 0.05, name=name).plot()
+    assert len(legend_texts(display)) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        display.figure_.canvas.draw()
+        audit.figure_.canvas.draw()
+    width = display.ax_.get_legend().get_window_extent().width
+    assert width < display.figure_.bbox.width
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        ([0.1], TypeError, "`groups` must map names to arrays, got list"),
+        ({}, ValueError, "`groups` must have at least one group"),
+        (
+            {"all": [0.5, 1.5]},
+            ValueError,
+            r"`all` must hold confidences in \[0, 1\], got 1.5 in row",
+        ),
+        ({"all": [np.nan]}, ValueError, "`all` must be finite"),
+    ],
+)
+def test_wrong_confidences_are_named(groups, error, message):
+    with pytest.raises(error, match=message):
+        ConfidenceDensityDisplay(groups)
 
 
 # --- map ---------------------------------------------------------------------------------

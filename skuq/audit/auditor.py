@@ -257,8 +257,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
-        check_classification_targets(y)
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        check_classification_targets(y)
         self._check_size(len(y))
         if not hasattr(self.estimator, "predict_proba"):
             raise TypeError(
@@ -374,6 +374,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             and in an underconfident bin the correct predictions first, in an overconfident
             one the wrong ones.
         """
+        check_is_fitted(self)
         bins = bin_of(self._predictions.confidence, self.sums_.edges)
         rows = []
         for b in self.suspicious_bins():
@@ -488,7 +489,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if self.estimator is not None:
+        if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` says what is wrong with others
             tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 

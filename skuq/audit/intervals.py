@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -119,7 +120,7 @@ def audit_bins(
         accuracy - confidence,
         low - confidence,
         high - confidence,
-        np.abs(sums.deviation) <= alpha * sums.count * sums.scale,
+        _within(sums, alpha),
         p_value,
         significant,
         np.where(significant, direction, ""),
@@ -286,6 +287,13 @@ def ece_bootstrap(sums: BinSums, random_state: np.random.RandomState) -> FloatAr
     count = random_state.multinomial(total, share / share.sum(), size=N_SIMULATIONS)
     correct = random_state.binomial(count, sums.accuracy[filled])
     return np.abs(correct - count * confidence).sum(axis=1) / total
+
+
+def _within(sums: BinSums, alpha: float) -> BoolArray:
+    """Step 3 of Algorithm 1, exact: alpha is the decimal that was written."""
+    tolerated = Fraction(str(float(alpha))) * sums.scale
+    rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
+    return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])
 
 
 def _tails(

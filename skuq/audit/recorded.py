@@ -74,6 +74,8 @@ def recorded_predictions(
     >>> recorded_predictions(table, "y", ["p_yes", "p_no"]).note
     'p_yes -> yes, p_no -> no'
     """
+    if len(proba) == 0:
+        raise ValueError("At least one column of probabilities must be named, got none.")
     names = [label, *proba]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
@@ -108,8 +110,8 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     missing = column.isna().to_numpy()
     if missing.any():
         raise ValueError(
-            f"Column {column.name!r} has no label in {missing.sum()} rows, first in "
-            f"{_row(int(missing.argmax()))}; fill it in or remove the row."
+            f"Column {column.name!r} has no label in {_row(int(missing.argmax()))}, and in "
+            f"{missing.sum() - 1} more; fill them in or remove the rows."
         )
     codes, values = pd.factorize(column, sort=True)
     return codes, [as_text(value) for value in values]
@@ -141,8 +143,8 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
             return texts
     if len(known) != len(proba):
         raise ValueError(
-            f"There are {len(proba)} columns of probabilities, but {len(known)} labels in the "
-            f"table: {_some(known)}; name the class of each column."
+            f"The classes of the columns {_some(proba)} are not clear, since the table has the "
+            f"labels {_some(known)}; name the class of each column."
         )
     return known
 

@@ -5,12 +5,16 @@ and ``plot``, which draws again. matplotlib (extra ``plot``) is imported only to
 no global setting of it is changed.
 """
 
+from skuq.plotting._audit import CalibrationAuditDisplay
+from skuq.plotting._density import ConfidenceDensityDisplay
 from skuq.plotting._histogram import UncertaintyHistogramDisplay
 from skuq.plotting._reliability import ReliabilityDisplay
 from skuq.plotting._risk_coverage import RiskCoverageDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 
 __all__ = [
+    "CalibrationAuditDisplay",
+    "ConfidenceDensityDisplay",
     "ReliabilityDisplay",
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",

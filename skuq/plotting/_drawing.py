@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart with every common form of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
+LONGEST_NAME = 32  # characters of a name that was not chosen here
+
 
 def axes_or_new(ax: Axes | None, figsize: tuple[float, float] = (6.0, 4.2)) -> Axes:
     """The given axes, or those of a new figure."""
@@ -27,13 +29,20 @@ def with_unit(label: str, unit: str | None) -> str:
     return label if unit is None else f"{label} ({unit})"
 
 
-def legend_above(ax: Axes) -> None:
+def plain_text(name: str) -> str:
+    """Name as it is drawn, short and without anything that matplotlib would interpret."""
+    short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    visible = "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
+    return f" {visible}" if visible.startswith("_") else visible
+
+
+def legend_above(ax: Axes, columns: int = 5) -> None:
     """Legend in rows above the axes, where it can hide nothing."""
     ax.legend(
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
-        ncols=5,
+        ncols=columns,
         frameon=False,
-        handlelength=1.5,
+        handlelength=1.8,
         columnspacing=1.2,
     )

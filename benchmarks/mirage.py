@@ -1,0 +1,57 @@
+"""What the Mirage benchmarks share: the figures of the paper's Tables 1 and 2."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import record
+from skuq.audit import CalibrationAuditor, confidence_overlap
+
+N_BINS = 10
+
+
+def figures(
+    y: np.ndarray, proba: np.ndarray, classes: np.ndarray, inside: np.ndarray, epsilon: float
+) -> dict[str, float]:
+    """Accuracy, calibration and separation of one set of predictions, and the audit of it."""
+    audit = CalibrationAuditor.from_predictions(
+        y, proba, classes=classes, n_bins=N_BINS, random_state=0
+    )
+    confidence = proba.max(axis=1)
+    correct = classes[proba.argmax(axis=1)] == y
+    aim = epsilon + (1 - epsilon) / len(classes)
+    bins = audit.bins_
+    return {
+        "accuracy": correct.mean(),
+        "region_accuracy": correct[inside].mean(),
+        "region_share": inside.mean(),
+        "region_confidence": confidence[inside].mean(),
+        "ece": audit.ece_,
+        "target_bin_error": abs(bins.gap[min(int(aim * N_BINS), N_BINS - 1)]),
+        "overlap": confidence_overlap(confidence[inside], confidence[~inside]),
+        "audit_failed": float(not audit.passed_),
+        "smallest_p_value": bins.p_value.min(),
+    }
+
+
+class Table:
+    """Figures of several seeds, method and data set, averaged into records."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+
+    def add(self, method: str, dataset: str, values: dict[str, float]) -> None:
+        """Add the figures of one seed, and print them."""
+        for metric, value in values.items():
+            self.found[method, dataset, metric].append(float(value))
+        shown = ", ".join(f"{metric} {value:.4g}" for metric, value in values.items())
+        print(f"{dataset:28} {method:24} {shown}", flush=True)
+
+    def records(self, n: int) -> Iterable[dict[str, Any]]:
+        """Mean and standard deviation over seeds; a bin without samples is left out."""
+        for (method, dataset, metric), values in self.found.items():
+            seen = np.array([value for value in values if not np.isnan(value)])
+            if len(seen):
+                yield record(method, dataset, metric, seen.mean(), n, seen.std())

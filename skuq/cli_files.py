@@ -1,0 +1,93 @@
+"""What the commands share: files that are read and written, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
+WRITABLE = click.Path(dir_okay=False, path_type=Path)
+
+
+class InputError(click.ClickException):
+    """Input that cannot be used: one line on what to change, and exit code 2."""
+
+    exit_code = 2
+
+
+def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
+    """Refuse to write into a folder that is not there, or over a file that is read."""
+    taken = {path.resolve() for path in inputs}
+    for path in filter(None, outputs):
+        if not path.parent.is_dir():
+            raise InputError(f"The folder {path.parent} does not exist; create it first.")
+        if path.resolve() in taken:
+            raise InputError(f"{path} would overwrite another file of this call.")
+        taken.add(path.resolve())
+
+
+def require_plots(what: str) -> None:
+    from skuq.extras import import_optional
+
+    try:
+        import_optional("matplotlib", extra="plot")
+    except ImportError as error:
+        raise InputError(f"{what}: {error}") from error
+
+
+def read_csv(
+    path: Path, like: pd.DataFrame | None = None, needed: list[str] | None = None
+) -> pd.DataFrame:
+    """Read a table with all `needed` columns; those of text in `like` are read as text too."""
+    import pandas as pd
+    from pandas.api.types import infer_dtype
+
+    names = [] if like is None else [name for name in like if infer_dtype(like[name]) == "string"]
+    texts = dict.fromkeys(names, str)
+    try:
+        header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+        for name in needed or ():
+            _check_column(path, name, header.tolist())
+        with warnings.catch_warnings():
+            # Rows with more values than the header has names: pandas drops the rest of them.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(path, dtype=texts, index_col=False, low_memory=False)
+    except pd.errors.ParserWarning as error:
+        raise InputError(f"{path} has rows with more values than column names.") from error
+    except (ValueError, UnicodeError) as error:  # pandas' parser errors are ValueErrors
+        raise InputError(f"{path} cannot be read as CSV: {one_line(error)}") from error
+    if header.duplicated().any():  # pandas would rename them
+        twice = header[header.duplicated()].iloc[0]
+        raise InputError(f"{path} has more than one column {twice!r}; rename or remove one.")
+    if len(frame) == 0:
+        raise InputError(f"{path} has no rows.")
+    return frame
+
+
+def _check_column(path: Path, name: str, known: list[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(known[:10])}."
+        raise InputError(f"{path} has no column {name!r}.{hint}")
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def write_csv(rows: pd.DataFrame, path: Path) -> None:
+    """Write completely or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        rows.to_csv(partial, index=False)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
