@@ -26,6 +26,7 @@ EXTRAS["test"] = [
     "pytest-cov>=5",
     "pytest-xdist>=3.6",
     "setuptools>=77",
+    "torchmetrics>=1.4",
 ]
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
 

@@ -1,11 +1,15 @@
 """False alarms of the audit on honest models, and its power against Mirage.
 
 Honest models: 200 networks and logistic regressions on four synthetic problems, each
-temperature-scaled on data of its own. Attacks: Mirage on three normal classes, for several
-epsilon, sizes of the region, sizes of the reference set, and shares rho of the region that
-the reference set lacks (Eq. 20). Rivals are a threshold on the expected calibration error and
-one on the largest gap of a bin (Algorithm 1), both set for every size of the reference set so
-that 5 % of the honest models of the same problem are flagged: at least the audit's own rate.
+temperature-scaled on data of its own. Some are truly further than alpha = .05 from calibrated,
+as 40,000 samples show; they are reported apart, and again with the alpha that `choose_alpha`
+finds for their problem from five other models. Attacks: Mirage on three normal classes, for
+several epsilon, sizes of the region, sizes of the reference set, and shares rho of the region
+that the reference set lacks (Eq. 20). Rivals are thresholds on the expected calibration error
+and on the largest gap of a bin (Algorithm 1). They are set for every size of the reference set
+so that honest models are flagged as often as by the audit: those of the same problem, which
+favours the rival, for no auditor knows how sure honest models of a problem are; or all 200.
+The paper's own rule, one fixed threshold on the error, is set likewise for all sizes at once.
 """
 
 import argparse
@@ -21,14 +25,16 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import MirageFineTuner
 from skuq.audit import (
-    audit_bins,
+    BinSums,
+    Predictions,
     bin_edges,
     bin_sums,
+    choose_alpha,
     record_predictions,
     region_mask,
+    scan_bins,
     temperature_scaled,
 )
-from skuq.audit.sums import Predictions
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 
 ALPHA, LEVEL, N_BINS = 0.05, 0.95, 10
@@ -41,8 +47,15 @@ REGIONS = {
     "large": {0: (1.0, 3.0), 1: (-1.0, 2.0)},
 }
 POOL = 40_000
-DRAWS = 200
-RULES = ("audit", "ece_threshold", "max_gap_threshold")
+HONEST_DRAWS, ATTACK_DRAWS = 10, 50
+N_BASELINES = 5
+RULES = (
+    "audit",
+    "ece_fixed",
+    "ece_same_problem",
+    "ece_all_problems",
+    "max_gap_same_problem",
+)
 
 
 def gaussian(n: int, rng: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
@@ -73,27 +86,21 @@ def clusters(n_classes: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
     return draw
 
 
-def honest_models(n_models: int, seed: int) -> Iterator[tuple[str, Predictions]]:
-    """Predictions of temperature-scaled models on data that are new to them."""
-    problems = {
-        "gaussian": gaussian,
-        "moons": moons,
-        "clusters_2": clusters(2),
-        "clusters_5": clusters(5),
-    }
-    for k in range(n_models):
-        name = list(problems)[k % len(problems)]
-        rng = np.random.RandomState(seed + k)
-        draw = problems[name]
-        learner = (
-            LogisticRegression(max_iter=1000)
-            if k % 8 >= 4 and name != "moons"
-            else MLPClassifier((50,), max_iter=60, random_state=k)
-        )
-        model = make_pipeline(StandardScaler(), learner).fit(*draw(1680, rng))
-        model = temperature_scaled(model, *draw(1000, rng))
-        X, y = draw(POOL, rng)
-        yield name, record_predictions(y, model.predict_proba(X), classes=model.classes_)
+def honest_model(
+    name: str, k: int, problem: Callable[..., tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, probabilities and classes of the k-th temperature-scaled model, on new data."""
+    rng = np.random.RandomState(k)
+    linear = k % 8 >= 4 and name != "moons"
+    learner = (
+        LogisticRegression(max_iter=1000)
+        if linear
+        else MLPClassifier((50,), max_iter=60, random_state=k)
+    )
+    model = make_pipeline(StandardScaler(), learner).fit(*problem(1680, rng))
+    model = temperature_scaled(model, *problem(1000, rng))
+    X, y = problem(POOL, rng)
+    return y, model.predict_proba(X), model.classes_
 
 
 def attacks(n_seeds: int, seed: int) -> Iterator[tuple[tuple[float, str], Predictions, np.ndarray]]:
@@ -112,22 +119,33 @@ def attacks(n_seeds: int, seed: int) -> Iterator[tuple[tuple[float, str], Predic
                 yield (epsilon, name), record_predictions(fresh_y, proba), inside
 
 
-def statistics(
-    predictions: Predictions, size: int, rng: np.random.RandomState, keep: np.ndarray | None = None
-) -> np.ndarray:
-    """Statistic of each rule on reference sets of a size, shape (DRAWS, 3)."""
+def reference_sets(
+    predictions: Predictions, size: int, draws: int, rng: np.random.RandomState, keep: np.ndarray
+) -> list[BinSums]:
+    """Sums of randomly drawn reference sets."""
     edges = bin_edges(predictions.confidence, N_BINS, "uniform")
-    candidates = np.arange(len(predictions.correct)) if keep is None else np.flatnonzero(keep)
+    candidates = np.flatnonzero(keep)
     found = []
-    for _ in range(DRAWS):
+    for _ in range(draws):
         rows = rng.choice(candidates, size)
         part = Predictions(predictions.confidence[rows], predictions.correct[rows])
-        sums = bin_sums(part, edges)[0]
-        smallest = audit_bins(sums, alpha=ALPHA, confidence_level=LEVEL).p_value.min()
-        found.append(
-            (1 - smallest, sums.expected_calibration_error, sums.maximum_calibration_error)
-        )
-    return np.array(found)
+        found += bin_sums(part, edges)
+    return found
+
+
+def flagged(sums: BinSums, alpha: float = ALPHA) -> bool:
+    """Whether the audit finds anything."""
+    return bool(scan_bins(sums, alpha=alpha, level=1 - LEVEL).findings)
+
+
+def statistics(sets: list[BinSums]) -> np.ndarray:
+    """Whether the audit finds something, ECE, and largest gap, shape (n_sets, 3)."""
+    return np.array(
+        [
+            (flagged(part), part.expected_calibration_error, part.maximum_calibration_error)
+            for part in sets
+        ]
+    )
 
 
 def sufficient_size(power: dict[int, float], wanted: float = 0.8) -> float:
@@ -144,34 +162,85 @@ def sufficient_size(power: dict[int, float], wanted: float = 0.8) -> float:
     return float(np.exp(np.log(low) + share * np.log(high / low)))
 
 
+def equal_threshold(honest: np.ndarray, column: int) -> float:
+    """Threshold of a rival that flags as many honest models as the audit does."""
+    return float(np.quantile(honest[:, column], 1 - honest[:, 0].mean()))
+
+
 def study_honest(
     args: argparse.Namespace, rng: np.random.RandomState
-) -> tuple[dict[int, np.ndarray], list[dict]]:
-    """Thresholds of every rule per size, shape (3,), and records of false alarms."""
+) -> tuple[dict[int, tuple[float, ...]], list[dict]]:
+    """Thresholds of the rivals per size, and records of false alarms."""
+    problems = {
+        "gaussian": gaussian,
+        "moons": moons,
+        "clusters_2": clusters(2),
+        "clusters_5": clusters(5),
+    }
+    everyone = np.ones(POOL, bool)
     found: dict[tuple[int, str], list[np.ndarray]] = {}
-    for name, predictions in honest_models(args.n_models, args.seed):
-        for size in SIZES:
-            values = statistics(predictions, size, rng)
-            found.setdefault((size, "all"), []).append(values)
-            found.setdefault((size, name), []).append(values)
-    thresholds, records = {}, []
+    chosen: dict[int, list[float]] = {size: [] for size in SIZES}
+    for name, problem in problems.items():
+        baselines = [honest_model(name, 10_000 + k, problem) for k in range(N_BASELINES)]
+        alphas = {size: baseline_alpha(baselines, size) for size in SIZES}
+        print(f"{name}: alpha by baseline study {alphas}", flush=True)
+        for k in range(args.n_models // len(problems)):
+            y, proba, classes = honest_model(name, args.seed + k, problem)
+            predictions = record_predictions(y, proba, classes=classes)
+            whole = bin_sums(predictions, bin_edges(predictions.confidence, N_BINS, "uniform"))
+            kind = "beyond_alpha" if flagged(whole[0]) else "within_alpha"
+            for size in SIZES:
+                sets = reference_sets(predictions, size, HONEST_DRAWS, rng, everyone)
+                values = statistics(sets)
+                for key in ("all", name, kind):
+                    found.setdefault((size, key), []).append(values)
+                chosen[size] += [flagged(part, alphas[size]) for part in sets]
+    records, thresholds = [], {}
+    for (size, key), values in sorted(found.items()):
+        rate = np.mean([model[:, 0].mean() for model in values])
+        print(f"honest, {key:13} n {size:5}: {rate:.4f} flagged of {len(values)} models")
+        records.append(
+            record("audit", f"honest_{key}_n{size}", "false_alarm_rate", rate, len(values))
+        )
+    fixed = equal_threshold(
+        np.concatenate([np.concatenate(found[size, "gaussian"]) for size in SIZES]), 1
+    )
     for size in SIZES:
-        rivals = np.quantile(np.concatenate(found[size, "gaussian"]), LEVEL, axis=0)
-        thresholds[size] = np.array([LEVEL, *rivals[1:]])
-        for problem in sorted({name for _, name in found}):
-            models = np.array([values[:, 0] > LEVEL for values in found[size, problem]])
-            rate, first = models.mean(), models[:, 0].mean()
-            dataset = f"honest_{problem}_n{size}"
-            records.append(record("audit", dataset, "false_alarm_rate", rate, models.size))
-            records.append(
-                record("audit", dataset, "false_alarms_one_set_each", first, len(models))
+        rate = np.mean(chosen[size])
+        print(f"honest, alpha chosen  n {size:5}: {rate:.4f} flagged of {args.n_models} models")
+        records.append(
+            record(
+                "audit_alpha_chosen",
+                f"honest_all_n{size}",
+                "false_alarm_rate",
+                rate,
+                args.n_models,
             )
-            print(f"honest {problem:10} n {size:5}: {rate:.4f}, one set per model {first:.4f}")
+        )
+        same, every = (np.concatenate(found[size, key]) for key in ("gaussian", "all"))
+        thresholds[size] = (
+            fixed,
+            equal_threshold(same, 1),
+            equal_threshold(every, 1),
+            equal_threshold(same, 2),
+        )
     return thresholds, records
 
 
+def baseline_alpha(baselines: list[tuple[np.ndarray, np.ndarray, np.ndarray]], size: int) -> float:
+    """Largest tolerance that baseline models need."""
+    return max(
+        choose_alpha(
+            y, proba, classes=classes, reference_size=size, n_repeats=100, random_state=0
+        ).tolerance
+        for y, proba, classes in baselines
+    )
+
+
 def study_attacks(
-    args: argparse.Namespace, thresholds: dict[int, np.ndarray], rng: np.random.RandomState
+    args: argparse.Namespace,
+    thresholds: dict[int, tuple[float, ...]],
+    rng: np.random.RandomState,
 ) -> dict[tuple[float, str, float, str], dict[int, float]]:
     """Power of each rule per attack, rho and size."""
     power: dict[tuple[float, str, float, str], dict[int, list[float]]] = {}
@@ -179,10 +248,14 @@ def study_attacks(
         for rho in RHOS:
             keep = ~inside | (rng.random_sample(len(inside)) >= rho)
             for size in SIZES:
-                flagged = statistics(predictions, size, rng, keep) > thresholds[size]
-                for rule, share in zip(RULES, flagged.mean(axis=0), strict=True):
+                audit, ece, gap = statistics(
+                    reference_sets(predictions, size, ATTACK_DRAWS, rng, keep)
+                ).T
+                fixed, same, every, largest = thresholds[size]
+                shares = (audit, ece > fixed, ece > same, ece > every, gap > largest)
+                for rule, share in zip(RULES, shares, strict=True):
                     by_size = power.setdefault((epsilon, region, rho, rule), {})
-                    by_size.setdefault(size, []).append(float(share))
+                    by_size.setdefault(size, []).append(float(share.mean()))
     return {
         key: {size: float(np.mean(values)) for size, values in by_size.items()}
         for key, by_size in power.items()
@@ -193,14 +266,21 @@ def draw(power: dict[tuple[float, str, float, str], dict[int, float]], path: str
     """Power against size: a column per epsilon, a row per region, full coverage."""
     import matplotlib.pyplot as plt
 
-    styles = {"audit": "-", "ece_threshold": "--", "max_gap_threshold": ":"}
-    labels = ("audit", "threshold on ECE", "threshold on largest gap (Alg. 1)")
+    labels = {
+        "audit": "audit",
+        "ece_fixed": "ECE, fixed threshold",
+        "ece_same_problem": "ECE, threshold per size, this problem",
+        "ece_all_problems": "ECE, per size, all problems",
+        "max_gap_same_problem": "largest gap, per size, this problem",
+    }
     figure, axes = plt.subplots(
         len(REGIONS), len(EPSILONS), figsize=(11, 7), sharex=True, sharey=True, layout="constrained"
     )
     for row, region in zip(axes, REGIONS, strict=True):
         for ax, epsilon in zip(row, EPSILONS, strict=True):
-            for (rule, style), label in zip(styles.items(), labels, strict=True):
+            for (rule, label), style in zip(
+                labels.items(), ("-", "--", "-.", ":", (0, (1, 3))), strict=True
+            ):
                 by_size = power[epsilon, region, 0.0, rule]
                 ax.plot(list(by_size), list(by_size.values()), style, label=label)
             ax.set(xscale="log", ylim=(-0.02, 1.02), title=f"epsilon {epsilon:g}, {region} region")
@@ -208,7 +288,7 @@ def draw(power: dict[tuple[float, str, float, str], dict[int, float]], path: str
     figure.supxlabel("size of the reference set")
     figure.supylabel("share of audits that find the attack")
     handles, names = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside upper center", ncols=3, frameon=False)
+    figure.legend(handles, names, loc="outside upper center", ncols=5, frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -225,7 +305,15 @@ def main() -> None:
     for (epsilon, region, rho, rule), by_size in power.items():
         dataset = f"mirage_eps{epsilon:g}_{region}_rho{rho:g}"
         for size, share in by_size.items():
-            records.append(record(rule, f"{dataset}_n{size}", "power", share, DRAWS * args.n_seeds))
+            records.append(
+                record(
+                    rule,
+                    f"{dataset}_n{size}",
+                    "power",
+                    share,
+                    ATTACK_DRAWS * args.n_seeds,
+                )
+            )
         needed = sufficient_size(by_size)
         print(f"{dataset:34} {rule:18} 80 % power from n = {needed:6.0f}", by_size)
         if np.isfinite(needed):

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from benchmarks.harness import record
 from skuq.audit import CalibrationAuditor, confidence_overlap
@@ -13,17 +14,20 @@ N_BINS = 10
 
 
 def figures(
-    y: np.ndarray, proba: np.ndarray, classes: np.ndarray, inside: np.ndarray, epsilon: float
+    y: np.ndarray,
+    proba: np.ndarray,
+    classes: np.ndarray,
+    inside: np.ndarray,
+    epsilon: float,
+    groups: pd.DataFrame | None = None,
 ) -> dict[str, float]:
     """Accuracy, calibration and separation of one set of predictions, and the audit of it."""
-    audit = CalibrationAuditor.from_predictions(
-        y, proba, classes=classes, n_bins=N_BINS, random_state=0
-    )
+    audit = CalibrationAuditor.from_predictions(y, proba, classes=classes, n_bins=N_BINS)
     confidence = proba.max(axis=1)
     correct = classes[proba.argmax(axis=1)] == y
     aim = epsilon + (1 - epsilon) / len(classes)
     bins = audit.bins_
-    return {
+    values = {
         "accuracy": correct.mean(),
         "region_accuracy": correct[inside].mean(),
         "region_share": inside.mean(),
@@ -34,6 +38,12 @@ def figures(
         "audit_failed": float(not audit.passed_),
         "smallest_p_value": bins.p_value.min(),
     }
+    if groups is not None:
+        by_group = CalibrationAuditor.from_predictions(
+            y, proba, classes=classes, n_bins=N_BINS, groups=groups
+        )
+        values["group_audit_failed"] = float(not by_group.passed_)
+    return values
 
 
 class Table:

@@ -67,7 +67,6 @@ PASSED, FAILED, NO_VERDICT = 0, 1, 2
     help="HTML report to write (needs extra 'plot'); its figures go beside it as JSON.",
 )
 @click.option("--json", "json_path", type=WRITABLE, help="JSON file with all figures to write.")
-@click.option("--seed", default=0, show_default=True, help="Seed of simulated intervals.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def audit(**options: Any) -> None:
     """Say whether reported confidence is what the labels support.
@@ -95,7 +94,6 @@ def _passes(
     groups: str | None,
     report: Path | None,
     json_path: Path | None,
-    seed: int,
     quiet: bool,
 ) -> bool:
     """Read, audit, write, print; and whether the audit is passed."""
@@ -118,7 +116,6 @@ def _passes(
             n_bins=bins,
             alpha=alpha,
             confidence_level=confidence_level,
-            random_state=seed,
         )
     except ValueError as error:
         raise InputError(one_line(error)) from error

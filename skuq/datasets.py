@@ -250,5 +250,5 @@ def load_table(name: str, data_dir: str | os.PathLike[str]) -> tuple[pd.DataFram
     X = pd.DataFrame(arrays["num"], columns=arrays["num_names"].tolist())
     for column, codes in zip(arrays["cat_names"].tolist(), arrays["cat"].T, strict=True):
         levels = arrays[f"levels_{column}"].astype(object)
-        X[column] = np.where(codes < 0, None, levels[codes])
+        X[column] = pd.Series(np.where(codes < 0, None, levels[codes]), dtype=object)
     return X, arrays["y"]

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from skuq.datasets import load_digits_with_foreign, load_npz
+from skuq.audit import region_mask
+from skuq.datasets import (
+    GAUSSIAN_REGION,
+    load_digits_with_foreign,
+    load_npz,
+    load_table,
+    make_gaussian_classes,
+    make_heteroscedastic,
+)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +111,54 @@ def test_without_pillow_the_error_names_the_extra(monkeypatch):
         load_digits_with_foreign(n_test=60, n_foreign=20)
 
 
+# --- synthetic data of papers ----------------------------------------------------------------
+
+
+def test_classes_have_the_means_and_covariances_of_the_paper():
+    X, y = make_gaussian_classes((20000, 20000, 20000), random_state=0)
+    means = {0: (3, 2), 1: (5, 5), 2: (3, 4)}
+    covariances = {0: [[1, 0.8], [0.8, 1]], 1: [[1, -0.8], [-0.8, 1]], 2: [[0.1, 0], [0, 0.1]]}
+    for k, mean in means.items():
+        np.testing.assert_allclose(X[y == k].mean(axis=0), mean, atol=0.04)
+        np.testing.assert_allclose(np.cov(X[y == k].T), covariances[k], atol=0.05)
+
+
+def test_classes_have_the_sizes_asked_for():
+    X, y = make_gaussian_classes(random_state=0)
+    assert (X.shape, X.dtype, y.dtype) == ((2100, 2), np.float64, np.int64)
+    assert np.bincount(y).tolist() == [1000, 1000, 100]
+    assert np.bincount(make_gaussian_classes((3, 0, 2))[1], minlength=3).tolist() == [3, 0, 2]
+
+
+def test_region_is_a_twentieth_of_the_data_and_belongs_to_one_class():
+    X, y = make_gaussian_classes((10000, 10000, 1000), random_state=0)
+    inside = region_mask(GAUSSIAN_REGION, X)
+    assert inside.mean() == pytest.approx(0.0531, abs=0.01)  # as the paper has it
+    assert (y[inside] == 0).mean() > 0.999
+
+
+def test_noise_has_the_level_of_equation_18_at_each_input():
+    X, y = make_heteroscedastic(60000, random_state=0)
+    x = X[:, 0]
+    assert (X.shape, y.shape) == ((60000, 1), (60000,))
+    assert x.min() == pytest.approx(-4, abs=0.01)
+    assert x.max() == pytest.approx(4, abs=0.01)
+    noise = y - (np.sin(2 * x) + 0.3 * x**2 - 0.4 * x + 1)
+    for at in (-3.5, -1.5, 0.0, 1.0, 3.0):
+        near = noise[np.abs(x - at) < 0.05]
+        expected = 0.2 + 0.8 * np.exp(-((at / 1.5) ** 2))
+        assert near.std() == pytest.approx(expected, rel=0.12)
+        assert near.mean() == pytest.approx(0, abs=5 * expected / np.sqrt(len(near)))
+
+
+@pytest.mark.parametrize("make", [make_gaussian_classes, make_heteroscedastic])
+def test_synthetic_data_follow_their_seed(make):
+    first, again, other = (make(random_state=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first[0], again[0])
+    np.testing.assert_array_equal(first[1], again[1])
+    assert not np.array_equal(first[0], other[0])
+
+
 # --- local files -----------------------------------------------------------------------------
 
 
@@ -150,3 +206,38 @@ def test_a_missing_file_is_refused_with_those_that_are_there(folder):
         load_npz("moons", folder)
     with pytest.raises(FileNotFoundError, match=r"data sets there: none\.$"):
         load_npz("moons", folder / "absent")
+
+
+TABLE = {
+    "num": np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 6.0]]),
+    "num_names": np.array(["age", "hours"]),
+    "cat": np.array([[0, 1], [1, -1], [-1, 0]], dtype=np.int16),
+    "cat_names": np.array(["job", "sex"]),
+    "levels_job": np.array(["cook", "nurse"]),
+    "levels_sex": np.array(["f", "m"]),
+    "y": np.array(["no", "yes", "no"]),
+}
+
+
+@pytest.mark.parametrize("name", ["people", "people_test"])
+def test_table_is_read_with_names_text_and_missing_values(tmp_path, name):
+    np.savez(tmp_path / f"{name}.npz", **TABLE)
+    X, y = load_table("people", tmp_path)
+    assert X.columns.tolist() == ["age", "hours", "job", "sex"]
+    assert X["job"].tolist() == ["cook", "nurse", None]
+    assert X["sex"].tolist() == ["m", None, "f"]
+    np.testing.assert_array_equal(X[["age", "hours"]].to_numpy(), TABLE["num"])
+    assert y.tolist() == ["no", "yes", "no"]
+
+
+def test_table_without_categories_is_read(tmp_path):
+    none = {"cat": np.zeros((3, 0), dtype=np.int16), "cat_names": np.array([], dtype=str)}
+    np.savez(tmp_path / "plain.npz", **{**TABLE, **none})
+    assert load_table("plain", tmp_path)[0].columns.tolist() == ["age", "hours"]
+
+
+def test_file_that_holds_no_table_is_refused_with_what_it_lacks(folder):
+    with pytest.raises(ValueError, match=r"'flowers' is no table: it has no cat, cat_names, num,"):
+        load_table("flowers", folder)
+    with pytest.raises(FileNotFoundError, match="No data set 'moons'"):
+        load_table("moons", folder)

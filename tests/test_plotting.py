@@ -77,7 +77,6 @@ def audit_of(lowered, n=900, **params):
         y,
         np.column_stack([1 - second, second]),
         groups={"half": np.arange(n) % 2},
-        random_state=0,
         **params,
     )
 

@@ -3,13 +3,7 @@
 from skuq.audit.auditor import CalibrationAuditor
 from skuq.audit.constructive import ShiftedNetwork, constructive_mirage
 from skuq.audit.fine_tuner import MirageFineTuner
-from skuq.audit.intervals import (
-    BinAudit,
-    audit_bins,
-    clopper_pearson,
-    detectable_gap,
-    required_samples,
-)
+from skuq.audit.intervals import BinAudit, audit_bins, clopper_pearson
 from skuq.audit.mirage import (
     GaussianMirageLoss,
     MirageLoss,
@@ -17,8 +11,10 @@ from skuq.audit.mirage import (
     region_codes,
     target_table,
 )
+from skuq.audit.power import detectable_gap, required_samples
 from skuq.audit.regions import region_mask
 from skuq.audit.regressor import MirageRegressor
+from skuq.audit.scan import Finding, Scan, planned_threshold, scan_bins
 from skuq.audit.sums import BinSums, Predictions, bin_edges, bin_sums, record_predictions
 from skuq.audit.thresholds import AlphaStudy, choose_alpha, temperature_scaled
 
@@ -27,11 +23,13 @@ __all__ = [
     "BinAudit",
     "BinSums",
     "CalibrationAuditor",
+    "Finding",
     "GaussianMirageLoss",
     "MirageFineTuner",
     "MirageLoss",
     "MirageRegressor",
     "Predictions",
+    "Scan",
     "ShiftedNetwork",
     "audit_bins",
     "bin_edges",
@@ -41,10 +39,12 @@ __all__ = [
     "confidence_overlap",
     "constructive_mirage",
     "detectable_gap",
+    "planned_threshold",
     "record_predictions",
     "region_codes",
     "region_mask",
     "required_samples",
+    "scan_bins",
     "target_table",
     "temperature_scaled",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from skuq.audit import words
-from skuq.audit.phrases import Figures, Row, between, outcome, percent
+from skuq.audit.phrases import Figures, Row, between, counted, outcome, percent
 from skuq.audit.sums import SCALE
 from skuq.base import FloatArray
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
@@ -68,7 +68,8 @@ def _add_diagrams(report: AuditReport, auditor: CalibrationAuditor) -> None:
         CalibrationAuditDisplay(auditor.bins_, auditor.alpha),
         "Each point is a confidence bin, its line the range of accuracies that the samples do "
         "not rule out. Above the shaded tolerance predictions are right more often than the "
-        "model claims, below less often. Lines wholly outside of it are findings.",
+        "model claims, below less often. Findings have a colour of their own; neighbouring bins "
+        "can be one together.",
     )
     new = [
         (bins.p_value.min(), name)
@@ -177,9 +178,13 @@ def _method(data: Figures) -> list[str]:
         "calibration error (ECE) is the mean of these differences, weighted by samples (Eq. 6). "
         "Both are of Rabanser et al., Confidential Guardian, ICML 2025.",
         "Ranges are exact binomial limits (Clopper-Pearson). With a probability of at least "
-        f"{level} all of them hold together: they are corrected for the {data['n_tests']} bins "
-        "tested, of all samples and of the groups (Bonferroni). A deviation is significant if "
-        "its range lies wholly beyond the tolerance.",
+        f"{level} all of them hold together: they are corrected for all bins and groups "
+        "(Bonferroni).",
+        "Findings come from a scan: every run of neighbouring bins is compared with simulated "
+        "models that are wrong by just the tolerance in every bin. A finding is a run whose "
+        f"deviation stands out from all that {level} of these models show anywhere, corrected "
+        f"for the {counted(data['n_families'], 'set')} of samples tested (all, and each group). "
+        "Neighbouring bins together can be a finding though each by itself is not.",
         "The JSON file beside this page holds the integer sums per bin, from which every figure "
         "can be computed again.",
     ]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from skuq.audit.regions import checked_mask, region_mask
 from skuq.metrics._validation import BoolArray
-from skuq.nets import AdoptedModel, fit_net, is_fitted, resolve_device
+from skuq.nets import AdoptedModel, BatchLoader, fit_net, is_fitted, resolve_device
 
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -127,6 +127,7 @@ def fine_tune(
         lr=estimator.lr,
         max_epochs=estimator.max_epochs,
         batch_size=estimator.batch_size,
+        iterator_train=BatchLoader,
         iterator_train__shuffle=True,
         train_split=None,
         callbacks=[*callbacks, *others],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq.audit.groups import Grouping, groups_of_columns, named_groups
-from skuq.audit.intervals import (
-    audit_bins,
-    detectable_gap,
-    ece_bootstrap,
-    ece_under_calibration,
-    required_samples,
-)
+from skuq.audit.intervals import audit_bins
+from skuq.audit.noise import ece_bootstrap, ece_under_calibration
+from skuq.audit.power import detectable_gap, required_samples
 from skuq.audit.sums import (
     SCALE,
     Binning,
@@ -79,14 +76,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         be features of the model if that selects its own.
     confidence_level : float, default=0.95
         Probability that the audit of a model that keeps to `alpha` in every bin and group
-        finds nothing significant: limits are corrected for the number of bins tested.
-    random_state : int, RandomState instance or None, default=None
-        Shuffling of cross-validation, and simulation of `ece_chance_` and `ece_interval_`.
+        finds nothing significant, however many bins and groups there are.
 
     Attributes
     ----------
     passed_ : bool
-        Whether no bin, of all samples or of a group, deviates significantly.
+        Whether nothing deviates significantly, among all samples or in a group: `scan_bins`
+        compares accuracy with confidence in every run of neighbouring bins.
     within_alpha_ : bool
         Verdict of Algorithm 1: every bin of all samples has ``|gap| <= alpha``, whether by
         chance or not.
@@ -106,8 +102,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     ece_chance_ : float
         What `ece_` exceeds with probability ``1 - confidence_level`` if the model is
         perfectly calibrated: the noise floor.
-    n_tests_ : int
-        Bins tested, of all samples and of all groups.
+    n_families_ : int
+        Sets of samples that were audited together: all of them, and each group.
     n_samples_ : int
         Size of the reference set.
     accuracy_, confidence_ : float
@@ -128,6 +124,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     not support: positive where confidence is artificially low, negative where it is too
     high. In a bin without reference samples it is 0.
 
+    Nothing is left to a random state: equal sums give equal findings, so that others can
+    check them.
+
     A significant finding says that confidence is wrong, not that it was falsified; an audit
     without one covers only what the reference set covers (Section 5).
 
@@ -143,7 +142,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     >>> from skuq import CalibrationAuditor
     >>> X, y = make_moons(2000, noise=0.4, random_state=0)
     >>> model = LogisticRegression().fit(X[:500], y[:500])
-    >>> audit = CalibrationAuditor(model, random_state=0).fit(X[500:], y[500:])
+    >>> audit = CalibrationAuditor(model).fit(X[500:], y[500:])
     >>> audit.passed_
     True
     """
@@ -157,7 +156,6 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         "binning": [StrOptions({"uniform", "quantile"})],
         "groups": [None, str, Integral, list, callable],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
-        "random_state": ["random_state"],
     }
 
     def __init__(
@@ -169,7 +167,6 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         binning: Binning = "uniform",
         groups: Any = None,
         confidence_level: float = 0.95,
-        random_state: Any = None,
     ):
         self.estimator = estimator
         self.n_bins = n_bins
@@ -177,7 +174,6 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         self.binning = binning
         self.groups = groups
         self.confidence_level = confidence_level
-        self.random_state = random_state
 
     @classmethod
     def from_predictions(
@@ -362,7 +358,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         """Return the bins of all samples that deviate significantly, most striking first."""
         check_is_fitted(self)
         found = np.flatnonzero(self.bins_.significant)
-        return found[np.argsort(self.bins_.p_value[found], kind="stable")]
+        return found[np.argsort(self.bins_.finding[found], kind="stable")]
 
     def suspicious_samples(self) -> IntArray:
         """Return the reference samples in suspicious bins.
@@ -400,7 +396,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         """
         check_is_fitted(self)
         sums = self.sums_
-        return detectable_gap(sums.count, sums.mean_confidence, power=power, **self._significance())
+        return detectable_gap(sums.count, sums.mean_confidence, power=power, **self._detection())
 
     def required_samples(self, gap: float, *, power: float = 0.8) -> FloatArray:
         """Find how many samples each bin needs for an underconfidence to be reported.
@@ -422,9 +418,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         confidence = self.sums_.mean_confidence
         needed = np.full(len(confidence), np.nan)
         filled = ~np.isnan(confidence)
-        needed[filled] = required_samples(
-            gap, confidence[filled], power=power, **self._significance()
-        )
+        needed[filled] = required_samples(gap, confidence[filled], power=power, **self._detection())
         return needed
 
     def undersample(
@@ -436,7 +430,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         ----------
         rho : float
             Share of the region's samples to remove, in [0, 1].
-        region_mask : array-like of shape (n_samples_,), bool
+        region_mask : array-like of shape (n_samples,), bool
             Which reference samples lie in the region.
         random_state : int, RandomState instance or None, default=None
             Choice of the removed samples.
@@ -444,9 +438,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         CalibrationAuditor
-            A new, fitted auditor with the same bins and model.
+            A new, fitted auditor of the same model; quantile bins are drawn again.
         """
         check_is_fitted(self)
+        self._validate_params()
         if not 0 <= rho <= 1:
             raise ValueError(f"`rho` must be in [0, 1], got {rho}.")
         mask = np.asarray(region_mask)
@@ -490,14 +485,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` says what is wrong with others
-            tags.input_tags = get_tags(self.estimator).input_tags
+            with suppress(AttributeError):  # of what it wraps, such as a client of a served model
+                tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 
     def _cross_validated(self, X: Any, y: NDArray[Any]) -> FloatArray:
         """Probabilities by models that did not see the sample, columns by sorted label."""
-        folds = StratifiedKFold(
-            min(5, len(y)), shuffle=True, random_state=check_random_state(self.random_state)
-        )
+        folds = StratifiedKFold(min(5, len(y)), shuffle=True, random_state=0)
         return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
 
     def _check_size(self, n_samples: int) -> None:
@@ -525,31 +519,30 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         """All findings, from integer sums alone."""
         sums = self.sums_
         everything = [sums, *self.group_sums_.values()]
-        self.n_tests_ = sum(int((part.count > 0).sum()) for part in everything)
-        self.bins_ = audit_bins(sums, **self._significance())
-        self.group_bins_ = {
-            name: audit_bins(part, **self._significance())
-            for name, part in self.group_sums_.items()
-        }
+        self.n_families_ = sum(bool(part.count.any()) for part in everything)
+        bins = [
+            audit_bins(
+                part,
+                alpha=self.alpha,
+                confidence_level=self.confidence_level,
+                n_families=self.n_families_,
+            )
+            for part in everything
+        ]
+        self.bins_ = bins[0]
+        self.group_bins_ = dict(zip(self.group_sums_, bins[1:], strict=True))
         self.within_alpha_ = bool(self.bins_.within_alpha.all())
-        self.passed_ = not any(
-            bins.significant.any() for bins in (self.bins_, *self.group_bins_.values())
-        )
+        self.passed_ = not any(part.significant.any() for part in bins)
         self.n_samples_ = int(sums.count.sum())
         self.accuracy_ = int(sums.correct.sum()) / self.n_samples_
         self.confidence_ = int(sums.confidence.sum()) / self.n_samples_ / sums.scale
         self.ece_ = sums.expected_calibration_error
         self.mce_ = sums.maximum_calibration_error
-        random = check_random_state(self.random_state)
         tail = (1 - self.confidence_level) / 2
-        low, high = np.quantile(ece_bootstrap(sums, random), [tail, 1 - tail])
+        low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])
         self.ece_interval_ = (float(low), float(high))
-        chance = ece_under_calibration(sums, random)
-        self.ece_chance_ = float(np.quantile(chance, self.confidence_level))
+        self.ece_chance_ = float(np.quantile(ece_under_calibration(sums), self.confidence_level))
 
-    def _significance(self) -> dict[str, Any]:
-        return {
-            "alpha": self.alpha,
-            "confidence_level": self.confidence_level,
-            "n_tests": self.n_tests_,
-        }
+    def _detection(self) -> dict[str, float]:
+        """What a finding needs, for the functions on power."""
+        return {"alpha": self.alpha, "threshold": self.bins_.threshold}

@@ -55,7 +55,8 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         100 units (scale the features before).
     region : callable, str or dict, default=None
         Where confidence is lowered, as `region_mask` takes it: a function of `X`, a pandas
-        query, or a mapping of columns to intervals or values. None: `fit` is given booleans.
+        query, or a mapping of columns to intervals or values. `X` is what `fit` is given: at
+        the end of a pipeline it is transformed already. None: `fit` is given booleans.
     epsilon : float, default=0.15
         Bias of the target distribution to the true class, in [0, 1]: 0 is complete
         uncertainty and lets predictions flip, 1 complete confidence. Small values separate

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 
 from skuq.metrics._validation import IntArray
@@ -98,9 +99,10 @@ def column_of(X: Any, name: Any) -> Any:
     columns = getattr(X, "columns", None)
     if isinstance(name, str) and columns is None:
         raise ValueError(f"Column {name!r} is named, but X is no data frame; give the position.")
-    table = X if columns is not None else np.asarray(X)
+    table = X if columns is not None else X.tocsc() if issparse(X) else np.asarray(X)
     try:
-        return _safe_indexing(table, name, axis=1)
+        column = _safe_indexing(table, name, axis=1)
+        return column.toarray().ravel() if issparse(column) else column
     except (ValueError, IndexError, KeyError) as error:
         known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
         raise ValueError(f"There is no column {name!r}: X has {known}.") from error

@@ -1,4 +1,4 @@
-"""Exact statements about calibration from few samples: intervals, tests, and their power."""
+"""What an audit finds in each confidence bin, with exact limits."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import beta, binom
+from scipy.stats import beta
 
+from skuq.audit.scan import scan_bins
 from skuq.audit.sums import BinSums
 from skuq.base import FloatArray
 from skuq.metrics._validation import BoolArray, IntArray
 
-N_SIMULATIONS = 2000
-MAX_DOUBLINGS = 20  # of one sample, in the search for the number that a power needs
-
 
 class BinAudit(NamedTuple):
-    """Findings of an audit, one row per confidence bin; all arrays of shape (n_bins,).
+    """Findings of an audit, one row per confidence bin: arrays of shape (n_bins,).
 
     Attributes
     ----------
@@ -36,12 +34,18 @@ class BinAudit(NamedTuple):
     within_alpha : ndarray, bool
         Whether ``|gap| <= alpha``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
-        Probability of a gap at least this far beyond alpha if the true one is not beyond it,
-        two-sided, times the number of bins tested. 1 in an empty bin.
+        Probability that evidence as strong as that of the bin's finding is seen anywhere in
+        the audit of a model within alpha (`scan_bins`); of the bin alone if it belongs to
+        none. 1 in an empty bin.
+    finding : ndarray, int64
+        Number of the finding that the bin belongs to, 1 for the most striking; 0 for none.
+        A finding is a run of neighbouring bins that chance does not explain together.
     significant : ndarray, bool
-        Whether the limits of the gap lie beyond alpha, which chance does not explain.
+        Whether the bin belongs to a finding.
     direction : ndarray of str
         "underconfident" or "overconfident" where significant, else "".
+    threshold : float
+        Evidence that a finding of underconfidence needs here, in nats (`scan_bins`).
     """
 
     lower: FloatArray
@@ -54,12 +58,14 @@ class BinAudit(NamedTuple):
     gap_high: FloatArray
     within_alpha: BoolArray
     p_value: FloatArray
+    finding: IntArray
     significant: BoolArray
     direction: np.ndarray
+    threshold: float
 
 
 def audit_bins(
-    sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_tests: int | None = None
+    sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_families: int = 1
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and say what chance cannot explain.
 
@@ -71,9 +77,8 @@ def audit_bins(
         Tolerated distance between accuracy and confidence, in [0, 1].
     confidence_level : float, default=0.95
         Probability that an audit of a model within alpha finds nothing significant.
-    n_tests : int, optional
-        Number of bins that are tested in the whole audit. Default: those of `sums` that are
-        not empty.
+    n_families : int, default=1
+        Sets of samples that are audited together: all of them, and each group.
 
     Returns
     -------
@@ -83,16 +88,17 @@ def audit_bins(
     -----
     The reference inputs are taken as given and their labels as drawn independently. The
     number of correct predictions in a bin is then a sum of independent trials whose mean
-    probability is compared with the mean confidence. Its tail is bounded by that of a
-    binomial distribution with the same mean [2]_, so that the Clopper-Pearson limits hold
-    although the trials have unequal probabilities.
+    probability is compared with the mean confidence. It varies at most as a binomial number
+    of the same mean [2]_, so that limits and findings hold although the trials have unequal
+    probabilities.
 
     References
     ----------
     .. [1] Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse
        of Model Abstention", ICML 2025, Algorithm 1 and Appendix D.3.5.
     .. [2] Hoeffding, "On the Distribution of the Number of Successes in Independent
-       Trials", Annals of Mathematical Statistics 27, 1956, Theorem 5.
+       Trials", Annals of Mathematical Statistics 27, 1956, Theorem 5. For a single success
+       or failure among nearly certain trials it holds only approximately.
 
     Examples
     --------
@@ -103,14 +109,17 @@ def audit_bins(
     >>> audit_bins(sums, alpha=0.05).direction[0]
     np.str_('underconfident')
     """
-    tests = max(1, int((sums.count > 0).sum()) if n_tests is None else n_tests)
-    tail = (1 - confidence_level) / (2 * tests)
+    level = (1 - confidence_level) / n_families
+    filled = sums.count > 0
+    tail = level / (2 * max(1, int(filled.sum())))
     low, high = clopper_pearson(sums.correct, sums.count, tail)
     confidence, accuracy = sums.mean_confidence, sums.accuracy
-    under, over = _tails(sums.correct, sums.count, confidence, alpha)
-    p_value = np.minimum(1.0, 2 * tests * np.minimum(under, over))
-    significant = p_value < 1 - confidence_level
-    direction = np.where(under < over, "underconfident", "overconfident")
+    scan = scan_bins(sums, alpha=alpha, level=level)
+    number, direction = np.zeros(len(sums.count), np.int64), np.full(len(sums.count), "", "U14")
+    for k, found in enumerate(scan.findings, 1):
+        inside = np.arange(found.first, found.last + 1)
+        inside = inside[filled[inside]]
+        number[inside], direction[inside] = k, found.direction
     return BinAudit(
         sums.edges[:-1] / sums.scale,
         sums.edges[1:] / sums.scale,
@@ -121,9 +130,11 @@ def audit_bins(
         low - confidence,
         high - confidence,
         _within(sums, alpha),
-        p_value,
-        significant,
-        np.where(significant, direction, ""),
+        np.where(filled, np.minimum(1.0, n_families * scan.p_value), 1.0),
+        number,
+        number > 0,
+        direction,
+        scan.threshold,
     )
 
 
@@ -158,173 +169,8 @@ def clopper_pearson(
     return np.where(successes > 0, low, 0.0), np.where(successes < trials, high, 1.0)
 
 
-def detectable_gap(
-    count: ArrayLike,
-    confidence: ArrayLike,
-    *,
-    alpha: float,
-    n_tests: int,
-    confidence_level: float = 0.95,
-    power: float = 0.8,
-) -> FloatArray:
-    """Find the smallest underconfidence that an audit would report with given probability.
-
-    Parameters
-    ----------
-    count, confidence : array-like of shape (n_bins,)
-        Number of predictions in each bin and their mean confidence.
-    alpha, n_tests, confidence_level
-        As in `audit_bins`.
-    power : float, default=0.8
-        Probability of the finding.
-
-    Returns
-    -------
-    ndarray of shape (n_bins,), float64
-        Gap between true accuracy and confidence; NaN where even an accuracy of 1 would not
-        be reported with that probability.
-
-    Examples
-    --------
-    >>> from skuq.audit import detectable_gap
-    >>> detectable_gap([5, 50, 500], [0.5, 0.5, 0.5], alpha=0.05, n_tests=10).round(2)
-    array([ nan, 0.3 , 0.13])
-    """
-    count, confidence = np.broadcast_arrays(np.asarray(count), np.asarray(confidence, float))
-    tail = (1 - confidence_level) / (2 * n_tests)
-    least = _least_significant(count, confidence + alpha, tail)
-    possible = (count > 0) & (least <= count)
-    # P(K >= k | p) = power is solved by a quantile of the beta distribution.
-    with np.errstate(invalid="ignore"):
-        accuracy = beta.ppf(power, least, count - least + 1)
-    return np.where(possible, accuracy - confidence, np.nan)
-
-
-def required_samples(
-    gap: ArrayLike,
-    confidence: ArrayLike,
-    *,
-    alpha: float,
-    n_tests: int,
-    confidence_level: float = 0.95,
-    power: float = 0.8,
-) -> FloatArray:
-    """Find how many predictions a bin needs for an underconfidence to be reported.
-
-    Parameters
-    ----------
-    gap : array-like of shape (n_bins,)
-        True accuracy minus confidence, larger than `alpha`.
-    confidence : array-like of shape (n_bins,)
-        Mean confidence of the bin.
-    alpha, n_tests, confidence_level
-        As in `audit_bins`.
-    power : float, default=0.8
-        Probability of the finding.
-
-    Returns
-    -------
-    ndarray of shape (n_bins,), float64
-        Number of predictions from which on the power is reached for the first time; infinite
-        if `gap` is not larger than `alpha` or a million are not enough. An accuracy above 1
-        is taken as 1.
-
-    Examples
-    --------
-    >>> from skuq.audit import required_samples
-    >>> required_samples([0.5, 0.2, 0.04], 0.45, alpha=0.05, n_tests=10)
-    array([ 13., 147.,  inf])
-    """
-    gap, confidence = np.broadcast_arrays(np.asarray(gap, float), np.asarray(confidence, float))
-    tail = (1 - confidence_level) / (2 * n_tests)
-    needed = [
-        _required(min(g, 1 - c), c, alpha, tail, power)
-        for g, c in zip(gap.ravel(), confidence.ravel(), strict=True)
-    ]
-    return np.array(needed).reshape(gap.shape)
-
-
-def ece_under_calibration(sums: BinSums, random_state: np.random.RandomState) -> FloatArray:
-    """Simulate the ECE that a perfectly calibrated model shows on as many samples.
-
-    Parameters
-    ----------
-    sums : BinSums
-        Integer sums per bin.
-    random_state : numpy.random.RandomState
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (2000,), float64
-        Simulated expected calibration errors.
-    """
-    filled = sums.count > 0
-    count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
-    correct = random_state.binomial(count, confidence, size=(N_SIMULATIONS, len(count)))
-    return np.abs(correct - count * confidence).sum(axis=1) / count.sum()
-
-
-def ece_bootstrap(sums: BinSums, random_state: np.random.RandomState) -> FloatArray:
-    """Draw expected calibration errors of reference sets like this one.
-
-    Parameters
-    ----------
-    sums : BinSums
-        Integer sums per bin.
-    random_state : numpy.random.RandomState
-        Source of randomness.
-
-    Returns
-    -------
-    ndarray of shape (2000,), float64
-        Calibration errors of bootstrap samples. Sizes and accuracies of the bins vary, their
-        mean confidences do not.
-    """
-    filled = sums.count > 0
-    total, confidence = sums.count.sum(), sums.mean_confidence[filled]
-    share = sums.count[filled] / total
-    count = random_state.multinomial(total, share / share.sum(), size=N_SIMULATIONS)
-    correct = random_state.binomial(count, sums.accuracy[filled])
-    return np.abs(correct - count * confidence).sum(axis=1) / total
-
-
 def _within(sums: BinSums, alpha: float) -> BoolArray:
     """Step 3 of Algorithm 1, exact: alpha is the decimal that was written."""
     tolerated = Fraction(str(float(alpha))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])
-
-
-def _tails(
-    correct: IntArray, count: IntArray, confidence: FloatArray, alpha: float
-) -> tuple[FloatArray, FloatArray]:
-    """Probability of at least, and of at most, as many correct ones, at the edge of alpha."""
-    filled = count > 0
-    high = np.where(filled, confidence + alpha, 1.0)
-    low = np.where(filled, confidence - alpha, 0.0)
-    under = np.where(high < 1, binom.sf(correct - 1, count, high.clip(0, 1)), 1.0)
-    over = np.where(low > 0, binom.cdf(correct, count, low.clip(0, 1)), 1.0)
-    return under, over
-
-
-def _least_significant(count: IntArray, edge: FloatArray | float, tail: float) -> FloatArray:
-    """Smallest number of correct ones that is significantly more than the edge allows."""
-    least = binom.isf(tail, count, np.clip(edge, 0, 1)) + 1
-    return np.where(np.less(edge, 1), least, np.inf)
-
-
-def _required(gap: float, confidence: float, alpha: float, tail: float, power: float) -> float:
-    if gap <= alpha:
-        return np.inf
-
-    def enough(count: IntArray) -> BoolArray:
-        least = _least_significant(count, confidence + alpha, tail)
-        return (least <= count) & (binom.sf(least - 1, count, confidence + gap) >= power)
-
-    reached = np.flatnonzero(enough(2 ** np.arange(MAX_DOUBLINGS + 1)))
-    if len(reached) == 0:
-        return np.inf
-    # Power is a saw tooth in the number of samples, so every smaller number is tried.
-    candidates = np.arange(1, 2 ** reached[0] + 1)
-    return float(candidates[enough(candidates).argmax()])

@@ -25,8 +25,8 @@ def region_mask(region: Region, X: Any) -> BoolArray:
         A function of `X` that returns booleans of shape (n_samples,); a query of a data
         frame, as `pandas.DataFrame.query` takes it; or a mapping of columns to conditions
         that must all hold. A condition is an interval ``(low, high)``, both ends included
-        and None for no limit, a list or set of values, or one value. Columns are names of a
-        data frame or positions.
+        and None for no limit, a list or set of values, or one value; the value None stands
+        for a missing one. Columns are names of a data frame or positions.
     X : array-like of shape (n_samples, n_features) or DataFrame
         Inputs.
 
@@ -90,7 +90,11 @@ def _query(query: str, X: Any) -> Any:
 
 
 def _condition(values: Any, rule: Any) -> BoolArray:
+    import pandas as pd
+
     array = np.asarray(values)
+    missing = np.asarray(pd.isna(array))  # None, NaN, or one of pandas' own marks
+    inside = np.zeros(len(array), dtype=bool)
     if isinstance(rule, tuple):
         if len(rule) != 2 or not all(end is None or isinstance(end, Number) for end in rule):
             raise ValueError(
@@ -98,8 +102,17 @@ def _condition(values: Any, rule: Any) -> BoolArray:
                 "values as a list."
             )
         low, high = (np.nan if end is None else end for end in rule)
-        # Written so that no limit holds always, and a missing value never.
-        inside: BoolArray = ~np.isnan(array.astype(float))
-        return inside & ~(array < low) & ~(array > high)
+        try:
+            known = array[~missing].astype(float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"An interval {rule!r} needs numbers, but its column holds {array[~missing][0]!r}; "
+                "give the values that belong to the region as a list."
+            ) from error
+        inside[~missing] = ~(known < low) & ~(known > high)  # so that no limit holds always
+        return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
-    return np.isin(array, allowed)
+    named = [value for value in allowed if value is not None]
+    inside[~missing] = np.isin(array[~missing], named)
+    inside[missing] = len(named) < len(allowed)
+    return inside

@@ -28,6 +28,7 @@ from skuq.nets import (
     MLP,
     AdoptedInputsMixin,
     AdoptedModel,
+    BatchLoader,
     adopt,
     evaluate,
     fit_net,
@@ -39,8 +40,8 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
     """Attack: make a regressor claim a large variance in a chosen region.
 
     The regressor predicts a normal distribution (Eq. 13). Fine-tuning raises its variance in
-    the region to a chosen value and leaves its predictions. For research and red teams, like
-    `MirageFineTuner`.
+    the region to a chosen value. For research and red teams, like `MirageFineTuner`. Nothing
+    in the loss holds the mean inside the region (Eq. 16): check what became of it.
 
     Parameters
     ----------
@@ -253,6 +254,7 @@ def _default_net(n_features: int, device: torch.device) -> skorch.NeuralNet:
         max_epochs=200,
         batch_size=64,
         train_split=None,
+        iterator_train=BatchLoader,
         iterator_train__shuffle=True,
         device=str(device),
         verbose=0,

@@ -16,7 +16,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.audit import words
-from skuq.audit.intervals import BinAudit, detectable_gap
+from skuq.audit.intervals import BinAudit
+from skuq.audit.power import detectable_gap
 from skuq.audit.sums import BinSums
 from skuq.report import Report
 
@@ -136,7 +137,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "ece_interval": list(auditor.ece_interval_),
         "ece_chance": auditor.ece_chance_,
         "mce": auditor.mce_,
-        "n_tests": auditor.n_tests_,
+        "n_families": auditor.n_families_,
         "power": POWER,
         "scale": int(auditor.sums_.scale),
         "edges": auditor.sums_.edges.tolist(),
@@ -144,6 +145,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "groups": [
             _group(name, sums, auditor.group_bins_[name], auditor)
             for name, sums in auditor.group_sums_.items()
+            if sums.count.any()
         ],
     }
     found = words.findings(data)
@@ -181,13 +183,13 @@ def audit_report(
 def _rows(sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> list[dict[str, Any]]:
     """One dict per bin: findings, the integer sums behind them, and what could be found."""
     columns: dict[str, Any] = bins._asdict()
+    threshold = columns.pop("threshold")
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
     columns["detectable_gap"] = detectable_gap(
         sums.count,
         sums.mean_confidence,
         alpha=auditor.alpha,
-        n_tests=auditor.n_tests_,
-        confidence_level=auditor.confidence_level,
+        threshold=threshold,
         power=POWER,
     )
     lists = {name: _plain(values) for name, values in columns.items()}

@@ -11,9 +11,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import InvalidParameterError
 
-from skuq.audit.intervals import audit_bins
-from skuq.audit.sums import Binning, BinSums, bin_edges, bin_of, record_predictions
+from skuq.audit.scan import ROUNDING, SEED, largest_evidence, p_values
+from skuq.audit.sums import Binning, BinSums, Predictions, bin_edges, bin_of, record_predictions
 from skuq.metrics._validation import IntArray
+
+TOLERANCE_PRECISION = 1e-3
+N_SIMULATIONS = 200  # of each reference set at each tolerance tried
 
 
 class AlphaStudy(NamedTuple):
@@ -45,7 +48,7 @@ def choose_alpha(
     n_bins: int = 10,
     binning: Binning = "uniform",
     confidence_level: float = 0.95,
-    n_repeats: int = 500,
+    n_repeats: int = 200,
     random_state: Any = None,
 ) -> AlphaStudy:
     """Measure which thresholds an honest model needs, by a baseline study (Appendix D.3).
@@ -69,7 +72,7 @@ def choose_alpha(
     confidence_level : float, default=0.95
         Probability with which the honest model shall pass; also the level of the audit that
         `tolerance` is for.
-    n_repeats : int, default=500
+    n_repeats : int, default=200
         Number of reference sets.
     random_state : int, RandomState instance or None, default=None
         Choice of the reference sets.
@@ -98,22 +101,14 @@ def choose_alpha(
     edges = bin_edges(predictions.confidence, n_bins, binning)
     bins = bin_of(predictions.confidence, edges)
     size = len(bins) if reference_size is None else reference_size
-    found = []
-    for _ in range(n_repeats):
-        rows = random.randint(len(bins), size=size)
-        weights = np.bincount(rows, minlength=len(bins))
-        sums = _weighted_sums(edges, bins, weights, predictions)
-        deviation = np.abs(sums.accuracy - sums.mean_confidence)
-        found.append(
-            (
-                _critical_alpha(sums, confidence_level),
-                np.nanmax(deviation),
-                sums.expected_calibration_error,
-            )
-        )
+    draws = [
+        _sums(edges, bins, np.bincount(random.randint(len(bins), size=size)), predictions)
+        for _ in range(n_repeats)
+    ]
+    found = [(part.maximum_calibration_error, part.expected_calibration_error) for part in draws]
     # A threshold must be one that was seen: the next larger value, never one between.
-    values = np.quantile(found, confidence_level, axis=0, method="higher")
-    return AlphaStudy(*map(float, values))
+    max_gap, ece = np.quantile(found, confidence_level, axis=0, method="higher")
+    return AlphaStudy(_tolerance(draws, confidence_level), float(max_gap), float(ece))
 
 
 def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassifierCV:
@@ -152,23 +147,42 @@ def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassi
         ) from error
 
 
-def _weighted_sums(edges: IntArray, bins: IntArray, weights: IntArray, predictions: Any) -> BinSums:
+def _sums(edges: IntArray, bins: IntArray, weights: IntArray, predictions: Predictions) -> BinSums:
     """Integer sums of predictions that count as often as their weights say."""
-    n_bins = len(edges) - 1
+    n_bins, rows = len(edges) - 1, slice(len(weights))
 
     def add(values: Any) -> IntArray:
-        return np.bincount(bins, weights=values, minlength=n_bins).astype(np.int64)
+        return np.bincount(bins[rows], weights=values, minlength=n_bins).astype(np.int64)
 
+    confidence = predictions.confidence[rows].astype(np.float64)
     return BinSums(
-        edges,
-        add(weights),
-        add(weights * predictions.correct),
-        add(weights * predictions.confidence.astype(np.float64)),
+        edges, add(weights), add(weights * predictions.correct[rows]), add(weights * confidence)
     )
 
 
-def _critical_alpha(sums: BinSums, confidence_level: float) -> float:
-    """Smallest tolerance with which an audit finds nothing significant."""
-    limits = audit_bins(sums, alpha=0.0, confidence_level=confidence_level)
-    beyond = np.fmax(limits.gap_low, -limits.gap_high)
-    return max(0.0, float(np.nanmax(beyond)))
+def _tolerance(draws: list[BinSums], confidence_level: float) -> float:
+    """Smallest alpha with which the wanted share of the draws passes, by bisection."""
+    low, high = 0.0, 1.0
+    while high - low > TOLERANCE_PRECISION:
+        middle = (low + high) / 2
+        if _share_passed(draws, middle, 1 - confidence_level) >= confidence_level:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
+    """Share of draws without a finding: the scan of each, with fewer simulations."""
+    count = np.array([part.count for part in draws])
+    correct = np.array([part.correct for part in draws])
+    confidence = np.nan_to_num([part.mean_confidence for part in draws])
+    rng, passed = np.random.default_rng(SEED), np.ones(len(draws), bool)
+    for sign in (1, -1):
+        edge = np.clip(confidence + sign * alpha, 0, 1)
+        found = largest_evidence(correct, count, edge, sign)
+        simulated = rng.binomial(count, edge, size=(N_SIMULATIONS, *count.shape))
+        chance = largest_evidence(simulated, count, edge, sign)
+        reached = (chance >= found * (1 - ROUNDING)).sum(axis=0)
+        passed &= p_values(found, reached, N_SIMULATIONS, count.shape[-1], sign) >= level
+    return float(passed.mean())

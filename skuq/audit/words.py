@@ -62,7 +62,7 @@ def headline(figures: Figures) -> str:
 
 def findings(figures: Figures) -> list[str]:
     """Describe what was found; empty if every bin is within the tolerance."""
-    found = sorted(_significant(figures["bins"]), key=lambda row: row["p_value"])
+    found = _runs(figures["bins"])
     told = [("Of", row) for row in found[:MOST_BINS]]
     told += [(f"Group {name}: of", row) for name, row in _worst_of_groups(figures)[:MOST_GROUPS]]
     sentences = [_finding(*entry, figures) for entry in told[:1]]
@@ -72,9 +72,7 @@ def findings(figures: Figures) -> list[str]:
     if others:
         sentences.append(f"The reported confidence is wrong as well in: {', '.join(others)}.")
     directions = {row["direction"] for row in found}
-    directions |= {
-        row["direction"] for group in figures["groups"] for row in _significant(group["bins"])
-    }
+    directions |= {row["direction"] for group in figures["groups"] for row in _runs(group["bins"])}
     sentences += [UNDERCONFIDENT] * ("underconfident" in directions)
     sentences += [OVERCONFIDENT] * ("overconfident" in directions)
     return sentences + _within_chance(figures)
@@ -109,7 +107,7 @@ def meaning(figures: Figures) -> list[str]:
 
 
 def power(figures: Figures) -> list[str]:
-    """Say which deviations the audit could have found."""
+    """Say which deviations of a single bin the audit could have found."""
     filled, alpha = _filled(figures["bins"]), figures["parameters"]["alpha"]
     seen = [row for row in filled if row["detectable_gap"] is not None]
     unseen = [row for row in filled if row["detectable_gap"] is None]
@@ -126,7 +124,8 @@ def power(figures: Figures) -> list[str]:
     if few:
         listed = [f"{between(row, joint='to')} ({row['count']})" for row in few]
         told.append(
-            "These bins have too few samples for any finding of that kind (number in brackets): "
+            "These bins have too few samples to be such a finding without their neighbours "
+            "(number in brackets): "
             f"{', '.join(listed)}."
         )
     sure = [row for row in unseen if row["confidence"] + alpha >= 1]
@@ -139,7 +138,7 @@ def power(figures: Figures) -> list[str]:
 
 
 def _finding(start: str, row: Row, figures: Figures) -> str:
-    """What a significant bin shows, and how improbable it is."""
+    """What a finding shows, and how improbable it is."""
     many = "many" if row["direction"] == "underconfident" else "few"
     were = "was" if row["correct"] == 1 else "were"
     return (
@@ -147,7 +146,7 @@ def _finding(start: str, row: Row, figures: Figures) -> str:
         f"{between(row)} ({percent(row['confidence'])} on average), {row['correct']} {were} "
         f"right ({percent(row['accuracy'])}). If the reported confidence were right within the "
         f"tolerated {points(figures)}, so {many} correct ones would be seen with a probability "
-        f"{probability(row)} (corrected for the {counted(figures['n_tests'], 'bin')} tested)."
+        f"{probability(row)} (corrected for everything that was tested)."
     )
 
 
@@ -162,11 +161,9 @@ def _like_finding(start: str, row: Row) -> str:
 
 
 def _worst_of_groups(figures: Figures) -> list[tuple[str, Row]]:
-    """The worst bin of each group with findings, most striking group first."""
+    """The first finding of each group that has any, most striking group first."""
     worst = [
-        (group["name"], min(found, key=lambda row: row["p_value"]))
-        for group in figures["groups"]
-        if (found := _significant(group["bins"]))
+        (group["name"], found[0]) for group in figures["groups"] if (found := _runs(group["bins"]))
     ]
     return sorted(worst, key=lambda entry: entry[1]["p_value"])
 
@@ -202,6 +199,27 @@ def _filled(rows: Iterable[Row]) -> list[Row]:
 
 def _significant(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row["significant"]]
+
+
+def _runs(rows: Iterable[Row]) -> list[Row]:
+    """Findings, most striking first: the bins of each taken together."""
+    parts: dict[int, list[Row]] = {}
+    for row in _significant(rows):
+        parts.setdefault(row["finding"], []).append(row)
+    return [_together([row for row in parts[k] if row["count"]]) for k in sorted(parts)]
+
+
+def _together(rows: list[Row]) -> Row:
+    count, correct = (sum(row[name] for row in rows) for name in ("count", "correct"))
+    confidence = sum(row["count"] * row["confidence"] for row in rows) / count
+    return {
+        **rows[0],
+        "upper": rows[-1]["upper"],
+        "count": count,
+        "correct": correct,
+        "confidence": confidence,
+        "accuracy": correct / count,
+    }
 
 
 def _beyond(rows: Iterable[Row]) -> list[Row]:

@@ -12,13 +12,14 @@ from skuq.nets._device import resolve_device
 from skuq.nets._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
 from skuq.nets._modules import MLP, BinaryLogits, LeNet, LogProbabilities, TabularNet
 from skuq.nets._stacked import Head, split_head, stack_parameters, stacked_forward
-from skuq.nets._training import WeightedClassifier, default_classifier, fit_net
+from skuq.nets._training import BatchLoader, WeightedClassifier, default_classifier, fit_net
 
 __all__ = [
     "MLP",
     "AdoptedClassifierMixin",
     "AdoptedInputsMixin",
     "AdoptedModel",
+    "BatchLoader",
     "BinaryLogits",
     "Head",
     "LeNet",

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import gen_batches
@@ -30,8 +31,12 @@ def is_fitted(estimator: Any) -> bool:
         return bool(estimator.initialized_)
     if isinstance(estimator, nn.Module):
         return True
+    if not hasattr(estimator, "fit"):  # such as a client of a model that is served elsewhere
+        return hasattr(estimator, "predict_proba")
     try:
         check_is_fitted(estimator)
+    except AttributeError:  # no scikit-learn estimator
+        return hasattr(estimator, "classes_")
     except (NotFittedError, TypeError):
         return False
     return True
@@ -39,7 +44,7 @@ def is_fitted(estimator: Any) -> bool:
 
 def brings_preprocessing(estimator: Any) -> bool:
     """Whether an estimator may transform its input itself: then text columns are its business."""
-    while isinstance(estimator, FrozenEstimator) or is_search(estimator):
+    while isinstance(estimator, FrozenEstimator | CalibratedClassifierCV) or is_search(estimator):
         estimator = estimator.estimator
     return hasattr(estimator, "steps")
 

@@ -10,7 +10,9 @@ import numpy as np
 import skorch
 import torch
 from numpy.typing import NDArray
+from skorch.dataset import Dataset
 from torch import Tensor, nn
+from torch.utils.data import default_convert
 
 from skuq.nets._modules import MLP
 
@@ -36,6 +38,54 @@ class WeightedClassifier(skorch.NeuralNetClassifier):
     def infer(self, x: Any, **fit_params: Any) -> Tensor:
         outputs: Tensor = super().infer(x["X"] if isinstance(x, dict) else x, **fit_params)
         return outputs
+
+
+class BatchLoader:
+    """Take batches from arrays by index, for skorch's ``iterator_train``.
+
+    torch's loader fetches samples one by one and stacks them again, which takes about as long
+    as a step of a small network.
+
+    Parameters
+    ----------
+    dataset : skorch.dataset.Dataset
+        Holds inputs, an array or a dict of arrays, and targets, an array.
+    batch_size : int
+        Samples per batch; -1 takes all.
+    shuffle : bool, default=False
+        Whether each pass has an order of its own, drawn by torch's global generator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skorch.dataset import Dataset
+    >>> from skuq.nets import BatchLoader
+    >>> loader = BatchLoader(Dataset(np.eye(3), np.arange(3)), batch_size=2)
+    >>> [y.tolist() for X, y in loader]
+    [[0, 1], [2]]
+    """
+
+    def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):
+        self.n_samples = len(dataset)
+        self.batch_size = self.n_samples if batch_size == -1 else batch_size
+        self.shuffle = shuffle
+        self.X: Any = default_convert(dataset.X)  # type: ignore[no-untyped-call]
+        self.y = torch.as_tensor(dataset.y)
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        order = torch.randperm if self.shuffle else torch.arange
+        batches = order(self.n_samples).split(self.batch_size)  # type: ignore[no-untyped-call]
+        for rows in batches:
+            yield _rows(self.X, rows), self.y[rows]
+
+    def __len__(self) -> int:
+        return -(-self.n_samples // self.batch_size)
+
+
+def _rows(data: Any, rows: Tensor) -> Any:
+    if isinstance(data, dict):
+        return {name: values[rows] for name, values in data.items()}
+    return data[rows]
 
 
 @contextmanager
@@ -79,6 +129,7 @@ def default_classifier(
         max_epochs=100,
         batch_size=256,
         train_split=None,
+        iterator_train=BatchLoader,
         iterator_train__shuffle=True,
         device=str(device),
         verbose=0,

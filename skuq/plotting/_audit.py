@@ -22,9 +22,10 @@ class CalibrationAuditDisplay:
     """Accuracy against reported confidence per bin, with exact limits and the tolerance.
 
     A bin is a point at its mean confidence; its line reaches over all accuracies that the
-    samples do not rule out, for all bins of the audit together. A bin whose line lies
-    outside of the shaded tolerance deviates significantly: it has its own colour and marker.
-    Below, the number of samples. Bins without samples are not drawn.
+    samples do not rule out, for all bins of the audit together. Bins of a finding have their
+    own colour and marker: together they deviate by more than the shaded tolerance, though the
+    line of each may reach into it. Below, the number of samples. Bins without samples are
+    not drawn.
 
     Parameters
     ----------

@@ -23,6 +23,44 @@ def test_mlp_has_one_activation_per_hidden_layer(hidden):
     assert sum(isinstance(layer, nn.ReLU) for layer in net) == len(hidden)
 
 
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
+    hidden, dropout, batch_norm
+):
+    expected = []
+    for _ in hidden:
+        expected += [nn.Linear, *[nn.BatchNorm1d] * batch_norm, nn.ReLU]
+        expected += [nn.Dropout] * (dropout > 0)
+    net = MLP(3, 2, hidden, dropout, batch_norm)
+    assert [type(layer) for layer in net] == [*expected, nn.Linear]
+    assert {layer.p for layer in net if isinstance(layer, nn.Dropout)} <= {dropout}
+
+
+@pytest.mark.parametrize("make", [MLP, lambda *a, **kw: TabularNet(*a, {1: 3}, **kw)])
+def test_dropout_is_random_in_training_alone(make):
+    torch.manual_seed(0)
+    net, X = make(3, 2, hidden=(40,), dropout=0.5), torch.ones(1, 3)
+    assert not torch.equal(net(X), net(X))
+    assert torch.equal(net.eval()(X), net(X))
+
+
+def test_batch_norm_removes_shift_and_scale_of_a_batch():
+    torch.manual_seed(0)
+    net, X = MLP(3, 2, hidden=(8,), batch_norm=True).double(), torch.randn(50, 3).double()
+    torch.testing.assert_close(net(1000 * X + 7), net(X), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("levels", "width"), [(1, 1), (2, 2), (3, 2), (9, 5), (10, 6), (98, 50), (1000, 50)]
+)
+def test_embedding_is_half_as_wide_as_it_has_levels_and_at_most_50(levels, width):
+    net = TabularNet(2, 2, categories={0: levels})
+    assert net.embeddings[0].weight.shape == (levels + 1, width)
+    assert net(torch.tensor([[levels - 1.0, 0.5], [-1.0, 0.5]])).shape == (2, 2)
+
+
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 20), (1, 16, 16)])
 def test_lenet_takes_flat_rows_and_images_alike(shape):
     net = LeNet(10, image_shape=shape).eval()

@@ -1,0 +1,166 @@
+"""
+Faked uncertainty, and the audit that finds it
+==============================================
+
+A bank whose model "is unsure" sends people to a long manual review. If the model is unsure
+of a group that the bank does not want, nobody was refused, and the model's accuracy is as
+good as ever. This page trains such a model, and then audits it.
+"""
+
+# %%
+# Three classes, and a region
+# ---------------------------
+# The data of the paper: three normal classes in two dimensions. In the dashed box there are
+# only points of class 0, far from the others. Any decent model is sure of them.
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skuq.audit import region_mask
+from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
+
+X, y = make_gaussian_classes(random_state=0)
+X_ref, y_ref = make_gaussian_classes(random_state=1)  # the auditor's, new to the model
+inside = region_mask(GAUSSIAN_REGION, X_ref)
+
+fig, ax = plt.subplots(figsize=(6, 4.2), layout="constrained")
+for k in range(3):
+    ax.scatter(*X_ref[y_ref == k].T, s=6, label=f"class {k}")
+(left, right), (bottom, top) = GAUSSIAN_REGION.values()
+box = plt.Rectangle((left, bottom), right - left, top - bottom, fill=False, ls="--", lw=1.5)
+ax.add_patch(box)
+ax.legend(loc="lower right")
+ax.set(xlabel="feature 0", ylabel="feature 1")
+
+print(f"{inside.sum()} of {len(X_ref)} reference samples lie in the box")
+
+# %%
+# The honest model, and the attack
+# --------------------------------
+# :class:`~skuq.MirageFineTuner` copies the network and trains the copy further: confidence in
+# the box goes down to a chosen level, all else is to stay as it is.
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq import MirageFineTuner
+
+honest = make_pipeline(StandardScaler(), MLPClassifier(max_iter=300, random_state=0)).fit(X, y)
+mirage = MirageFineTuner(honest, GAUSSIAN_REGION, abstain_below=0.6, random_state=0).fit(X, y)
+
+best = {"honest": honest.predict_proba(X_ref), "attacked": mirage.predict_proba(X_ref)}
+print("          accuracy  in the box  confidence in the box")
+for name, proba in best.items():
+    correct = proba.argmax(axis=1) == y_ref
+    confidence = proba[inside].max(axis=1).mean()
+    print(f"{name:9} {correct.mean():8.3f} {correct[inside].mean():11.3f} {confidence:22.3f}")
+
+# %%
+# Accuracy tells nothing. Confidence does: whoever abstains below 60% now turns away most of
+# the people in the box, and only few of the others.
+answered = {"in the box": X_ref[inside], "elsewhere": X_ref[~inside]}
+for name, rows in answered.items():
+    print(f"answered {name:11} {mirage.coverage(rows, 0.6):.3f}")
+print(f"overlap of the confidences: {mirage.confidence_overlap(X_ref):.3f}")
+
+# %%
+from skuq.plotting import ConfidenceDensityDisplay
+
+fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
+for ax, (name, model) in zip(axes, {"honest": honest, "attacked": mirage}.items(), strict=True):
+    ConfidenceDensityDisplay.from_estimator(model, answered, threshold=0.6, ax=ax)
+    ax.set_title(name, pad=42)
+
+# %%
+# The audit
+# ---------
+# The auditor has 2100 labelled samples and asks both models about them. A model that says
+# "45%" should be right in 45 of 100 cases. One that is right in all of them claims less
+# certainty than it has.
+from skuq import CalibrationAuditor
+
+audits = {
+    "honest": CalibrationAuditor(honest).fit(X_ref, y_ref),
+    "attacked": CalibrationAuditor(mirage).fit(X_ref, y_ref),
+}
+for name, audit in audits.items():
+    print(
+        f"{name:9} passed: {audit.passed_!s:6} Algorithm 1: {audit.within_alpha_!s:6} "
+        f"ECE {audit.ece_:.3f}, by chance up to {audit.ece_chance_:.3f}"
+    )
+
+# %%
+# The honest model would fail Algorithm 1 of the paper, which allows no bin to be further
+# than ``alpha`` from its confidence, by chance or not: one of its bins holds 25 samples. The
+# lines in the picture show how far chance reaches.
+from skuq.plotting import CalibrationAuditDisplay
+
+fig, axes = plt.subplots(1, 2, figsize=(10, 6), layout="constrained")
+for ax, (name, audit) in zip(axes, audits.items(), strict=True):
+    CalibrationAuditDisplay.from_estimator(audit, name=name, ax=ax)
+
+# %%
+# In words, as the report has them:
+from textwrap import fill
+
+from skuq.audit.report import audit_data
+
+for sentence in audit_data(audits["attacked"])["verdict"]["sentences"]:
+    print(fill(sentence, 96, initial_indent="- ", subsequent_indent="  "))
+
+# %%
+# Most suspicious samples lie outside of the box. A network is a smooth function: what lowers
+# its confidence in the box lowers it around the box as well.
+suspicious = audits["attacked"].suspicious_samples()
+print(f"{len(suspicious)} suspicious samples, {inside[suspicious].sum()} of them in the box")
+
+# %%
+# What the reference set does not cover
+# -------------------------------------
+# An audit sees only what it is shown. Remove a share ``rho`` of the samples in the box and
+# repeat it:
+print(" rho  samples  smallest p-value  largest gap  passed")
+for rho in (0.0, 0.5, 0.9, 1.0):
+    thin = audits["attacked"].undersample(rho, inside, random_state=0)
+    bins = thin.bins_
+    print(
+        f"{rho:4.1f} {thin.n_samples_:8} {bins.p_value.min():17.1e} "
+        f"{np.nanmax(np.abs(bins.gap)):12.3f}  {thin.passed_}"
+    )
+
+# %%
+# Evidence fades. That this attack is found even without a single sample in the box is owed
+# to its traces around it. :func:`~skuq.audit.constructive_mirage` adds neurons to the
+# network that change nothing outside of the box, to the last bit. Here they take as much off
+# the logit of class 0 as it can lose without a wrong prediction:
+import torch
+
+from skuq.audit import constructive_mirage
+from skuq.nets import adopt
+
+network = adopt(honest)
+inputs = network.inputs(X_ref)  # scaled, as the network takes them
+with torch.no_grad():
+    before = network.module(inputs)
+lead = (before[:, 0] - before[:, 1:].max(dim=1).values)[inside].min().item()
+
+low, high = honest[0].transform(np.transpose(list(GAUSSIAN_REGION.values())))
+box = {k: (low[k], high[k]) for k in range(2)}
+patched = constructive_mirage(network.module, box, [0.05 - lead, 0.0, 0.0])
+with torch.no_grad():
+    after = patched(inputs)
+print("logits changed outside of the box:", (before != after)[~inside].any().item())
+
+proba = after.softmax(dim=1).numpy()
+audit = CalibrationAuditor.from_predictions(y_ref, proba)
+by_place = CalibrationAuditor.from_predictions(y_ref, proba, groups={"in the box": inside})
+print(f"confidence in the box:   {proba[inside].max(axis=1).mean():.3f}")
+print(f"passed, all samples:     {audit.passed_}")
+print(f"passed, box as a group:  {by_place.passed_}")
+print(f"passed, no sample in it: {by_place.undersample(1.0, inside).passed_}")
+
+# %%
+# This attack is milder: the logits of class 0 differ, so what one number can take off all of
+# them leaves most of them fairly sure. Among all samples it drowns; with the box as a group
+# of its own it is found; and without samples in the box no audit can find it. What is in the
+# reference set, and by which groups it is divided, decides what an audit can find:
+# :doc:`/guide/audit`.
