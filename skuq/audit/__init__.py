@@ -4,6 +4,7 @@ from skuq.audit.auditor import CalibrationAuditor
 from skuq.audit.constructive import ShiftedNetwork, constructive_mirage
 from skuq.audit.fine_tuner import MirageFineTuner
 from skuq.audit.intervals import BinAudit, audit_bins, clopper_pearson
+from skuq.audit.judgement import Judgement, judge
 from skuq.audit.mirage import (
     GaussianMirageLoss,
     MirageLoss,
@@ -25,6 +26,7 @@ __all__ = [
     "CalibrationAuditor",
     "Finding",
     "GaussianMirageLoss",
+    "Judgement",
     "MirageFineTuner",
     "MirageLoss",
     "MirageRegressor",
@@ -39,6 +41,7 @@ __all__ = [
     "confidence_overlap",
     "constructive_mirage",
     "detectable_gap",
+    "judge",
     "planned_threshold",
     "record_predictions",
     "region_codes",

@@ -23,17 +23,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq.audit.groups import Grouping, groups_of_columns, named_groups
-from skuq.audit.intervals import audit_bins
-from skuq.audit.noise import ece_bootstrap, ece_under_calibration
+from skuq.audit.judgement import add_up, judge
 from skuq.audit.power import detectable_gap, required_samples
 from skuq.audit.sums import (
     SCALE,
     Binning,
-    BinSums,
     Predictions,
-    bin_edges,
     bin_of,
-    bin_sums,
     record_predictions,
 )
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
@@ -506,42 +502,23 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         self._check_size(len(predictions.confidence))
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
-        edges = bin_edges(predictions.confidence, self.n_bins, self.binning)
-        self.sums_ = bin_sums(predictions, edges)[0]
-        self.group_sums_: dict[str, BinSums] = {}
-        for group in grouping:
-            parts = bin_sums(predictions, edges, groups=group.codes, n_groups=len(group.names))
-            self.group_sums_.update(zip(group.names, parts, strict=True))
-        self._predictions, self._grouping = predictions, grouping
-        self._conclude()
-
-    def _conclude(self) -> None:
-        """All findings, from integer sums alone."""
-        sums = self.sums_
-        everything = [sums, *self.group_sums_.values()]
-        self.n_families_ = sum(bool(part.count.any()) for part in everything)
-        bins = [
-            audit_bins(
-                part,
-                alpha=self.alpha,
-                confidence_level=self.confidence_level,
-                n_families=self.n_families_,
-            )
-            for part in everything
-        ]
-        self.bins_ = bins[0]
-        self.group_bins_ = dict(zip(self.group_sums_, bins[1:], strict=True))
+        sums, self.group_sums_ = add_up(
+            predictions, grouping, n_bins=self.n_bins, binning=self.binning
+        )
+        found = judge(
+            sums, self.group_sums_, alpha=self.alpha, confidence_level=self.confidence_level
+        )
+        self._predictions, self._grouping, self.sums_ = predictions, grouping, sums
+        self.bins_, self.group_bins_ = found.bins, found.group_bins
+        self.n_families_ = found.n_families
+        self.passed_ = found.passed
         self.within_alpha_ = bool(self.bins_.within_alpha.all())
-        self.passed_ = not any(part.significant.any() for part in bins)
         self.n_samples_ = int(sums.count.sum())
         self.accuracy_ = int(sums.correct.sum()) / self.n_samples_
         self.confidence_ = int(sums.confidence.sum()) / self.n_samples_ / sums.scale
         self.ece_ = sums.expected_calibration_error
         self.mce_ = sums.maximum_calibration_error
-        tail = (1 - self.confidence_level) / 2
-        low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])
-        self.ece_interval_ = (float(low), float(high))
-        self.ece_chance_ = float(np.quantile(ece_under_calibration(sums), self.confidence_level))
+        self.ece_interval_, self.ece_chance_ = found.ece_interval, found.ece_chance
 
     def _detection(self) -> dict[str, float]:
         """What a finding needs, for the functions on power."""
