@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,12 @@ from numpy.typing import ArrayLike
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils._param_validation import (
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    validate_params,
+)
 
 from skuq.audit.scan import ROUNDING, SEED, largest_evidence, p_values
 from skuq.audit.sums import Binning, BinSums, Predictions, bin_edges, bin_of, record_predictions
@@ -39,6 +45,17 @@ class AlphaStudy(NamedTuple):
     ece: float
 
 
+@validate_params(
+    {
+        "reference_size": [Interval(Integral, 1, None, closed="left"), None],
+        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "binning": [StrOptions({"uniform", "quantile"})],
+        "confidence_level": [Interval(Real, 0, 1, closed="neither")],
+        "n_repeats": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def choose_alpha(
     y: ArrayLike,
     proba: ArrayLike,
@@ -68,7 +85,7 @@ def choose_alpha(
     reference_size : int, default=None
         Size of the reference sets. Default: n_samples.
     n_bins, binning
-        As in `CalibrationAuditor`.
+        As in `CalibrationAuditor`; quantile bins are those of all predictions given.
     confidence_level : float, default=0.95
         Probability with which the honest model shall pass; also the level of the audit that
         `tolerance` is for.

@@ -188,3 +188,21 @@ def test_a_scikit_learn_that_refuses_the_method_is_named(trained, monkeypatch):
     monkeypatch.setattr(CalibratedClassifierCV, "fit", refuse)
     with pytest.raises(ImportError, match=r"needs scikit-learn >= 1\.8.*method='sigmoid'"):
         temperature_scaled(*trained[:3])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_bins", 0),
+        ("reference_size", 0),
+        ("reference_size", 2.5),
+        ("confidence_level", 1.0),
+        ("confidence_level", 0.0),
+        ("n_repeats", 0),
+        ("binning", "equal"),
+        ("random_state", "x"),
+    ],
+)
+def test_bad_settings_of_the_study_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of choose_alpha must be"):
+        choose_alpha([0, 1, 1], np.full((3, 2), 0.5), **{name: value})
