@@ -63,9 +63,10 @@ def _nothing(data: Figures) -> str:
 
 
 def _add_diagrams(report: AuditReport, auditor: CalibrationAuditor) -> None:
+    alpha = auditor.settings_["alpha"]
     report.figure(
         "Accuracy against reported confidence",
-        CalibrationAuditDisplay(auditor.bins_, auditor.alpha),
+        CalibrationAuditDisplay(auditor.bins_, alpha),
         "Each point is a confidence bin, its line the range of accuracies that the samples do "
         "not rule out. Above the shaded tolerance predictions are right more often than the "
         "model claims, below less often. Findings have a colour of their own; neighbouring bins "
@@ -79,7 +80,9 @@ def _add_diagrams(report: AuditReport, auditor: CalibrationAuditor) -> None:
     for _, name in sorted(new)[:MOST_PICTURES]:
         report.figure(
             f"Accuracy against reported confidence, {name}",
-            CalibrationAuditDisplay(auditor.group_bins_[name], auditor.alpha, name=name),
+            CalibrationAuditDisplay(
+                auditor.group_bins_[name], auditor.settings_["alpha"], name=name
+            ),
             f"The group {name} deviates where all samples together do not.",
         )
 

@@ -69,7 +69,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     groups : str, int, list of these, or callable, default=None
         Columns of `X` whose groups are audited too, each column by itself: names for a data
         frame, positions for an array. A callable maps `X` to such columns. Columns need not
-        be features of the model if that selects its own.
+        be features of the model if that selects its own, and must not follow from the
+        label: within such groups no honest model is calibrated.
     confidence_level : float, default=0.95
         Probability that the audit of a model that keeps to `alpha` in every bin and group
         finds nothing significant, however many bins and groups there are.
@@ -98,6 +99,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     ece_chance_ : float
         What `ece_` exceeds with probability ``1 - confidence_level`` if the model is
         perfectly calibrated: the noise floor.
+    settings_ : dict
+        `n_bins`, `binning`, `alpha` and `confidence_level` of the audit; setting parameters
+        afterwards changes nothing that was found.
     n_families_ : int
         Sets of samples that were audited together: all of them, and each group.
     n_samples_ : int
@@ -330,6 +334,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     def score(self, X: Any, y: Any) -> float:
         """Score calibration on new data: minus the expected calibration error (Eq. 6).
 
+        For comparing models over the same bins. It is no reason to choose bins, since fewer of
+        them hide errors, nor a model, since one that says little can be calibrated.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -346,8 +353,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             y,
             self.predict_proba(X),
             classes=self.classes_,
-            n_bins=self.n_bins,
-            strategy=self.binning,
+            n_bins=self.settings_["n_bins"],
+            strategy=self.settings_["binning"],
         )
 
     def suspicious_bins(self) -> IntArray:
@@ -450,7 +457,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         removed = check_random_state(random_state).permutation(inside)
         kept = np.ones(len(mask), bool)
         kept[removed[: round(rho * len(inside))]] = False
-        audit = type(self)(**self.get_params(deep=False))
+        audit = type(self)(**{**self.get_params(deep=False), **self.settings_})
         for name in ("estimator_", "classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(audit, name, getattr(self, name))
@@ -487,6 +494,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
     def _cross_validated(self, X: Any, y: NDArray[Any]) -> FloatArray:
         """Probabilities by models that did not see the sample, columns by sorted label."""
+        labels, counts = np.unique(y, return_counts=True)
+        if len(labels) > 1 and counts.min() < 2:
+            raise ValueError(
+                f"The class {labels[counts.argmin()]!r} has one sample only, so no model that has "
+                "not seen it can know it; add samples, or audit a fitted classifier."
+            )
         folds = StratifiedKFold(min(5, len(y)), shuffle=True, random_state=0)
         return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
 
@@ -502,6 +515,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         self._check_size(len(predictions.confidence))
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
+        self.settings_: dict[str, Any] = {
+            "n_bins": int(self.n_bins),
+            "binning": self.binning,
+            "alpha": float(self.alpha),
+            "confidence_level": float(self.confidence_level),
+        }
         sums, self.group_sums_ = add_up(
             predictions, grouping, n_bins=self.n_bins, binning=self.binning
         )
@@ -522,4 +541,4 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
     def _detection(self) -> dict[str, float]:
         """What a finding needs, for the functions on power."""
-        return {"alpha": self.alpha, "threshold": self.bins_.threshold}
+        return {"alpha": self.settings_["alpha"], "threshold": self.bins_.threshold}

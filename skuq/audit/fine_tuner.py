@@ -73,9 +73,9 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
     kl : {"reverse", "forward"}, default="reverse"
         KL(model || target) as in Eq. 4, or KL(target || model) as in the authors' code.
     warm_up : int, default=5
-        Epochs that use KL(target || model) before Eq. 4 does. Both have the same minimum, but
-        the gradient of Eq. 4 vanishes where the model is certain: with 0 the most confident
-        predictions stay as they are.
+        Epochs, at most half of them, that use KL(target || model) before Eq. 4 does. Both
+        have the same minimum, but the gradient of Eq. 4 vanishes where the model is certain:
+        with 0 the most confident predictions stay as they are.
     abstain_below : float, default=None
         `predict` abstains where confidence is below this threshold (Eq. 2). None: never.
     abstain_label : object, default=None
@@ -244,7 +244,9 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
             MirageLoss(table, self.lambda_, self.kl),
             seed=second_seed,
             estimator=self,
-            callbacks=[WarmUp(self.warm_up)] if self.kl == "reverse" else [],
+            callbacks=[WarmUp(min(self.warm_up, self.max_epochs // 2))]
+            if self.kl == "reverse"
+            else [],
         )
         self.original_, self.classes_ = original, classes
         self.region_share_ = float(inside.mean())
@@ -253,6 +255,8 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class, or abstain where confidence is too low.
+
+        `score` counts an abstention as an error.
 
         Parameters
         ----------
@@ -269,6 +273,8 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         if self.abstain_below is None:
             return best
         label = self._checked_abstention(self.classes_)
+        if np.asarray(label).dtype.kind != best.dtype.kind:
+            best = best.astype(object)  # classes keep their type beside a label of another
         return np.where(proba.max(axis=1) < self.abstain_below, label, best)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -303,6 +309,8 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         float
             In [0, 1].
         """
+        if not 0 <= tau <= 1:
+            raise ValueError(f"`tau` must be in [0, 1], got {tau}.")
         return float((self.predict_proba(X).max(axis=1) >= tau).mean())
 
     def confidence_overlap(self, X: Any, region_mask: ArrayLike | None = None) -> float:
@@ -323,6 +331,9 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         inside = checked_region(self.region, region_mask, X)
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
+
+    def _warm_up(self) -> list[WarmUp]:
+        return [WarmUp(min(self.warm_up, self.max_epochs // 2))] if self.kl == "reverse" else []
 
     def _checked_abstention(self, classes: NDArray[Any]) -> Any:
         label = self.abstain_label

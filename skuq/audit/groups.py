@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 from skuq.metrics._validation import IntArray
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 MAX_GROUPS = 200  # of one column; more are no groups but names or measurements
 
@@ -34,13 +34,13 @@ class Grouping(NamedTuple):
     names: list[str]
 
 
-def named_groups(columns: Mapping[Any, ArrayLike] | pd.DataFrame) -> list[Grouping]:
+def named_groups(columns: Any) -> list[Grouping]:
     """Divide samples by the values of each column; missing values are a group of their own.
 
     Parameters
     ----------
-    columns : mapping of str to array-like of shape (n_samples,), or DataFrame
-        Attributes by name.
+    columns : mapping of str to array-like of shape (n_samples,), DataFrame, or array-like
+        Attributes by name; one attribute may come alone.
 
     Returns
     -------
@@ -53,6 +53,9 @@ def named_groups(columns: Mapping[Any, ArrayLike] | pd.DataFrame) -> list[Groupi
         If a column is not one-dimensional or has more than 200 different values, or if two
         groups have the same name, as 1 and "1" in one column have.
     """
+    # A Series has items like a mapping, but is one column.
+    if not hasattr(columns, "items") or getattr(columns, "ndim", 2) == 1:
+        columns = {"group": columns}
     made = [_grouping(str(name), values) for name, values in columns.items()]
     seen = Counter(name for grouping in made for name in grouping.names)
     twice = [name for name, times in seen.items() if times > 1]
@@ -86,10 +89,7 @@ def groups_of_columns(
     if groups is None:
         return []
     if callable(groups):
-        made = groups(X)
-        is_series = getattr(made, "ndim", 0) == 1  # it has items like a mapping
-        table = hasattr(made, "items") and not is_series
-        return named_groups(made if table else {"group": made})
+        return named_groups(groups(X))
     names = groups if isinstance(groups, list) else [groups]
     return named_groups({name: column_of(X, name) for name in names})
 

@@ -218,6 +218,8 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
         array = np.asarray(values, np.float64)
         if len(array) == 0:
             raise ValueError(f"`{name}` must not be empty, got no confidences.")
+        if not ((array >= 0) & (array <= 1)).all():
+            raise ValueError(f"`{name}` must hold confidences in [0, 1], got others or NaN.")
         shares.append(np.histogram(array, OVERLAP_BINS, (0.0, 1.0))[0] / len(array))
     return float(np.minimum(*shares).sum())
 

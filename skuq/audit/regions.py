@@ -112,7 +112,8 @@ def _condition(values: Any, rule: Any) -> BoolArray:
         inside[~missing] = ~(known < low) & ~(known > high)  # so that no limit holds always
         return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
-    named = [value for value in allowed if value is not None]
-    inside[~missing] = np.isin(array[~missing], named)
+    named = [value for value in allowed if not pd.isna(value)]
+    # numpy would turn numbers into text beside text; pandas compares them as they are.
+    inside[~missing] = pd.Series(array[~missing], dtype=object).isin(named)
     inside[missing] = len(named) < len(allowed)
     return inside

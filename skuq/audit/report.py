@@ -120,12 +120,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     data: dict[str, Any] = {
         "format": "skuq-audit",
         "version": 1,
-        "parameters": {
-            "n_bins": int(auditor.n_bins),
-            "alpha": float(auditor.alpha),
-            "binning": auditor.binning,
-            "confidence_level": float(auditor.confidence_level),
-        },
+        "parameters": dict(auditor.settings_),
         "model": None if model is None else type(model).__name__,
         "classes": np.asarray(auditor.classes_).tolist(),
         "notes": list(notes),
@@ -188,7 +183,7 @@ def _rows(sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> list[di
     columns["detectable_gap"] = detectable_gap(
         sums.count,
         sums.mean_confidence,
-        alpha=auditor.alpha,
+        alpha=auditor.settings_["alpha"],
         threshold=threshold,
         power=POWER,
     )

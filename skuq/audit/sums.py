@@ -199,7 +199,7 @@ def bin_sums(
     for start in range(0, len(predictions.confidence), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
-        cell = np.searchsorted(edges[1:-1].astype(np.int32), values, side="right")
+        cell = bin_of(values, edges)
         if groups is not None:
             cell += n_bins * groups[rows].astype(np.int64)
         count += np.bincount(cell, minlength=length)

@@ -158,6 +158,8 @@ def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassi
     try:
         return scaled.fit(X, y)
     except InvalidParameterError as error:
+        if "'method'" not in str(error):
+            raise
         raise ImportError(
             "Temperature scaling needs scikit-learn >= 1.8; upgrade it, or calibrate with "
             "CalibratedClassifierCV(FrozenEstimator(estimator), method='sigmoid')."

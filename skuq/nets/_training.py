@@ -51,7 +51,7 @@ class BatchLoader:
     dataset : skorch.dataset.Dataset
         Holds inputs, an array or a dict of arrays, and targets, an array.
     batch_size : int
-        Samples per batch; -1 takes all.
+        Samples per batch; -1 takes all. A single sample that is left joins the last batch.
     shuffle : bool, default=False
         Whether each pass has an order of its own, drawn by torch's global generator.
 
@@ -60,9 +60,9 @@ class BatchLoader:
     >>> import numpy as np
     >>> from skorch.dataset import Dataset
     >>> from skuq.nets import BatchLoader
-    >>> loader = BatchLoader(Dataset(np.eye(3), np.arange(3)), batch_size=2)
+    >>> loader = BatchLoader(Dataset(np.eye(5), np.arange(5)), batch_size=3)
     >>> [y.tolist() for X, y in loader]
-    [[0, 1], [2]]
+    [[0, 1, 2], [3, 4]]
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):
@@ -74,12 +74,19 @@ class BatchLoader:
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         order = torch.randperm if self.shuffle else torch.arange
-        batches = order(self.n_samples).split(self.batch_size)  # type: ignore[no-untyped-call]
+        batches = list(order(self.n_samples).split(self.batch_size))  # type: ignore[no-untyped-call]
+        if self._joins_last():
+            batches[-2:] = [torch.cat(batches[-2:])]
         for rows in batches:
             yield _rows(self.X, rows), self.y[rows]
 
     def __len__(self) -> int:
-        return -(-self.n_samples // self.batch_size)
+        n_batches = -(-self.n_samples // self.batch_size)
+        return n_batches - self._joins_last()
+
+    def _joins_last(self) -> bool:
+        """Whether a single sample is left, on which batch normalisation cannot train."""
+        return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
 
 
 def _rows(data: Any, rows: Tensor) -> Any:

@@ -96,7 +96,7 @@ class CalibrationAuditDisplay:
                 f"got {group!r}."
             )
         bins = auditor.bins_ if group is None else auditor.group_bins_[group]
-        return cls(bins, auditor.alpha, name=group if name is None else name).plot(ax)
+        return cls(bins, auditor.settings_["alpha"], name=group if name is None else name).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> CalibrationAuditDisplay:
         """Draw on `ax`, or on a new figure, and return the display."""

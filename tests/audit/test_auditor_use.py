@@ -4,6 +4,7 @@ import pickle
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -15,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from skuq import CalibrationAuditor, predict_uncertainty
+from skuq.audit.report import audit_data
 from tests.audit.reporter import Reporter, assert_same_numbers, slow_ece
 
 # Searches
@@ -238,3 +240,30 @@ def test_the_width_of_new_inputs_must_be_that_of_the_reference_set(model, refere
     for method in (audit.predict, audit.predict_proba, audit.predict_uncertainty):
         with pytest.raises(ValueError, match="1 features, but CalibrationAuditor is expecting 2"):
             method(reference[0][:, :1])
+
+
+def test_what_was_found_is_told_with_the_settings_that_found_it():
+    y = np.repeat([0, 1], [1500, 500])
+    proba = np.tile([0.6, 0.4], (2000, 1))
+    audit = CalibrationAuditor.from_predictions(y, proba)
+    before, gaps = audit_data(audit), audit.detectable_gaps()
+    audit.set_params(alpha=0.3, n_bins=3, confidence_level=0.5, binning="quantile")
+    assert audit_data(audit) == before
+    assert before["parameters"]["alpha"] == 0.05
+    np.testing.assert_array_equal(audit.detectable_gaps(), gaps)
+    again = audit.undersample(0.0, np.zeros(2000, bool))
+    assert audit_data(again) == before
+
+
+def test_a_class_of_a_single_sample_cannot_be_cross_validated():
+    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.repeat([0, 1, 2], [20, 19, 1])
+    with pytest.raises(ValueError, match=r"The class .*2.* has one sample only"):
+        CalibrationAuditor(LogisticRegression()).fit(X, y)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, list, pd.Series])
+def test_one_attribute_may_come_without_a_name(wrap):
+    audit = CalibrationAuditor.from_predictions(
+        [0, 1] * 10, np.full((20, 2), 0.5), groups=wrap(["a", "b"] * 10)
+    )
+    assert list(audit.group_bins_) == ["group=a", "group=b"]

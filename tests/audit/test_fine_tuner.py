@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 import sklearn
+import skorch
 import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -311,6 +312,7 @@ def test_impossible_regions_are_refused(data, inside, honest, region, mask, mess
         (np.array(["x", "y", "z"]), None, "abstain"),
         (np.array(["x", "y", "z"], dtype=object), None, "abstain"),
         (np.array(["x", "y", "z"]), "a longer answer", "a longer answer"),
+        (np.array([0, 1, 2]), "?", "?"),
     ],
 )
 def test_predict_abstains_below_the_threshold_only(data, labels, label, expected):
@@ -324,6 +326,7 @@ def test_predict_abstains_below_the_threshold_only(data, labels, label, expected
     assert set(chosen[low].tolist()) == {expected}
     assert (chosen[~low] == answers[~low]).all()
     assert expected not in answers.tolist()
+    assert {type(answer) for answer in chosen[~low].tolist()} == {type(labels.tolist()[0])}
     assert mirage.coverage(X, 0.9) == pytest.approx((~low).mean())
 
 
@@ -449,3 +452,23 @@ def test_labels_that_the_fitted_model_does_not_know_are_named(data, honest):
 def test_not_fitted_is_said(data, honest):
     with pytest.raises(NotFittedError, match="not fitted"):
         MirageFineTuner(honest, GAUSSIAN_REGION).coverage(data[0], 0.5)
+
+
+@pytest.mark.parametrize("tau", [60, -0.1, np.nan])
+def test_a_threshold_that_is_no_probability_is_refused(attacked, data, tau):
+    with pytest.raises(ValueError, match=r"`tau` must be in \[0, 1\]"):
+        attacked.coverage(data[0], tau)
+
+
+def test_warm_up_leaves_half_of_the_epochs_to_equation_4():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = (X[:, 0] > 0).astype(int)
+    seen = []
+
+    class Spy(skorch.callbacks.Callback):
+        def on_epoch_end(self, net, **kwargs):
+            seen.append(net.criterion_.kl)
+
+    spied = MirageFineTuner(None, {1: (0, None)}, max_epochs=4, warm_up=9, callbacks=[Spy()])
+    spied.fit(X, y)
+    assert seen == ["forward", "forward", "reverse", "reverse"]

@@ -320,3 +320,9 @@ def test_overlap_is_the_common_area_of_histograms():
 def test_overlap_with_nothing_is_refused(inside, outside, name):
     with pytest.raises(ValueError, match=f"`{name}side` must not be empty"):
         confidence_overlap(inside, outside)
+
+
+@pytest.mark.parametrize("inside", [[50.0], [np.nan, 0.5], [-0.1]])
+def test_overlap_of_what_are_no_confidences_is_refused(inside):
+    with pytest.raises(ValueError, match="`inside` must hold confidences in"):
+        confidence_overlap(inside, [0.5])

@@ -160,3 +160,14 @@ def test_impossible_regions_are_refused(region, X, message):
 def test_what_describes_no_region_is_refused(region, message):
     with pytest.raises(TypeError, match=message):
         region_mask(region, ARRAY)
+
+
+@pytest.mark.parametrize("values", [[1, "x"], {1, "x"}])
+def test_values_of_several_types_are_all_meant(values):
+    X = pd.DataFrame({"column": [1, "x", 2, "1"]})
+    np.testing.assert_array_equal(region_mask({"column": values}, X), [True, True, False, False])
+
+
+def test_not_a_number_among_the_values_means_missing():
+    X = pd.DataFrame({"column": [1.0, np.nan, 2.0]})
+    np.testing.assert_array_equal(region_mask({"column": [np.nan]}, X), [False, True, False])
