@@ -100,11 +100,14 @@ def _passes(
     if report is not None:
         require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path
+    if "-" in map(str, (report, json_path)):
+        raise InputError("Reports are written to files; give a name and not '-'.")
     check_outputs([report, json_path], [predictions])
     from skuq.audit import CalibrationAuditor
     from skuq.audit.recorded import recorded_predictions
 
     columns, attributes = _split(proba), _split(groups)
+    _check_attributes(attributes, [label, *columns])
     table = read_csv(predictions, needed=[label, *columns, *attributes])
     try:
         recorded = recorded_predictions(table, label, columns, classes and _split(classes))
@@ -132,6 +135,18 @@ def _passes(
 
 def _split(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def _check_attributes(attributes: list[str], outcomes: list[str]) -> None:
+    """Groups that follow from the outcome would fail every honest model."""
+    for name in attributes:
+        if name in outcomes:
+            raise InputError(
+                f"--groups: {name!r} is the label or a probability; name attributes that do not "
+                "depend on the outcome."
+            )
+        if attributes.count(name) > 1:
+            raise InputError(f"--groups: {name!r} is named twice.")
 
 
 def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None) -> dict[str, Any]:

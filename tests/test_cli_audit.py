@@ -174,8 +174,11 @@ def mapped(labels, proba, classes=None):
         ([10, 11], ["p_11", "p_10"], None, ["11", "10"]),
         ([0.0, 1.0], ["p1", "p0"], None, ["1", "0"]),
         ([True, False], ["pTrue", "pFalse"], None, ["True", "False"]),
-        ([10, 9, 8], ["x", "y1", "z"], None, ["8", "9", "10"]),
-        (["b", "a"], ["left", "right"], None, ["a", "b"]),
+        ([10, 9, 8], ["p0", "p1", "p2"], None, ["8", "9", "10"]),
+        (["b", "a"], ["class1", "class2"], None, ["a", "b"]),
+        (["Yes", "No"], ["p_yes", "p_no"], None, ["Yes", "No"]),
+        (["yes", "no"], ["yes_prob", "no_prob"], None, ["yes", "no"]),
+        ([" yes", "no "], ["p_no", "p_yes"], None, ["no ", " yes"]),
         ([0, 1], ["p0", "p1"], ["1", "0"], ["1", "0"]),
         (["a", "a"], ["x", "z"], ["b", "a"], ["b", "a"]),
     ],
@@ -187,6 +190,49 @@ def test_columns_are_assigned_by_option_then_by_name_then_by_order(
     assert recorded.classes == expected
     pairs = [f"{name} -> {text}" for name, text in zip(proba, expected, strict=True)]
     assert recorded.note == ", ".join(pairs)
+
+
+@pytest.mark.parametrize(
+    ("labels", "proba"),
+    [
+        ([1, 0], ["p_True", "p_False"]),
+        ([1, -1], ["p_pos", "p_neg"]),
+        (["b", "a"], ["left", "right"]),
+        ([10, 9, 8], ["x", "y1", "z"]),
+    ],
+)
+def test_what_names_do_not_tell_is_not_guessed(labels, proba):
+    with pytest.raises(ValueError, match=r"The classes of the columns .* are not clear"):
+        mapped(labels, proba)
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "classes", "expected"),
+    [
+        (["no", "yes"], "p_no", None, ["yes", "no"]),
+        (["no", "yes"], "p_yes", None, ["no", "yes"]),
+        ([0, 1], "score", None, ["0", "1"]),
+        ([0, 1], "p_0", None, ["1", "0"]),
+        (["no", "yes"], "score", ["yes", "no"], ["yes", "no"]),
+    ],
+)
+def test_a_single_column_belongs_to_the_label_it_is_named_after(labels, name, classes, expected):
+    table = pd.DataFrame({"y": labels, name: [0.25, 0.75]})
+    recorded = recorded_predictions(table, "y", [name], classes)
+    assert recorded.classes == expected
+    np.testing.assert_array_equal(recorded.proba[:, 1], [0.25, 0.75])
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "classes", "match"),
+    [
+        (["no", "yes"], "score", None, "It is not clear whether column 'score' is"),
+        (["no", "yes"], "p_yes", ["yes", "no"], "'p_yes' is named after 'yes'.*turn them round"),
+    ],
+)
+def test_a_single_column_that_is_not_clear_or_contradicts_is_refused(labels, name, classes, match):
+    with pytest.raises(ValueError, match=match):
+        recorded_predictions(pd.DataFrame({"y": labels, name: [0.5, 0.5]}), "y", [name], classes)
 
 
 def test_the_order_of_columns_does_not_change_the_verdict(folder):
@@ -208,8 +254,8 @@ def test_a_single_column_is_the_probability_of_the_second_label(folder, options)
         # The columns of the table are rounded one by one.
         assert one["confidence_sum"] == pytest.approx(two["confidence_sum"], abs=two["count"])
     turned = audit("--classes", "1,0", proba="p1")
-    assert "p1 -> 0, the rest to 1 -> 1" in turned.stdout
-    assert turned.exit_code == 1
+    assert turned.exit_code == 2
+    assert "turn them round" in turned.stderr
 
 
 # --- what is no verdict ----------------------------------------------------------------------
@@ -230,7 +276,10 @@ def refused(result, folder, before):
         ([], {"label": "Y"}, "honest.csv has no column 'Y'. It has y, p0, p1, sex."),
         ([], {"proba": "p0,p11"}, "has no column 'p11'. Did you mean 'p1'?"),
         (["--groups", "sx"], {}, "has no column 'sx'. Did you mean 'sex'?"),
-        (["--groups", "p0"], {}, "'p0' has 1500 different values, more than 200"),
+        (["--groups", "p0"], {}, "--groups: 'p0' is the label or a probability"),
+        (["--groups", "y"], {}, "--groups: 'y' is the label or a probability"),
+        (["--groups", "sex,sex"], {}, "--groups: 'sex' is named twice"),
+        (["--report", "-"], {}, "Reports are written to files"),
         (["--classes", "0"], {}, "2 columns of probabilities and 1 classes"),
         (["--classes", "0,0"], {}, "The classes must differ, got 0, 0."),
         (["--classes", "0,2"], {}, "Label '1' in row "),
@@ -275,7 +324,7 @@ def test_no_file_is_written_twice(folder, options, message):
         ("p1", "inf", "got 'inf' in row 3 (the header not counted)"),
         ("p1", "half", "got 'half' in row 3 (the header not counted)"),
         ("p1", "0", "The probabilities in row 3 (the header not counted) sum to "),
-        ("y", "", "Column 'y' has no label in row 3 (the header not counted), and in 0 more;"),
+        ("y", "", "Column 'y' has no label in 1 rows, first in row 3 (the header not counted);"),
         ("y", "2", "columns p0, p1 are not clear, since the table has the labels 0, 1, 2; name"),
     ],
 )
@@ -327,7 +376,7 @@ def test_a_crash_is_no_verdict(folder, monkeypatch, error, shown):
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(auditor_module, "audit_bins", fail)
+    monkeypatch.setattr(auditor_module, "judge", fail)
     result = audit(predictions="faked.csv")
     assert result.exit_code == 2
     assert shown in result.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -110,19 +110,33 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     missing = column.isna().to_numpy()
     if missing.any():
         raise ValueError(
-            f"Column {column.name!r} has no label in {_row(int(missing.argmax()))}, and in "
-            f"{missing.sum() - 1} more; fill them in or remove the rows."
+            f"Column {column.name!r} has no label in {missing.sum()} rows, first in "
+            f"{_row(int(missing.argmax()))}; fill them in or remove the rows."
         )
     codes, values = pd.factorize(column, sort=True)
     return codes, [as_text(value) for value in values]
 
 
 def _two_classes(name: str, known: list[str], classes: Sequence[str] | None) -> list[str]:
+    """Both labels, second the one whose probability a single column holds."""
     order = known if classes is None else list(classes)
     if len(order) != 2:
         raise ValueError(
             f"One column of probabilities ({name!r}) serves two classes, but there are "
             f"{len(order)}: {_some(order)}; name one column per class, or both classes."
+        )
+    named = [text for text in order if _plain(name).endswith(_plain(text))]
+    if len(named) == 1:
+        if classes is not None and named[0] != order[1]:
+            raise ValueError(
+                f"Column {name!r} is named after {named[0]!r}, but of the classes "
+                f"{', '.join(order)} it must be that of the last; turn them round."
+            )
+        return [text for text in order if text != named[0]] + named
+    if classes is None and not all(map(_is_number, order)):
+        raise ValueError(
+            f"It is not clear whether column {name!r} is the probability of {order[0]!r} or of "
+            f"{order[1]!r}; name the classes, that of the column last."
         )
     return order
 
@@ -136,17 +150,38 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
                 "name one class per column."
             )
         return list(classes)
-    # Of p_10 and p_11 the common beginning is p_1, so all shorter ones are tried as well.
-    for length in range(min(map(len, proba))):
-        texts = [name[length:] for name in proba]
-        if len({name[:length] for name in proba}) == 1 and set(texts) == set(known):
-            return texts
-    if len(known) != len(proba):
+    labels = {_plain(text): text for text in known}
+    numbered = False
+    for texts in _distinct_parts(proba):
+        if len(labels) == len(known) and set(texts) == set(labels):
+            return [labels[text] for text in texts]
+        numbered |= any(texts == [str(first + k) for k in range(len(texts))] for first in (0, 1))
+    # A wrong guess would fail an honest model: only numbered columns follow the sorted labels.
+    if len(known) != len(proba) or not numbered:
         raise ValueError(
             f"The classes of the columns {_some(proba)} are not clear, since the table has the "
             f"labels {_some(known)}; name the class of each column."
         )
     return known
+
+
+def _distinct_parts(names: Sequence[str]) -> Iterator[list[str]]:
+    """What is left of names without what they have in common at both ends, in every way."""
+    shortest = min(map(len, names))
+    for start in range(shortest):
+        for end in range(shortest - start):
+            ends = {(name[:start], name[len(name) - end :]) for name in names}
+            if len(ends) == 1:
+                yield [_plain(name[start : len(name) - end]) for name in names]
+
+
+def _plain(text: str) -> str:
+    """A name without capitals, and without what separates it from other parts of a name."""
+    return text.casefold().strip(" _-.:")
+
+
+def _is_number(text: str) -> bool:
+    return text.casefold() in ("false", "true") or text.lstrip("-").replace(".", "", 1).isdigit()
 
 
 def _probabilities(table: pd.DataFrame, names: Sequence[str]) -> FloatArray:

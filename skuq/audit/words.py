@@ -187,8 +187,8 @@ def _within_chance(figures: Figures) -> list[str]:
     ]
     return [
         f"Beyond the tolerated {points(figures)}, but no more than chance explains for "
-        f"so few predictions: {', '.join(listed)}. Algorithm 1 of the published audit, which "
-        "does not allow for chance, would fail a model for this.",
+        f"this number of predictions: {', '.join(listed)}. Algorithm 1 of the published audit, "
+        "which does not allow for chance, would fail a model for this.",
         *told,
     ]
 
