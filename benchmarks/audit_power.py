@@ -3,7 +3,7 @@
 Honest models: 200 networks and logistic regressions on four synthetic problems, each
 temperature-scaled on data of its own. Some are further than alpha = .05 from calibrated, as an
 audit of 20,000 other samples finds; they are reported apart, and all again with the alpha that
-`choose_alpha` finds for their problem from five other models. Attacks: Mirage on three normal
+`choose_alpha` finds for their problem from three other models. Attacks: Mirage on three normal
 classes, for several epsilon, sizes of the region, sizes of the reference set, and shares rho of
 the region that the reference set lacks (Eq. 20). Rivals are thresholds on the expected
 calibration error and on the largest gap of a bin (Algorithm 1). They are set for every size of
@@ -48,8 +48,8 @@ REGIONS = {
     "large": {0: (1.0, 3.0), 1: (-1.0, 2.0)},
 }
 POOL = 40_000
-HONEST_DRAWS, ATTACK_DRAWS = 10, 50
-N_BASELINES = 5
+HONEST_DRAWS, ATTACK_DRAWS = 5, 30
+N_BASELINES = 3
 RULES = (
     "audit",
     "ece_fixed",
@@ -189,7 +189,7 @@ def study_honest(
             predictions = record_predictions(y, proba, classes=classes)
             edges = bin_edges(predictions.confidence, N_BINS, "uniform")
             # One half judges the model, and reference sets come from the other.
-            half = np.arange(len(y)) < POOL // 2
+            half = rng.permutation(len(y)) < POOL // 2
             judged = Predictions(predictions.confidence[half], predictions.correct[half])
             kind = "beyond_alpha" if flagged(bin_sums(judged, edges)[0]) else "within_alpha"
             for size in SIZES:
