@@ -97,11 +97,11 @@ def _passes(
     quiet: bool,
 ) -> bool:
     """Read, audit, write, print; and whether the audit is passed."""
+    if "-" in map(str, (report, json_path)):
+        raise InputError("Reports are written to files; give a name and not '-'.")
     if report is not None:
         require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path
-    if "-" in map(str, (report, json_path)):
-        raise InputError("Reports are written to files; give a name and not '-'.")
     check_outputs([report, json_path], [predictions])
     from skuq.audit import CalibrationAuditor
     from skuq.audit.recorded import recorded_predictions
