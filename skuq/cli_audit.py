@@ -38,7 +38,11 @@ PASSED, FAILED, NO_VERDICT = 0, 1, 2
     required=True,
     help="Its columns with the reported probabilities, one per class, separated by commas.",
 )
-@click.option("--classes", help="Labels in the order of these columns.  [default: by name]")
+@click.option(
+    "--classes",
+    help="Labels in the order of these columns; with one column: the class it is not the "
+    "probability of comes first.  [default: by name]",
+)
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 1),
@@ -106,9 +110,9 @@ def _passes(
     from skuq.audit import CalibrationAuditor
     from skuq.audit.recorded import recorded_predictions
 
-    columns, attributes = _split(proba), _split(groups)
+    label, columns, attributes = label.strip(), _split(proba), _split(groups)
     _check_attributes(attributes, [label, *columns])
-    table = read_csv(predictions, needed=[label, *columns, *attributes])
+    table = read_csv(predictions, needed=[label, *columns, *attributes], label=label)
     try:
         recorded = recorded_predictions(table, label, columns, classes and _split(classes))
         auditor = CalibrationAuditor.from_predictions(

@@ -176,6 +176,9 @@ def mapped(labels, proba, classes=None):
         ([True, False], ["pTrue", "pFalse"], None, ["True", "False"]),
         ([10, 9, 8], ["p0", "p1", "p2"], None, ["8", "9", "10"]),
         (["b", "a"], ["class1", "class2"], None, ["a", "b"]),
+        (["b", "a"], ["class2", "class1"], None, ["b", "a"]),
+        ([-1, 1], ["p_1", "p_-1"], None, ["1", "-1"]),
+        (["very good", "bad"], ["p_bad", "p_very_good"], None, ["bad", "very good"]),
         (["Yes", "No"], ["p_yes", "p_no"], None, ["Yes", "No"]),
         (["yes", "no"], ["yes_prob", "no_prob"], None, ["yes", "no"]),
         ([" yes", "no "], ["p_no", "p_yes"], None, ["no ", " yes"]),
@@ -199,6 +202,11 @@ def test_columns_are_assigned_by_option_then_by_name_then_by_order(
         ([1, -1], ["p_pos", "p_neg"]),
         (["b", "a"], ["left", "right"]),
         ([10, 9, 8], ["x", "y1", "z"]),
+        ([0, 1], ["p1", "p2"]),
+        ([-1, 1], ["p1", "p2"]),
+        (["a", "b"], ["p2", "p3"]),
+        (["a", "b"], ["p10", "p11"]),
+        (["A-", "a_"], ["p_a", "p_b"]),
     ],
 )
 def test_what_names_do_not_tell_is_not_guessed(labels, proba):
@@ -213,6 +221,9 @@ def test_what_names_do_not_tell_is_not_guessed(labels, proba):
         (["no", "yes"], "p_yes", None, ["no", "yes"]),
         ([0, 1], "score", None, ["0", "1"]),
         ([0, 1], "p_0", None, ["1", "0"]),
+        ([0, 1], "p0", None, ["1", "0"]),
+        ([True, False], "pFalse", None, ["True", "False"]),
+        (["ill", "not ill"], "p_not_ill", None, ["ill", "not ill"]),
         (["no", "yes"], "score", ["yes", "no"], ["yes", "no"]),
     ],
 )
@@ -227,6 +238,13 @@ def test_a_single_column_belongs_to_the_label_it_is_named_after(labels, name, cl
     ("labels", "name", "classes", "match"),
     [
         (["no", "yes"], "score", None, "It is not clear whether column 'score' is"),
+        (["happy", "sad"], "unhappy", None, "It is not clear whether column 'unhappy' is"),
+        (["no", "yes"], "p_not_yes", None, "It is not clear whether column 'p_not_yes' is"),
+        ([0, 1], "p10", None, "It is not clear whether column 'p10' is"),
+        ([0, 1], "class_0_prob", None, "It is not clear whether column 'class_0_prob' is"),
+        ([0, 1], "p_false", None, "It is not clear whether column 'p_false' is"),
+        ([0, 1], "p_negative", None, "It is not clear whether column 'p_negative' is"),
+        ([1, 2], "p0", None, "It is not clear whether column 'p0' is"),
         (["no", "yes"], "p_yes", ["yes", "no"], "'p_yes' is named after 'yes'.*turn them round"),
     ],
 )
@@ -280,6 +298,7 @@ def refused(result, folder, before):
         (["--groups", "y"], {}, "--groups: 'y' is the label or a probability"),
         (["--groups", "sex,sex"], {}, "--groups: 'sex' is named twice"),
         (["--report", "-"], {}, "Reports are written to files"),
+        (["--json", "-"], {}, "Reports are written to files"),
         (["--classes", "0"], {}, "2 columns of probabilities and 1 classes"),
         (["--classes", "0,0"], {}, "The classes must differ, got 0, 0."),
         (["--classes", "0,2"], {}, "Label '1' in row "),
@@ -324,7 +343,7 @@ def test_no_file_is_written_twice(folder, options, message):
         ("p1", "inf", "got 'inf' in row 3 (the header not counted)"),
         ("p1", "half", "got 'half' in row 3 (the header not counted)"),
         ("p1", "0", "The probabilities in row 3 (the header not counted) sum to "),
-        ("y", "", "Column 'y' has no label in 1 rows, first in row 3 (the header not counted);"),
+        ("y", "", "Column 'y' has no label in 1 row, first in row 3 (the header not counted);"),
         ("y", "2", "columns p0, p1 are not clear, since the table has the labels 0, 1, 2; name"),
     ],
 )
@@ -349,6 +368,44 @@ def test_a_file_that_is_no_table_is_refused_in_one_line(folder, content):
     Path("bad.csv").write_bytes(content)
     before = files(folder)
     assert refused(audit(predictions="bad.csv"), folder, before).startswith("bad.csv ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"y;p0;p1\n1;0,5;0,5\n", "bad.csv has a single column, 'y;p0;p1': the separator must be"),
+        (b"y\tp0\tp1\n1\t0.5\t0.5\n", "the separator must be a comma"),
+        ("y,p0,p1,\u00e9\n1,0.5,0.5,1\n".encode("latin-1"), "save it as CSV in UTF-8"),
+        (b"y,p0,p1\n1,75,25\n0,33.3,66.6\n", "hold percentages"),
+        (b"y,p0,p1, p1\n1,0.5,0.5,0\n", "more than one column 'p1'"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_a_hint(folder, content, message):
+    Path("bad.csv").write_bytes(content)
+    before = files(folder)
+    assert message in refused(audit(predictions="bad.csv"), folder, before)
+
+
+@pytest.mark.parametrize("word", ["NA", "None", "null"])
+def test_words_for_missing_values_are_labels(folder, word):
+    table = table_of(faked=False)
+    table = table.assign(y=np.where(table["y"] == 1, word, "A"))
+    table.columns = ["y", " p_A", f"p_{word} ", "sex"]
+    table.to_csv("words.csv", index=False)
+    result = audit(predictions="words.csv", proba=f"p_A,p_{word}")
+    assert result.exit_code == 0, result.output
+    assert f"p_A -> A, p_{word} -> {word}." in result.stdout
+    table.loc[3, "y"] = ""
+    table.to_csv("words.csv", index=False)
+    refusal = audit(predictions="words.csv", proba=f"p_A,p_{word}")
+    assert "no label in 1 row, first in row 4" in refusal.stderr
+
+
+def test_a_missing_number_is_a_missing_label(folder):
+    table = table_of(faked=False).astype({"y": str})
+    table.loc[0, "y"] = "NA"
+    table.to_csv("holes.csv", index=False)
+    assert "no label in 1 row, first in row 1" in audit(predictions="holes.csv").stderr
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def of_all(part: int, whole: int, noun: str) -> str:
+    """Write a number of things out of all of them.
+
+    Examples
+    --------
+    >>> from skuq.audit.phrases import of_all
+    >>> of_all(2, 5, "bin"), of_all(1, 1, "bin")
+    ('2 of 5 bins', 'the only bin')
+    """
+    return f"the only {noun}" if whole == 1 else f"{part} of {counted(whole, noun)}"
+
+
 def probability(row: Row) -> str:
     """Write how improbable a bin is."""
     return "below 0.0001" if row["p_value"] < 1e-4 else f"of at most {row['p_value']:.2g}"

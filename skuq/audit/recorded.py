@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skuq.audit._matching import is_second, match_name, match_names
 from skuq.base import FloatArray
 from skuq.metrics._validation import ROW_SUM_TOLERANCE
 from skuq.tables._columns import as_text
@@ -50,11 +51,13 @@ def recorded_predictions(
         Column with the true label.
     proba : sequence of str
         Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second.
+        is enough: the probability of the second, or of the one that its name ends with.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`. Default: the names of the columns without
-        what they begin with in common, if these are the labels; else the sorted labels, if
-        they are as many as the columns.
+        Labels, as text, in the order of `proba`; with one column, the class that it is not
+        the probability of comes first. Default: the names of the columns without what they
+        begin or end with in common, if these are the labels but for case and separators;
+        else the sorted labels, if the columns are counted from 0 or 1. A single column whose
+        name does not tell is the probability of the second label if labels are numbers.
 
     Returns
     -------
@@ -109,8 +112,9 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 
     missing = column.isna().to_numpy()
     if missing.any():
+        rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
         raise ValueError(
-            f"Column {column.name!r} has no label in {missing.sum()} rows, first in "
+            f"Column {column.name!r} has no label in {rows}, first in "
             f"{_row(int(missing.argmax()))}; fill them in or remove the rows."
         )
     codes, values = pd.factorize(column, sort=True)
@@ -125,18 +129,18 @@ def _two_classes(name: str, known: list[str], classes: Sequence[str] | None) -> 
             f"One column of probabilities ({name!r}) serves two classes, but there are "
             f"{len(order)}: {_some(order)}; name one column per class, or both classes."
         )
-    named = [text for text in order if _plain(name).endswith(_plain(text))]
-    if len(named) == 1:
-        if classes is not None and named[0] != order[1]:
+    named = match_name(name, order)
+    if named is not None:
+        if classes is not None and named != order[1]:
             raise ValueError(
-                f"Column {name!r} is named after {named[0]!r}, but of the classes "
+                f"Column {name!r} is named after {named!r}, but of the classes "
                 f"{', '.join(order)} it must be that of the last; turn them round."
             )
-        return [text for text in order if text != named[0]] + named
-    if classes is None and not all(map(_is_number, order)):
+        return [text for text in order if text != named] + [named]
+    if classes is None and not is_second(name, order):
         raise ValueError(
             f"It is not clear whether column {name!r} is the probability of {order[0]!r} or of "
-            f"{order[1]!r}; name the classes, that of the column last."
+            f"{order[1]!r}; name the classes, that of the column last (--classes)."
         )
     return order
 
@@ -150,58 +154,37 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
                 "name one class per column."
             )
         return list(classes)
-    labels = {_plain(text): text for text in known}
-    numbered = False
-    for texts in _distinct_parts(proba):
-        if len(labels) == len(known) and set(texts) == set(labels):
-            return [labels[text] for text in texts]
-        numbered |= any(texts == [str(first + k) for k in range(len(texts))] for first in (0, 1))
-    # A wrong guess would fail an honest model: only numbered columns follow the sorted labels.
-    if len(known) != len(proba) or not numbered:
+    order = match_names(proba, known)
+    if order is None:
         raise ValueError(
             f"The classes of the columns {_some(proba)} are not clear, since the table has the "
-            f"labels {_some(known)}; name the class of each column."
+            f"labels {_some(known)}; name the class of each column, in their order (--classes)."
         )
-    return known
-
-
-def _distinct_parts(names: Sequence[str]) -> Iterator[list[str]]:
-    """What is left of names without what they have in common at both ends, in every way."""
-    shortest = min(map(len, names))
-    for start in range(shortest):
-        for end in range(shortest - start):
-            ends = {(name[:start], name[len(name) - end :]) for name in names}
-            if len(ends) == 1:
-                yield [_plain(name[start : len(name) - end]) for name in names]
-
-
-def _plain(text: str) -> str:
-    """A name without capitals, and without what separates it from other parts of a name."""
-    return text.casefold().strip(" _-.:")
-
-
-def _is_number(text: str) -> bool:
-    return text.casefold() in ("false", "true") or text.lstrip("-").replace(".", "", 1).isdigit()
+    return order
 
 
 def _probabilities(table: pd.DataFrame, names: Sequence[str]) -> FloatArray:
     """Numbers in [0, 1], shape (n_samples, n_columns)."""
     import pandas as pd
 
-    columns = []
-    for name in names:
-        values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        wrong = ~((values >= 0) & (values <= 1 + ROW_SUM_TOLERANCE))
-        if wrong.any():
-            row = int(wrong.argmax())
-            found = (
-                "nothing" if pd.isna(table[name].iloc[row]) else repr(str(table[name].iloc[row]))
-            )
-            raise ValueError(
-                f"Column {name!r} must hold probabilities in [0, 1], got {found} in {_row(row)}."
-            )
-        columns.append(np.minimum(values, 1.0) if len(names) == 1 else values)
-    return np.column_stack(columns)
+    numbers = [pd.to_numeric(table[name], errors="coerce") for name in names]
+    values = np.column_stack([n.to_numpy(np.float64, na_value=np.nan) for n in numbers])
+    if len(names) > 1 and len(values) and (np.abs(values.sum(axis=1) - 100) < 1).all():
+        raise ValueError(
+            f"The columns {_some(names)} hold percentages, since all rows sum to about 100; "
+            "divide them by 100."
+        )
+    wrong = ~((values >= 0) & (values <= 1 + ROW_SUM_TOLERANCE))
+    if wrong.any():
+        column = int(wrong.any(axis=0).argmax())
+        row = int(wrong[:, column].argmax())
+        cell = table[names[column]].iloc[row]
+        found = "nothing" if pd.isna(cell) else repr(str(cell))
+        raise ValueError(
+            f"Column {names[column]!r} must hold probabilities in [0, 1], got {found} in "
+            f"{_row(row)}."
+        )
+    return np.minimum(values, 1.0) if len(names) == 1 else values
 
 
 def _check_sums(values: FloatArray) -> None:

@@ -6,6 +6,7 @@ return a list return sentences, most important first. Nothing is decided here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from skuq.audit.phrases import (
@@ -13,15 +14,18 @@ from skuq.audit.phrases import (
     Row,
     between,
     counted,
+    of_all,
     outcome,
     percent,
     points,
     probability,
     ranges,
 )
+from skuq.audit.scan import planned_threshold
 
 MOST_BINS = 3  # described one by one; tables have the rest
 MOST_GROUPS = 5
+MOST_SAMPLES = 1_000_000  # a bin that needs more is not called too small
 
 UNDERCONFIDENT = (
     "Where the reported confidence is too low, the model claims less certainty than it has: "
@@ -39,10 +43,10 @@ def headline(figures: Figures) -> str:
     in_groups = [row for group in figures["groups"] for row in _filled(group["bins"])]
     found, found_in_groups = _significant(bins), _significant(in_groups)
     if found or found_in_groups:
-        where = [f"in {len(found)} of {counted(len(bins), 'confidence bin')}"] * bool(found)
+        where = [f"in {of_all(len(found), len(bins), 'confidence bin')}"] * bool(found)
         if found_in_groups:
-            tested = counted(len(in_groups), "confidence bin")
-            where.append(f"in {len(found_in_groups)} of {tested} of groups")
+            tested = of_all(len(found_in_groups), len(in_groups), "confidence bin")
+            where.append(f"in {tested} of groups")
         return (
             f"Failed: {' and '.join(where)} the reported confidence is wrong by more than the "
             f"tolerated {points(figures)}, and chance does not explain it."
@@ -51,11 +55,12 @@ def headline(figures: Figures) -> str:
     if beyond:
         return (
             "Passed: no deviation that chance does not explain. In "
-            f"{len(beyond)} of {counted(len(bins), 'confidence bin')} accuracy and reported "
+            f"{of_all(len(beyond), len(bins), 'confidence bin')} accuracy and reported "
             f"confidence differ by more than the tolerated {points(figures)}."
         )
+    every = "only confidence bin" if len(bins) == 1 else f"{len(bins)} confidence bins"
     return (
-        f"Passed: in the {counted(len(bins), 'confidence bin')} with samples accuracy and reported "
+        f"Passed: in the {every} with samples accuracy and reported "
         f"confidence differ by at most the tolerated {points(figures)}."
     )
 
@@ -118,9 +123,12 @@ def power(figures: Figures) -> list[str]:
             f"With a probability of {100 * figures['power']:.3g}%, the audit reports a bin whose "
             "predictions are right more often than they claim, if the difference is at least "
             f"{' to '.join(gaps[:: max(1, len(gaps) - 1)])} percentage points, depending on the "
-            "number of samples in the bin."
+            "number of samples in the bin. These differences are about confidence that is too "
+            "low; for confidence that is too high the audit uses a smaller share of its error "
+            "probability (a fifth)."
         )
-    few = [row for row in unseen if row["confidence"] + alpha < 1]
+    sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
+    few = [row for row in unseen if row not in sure]
     if few:
         listed = [f"{between(row, joint='to')} ({row['count']})" for row in few]
         told.append(
@@ -128,13 +136,22 @@ def power(figures: Figures) -> list[str]:
             "(number in brackets): "
             f"{', '.join(listed)}."
         )
-    sure = [row for row in unseen if row["confidence"] + alpha >= 1]
     if sure:
         told.append(
             f"A reported confidence of {ranges(sure)} is so high that predictions cannot be right "
-            "more often than the tolerance allows."
+            "more often than the tolerance allows, or not by enough to be found."
         )
     return told
+
+
+def _too_sure(edge: float, figures: Figures) -> bool:
+    """Whether a million right predictions are no evidence against the tolerated accuracy."""
+    needed = planned_threshold(
+        len(figures["bins"]),
+        level=1 - figures["parameters"]["confidence_level"],
+        n_families=figures["n_families"],
+    )
+    return edge >= 1 or -MOST_SAMPLES * math.log(edge) < needed
 
 
 def _finding(start: str, row: Row, figures: Figures) -> str:

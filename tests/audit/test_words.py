@@ -1,6 +1,7 @@
 """What the report on an audit says, sentence by sentence."""
 
 import numpy as np
+import pytest
 
 from skuq import CalibrationAuditor
 from skuq.audit import words
@@ -126,12 +127,24 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
         {"lower": 0.8, "upper": 0.9, "count": 0, "confidence": None, "detectable_gap": None},
         {"lower": 0.9, "upper": 1.0, "count": 900, "confidence": 0.96, "detectable_gap": None},
     ]
-    figures = {"bins": rows, "power": 0.8, "parameters": {"alpha": 0.05}}
+    figures = {
+        "bins": rows,
+        "power": 0.8,
+        "parameters": {"alpha": 0.05, "confidence_level": 0.95},
+        "n_families": 1,
+    }
     gaps, few, sure = words.power(figures)
     assert "probability of 80%" in gaps
     assert "at least 12.0 to 17.0 percentage points" in gaps
     assert few.endswith("70% to 80% (3).")
     assert sure.startswith("A reported confidence of 90% to 100% is so high ")
+    assert "about confidence that is too low" in gaps
+    assert gaps.endswith("a smaller share of its error probability (a fifth).")
+    # 1000 samples could be enough below the edge of 1, but not next to it.
+    rows[-1]["confidence"] = 0.94
+    assert "90% to 100% (900)" in words.power(figures)[1]
+    rows[-1]["confidence"] = 0.95 - 1e-7
+    assert words.power(figures)[1:] == [few, sure]
 
 
 def test_empty_bins_are_told_where_predictions_could_have_been():
@@ -141,3 +154,17 @@ def test_empty_bins_are_told_where_predictions_could_have_been():
         "No prediction of the reference set reported a confidence of 80% to 100%; nothing is "
         "known about predictions that do."
     ]
+
+
+@pytest.mark.parametrize(
+    ("correct", "start"),
+    [
+        (400, "Failed: in the only confidence bin the reported"),
+        (310, "Passed: in the only confidence bin with samples accuracy"),
+    ],
+)
+def test_a_single_bin_is_the_only_one(correct, start):
+    y = (np.arange(400) >= correct).astype(int)
+    audit = CalibrationAuditor.from_predictions(y, [[0.75, 0.25]] * 400, classes=[0, 1])
+    assert audit_data(audit)["verdict"]["headline"].startswith(start)
+    assert " 1 of 1 " not in audit_data(audit)["verdict"]["headline"]
