@@ -8,14 +8,19 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.metrics._validation import BoolArray
-from skuq.plotting._drawing import COLOURS, axes_or_new, legend_above, plain_text
+from skuq.plotting._drawing import (
+    COLOURS,
+    axes_below,
+    axes_or_new,
+    bars_over_bins,
+    legend_above,
+    plain_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from skuq.audit import BinAudit, CalibrationAuditor
-
-MIN_WIDTH = 0.012  # of a bar; narrow quantile bins are kept visible
 
 
 class CalibrationAuditDisplay:
@@ -147,16 +152,7 @@ class CalibrationAuditDisplay:
 
     def _plot_counts(self) -> None:
         bins, most = self.bins, self.bins.count.max()
-        self.count_ax_ = self.ax_.inset_axes((0.0, -0.24, 1.0, 0.2), sharex=self.ax_)
-        width = np.maximum(bins.upper - bins.lower, MIN_WIDTH)
-        self.count_ax_.bar(
-            bins.upper - width,
-            bins.count,
-            width,
-            align="edge",
-            color=np.where(bins.significant, COLOURS[1], "0.6").tolist(),
-            edgecolor="white",
-            linewidth=0.8,
-        )
-        self.count_ax_.set_yticks([0, most], ["0", str(most)])
+        self.count_ax_ = axes_below(self.ax_, most, str(most))
+        colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
+        bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
         self.count_ax_.set(xlabel="reported confidence", ylabel="samples")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from skuq.base import FloatArray
 from skuq.extras import import_optional
 
 if TYPE_CHECKING:
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart with every common form of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
+MIN_WIDTH = 0.012  # of a bar, where bins are this narrow
 LONGEST_NAME = 32  # characters of a name that was not chosen here
 
 
@@ -34,6 +38,22 @@ def plain_text(name: str) -> str:
     short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
     visible = "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
     return f" {visible}" if visible.startswith("_") else visible
+
+
+def bars_over_bins(
+    ax: Axes, lower: FloatArray, upper: FloatArray, height: Any, **style: Any
+) -> None:
+    """One bar per bin, as wide as the bin; narrow quantile bins are kept visible."""
+    width = np.maximum(upper - lower, MIN_WIDTH)
+    style = {"edgecolor": "white", "linewidth": 0.8, **style}
+    ax.bar(upper - width, height, width, align="edge", **style)
+
+
+def axes_below(ax: Axes, highest: float, label: str) -> Axes:
+    """Low axes below others, along the same bins, for the number of samples in each."""
+    below = ax.inset_axes((0.0, -0.24, 1.0, 0.2), sharex=ax)
+    below.set_yticks([0, highest], ["0", label])
+    return below
 
 
 def legend_above(ax: Axes, columns: int = 5) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
 from skuq.metrics._calibration import Strategy
-from skuq.plotting._drawing import COLOURS, axes_or_new, legend_above
+from skuq.plotting._drawing import COLOURS, axes_below, axes_or_new, bars_over_bins, legend_above
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,13 +147,9 @@ class ReliabilityDisplay:
 
     def _plot_counts(self) -> None:
         share = self.table.count / self.table.count.sum()
-        self.count_ax_ = self.ax_.inset_axes((0.0, -0.24, 1.0, 0.2), sharex=self.ax_)
+        self.count_ax_ = axes_below(self.ax_, share.max(), f"{share.max():.0%}")
         self._plot_bars(self.count_ax_, share, "samples", color="0.6")
-        self.count_ax_.set_yticks([0, share.max()], ["0", f"{share.max():.0%}"])
         self.count_ax_.set(xlabel="confidence", ylabel="samples")
 
     def _plot_bars(self, ax: Axes, height: FloatArray, label: str, **style: Any) -> None:
-        """One bar per bin, as wide as the bin; narrow quantile bins are kept visible."""
-        style = {"edgecolor": "white", "linewidth": 0.8, **style}
-        width = np.maximum(self.table.upper - self.table.lower, 0.012)
-        ax.bar(self.table.upper - width, height, width, align="edge", label=label, **style)
+        bars_over_bins(ax, self.table.lower, self.table.upper, height, label=label, **style)
