@@ -1,0 +1,1 @@
+"""Gaussian-process classification: priors, likelihoods and approximate posteriors."""

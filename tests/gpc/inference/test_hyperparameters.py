@@ -1,0 +1,100 @@
+"""The optimiser: finds what scikit-learn finds, and keeps to its budget and bounds."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF
+
+from skuq.gpc.inference.ep import ep_evidence
+from skuq.gpc.inference.hyperparameters import maximise_evidence
+from skuq.gpc.inference.laplace import Evidence, laplace_evidence
+from skuq.gpc.inference.prior import DensePrior
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2))
+Y = np.where(np.sin(2 * X[:, 0]) + 0.3 * RNG.normal(size=60) > 0, 1.0, -1.0)
+START = 1.0 * RBF([1.0, 1.0])
+
+
+def laplace(kernel, state):
+    return laplace_evidence(DensePrior(kernel, X), Y, "logit", state=state)
+
+
+def test_optimum_is_that_of_scikit_learn():
+    reference = GaussianProcessClassifier(START).fit(X, Y).base_estimator_
+    found = maximise_evidence(laplace, START)
+    value = reference.log_marginal_likelihood_value_
+    np.testing.assert_allclose(found.evidence.value, value, rtol=1e-6)
+    np.testing.assert_allclose(found.kernel.theta[:2], reference.kernel_.theta[:2], atol=1e-2)
+    assert found.message.startswith("CONVERGENCE")
+    np.testing.assert_array_equal(START.theta, np.zeros(3))
+
+
+def test_ep_ends_where_its_gradient_vanishes():
+    def objective(kernel, state):
+        return ep_evidence(DensePrior(kernel, X), Y, "probit", state=state)
+
+    found = maximise_evidence(objective, 1.0 * RBF(1.0))
+    np.testing.assert_allclose(found.evidence.gradient, 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("max_iter", [1, 5])
+def test_budget_limits_evaluations_and_is_no_failure(max_iter):
+    calls = []
+
+    def counted(kernel, state):
+        calls.append(kernel.theta)
+        return laplace(kernel, state)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = maximise_evidence(counted, START, max_iter=max_iter)
+    assert len(calls) == found.n_evaluations == max_iter
+    values = [laplace(START.clone_with_theta(theta), None).value for theta in calls]
+    np.testing.assert_allclose(found.evidence.value, max(values), rtol=1e-8)
+    assert found.message == f"STOP: {max_iter} evaluations"
+
+
+def test_restarts_escape_a_poor_start_and_are_reproducible():
+    poor = 1.0 * RBF(1e-3, (1e-3, 1e2))
+    alone = maximise_evidence(laplace, poor, max_iter=30)
+    runs = [
+        maximise_evidence(laplace, poor, max_iter=30, n_restarts=3, rng=np.random.default_rng(4))
+        for _ in range(2)
+    ]
+    assert runs[0].evidence.value > alone.evidence.value + 1
+    assert runs[0].n_evaluations > alone.n_evaluations
+    np.testing.assert_array_equal(runs[0].kernel.theta, runs[1].kernel.theta)
+
+
+def test_fixed_kernels_are_evaluated_once():
+    fixed = RBF(0.7, "fixed")
+    found = maximise_evidence(laplace, fixed, n_restarts=2, rng=np.random.default_rng(0))
+    assert (found.kernel, found.n_evaluations) == (fixed, 1)
+    np.testing.assert_allclose(found.evidence.value, laplace(fixed, None).value)
+
+
+def test_infinite_bounds_forbid_restarts_only():
+    kernel = RBF(1.0, (1e-3, np.inf))
+    assert np.isfinite(maximise_evidence(laplace, kernel, max_iter=3).evidence.value)
+    with pytest.raises(ValueError, match="infinite"):
+        maximise_evidence(laplace, kernel, n_restarts=1, rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match="rng"):
+        maximise_evidence(laplace, START, n_restarts=1)
+
+
+def test_a_search_that_gets_stuck_is_reported():
+    def misleading(kernel, state):
+        theta = kernel.theta
+        return Evidence(-float(theta @ theta), 2 * theta + 1.0, theta, 0.0, True)
+
+    with pytest.warns(ConvergenceWarning, match="stopped early"):
+        maximise_evidence(misleading, START)
+
+
+def test_bounds_are_kept():
+    found = maximise_evidence(laplace, 1.0 * RBF(1.0, (0.9, 1.1)))
+    assert 0.9 <= found.kernel.k2.length_scale <= 1.1
