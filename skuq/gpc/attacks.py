@@ -1,0 +1,75 @@
+"""Heuristic attacks on Gaussian-process classifiers: what certificates are compared with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.base import FloatArray
+from skuq.gpc.bounds.certifier import Certifier
+from skuq.gpc.bounds.neighbourhoods import Neighbourhoods
+
+_STEPS = 40  # of the iterated attack
+_DECAY = 0.9  # of its step length
+
+
+class Attack(NamedTuple):
+    """The worst points that an attack found.
+
+    Attributes
+    ----------
+    points : ndarray of shape (n, n_features), float64
+        Points of the regions.
+    proba : ndarray of shape (n,), float64
+        Probability that they give to the class attacked.
+    success : ndarray of shape (n,), bool
+        Whether another class is more probable there.
+    """
+
+    points: FloatArray
+    proba: FloatArray
+    success: NDArray[np.bool_]
+
+
+def gradient_attack(
+    certifier: Certifier, regions: Neighbourhoods, labels: NDArray[np.intp], method: str
+) -> Attack:
+    """Lower the probability of one class by following its gradient.
+
+    Parameters
+    ----------
+    certifier : Certifier
+        The model.
+    regions : Neighbourhoods
+        Regions around n points, in which the attack stays.
+    labels : ndarray of shape (n,)
+        Index of the class of each point.
+    method : {"fgsm", "pgd"}
+        One step of the gradient's sign to the border of the region, or many shorter ones.
+
+    Returns
+    -------
+    Attack
+
+    References
+    ----------
+    Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial
+    settings", 2018: GPFGS is the method "fgsm".
+    """
+    objective = np.eye(certifier.n_classes)[labels]
+    n_steps = 1 if method == "fgsm" else _STEPS
+    points = regions.points
+    best_value, gradient = certifier.gradients(points, objective)
+    best = points.copy()
+    for step in range(n_steps):
+        length = 1.0 if n_steps == 1 else 0.5 * _DECAY**step
+        points = regions.project(points - length * regions.steepest(gradient))
+        value, gradient = certifier.gradients(points, objective)
+        better = value < best_value
+        best[better], best_value[better] = points[better], value[better]
+        if n_steps == 1:  # the attack ends where its step does, better or not
+            best, best_value = points, value
+    proba = certifier.probabilities(best)
+    return Attack(best, proba[np.arange(len(best)), labels], proba.argmax(axis=1) != labels)

@@ -1,0 +1,1 @@
+"""Proven ranges of class probabilities over regions of the input space."""

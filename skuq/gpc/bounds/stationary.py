@@ -1,0 +1,339 @@
+"""Stationary kernels as sums of products of profiles, with what the bounds need of them.
+
+Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``, where ``s_p`` is
+a squared distance with one precision (inverse squared length-scale) per feature. Besides
+values and derivatives, a term knows how well a Taylor polynomial around a point represents
+the function ``k(x, .)`` in the norm of the kernel's own Hilbert space: that is the one
+analytic fact on which all bounds of this package rest (see the user guide).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from sklearn.gaussian_process.kernels import (
+    RBF,
+    ConstantKernel,
+    Kernel,
+    Matern,
+    Product,
+    RationalQuadratic,
+    Sum,
+)
+from torch import Tensor
+
+
+class TaylorNorms(NamedTuple):
+    """Norms of the pieces of ``k(c + t, .)`` expanded around c, per unit of variance.
+
+    Attributes
+    ----------
+    first, second : Tensor
+        Norms of the linear and of the quadratic part; the second is 0 for kernels that are
+        expanded to first order only.
+    rest : Tensor
+        Bound on the norm of everything beyond.
+    """
+
+    first: Tensor
+    second: Tensor
+    rest: Tensor
+
+
+class Profile(Protocol):
+    """A correlation function of the squared distance s; convex and decreasing in s.
+
+    ``order`` is the degree of the Taylor polynomial that its Hilbert space supports.
+    """
+
+    @property
+    def order(self) -> int: ...
+
+    def derivatives(self, s: Tensor, order: int) -> list[Tensor]: ...
+
+    def norms(self, q: Tensor, order: int) -> TaylorNorms: ...
+
+    def sixth(self, q: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class SquaredExponential:
+    """``exp(-s / 2)``."""
+
+    order = 2
+
+    def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
+        value = torch.exp(-s / 2)
+        return [value, -value / 2, value / 4][: order + 1]
+
+    def norms(self, q: Tensor, order: int) -> TaylorNorms:
+        return _smooth_norms(q, 3.0, 15.0, order)
+
+    def sixth(self, q: Tensor) -> Tensor:
+        return 15 ** (1 / 6) * q.sqrt()
+
+
+@dataclass(frozen=True)
+class Rational:
+    """``(1 + s / (2 alpha)) ** -alpha``."""
+
+    alpha: float
+    order = 2
+
+    def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
+        base = 1 + s / (2 * self.alpha)
+        value = base**-self.alpha
+        first = -value / (2 * base)
+        second = value * (self.alpha + 1) / (4 * self.alpha * base**2)
+        return [value, first, second][: order + 1]
+
+    def norms(self, q: Tensor, order: int) -> TaylorNorms:
+        return _smooth_norms(q, self._fourth_moment, self._sixth_moment, order)
+
+    def sixth(self, q: Tensor) -> Tensor:
+        return self._sixth_moment ** (1 / 6) * q.sqrt()
+
+    @property
+    def _fourth_moment(self) -> float:
+        return 3 * (self.alpha + 1) / self.alpha
+
+    @property
+    def _sixth_moment(self) -> float:
+        return 15 * (self.alpha + 1) * (self.alpha + 2) / self.alpha**2
+
+
+@dataclass(frozen=True)
+class Matern52:
+    """``(1 + u + u^2 / 3) exp(-u)`` with ``u^2 = 5 s``."""
+
+    order = 2
+
+    def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
+        u = (5 * s).sqrt()
+        decay = torch.exp(-u)
+        values = [(1 + u + u * u / 3) * decay, -5 / 6 * (1 + u) * decay, 25 / 12 * decay]
+        return values[: order + 1]
+
+    def norms(self, q: Tensor, order: int) -> TaylorNorms:
+        y = 5 * q
+        if order == 1:
+            return TaylorNorms((y / 3).sqrt(), torch.zeros_like(y), y / 2)
+        rest = 16 / (15 * math.sqrt(3)) * y**1.25
+        return TaylorNorms((y / 3).sqrt(), y / 2, rest)
+
+    def sixth(self, q: Tensor) -> Tensor:
+        return torch.where(q > 0, math.inf, 0.0).to(q)
+
+
+@dataclass(frozen=True)
+class Matern32:
+    """``(1 + u) exp(-u)`` with ``u^2 = 3 s``."""
+
+    order = 1
+
+    def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
+        if order > 1:
+            raise ValueError("A Matern kernel with nu=1.5 is expanded to first order only.")
+        u = (3 * s).sqrt()
+        decay = torch.exp(-u)
+        return [(1 + u) * decay, -1.5 * decay][: order + 1]
+
+    def norms(self, q: Tensor, order: int) -> TaylorNorms:
+        y = 3 * q
+        return TaylorNorms(y.sqrt(), torch.zeros_like(y), 4 / 3 * y**0.75)
+
+    def sixth(self, q: Tensor) -> Tensor:
+        return torch.where(q > 0, math.inf, 0.0).to(q)
+
+
+def _smooth_norms(q: Tensor, fourth: float, sixth: float, order: int) -> TaylorNorms:
+    """Norms from the moments of the spectral measure, whose second moment along t is q."""
+    second = math.sqrt(fourth) / 2 * q
+    if order == 1:
+        return TaylorNorms(q.sqrt(), torch.zeros_like(q), second)
+    return TaylorNorms(q.sqrt(), second, math.sqrt(sixth) / 6 * q**1.5)
+
+
+@dataclass(frozen=True)
+class Term:
+    """``variance * prod_p profiles[p](s_p)``, with `precisions` of shape (p, n_features)."""
+
+    variance: float
+    profiles: tuple[Profile, ...]
+    precisions: Tensor
+
+    def norms(self, half_widths: Tensor, order: int) -> TaylorNorms:
+        """Taylor norms over boxes of shape (..., n_features), in units of the kernel.
+
+        The norm of a product of features is the product of their norms, so that the pieces
+        of two expansions multiply out; what exceeds the order goes to the rest.
+        """
+        first = second = rest = torch.zeros_like(half_widths[..., 0])
+        for profile, precision in zip(self.profiles, self.precisions, strict=True):
+            f, s, r = profile.norms((half_widths**2 * precision).sum(-1), order)
+            crossed = first * f
+            rest = rest + r * (1 + first + second) + first * s + second * f + second * s
+            if order == 1:
+                rest, crossed = rest + crossed, torch.zeros_like(crossed)
+            first, second = first + f, second + s + crossed
+        scale = math.sqrt(self.variance)
+        return TaylorNorms(scale * first, scale * second, scale * rest)
+
+    def sixth(self, half_widths: Tensor) -> Tensor:
+        """Sixth root of the spectral measure's sixth moment along the half-widths."""
+        roots = torch.zeros_like(half_widths[..., 0])
+        for profile, precision in zip(self.profiles, self.precisions, strict=True):
+            roots = roots + profile.sixth((half_widths**2 * precision).sum(-1))
+        return self.variance ** (1 / 6) * roots
+
+
+@dataclass(frozen=True)
+class StationaryKernel:
+    """A sum of terms; see the module's text.
+
+    Attributes
+    ----------
+    terms : tuple of Term
+        At least one.
+    """
+
+    terms: tuple[Term, ...]
+
+    @property
+    def variance(self) -> float:
+        """``k(x, x)``, the same for every x."""
+        return sum(term.variance for term in self.terms)
+
+    @property
+    def order(self) -> int:
+        """Degree up to which all terms can be expanded."""
+        return min((p.order for term in self.terms for p in term.profiles), default=2)
+
+    def norms(self, half_widths: Tensor) -> TaylorNorms:
+        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally."""
+        pieces = zip(*(term.norms(half_widths, self.order) for term in self.terms), strict=True)
+        return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
+
+    def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:
+        """Norms of the pieces of each partial derivative of ``k(c + t, .)`` beyond its value.
+
+        Parameters
+        ----------
+        half_widths : Tensor of shape (b, f)
+            Half-widths of boxes; derivatives are taken in units of them.
+
+        Returns
+        -------
+        linear, rest : Tensor of shape (b, f)
+            Of the linear part and of everything beyond, by Hoelder's inequality over the
+            spectral measure; infinite where the kernel is not smooth enough.
+        """
+        b, f = half_widths.shape
+        each = torch.diag_embed(half_widths)
+        linear, rest = half_widths.new_zeros(b, f), half_widths.new_zeros(b, f)
+        for term in self.terms:
+            single, along = term.sixth(each), term.sixth(half_widths)[:, None]
+            product = torch.where(single == 0, 0.0, single * along)
+            linear = linear + term.variance ** (1 / 3) * product**2
+            rest = rest + torch.where(single == 0, 0.0, product * along) ** 2
+        return linear.sqrt(), rest.sqrt() / 2
+
+    def slopes(self) -> Tensor:
+        """Prior variances of the partial derivatives of a function, shape (n_features,)."""
+        total = torch.zeros_like(self.terms[0].precisions.sum(0))
+        for term in self.terms:
+            for profile, precision in zip(term.profiles, term.precisions, strict=True):
+                at_zero = profile.derivatives(torch.zeros_like(precision[:1]), 1)[1]
+                total = total - 2 * term.variance * at_zero * precision
+        return total
+
+    def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
+        """Covariances of shape (n, m) between the rows of `X` and of `Z`."""
+        total = X.new_zeros(len(X), len(Z))
+        for term in self.terms:
+            values = torch.full_like(total, term.variance)
+            for profile, precision in zip(term.profiles, term.precisions, strict=True):
+                root = precision.sqrt()
+                squared = torch.cdist(X * root, Z * root) ** 2
+                values = values * profile.derivatives(squared, 0)[0]
+            total = total + values
+        return total
+
+    def to(self, device: torch.device) -> StationaryKernel:
+        """The same kernel with its precisions on a device."""
+        return StationaryKernel(
+            tuple(Term(t.variance, t.profiles, t.precisions.to(device)) for t in self.terms)
+        )
+
+
+def from_sklearn(kernel: Kernel, n_features: int) -> StationaryKernel:
+    """Expand a scikit-learn kernel into a sum of products.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel
+        Sums and products of ConstantKernel, RBF, Matern (nu 1.5 or 2.5) and
+        RationalQuadratic.
+    n_features : int
+        Width of the inputs.
+
+    Returns
+    -------
+    StationaryKernel
+
+    Raises
+    ------
+    ValueError
+        If the kernel has another part.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from_sklearn(2.0 * RBF(0.5) + 1.0, n_features=2).variance
+    3.0
+    """
+    return StationaryKernel(tuple(_terms(kernel, n_features)))
+
+
+def _terms(kernel: Kernel, n_features: int) -> list[Term]:
+    if isinstance(kernel, Sum):
+        return [*_terms(kernel.k1, n_features), *_terms(kernel.k2, n_features)]
+    if isinstance(kernel, Product):
+        right = _terms(kernel.k2, n_features)
+        return [_product(a, b) for a in _terms(kernel.k1, n_features) for b in right]
+    if isinstance(kernel, ConstantKernel):
+        return [Term(float(kernel.constant_value), (), torch.zeros(0, n_features).double())]
+    profile = _profile(kernel)
+    scale = np.broadcast_to(np.asarray(kernel.length_scale, float), (n_features,))
+    return [Term(1.0, (profile,), torch.as_tensor(scale**-2.0)[None])]
+
+
+def _profile(kernel: Kernel) -> Profile:
+    if isinstance(kernel, Matern):  # before RBF, which it derives from
+        if kernel.nu in (1.5, 2.5):
+            return Matern32() if kernel.nu == 1.5 else Matern52()
+    elif isinstance(kernel, RationalQuadratic):
+        return Rational(float(kernel.alpha))
+    elif isinstance(kernel, RBF):
+        return SquaredExponential()
+    raise ValueError(
+        f"Bounds are not known for the kernel {kernel!r}; build it from RBF, Matern with nu=1.5 "
+        "or nu=2.5, RationalQuadratic and ConstantKernel by + and *."
+    )
+
+
+def _product(a: Term, b: Term) -> Term:
+    """Product of two terms; squared exponentials merge into one."""
+    profiles = [*a.profiles, *b.profiles]
+    precisions = torch.cat([a.precisions, b.precisions])
+    gaussian = [isinstance(profile, SquaredExponential) for profile in profiles]
+    if sum(gaussian) > 1:
+        merged = precisions[torch.tensor(gaussian)].sum(0, keepdim=True)
+        others = [p for p, is_gaussian in zip(profiles, gaussian, strict=True) if not is_gaussian]
+        profiles = [SquaredExponential(), *others]
+        precisions = torch.cat([merged, precisions[~torch.tensor(gaussian)]])
+    return Term(a.variance * b.variance, tuple(profiles), precisions)
