@@ -59,6 +59,7 @@ setup(
             "MirageFineTuner = skuq.audit:MirageFineTuner",
             "MirageRegressor = skuq.audit:MirageRegressor",
             "QUAMClassifier = skuq.quam:QUAMClassifier",
+            "RobustGPC = skuq.gpc:RobustGPC",
         ],
     },
     classifiers=[

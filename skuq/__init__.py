@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         make_pipeline,
         predict_uncertainty,
     )
+    from skuq.gpc import RobustGPC
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier
 
@@ -40,6 +41,7 @@ __all__ = [
     "Pipeline",
     "PluginWarning",
     "QUAMClassifier",
+    "RobustGPC",
     "Uncertainty",
     "UncertaintyMixin",
     "all_estimators",

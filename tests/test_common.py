@@ -42,6 +42,12 @@ QUICK = {
     ],
     "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 20}],
     "QUAMClassifier": [{"n_steps": 5}, {"n_steps": 5, "parameters": "last", "setting": "expected"}],
+    "RobustGPC": [
+        {"max_iter": 3},
+        {"max_iter": 3, "n_inducing": 5},
+        {"max_iter": 3, "likelihood": "softmax"},
+        {"max_iter": 3, "likelihood": "logit", "inference": "ep"},
+    ],
 }
 
 ESTIMATORS = [

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from skuq.base import FloatArray
 from skuq.gpc.bounds.certifier import Certifier
 from skuq.gpc.bounds.neighbourhoods import Neighbourhoods
+from skuq.gpc.inference.predictive import most_probable
 
 _STEPS = 40  # of the iterated attack
 _DECAY = 0.9  # of its step length
@@ -72,4 +73,4 @@ def gradient_attack(
         if n_steps == 1:  # the attack ends where its step does, better or not
             best, best_value = points, value
     proba = certifier.probabilities(best)
-    return Attack(best, proba[np.arange(len(best)), labels], proba.argmax(axis=1) != labels)
+    return Attack(best, proba[np.arange(len(best)), labels], most_probable(proba) != labels)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from skuq.gpc.bounds.expansion import Evaluation, Expander, Expansion, center_and_half_widths
-from skuq.gpc.bounds.links import Link, Minimum
+from skuq.gpc.bounds.links import Link, Minimum, Slopes
 from skuq.gpc.bounds.regions import Ball
 
 _ENTRIES = 6_000_000  # numbers in the largest temporary array
@@ -181,8 +181,8 @@ class Search:
         self._try_points(boxes, minimum)
         boxes, kept = self._drop(boxes)
         if len(kept):
-            minimum = Minimum(*(part[kept] for part in minimum))
-            self.pool = self.pool.join(self._divide(boxes, expansion.select(kept), minimum))
+            children = self._divide(boxes, expansion.select(kept), minimum.select(kept))
+            self.pool = self.pool.join(children)
             self._shrink()
 
     def _choose(self) -> Tensor:
@@ -254,7 +254,7 @@ class Search:
 
         Nothing is halved where what was fixed made most of the bound's loss.
         """
-        slope, radius = self._monotonicity(boxes, expansion)
+        slope, radius = _monotonicity(minimum.slopes, expansion)
         up, down = slope > radius, slope < -radius
         if self.problems.ball is not None:  # a face need not meet the ball
             inside = self.problems.ball.select(boxes.problem).within(boxes.lower, boxes.upper)
@@ -275,21 +275,6 @@ class Search:
         right = boxes._replace(lower=lower.scatter(1, feature, middle), upper=upper)
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 
-    def _monotonicity(self, boxes: _Pool, expansion: Expansion) -> tuple[Tensor, Tensor]:
-        """Derivatives of the objective over boxes, as centre and radius, up to a factor."""
-        slopes = self.link.slopes(self.problems.objective[boxes.problem], expansion)
-        total: list[Tensor] = []
-        spread: list[Tensor] = []
-        for moments, center, radius in (
-            (expansion.mean, slopes.mean, slopes.mean_radius),
-            (expansion.covariance, slopes.covariance, slopes.covariance_radius),
-        ):
-            reach = moments.hessian.abs().sum(-1) + moments.gradient_rest
-            total.append((center[..., None] * moments.gradient).sum(1))
-            uncertain = center.abs()[..., None] * reach
-            spread.append((uncertain + radius[..., None] * (moments.gradient.abs() + reach)).sum(1))
-        return total[0] + total[1], (spread[0] + spread[1]) * (1 + 1e-9)
-
     def _shrink(self) -> None:
         """Cut boxes down to what of them lies in the ball."""
         if self.problems.ball is None:
@@ -298,6 +283,20 @@ class Search:
         lower, upper, kept = ball.shrink(self.pool.lower, self.pool.upper)
         pool = self.pool._replace(lower=lower, upper=upper)
         self.pool = pool.select(torch.nonzero(kept)[:, 0])
+
+
+def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
+    """Derivatives of the objective over boxes, as centre and radius, up to a factor."""
+    total, spread = [], []
+    for moments, center, radius in (
+        (expansion.mean, slopes.mean, slopes.mean_radius),
+        (expansion.covariance, slopes.covariance, slopes.covariance_radius),
+    ):
+        reach = moments.hessian.abs().sum(-1) + moments.gradient_rest
+        total.append((center[..., None] * moments.gradient).sum(1))
+        uncertain = center.abs()[..., None] * reach
+        spread.append((uncertain + radius[..., None] * (moments.gradient.abs() + reach)).sum(1))
+    return total[0] + total[1], (spread[0] + spread[1]) * (1 + 1e-9)
 
 
 def _ranks(pool: _Pool) -> Tensor:

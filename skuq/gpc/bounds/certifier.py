@@ -101,10 +101,10 @@ class Certifier:
     @cached_property
     def link(self) -> Link:
         """The likelihood, averaged over the latent functions."""
+        most_variance = self.model.kernel.variance * (1 + self.model.slack)
         if self.likelihood == "softmax":
-            return SoftmaxLink(self.model.n_latent)
-        link = ProbitLink if self.likelihood == "probit" else LogitLink
-        return link(self.model.kernel.variance * (1 + self.model.slack))
+            return SoftmaxLink(self.model.n_latent, most_variance)
+        return (ProbitLink if self.likelihood == "probit" else LogitLink)(most_variance)
 
     def probabilities(self, X: FloatArray) -> FloatArray:
         """Class probabilities at points, shape (n, n_classes)."""

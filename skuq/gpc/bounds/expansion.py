@@ -51,9 +51,8 @@ class Moments(NamedTuple):
         """The expansions over some of the boxes."""
         return Moments(*(part[rows] for part in self))
 
-    def combine(self, coefficients: Tensor) -> Moments:
-        """Weighted sums of the k functions, with weights of shape (b, k); k becomes 1."""
-        weights = coefficients[:, None]
+    def combine(self, weights: Tensor) -> Moments:
+        """Weighted sums of the k functions, with weights of shape (b, o, k); k becomes o."""
         absolute = weights.abs()
         return Moments(
             (weights @ self.value[..., None])[..., 0],
@@ -63,14 +62,22 @@ class Moments(NamedTuple):
             absolute @ self.gradient_rest,
         )
 
+    def flatten(self) -> Moments:
+        """Each function of each box as a single function of a box of its own."""
+        return Moments(*(part.flatten(0, 1)[:, None] for part in self))
+
     def plus(self, other: Moments) -> Moments:
         """Sum of two families of functions."""
         return Moments(*(a + b for a, b in zip(self, other, strict=True)))
 
+    def reach(self) -> Tensor:
+        """How far each function may be from its value at the centre, shape (b, k)."""
+        return self.gradient.abs().sum(-1) + self.hessian.abs().sum((-2, -1)) / 2 + self.rest
+
     def range(self) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds of shape (b, k) over the boxes."""
-        spread = self.gradient.abs().sum(-1) + self.hessian.abs().sum((-2, -1)) / 2 + self.rest
-        return self.value - spread, self.value + spread
+        reach = self.reach()
+        return self.value - reach, self.value + reach
 
 
 @dataclass(frozen=True)
@@ -106,15 +113,17 @@ class LatentModel:
     @classmethod
     def from_posterior(cls, posterior: Posterior, device: torch.device) -> LatentModel:
         """Prepare a posterior; costs a few decompositions of its matrices, once."""
-        inputs = torch.as_tensor(posterior.inputs, dtype=torch.float64)
+        inputs = torch.tensor(posterior.inputs, dtype=torch.float64)
         kernel = from_sklearn(posterior.kernel, inputs.shape[1])
-        weights = torch.as_tensor(posterior.weights, dtype=torch.float64)
-        matrices = torch.as_tensor(posterior.reduction(), dtype=torch.float64)
-        gram = kernel(inputs, inputs)
+        weights = torch.tensor(posterior.weights, dtype=torch.float64)
+        matrices = torch.tensor(posterior.reduction(), dtype=torch.float64)
+        inputs_at_origin = inputs - inputs.mean(0)  # where distances lose the fewest digits
+        gram = kernel(inputs_at_origin, inputs_at_origin)
+        unit = 4 * (sum(inputs.shape) + 32) * UNIT * (1 + kernel.reach(inputs_at_origin))
         squared = ((weights @ gram) * weights).sum(-1)
-        rounding = 4 * len(inputs) * UNIT * ((weights.abs() @ gram) * weights.abs()).sum(-1)
+        rounding = unit * ((weights.abs() @ gram) * weights.abs()).sum(-1)
         norms = (squared.clamp(min=0) + rounding).sqrt()
-        slack = _indefiniteness(gram, matrices, len(weights))
+        slack = _indefiniteness(gram, matrices, len(weights), unit)
         reduction = (matrices + matrices.mT) / 2  # enough where both arguments are the same
         inputs, weights = inputs.to(device), weights.to(device)
         return cls(
@@ -139,11 +148,11 @@ class LatentModel:
         return self.reduction.abs().sum(-1)
 
 
-def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int) -> float:
+def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
     """By how much the reduction exceeds the prior in any direction, relative to it.
 
     With ``R = F F'`` this is the largest eigenvalue of ``F' K F`` above 1, plus what R has
-    of negative eigenvalues, plus the rounding error of computing both.
+    of negative eigenvalues, plus the rounding error of computing both, of relative size `unit`.
     """
     m = len(gram)
     joint = reduction.new_zeros(n_latent, m, n_latent, m)
@@ -155,7 +164,7 @@ def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int) -> float:
     largest = torch.linalg.eigvalsh(product)[-1]
     scale = float(gram.diagonal().sum() * values.abs().max())
     negative = float((-values[0]).clamp(min=0) * gram.diagonal().sum())
-    return max(0.0, float(largest) - 1) + negative + 2 * n_latent * m * UNIT * max(1.0, scale)
+    return max(0.0, float(largest) - 1) + negative + n_latent * unit * max(1.0, scale)
 
 
 class Evaluation(NamedTuple):
@@ -295,10 +304,11 @@ class Expander:
 
     def _rows(self, centers: Tensor, half_widths: Tensor, owner: Tensor, order: int) -> _Rows:
         delta = centers[:, None] - self._inputs
+        squared = delta**2
         values, jacobians, magnitudes = [], [], []
         curvature, diagonal = [], []
         for term, offsets in zip(self.kernel.terms, self._offsets, strict=True):
-            near = [_squared_distances(centers, self._inputs, w) for w in term.precisions]
+            near = [squared @ w for w in term.precisions]
             total = [offsets[owner, p] + s for p, s in enumerate(near)]
             table = [
                 profile.derivatives(s, order)
@@ -374,7 +384,7 @@ class _Deviations(NamedTuple):
         error = error[:, own]
         value = covariance[:, own].clamp(min=0) + error + model.slack * model.kernel.variance
         matrix = slopes[:, own]
-        lent = model.slack * norms.first[:, None] ** 2 + error
+        lent = 2 * model.slack * norms.first[:, None] ** 2 + error
         along = torch.minimum(matrix.abs().sum((-2, -1)), norms.first[:, None] ** 2) + lent
         each = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=0) + lent[..., None]
         return cls(value.sqrt(), along.sqrt(), each.sqrt())
@@ -382,7 +392,8 @@ class _Deviations(NamedTuple):
     def rest(self, norms: TaylorNorms, model: LatentModel) -> Tensor:
         """What the second-order polynomial of each covariance leaves out, (b, n_pairs)."""
         c, d = model.pairs
-        second, rest = norms.second[:, None], norms.rest[:, None]
+        grown = 1 + 2 * model.slack  # the semi-norm may exceed the prior's norm by this
+        second, rest = grown * norms.second[:, None], grown * norms.rest[:, None]
         polynomial = self.zeroth + self.first + second
         total = (self.first[:, c] + self.first[:, d]) * second + second**2
         total = total + (polynomial[:, c] + polynomial[:, d]) * rest + rest**2
@@ -394,8 +405,9 @@ class _Deviations(NamedTuple):
     ) -> Tensor:
         """What the linear polynomial of each gradient leaves out, (b, n_pairs, f)."""
         c, d = model.pairs
-        beyond = (norms.second + norms.rest)[:, None, None]
-        second, rest = second[:, None], rest[:, None]
+        grown = 1 + 2 * model.slack
+        beyond = grown * (norms.second + norms.rest)[:, None, None]
+        second, rest = grown * second[:, None], grown * rest[:, None]
         first = (self.first[:, c] + self.first[:, d])[..., None]
         whole = first + (self.zeroth[:, c] + self.zeroth[:, d])[..., None] + 2 * beyond
         total = (self.slopes[:, c] + self.slopes[:, d]) * beyond
@@ -410,13 +422,6 @@ def center_and_half_widths(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor
     centers = lower + (upper - lower) / 2
     half_widths = torch.maximum(upper - centers, centers - lower)
     return centers, half_widths * (1 + 4 * UNIT)
-
-
-def _squared_distances(X: Tensor, Z: Tensor, precision: Tensor) -> Tensor:
-    """Weighted squared distances by differences, so that small ones keep their digits."""
-    root = precision.sqrt()
-    mode = "donot_use_mm_for_euclid_dist"
-    return torch.cdist(X * root, Z * root, compute_mode=mode) ** 2
 
 
 def _total(parts: list[Tensor]) -> Tensor:

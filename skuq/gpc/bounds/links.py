@@ -66,12 +66,25 @@ class Minimum(NamedTuple):
         What each feature adds to the loss of the bound through second derivatives.
     rest : Tensor of shape (b,)
         What is lost through all features alike.
+    slopes : Slopes
+        From which follows in which features the objective is monotone.
     """
 
     bound: Tensor
     point: Tensor
     curvature: Tensor
     rest: Tensor
+    slopes: Slopes
+
+    def select(self, rows: Tensor) -> Minimum:
+        """What is known of some of the boxes."""
+        return Minimum(
+            self.bound[rows],
+            self.point[rows],
+            self.curvature[rows],
+            self.rest[rows],
+            Slopes(*(part[rows] for part in self.slopes)),
+        )
 
 
 class Link(Protocol):
@@ -83,8 +96,6 @@ class Link(Protocol):
         self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
     ) -> Minimum:
         """Lower bound over each box, sharpest near `target`, shape (b,)."""
-
-    def slopes(self, objective: Tensor, expansion: Expansion) -> Slopes: ...
 
 
 class _BinaryLink(ABC):
@@ -138,13 +149,13 @@ class _BinaryLink(ABC):
         self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
     ) -> Minimum:
         sign, low, span = _affine(objective)
-        mean = expansion.mean.combine(sign[:, None])
-        mean_low = mean.range()[0][:, 0]
+        mean = expansion.mean.combine(sign[:, None, None])
+        mean_low, mean_high = (end[:, 0] for end in mean.range())
         least, most = self._variances(expansion)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
         tilt = level / (2 * (self.widening + expansion.covariance.value[:, 0].clamp(min=0)).sqrt())
         # Along a level line of the probability the mean grows by `tilt` with the variance.
-        along = mean.plus(expansion.covariance.combine(-tilt[:, None]))
+        along = mean.plus(expansion.covariance.combine(-tilt[:, None, None]))
         gradient, hessian = along.gradient[:, 0], along.hessian[:, 0]
         linear = None if ball is None else ball.linear_minimum(gradient)
         bound, point = box_minimum(along.value[:, 0], gradient, hessian, linear)
@@ -152,17 +163,10 @@ class _BinaryLink(ABC):
         corner = self._value(mean_low, torch.where(mean_low >= 0, most, least))
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
-        return Minimum(low + span * best - _ACCURACY, point, curvature, along.rest[:, 0])
-
-    def slopes(self, objective: Tensor, expansion: Expansion) -> Slopes:
-        sign, _, _ = _affine(objective)
-        mean = expansion.mean.combine(sign[:, None])
-        lower, upper = (end[:, 0] for end in mean.range())
-        tilts = self._tilts(lower, upper, *self._variances(expansion), expansion, mean)
-        center, radius = (tilts[0] + tilts[1]) / 2, (tilts[1] - tilts[0]) / 2
-        return Slopes(
-            sign[:, None], torch.zeros_like(sign)[:, None], -center[:, None], radius[:, None]
-        )
+        lowest, highest = self._tilts(mean_low, mean_high, least, most, expansion, mean)
+        center, radius = (lowest + highest) / 2, (highest - lowest) / 2
+        slopes = Slopes(*(part[:, None] for part in (sign, 0 * sign, -center, radius)))
+        return Minimum(low + span * best - _ACCURACY, point, curvature, along.rest[:, 0], slopes)
 
     def _variances(self, expansion: Expansion) -> tuple[Tensor, Tensor]:
         lower, upper = expansion.covariance.range()
@@ -222,7 +226,7 @@ class LogitLink(_BinaryLink):
     def _averages(self, mean: Tensor, variance: Tensor, count: int) -> list[Tensor]:
         """Averages of the logistic function and of its first two derivatives."""
         deviation = variance.clamp(min=0).sqrt()
-        nodes = normal_nodes(float(deviation.max()), self.accuracy / 4, 1, mean)
+        nodes = normal_nodes([float(deviation.max())], self.accuracy / 4, mean)
         s = torch.sigmoid(mean[..., None] + deviation[..., None] * nodes.points[:, 0])
         functions = [s, s * (1 - s), s * (1 - s) * (1 - 2 * s)][:count]
         return [function @ nodes.weights for function in functions]
@@ -232,7 +236,8 @@ class LogitLink(_BinaryLink):
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
-        bend = _SECOND * tilt**2 + _THIRD * tilt.abs() + _FOURTH / 4
+        second, third, fourth = _largest_derivatives(least)
+        bend = second * tilt**2 + third * tilt.abs() + fourth / 4
         return values.amin(-1) - bend * ((most - least) / _PIECES) ** 2 / 8
 
     def _tilts(
@@ -247,8 +252,9 @@ class LogitLink(_BinaryLink):
         center, variance = mean.value[:, 0], expansion.covariance.value[:, 0].clamp(min=0)
         _, first, second = self._averages(center, variance, 3)
         moved, spread = upper - center, torch.maximum(most - variance, variance - least)
-        slope = _SECOND * moved + _THIRD / 2 * spread + self.accuracy
-        bend = _THIRD * moved + _FOURTH / 2 * spread + self.accuracy
+        by_two, by_three, by_four = _largest_derivatives(least)
+        slope = by_two * moved + by_three / 2 * spread + self.accuracy
+        bend = by_three * moved + by_four / 2 * spread + self.accuracy
         # The derivative by the variance is half the average second derivative, and the
         # logistic function's second derivative is nowhere larger than its first.
         lowest = (first - slope).clamp(min=1e-300)
@@ -261,6 +267,17 @@ class LogitLink(_BinaryLink):
 
 # Largest absolute values of the second, third and fourth derivative of the logistic function.
 _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
+
+
+def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
+    """Of order two to four of an averaged logistic function, at this variance or more.
+
+    Averaging over a Gaussian puts its own derivatives in the place of the function's: those
+    of the normal density are at most 0.242, 0.399 and 0.551.
+    """
+    width = variance.clamp(min=1e-300).sqrt()
+    own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)
+    return tuple(torch.clamp(smooth[k] / width ** (k + 2), max=own[k]) for k in range(len(own)))
 
 
 def _affine(objective: Tensor) -> tuple[Tensor, Tensor, Tensor]:

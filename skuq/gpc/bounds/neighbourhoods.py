@@ -37,8 +37,9 @@ class Neighbourhoods:
 
     @property
     def free(self) -> NDArray[np.intp]:
-        """Indices of the features that vary in any region."""
-        return np.flatnonzero((self.upper > self.lower).any(axis=0))
+        """Indices of the features that vary in any region; the first if there are none."""
+        moving = np.flatnonzero((self.upper > self.lower).any(axis=0))
+        return moving if len(moving) else np.zeros(1, dtype=np.intp)
 
     def project(self, points: FloatArray) -> FloatArray:
         """Move points into their regions."""
@@ -47,9 +48,9 @@ class Neighbourhoods:
             return points
         offset = points - self.points
         distance = np.linalg.norm(offset, ord=self.norm, axis=1)
-        share = np.minimum(self.radius * (1 - 1e-12) / np.maximum(distance, 1e-300), 1)
-        moved: FloatArray = self.points + share[:, None] * offset
-        return moved
+        share = self.radius * (1 - 1e-12) / np.maximum(distance, 1e-300)
+        inside = (distance <= self.radius)[:, None]
+        return np.where(inside, points, self.points + share[:, None] * offset)
 
     def steepest(self, gradient: FloatArray) -> FloatArray:
         """The step within each region along which a function of this gradient grows most."""
@@ -116,8 +117,7 @@ def around(
     """
     if (radius is None) == (region is None):
         raise ValueError("Give either `radius` (a ball) or `region` (a box), and not both.")
-    if norm not in NORMS:
-        raise ValueError(f"`norm` must be 'linf', 'l2' or 'l1', got {norm!r}.")
+    check_norm(norm)
     radii = None
     if radius is not None:
         radii = _radii(radius, len(X))
@@ -134,6 +134,12 @@ def around(
     lower, upper = np.where(fixed, X, lower), np.where(fixed, X, upper)
     balls = NORMS[norm] is not None
     return Neighbourhoods(X, lower, upper, radii if balls else None, NORMS[norm])
+
+
+def check_norm(norm: Any) -> None:
+    """Raise if this is not the name of a norm."""
+    if not isinstance(norm, str) or norm not in NORMS:
+        raise ValueError(f"`norm` must be 'linf', 'l2' or 'l1', got {norm!r}.")
 
 
 def _radii(radius: Any, n: int) -> FloatArray:
@@ -174,7 +180,7 @@ def _feature_indices(features: Any, n_features: int) -> NDArray[np.intp]:
         return np.arange(n_features)
     indices = np.asarray(features)
     if indices.dtype == bool and indices.shape == (n_features,):
-        return np.flatnonzero(indices)
+        indices = np.flatnonzero(indices)
     if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
         raise ValueError(f"`features` must be a list of feature indices, got {features!r}.")
     if len(indices) == 0 or indices.min() < -n_features or indices.max() >= n_features:

@@ -40,8 +40,9 @@ class Ball:
         """Move points that lie outside towards the centre, until they do not."""
         offset = points - self.center
         distance = torch.linalg.vector_norm(offset, self.norm, -1)
-        share = (self.radius * (1 - 1e-12) / distance.clamp(min=1e-300)).clamp(max=1)
-        return self.center + share[:, None] * offset
+        share = self.radius * (1 - 1e-12) / distance.clamp(min=1e-300)
+        inside = (distance <= self.radius)[:, None]
+        return torch.where(inside, points, self.center + share[:, None] * offset)
 
     def steepest(self, gradient: Tensor) -> Tensor:
         """The step within each ball along which a function with this gradient grows most."""

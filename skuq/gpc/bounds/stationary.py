@@ -258,10 +258,16 @@ class StationaryKernel:
             values = torch.full_like(total, term.variance)
             for profile, precision in zip(term.profiles, term.precisions, strict=True):
                 root = precision.sqrt()
-                squared = torch.cdist(X * root, Z * root) ** 2
+                mode = "donot_use_mm_for_euclid_dist"  # small distances keep their digits
+                squared = torch.cdist(X * root, Z * root, compute_mode=mode) ** 2
                 values = values * profile.derivatives(squared, 0)[0]
             total = total + values
         return total
+
+    def reach(self, X: Tensor) -> float:
+        """Largest squared distance from the origin, or twice that between rows, of any term."""
+        distances = [(X**2 @ t.precisions.T).sum(-1).max() for t in self.terms if t.profiles]
+        return 4 * max((float(distance) for distance in distances), default=0.0)
 
     def to(self, device: torch.device) -> StationaryKernel:
         """The same kernel with its precisions on a device."""

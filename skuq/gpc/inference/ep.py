@@ -160,6 +160,8 @@ def _fixed_point(
     for _ in range(_MAX_SWEEPS):
         if sweep.change <= _TOLERANCE:
             return sites, sweep, True
+        if not np.isfinite(sweep.change):
+            break
         sites = mixing.next(sites, sweep)
         sweep = _sweep(prior, targets, sites)
     return sites, sweep, False
@@ -205,7 +207,7 @@ def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
     dual = conditional.dual(copies * shift)
     mean, variance = prior.multiply(dual), conditional.variance
     # Without one copy of the site, the precision is this part of what it is with all.
-    left = 1.0 - (1.0 - conditional.slack) / np.maximum(copies, 1.0)
+    left = (np.maximum(copies, 1.0) - 1.0 + conditional.slack) / np.maximum(copies, 1.0)
     cavity_mean, cavity_variance = (mean - variance * shift) / left, variance / left
     tilted = tilted_moments(
         targets.likelihood, targets.y, cavity_mean, cavity_variance, targets.power

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skuq.base import FloatArray
 from skuq.gpc.inference.laplace import Evidence
+
+Objective = Callable[[Any, FloatArray | None], Evidence]
+
+
+class NoEvidenceError(ValueError):
+    """The marginal likelihood cannot be computed under the hyperparameters to start from."""
 
 
 class Maximum(NamedTuple):
@@ -39,8 +46,54 @@ class _BudgetSpentError(Exception):
     """Ends a run from within its objective, after the last evaluation that was allowed."""
 
 
+def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = None) -> Evidence:
+    """Evaluate the evidence once, and make sure that it is a number.
+
+    Parameters
+    ----------
+    objective : callable
+        ``objective(kernel, state)`` returns `Evidence`.
+    kernel : scikit-learn kernel
+        Hyperparameters to evaluate it under.
+    state : ndarray, default=None
+        What to start from.
+
+    Returns
+    -------
+    Evidence
+
+    Raises
+    ------
+    NoEvidenceError
+        If the computation breaks down, or does not end with finite numbers.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skuq.gpc.inference.hyperparameters import evidence_at
+    >>> from skuq.gpc.inference.laplace import Evidence
+    >>> def objective(kernel, state):
+    ...     return Evidence(-3.5, kernel.theta, kernel.theta, 0.0, True)
+    >>> evidence_at(objective, RBF()).value
+    -3.5
+    """
+    reason = "The result is not finite."
+    try:
+        # What overflows on the way either does no harm or shows in the result.
+        with np.errstate(all="ignore"):
+            evidence = objective(kernel, state)
+        if np.isfinite(evidence.value) and np.isfinite(evidence.gradient).all():
+            return evidence
+    except (np.linalg.LinAlgError, FloatingPointError) as error:
+        reason = str(error)
+    raise NoEvidenceError(
+        f"The marginal likelihood of the data cannot be computed for the kernel {kernel}: "
+        f"{reason} Scale the features, or start from hyperparameters that fit them."
+    )
+
+
 def maximise_evidence(
-    objective: Callable[[Any, FloatArray | None], Evidence],
+    objective: Objective,
     kernel: Any,
     *,
     max_iter: int = 100,
@@ -71,7 +124,8 @@ def maximise_evidence(
     Raises
     ------
     ValueError
-        If restarts are wanted but bounds are infinite.
+        If restarts are wanted but bounds are infinite, or if the evidence cannot be computed
+        for `kernel` itself. Hyperparameters met later just count as bad if it cannot.
 
     Warns
     -----
@@ -91,9 +145,12 @@ def maximise_evidence(
     >>> maximise_evidence(objective, 2.0 * RBF(1.0, (0.5, 1.5))).kernel.k2
     RBF(length_scale=1.5)
     """
-    starts = [kernel.theta, *_drawn_starts(kernel, n_restarts, rng)]
-    runs = [_run(objective, kernel, start, max_iter) for start in starts]
-    best = max(runs, key=lambda run: run.evidence.value)
+    drawn = _drawn_starts(kernel, n_restarts, rng)
+    runs = [_run(objective, kernel, kernel.theta, max_iter)]
+    for start in drawn:
+        with suppress(NoEvidenceError):
+            runs.append(_run(objective, kernel, start, max_iter))
+    best = max(runs, key=lambda run: _rank(run.evidence))
     if best.message.startswith("ABNORMAL"):
         warnings.warn(
             f"The optimiser of the marginal likelihood stopped early ({best.message}); the best "
@@ -102,7 +159,8 @@ def maximise_evidence(
             ConvergenceWarning,
             stacklevel=2,
         )
-    return best._replace(n_evaluations=sum(run.n_evaluations for run in runs))
+    n_lost = 1 + len(drawn) - len(runs)  # drawn starts that allowed no evaluation but their own
+    return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
 
 
 def _drawn_starts(
@@ -120,24 +178,34 @@ def _drawn_starts(
     return [rng.uniform(*kernel.bounds.T) for _ in range(n_restarts)]
 
 
+def _rank(evidence: Evidence) -> tuple[bool, float]:
+    """What did not converge can be anything, and is worse than all that did."""
+    return evidence.converged, evidence.value
+
+
 def _run(
-    objective: Callable[[Any, FloatArray | None], Evidence],
+    objective: Objective,
     kernel: Any,
     start: FloatArray,
     max_iter: int,
 ) -> Maximum:
     """One run; it ends with the best of its evaluations, which need not be the last."""
-    n_evaluations, state, best = 0, None, None
+    n_evaluations, state, best, worst = 0, None, None, -np.inf
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal n_evaluations, state, best
+        nonlocal n_evaluations, state, best, worst
         if n_evaluations == max_iter:
             raise _BudgetSpentError
         n_evaluations += 1
         candidate = kernel.clone_with_theta(theta)
-        evidence = objective(candidate, state)
-        state = evidence.state
-        if best is None or evidence.value > best[1].value:
+        evidence = None
+        with suppress(NoEvidenceError) if best else nullcontext():
+            evidence = evidence_at(objective, candidate, state)
+        if best and (evidence is None or not evidence.converged):
+            # Bad enough to be turned down, near enough for the line search to interpolate.
+            return worst + 1.0, np.zeros_like(theta)
+        state, worst = evidence.state, max(worst, -evidence.value)
+        if best is None or _rank(evidence) > _rank(best[1]):
             best = candidate, evidence
         return -evidence.value, -evidence.gradient
 

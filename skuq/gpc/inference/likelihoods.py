@@ -12,6 +12,7 @@ from skuq.metrics._validation import IntArray
 
 _FAR = 30.0  # below -_FAR, the series loses less than the differences do
 _WINDOW = 8.6  # standard deviations beyond which a normal density is below 1e-16 of its peak
+_NARROW = 1e-150  # least standard deviation; its reciprocal can be squared
 _EDGE = {"probit": 10.0, "logit": 40.0}  # of the likelihood's bend; it is smooth beyond
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 
@@ -186,26 +187,28 @@ def _quadrature(
     """Integrate panels around the mode of the tilted density, split where it may bend.
 
     The derivatives are expectations of those of the log-likelihood under the tilted density,
-    which avoids differences of moments.
+    which avoids differences of moments. The variable t counts standard deviations from `mean`,
+    so that a variance of zero is a limit like any other.
     """
-    mean, sd, power = (y * mean)[:, None], np.sqrt(variance)[:, None], power[:, None]
+    mean, power = (y * mean)[:, None], power[:, None]
+    sd = np.maximum(np.sqrt(variance), _NARROW)[:, None]
 
-    def log_density(z: FloatArray) -> tuple[FloatArray, Derivatives]:
-        at = LIKELIHOODS[name](np.ones(1), z)
-        return power * at.value - 0.5 * ((z - mean) / sd) ** 2, at
+    def log_density(t: FloatArray) -> tuple[FloatArray, Derivatives]:
+        at = LIKELIHOODS[name](np.ones(1), mean + sd * t)
+        return power * at.value - 0.5 * t**2, at
 
-    centre = _tilted_mode(name, mean, sd**2, power)
+    centre = _tilted_mode(name, mean, sd, power)
     top = log_density(centre)[0]
-    reach = np.repeat(_WINDOW * sd, 2, axis=1) * [-1.0, 1.0]
+    reach = np.repeat([[-_WINDOW, _WINDOW]], len(y), axis=0)
     while (far := log_density(centre + 0.5 * reach)[0] < top - 0.5 * _WINDOW**2).any():
         reach[far] *= 0.5
-    low, high = (centre + reach).T
-    inner = np.clip(np.array([-_EDGE[name], 0.0, _EDGE[name]]), low[:, None], high[:, None])
-    edges = np.sort(np.column_stack([low, inner, centre, high]), axis=1)
+    low, high = (centre + reach).T[..., None]
+    bends = (np.array([-_EDGE[name], 0.0, _EDGE[name]]) - mean) / sd
+    edges = np.sort(np.hstack([low, np.clip(bends, low, high), centre, high]), axis=1)
     half, middle = 0.5 * np.diff(edges), 0.5 * (edges[:, 1:] + edges[:, :-1])
-    z = (middle[..., None] + half[..., None] * _NODES).reshape(len(y), -1)
+    t = (middle[..., None] + half[..., None] * _NODES).reshape(len(y), -1)
     area = (half[..., None] * _WEIGHTS).reshape(len(y), -1)
-    log_value, at = log_density(z)
+    log_value, at = log_density(t)
     density = area * np.exp(log_value - top)
     total = density.sum(axis=1)
     density /= total[:, None]
@@ -213,21 +216,19 @@ def _quadrature(
     first = np.einsum("ij,ij->i", density, slope)
     spread = (slope - first[:, None]) ** 2 + power * at.second
     second = np.minimum(np.einsum("ij,ij->i", density, spread), 0.0)
-    log_mean = np.log(total / sd[:, 0]) + top[:, 0] - 0.5 * np.log(2.0 * np.pi)
+    log_mean = np.log(total) + top[:, 0] - 0.5 * np.log(2.0 * np.pi)
     return TiltedMoments(log_mean, y * first, second)
 
 
-def _tilted_mode(
-    name: str, mean: FloatArray, variance: FloatArray, power: FloatArray
-) -> FloatArray:
-    """Mode of ``p(1 | z) ** power N(z | mean, variance)``, to a part of its width."""
-    one, scale = np.ones(1), variance * power
-    z = np.maximum(mean, 0.0)  # from here, Newton's method ascends or descends monotonically
+def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray) -> FloatArray:
+    """Mode of ``p(1 | mean + sd t) ** power N(t | 0, 1)`` in t, to a part of its width."""
+    one, slope = np.ones(1), sd * power
+    t = np.maximum(-mean, 0.0) / sd  # from here, Newton's method goes monotonically
     for _ in range(100):
-        at = LIKELIHOODS[name](one, z)
-        bend = 1.0 - scale * at.second
-        step = (z - mean - scale * at.first) / bend
-        z = z - step
-        if np.all(step**2 <= 1e-4 * variance / bend):
+        at = LIKELIHOODS[name](one, mean + sd * t)
+        bend = 1.0 - slope * sd * at.second
+        step = (t - slope * at.first) / bend
+        t = t - step
+        if np.all(np.abs(step) * np.sqrt(bend) <= 1e-2):
             break
-    return z
+    return t

@@ -196,7 +196,10 @@ def _conjugate_gradients(
     tolerance = min(1e-2, first)  # tightens as the mode comes near: superlinear convergence
     for _ in range(_MAX_CONJUGATE):
         image = direction + likelihood.curve(mode.proba, K_direction)
-        size = norm / float(np.vdot(image, K_direction))
+        slope = float(np.vdot(image, K_direction))
+        if not slope > 0:
+            break  # K is zero, or zero but for rounding, in all directions that are left
+        size = norm / slope
         dual, f = dual + size * direction, f + size * K_direction
         residual = residual - size * image
         K_residual = prior.multiply(residual)

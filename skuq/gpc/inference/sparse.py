@@ -23,7 +23,12 @@ from skuq.gpc.inference.prior import cholesky_with_jitter
 _JITTER = 1e-9  # of the prior variance; with less, rounding in predictions grows instead
 
 
-def choose_inducing(X: FloatArray, n_inducing: int, random_state: Any = None) -> FloatArray:
+def choose_inducing(
+    X: FloatArray,
+    n_inducing: int,
+    random_state: Any = None,
+    sample_weight: FloatArray | None = None,
+) -> FloatArray:
     """Inducing points: centres of clusters of the training inputs.
 
     Parameters
@@ -34,6 +39,8 @@ def choose_inducing(X: FloatArray, n_inducing: int, random_state: Any = None) ->
         How many are wanted; all distinct inputs are returned if there are no more.
     random_state : int, RandomState instance or None, default=None
         For the clustering.
+    sample_weight : ndarray of shape (n,), default=None
+        Of the training inputs; an input of weight 2 counts like two of weight 1.
 
     Returns
     -------
@@ -48,10 +55,11 @@ def choose_inducing(X: FloatArray, n_inducing: int, random_state: Any = None) ->
     array([[0.],
            [1.]])
     """
-    distinct = np.unique(X, axis=0)
+    distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct
-    clusters = MiniBatchKMeans(n_inducing, n_init=1, random_state=random_state).fit(X)
+    clusters = MiniBatchKMeans(n_inducing, n_init=1, random_state=random_state)
+    clusters.fit(distinct, sample_weight=np.bincount(position.ravel(), sample_weight))
     return np.unique(clusters.cluster_centers_, axis=0)
 
 
@@ -137,8 +145,8 @@ class LowRankConditional:
 
     @property
     def slack(self) -> FloatArray:
-        """``1 - W_ii S_ii``, shape (n,)."""
-        return 1.0 - self._precision * self.variance
+        """``1 - W_ii S_ii``, shape (n,); positive, also where rounding would deny it."""
+        return np.maximum(1.0 - self._precision * self.variance, np.finfo(float).eps)
 
     @cached_property
     def variance(self) -> FloatArray:

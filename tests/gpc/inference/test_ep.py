@@ -6,8 +6,9 @@ from scipy.special import expit, ndtr
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skuq.gpc.inference.ep import ep_evidence, ep_posterior
-from skuq.gpc.inference.likelihoods import tilted_moments
+from skuq.gpc.inference.likelihoods import LIKELIHOODS, tilted_moments
 from skuq.gpc.inference.prior import DensePrior
+from skuq.gpc.inference.sparse import LowRankPrior
 from tests.gpc.inference.oracles import differences, exact_posterior, labelings
 
 DISTRIBUTION = {"probit": ndtr, "logit": expit}
@@ -180,3 +181,28 @@ def test_probit_agrees_with_gpy(data):
     np.testing.assert_allclose(
         ep_evidence(prior, y, "probit").value, model.log_likelihood(), atol=1e-3
     )
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@pytest.mark.parametrize("power", [1.0, 0.3])
+@pytest.mark.parametrize("mean", [-50.0, 0.0, 10.0, 40.0])
+def test_tilted_moments_of_no_variance_are_the_likelihood(likelihood, power, mean):
+    one = np.ones(1)
+    at = LIKELIHOODS[likelihood](one, mean * one)
+    for variance in (0.0, 1e-300, 1e-20):
+        got = tilted_moments(likelihood, one, mean * one, variance * one, power * one)
+        np.testing.assert_allclose(got.log_mean, power * at.value, rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(got.first, power * at.first, rtol=1e-9)
+        np.testing.assert_allclose(got.second, power * at.second, rtol=1e-6, atol=1e-15)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_points_that_no_inducing_point_reaches_are_at_the_prior_mean(likelihood):
+    X = np.array([[0.0], [0.1], [1e3]])
+    prior = LowRankPrior(4.0 * RBF(0.5), X, X[:2])
+    evidence = ep_evidence(prior, np.array([1.0, 1.0, -1.0]), likelihood)
+    near = LowRankPrior(4.0 * RBF(0.5), X[:2], X[:2])
+    expected = ep_evidence(near, np.ones(2), likelihood).value + np.log(0.5)
+    assert evidence.converged
+    np.testing.assert_allclose(evidence.value, expected, rtol=1e-8)
+    assert np.isfinite(evidence.gradient).all()

@@ -9,7 +9,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
 
 from skuq.gpc.inference.ep import ep_evidence
-from skuq.gpc.inference.hyperparameters import maximise_evidence
+from skuq.gpc.inference.hyperparameters import NoEvidenceError, maximise_evidence
 from skuq.gpc.inference.laplace import Evidence, laplace_evidence
 from skuq.gpc.inference.prior import DensePrior
 
@@ -98,3 +98,43 @@ def test_a_search_that_gets_stuck_is_reported():
 def test_bounds_are_kept():
     found = maximise_evidence(laplace, 1.0 * RBF(1.0, (0.9, 1.1)))
     assert 0.9 <= found.kernel.k2.length_scale <= 1.1
+
+
+def broken(kind):
+    """Laplace's evidence, but undefined for long length scales."""
+
+    def objective(kernel, state):
+        if kernel.k2.length_scale.max() < 1.5:
+            return laplace(kernel, state)
+        if kind == "error":
+            raise np.linalg.LinAlgError("A matrix is singular.")
+        evidence = laplace(kernel, state)
+        if kind == "diverged":
+            return evidence._replace(value=1e10, converged=False)
+        return evidence._replace(**{kind: np.full_like(getattr(evidence, kind), np.nan)})
+
+    return objective
+
+
+@pytest.mark.parametrize("kind", ["error", "value", "gradient", "diverged"])
+def test_failing_trials_are_backed_away_from(kind):
+    assert maximise_evidence(laplace, START).kernel.k2.length_scale.max() > 1.5
+    found = maximise_evidence(broken(kind), START)
+    assert found.evidence.converged
+    assert found.evidence.value > laplace(START, None).value + 1
+    assert found.kernel.k2.length_scale.max() < 1.5
+
+
+@pytest.mark.parametrize("kind", ["error", "value", "gradient"])
+def test_failing_starts_are_errors_but_failing_restarts_are_not(kind):
+    bad = 1.0 * RBF([5.0, 5.0], (1.5, 100.0))
+    with pytest.raises(NoEvidenceError, match=r"length_scale=\[5, 5\].*Scale the features"):
+        maximise_evidence(broken(kind), bad)
+    alone = maximise_evidence(broken(kind), START, max_iter=10)
+    mixed = 1.0 * RBF([1.0, 1.0], (1.0, 1e5))
+    found = maximise_evidence(
+        broken(kind), mixed, max_iter=10, n_restarts=4, rng=np.random.default_rng(0)
+    )
+    assert np.isfinite(alone.evidence.value)
+    assert np.isfinite(found.evidence.value)
+    assert found.n_evaluations >= 5

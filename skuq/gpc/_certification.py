@@ -1,0 +1,439 @@
+"""What a fitted `RobustGPC` can be asked about whole regions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.utils import check_scalar, gen_batches
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from tqdm.auto import tqdm
+
+from skuq.base import FloatArray
+from skuq.gpc.attacks import Attack, gradient_attack
+from skuq.gpc.bounds.certifier import Certifier, Limits
+from skuq.gpc.bounds.neighbourhoods import NORMS, Neighbourhoods, around, check_norm
+from skuq.gpc.certificates import (
+    Certificate,
+    ProbabilityBounds,
+    SafeRadius,
+    probability_bounds,
+    robustness,
+    safe_radius,
+    safety,
+)
+from skuq.gpc.effects import FeatureEffects, feature_effects
+from skuq.gpc.inference.predictive import most_probable
+from skuq.gpc.reference.algorithm import reference_bounds
+from skuq.nets import resolve_device
+
+_BATCH = 64  # points searched together
+
+
+class CertificationMixin:
+    """Certificates of a fitted classifier with `posterior_`, `likelihood_` and `classes_`."""
+
+    classes_: NDArray[Any]
+    likelihood_: str
+    posterior_: Any
+    device: Any
+    n_jobs: int | None
+    verbose: int
+    _certifiers: dict[str, Certifier]
+
+    def predict_proba_bounds(
+        self,
+        X: Any,
+        radius: Any = None,
+        *,
+        region: Any = None,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        class_: Any = None,
+        tol: float = 0.01,
+        max_time: float | None = None,
+        max_regions: int | None = None,
+        bounds: str = "fast",
+    ) -> ProbabilityBounds:
+        """Enclose the smallest and the largest class probability in a region around each point.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Points.
+        radius : float or array-like of shape (n_samples,), default=None
+            Radius of the ball around each point, in the units of the features.
+        region : tuple (lower, upper), default=None
+            Boxes instead of balls; each a number or an array that broadcasts to `X`.
+        norm : {"linf", "l2", "l1"}, default="linf"
+            Norm of the ball.
+        features : array-like of int, default=None
+            Indices of the features that vary; the others keep their values. None is all.
+        domain : tuple (lower, upper), default=None
+            Limits of meaningful inputs, to which regions are clipped.
+        class_ : label, default=None
+            Class whose probability is meant; None is all of them, in the order of `classes_`.
+        tol : float, default=0.01
+            How close upper and lower bound of each of the two extremes are to be.
+        max_time : float, default=None
+            Seconds after which valid but wider bounds are returned.
+        max_regions : int, default=None
+            The same, as the number of boxes to be bounded for each extreme.
+        bounds : {"fast", "linear-program"}, default="fast"
+            "linear-program" is the paper's own bounding procedure: for two classes and one
+            point after the other, and slower by orders of magnitude.
+
+        Returns
+        -------
+        ProbabilityBounds
+            Arrays of shape (n_samples, n_classes), or (n_samples, 1) with `class_`.
+
+        Raises
+        ------
+        ValueError
+            If the region is not well defined, a point lies outside its region or the domain,
+            or the class is unknown; or if the model has more than three classes.
+        """
+        points = self._points(X)
+        regions = around(points, radius, region, norm, features, domain)
+        limits = _limits(tol, max_time, max_regions)
+        classes = self._class_indices(class_)
+        if bounds == "linear-program":
+            return self._paper_bounds(regions, classes, limits)
+        if bounds != "fast":
+            raise ValueError(f"`bounds` must be 'fast' or 'linear-program', got {bounds!r}.")
+
+        def solve(certifier: Certifier, rows: slice, limits: Limits) -> ProbabilityBounds:
+            return probability_bounds(certifier, regions.select(rows), classes, limits)
+
+        return ProbabilityBounds(*self._in_batches(solve, len(points), limits))
+
+    def certify(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        radius: Any = None,
+        region: Any = None,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        delta: float | None = None,
+        tol: float = 1e-4,
+        max_time: float | None = None,
+        max_regions: int | None = None,
+    ) -> Certificate:
+        """Decide whether anything in a region around each point is classified differently.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain, max_time, max_regions
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            True labels: points are safe if they are classified correctly everywhere in their
+            region. None takes the predicted labels (Definition 2).
+        delta : float, default=None
+            Ask instead whether any class probability changes by more than this
+            (Definition 1, with the maximum norm).
+        tol : float, default=1e-4
+            Margins that are known this closely and still not to be positive or negative are
+            left undecided.
+
+        Returns
+        -------
+        Certificate
+            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point.
+
+        Raises
+        ------
+        ValueError
+            As for `predict_proba_bounds`, or if both `y` and `delta` are given.
+        """
+        points = self._points(X)
+        regions = around(points, radius, region, norm, features, domain)
+        limits = _limits(tol, max_time, max_regions)
+        if delta is not None:
+            return self._certify_change(regions, delta, y, limits)
+        return self._certify_class(regions, self._labels(points, y), limits)
+
+    def certified_radius(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        max_radius: float = 1.0,
+        precision: float = 0.01,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        max_time: float | None = None,
+        max_regions: int | None = 10_000,
+    ) -> SafeRadius:
+        """Find by bisection how far around each point the class provably does not change.
+
+        Parameters
+        ----------
+        X, norm, features, domain, max_time
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            True labels; None takes the predicted ones.
+        max_radius : float, default=1.0
+            Largest radius to try.
+        precision : float, default=0.01
+            How closely the radius is bisected.
+        max_regions : int, default=10000
+            Boxes to bound for each point and radius; what needs more is not counted as safe.
+
+        Returns
+        -------
+        SafeRadius
+            What is proven, and the distance of the nearest counterexample.
+        """
+        points = self._points(X)
+        labels = self._labels(points, y)
+        check_norm(norm)
+        for value, name in ((max_radius, "max_radius"), (precision, "precision")):
+            _check_number(value, name, positive=True)
+        deadline = time.monotonic() + _limits(1.0, max_time, max_regions).max_time
+
+        def certify(rows: NDArray[np.intp], radii: FloatArray) -> Certificate:
+            regions = around(points[rows], radii, None, norm, features, domain)
+            left = max(deadline - time.monotonic(), 0.0)
+            limits = _limits(1e-4, left if np.isfinite(left) else None, max_regions)
+            return self._certify_class(regions, labels[rows], limits)
+
+        return safe_radius(
+            certify,
+            points,
+            order=NORMS[norm] or np.inf,
+            max_radius=max_radius,
+            precision=precision,
+        )
+
+    def attack(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        radius: Any = None,
+        region: Any = None,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        method: str = "pgd",
+    ) -> Attack:
+        """Look for points in a region at which the class is least probable, by gradients.
+
+        An attack that fails proves nothing; `certify` does.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            Labels whose probability is lowered; None takes the predicted ones.
+        method : {"pgd", "fgsm"}, default="pgd"
+            Many small steps, or one to the border (GPFGS).
+
+        Returns
+        -------
+        Attack
+        """
+        points = self._points(X)
+        if method not in ("pgd", "fgsm"):
+            raise ValueError(f"`method` must be 'pgd' or 'fgsm', got {method!r}.")
+        regions = around(points, radius, region, norm, features, domain)
+        return gradient_attack(self._certifier(), regions, self._labels(points, y), method)
+
+    def explain(
+        self,
+        X: Any,
+        gamma: float,
+        *,
+        class_: Any = None,
+        features: Any = None,
+        domain: Any = None,
+        tol: float = 1e-3,
+    ) -> FeatureEffects:
+        """Measure how each feature moves a class probability, by proven ranges (Appendix G).
+
+        Unlike a gradient or a linear surrogate, it accounts for everything that happens
+        within `gamma` of the point.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Points.
+        gamma : float
+            How far each feature is moved up and down, in its units.
+        class_ : label, default=None
+            Class whose probability is meant. None is the second class of two; of more, the
+            predicted class of each point.
+        features, domain
+            As for `predict_proba_bounds`.
+        tol : float, default=1e-3
+            How closely each extreme is bounded.
+
+        Returns
+        -------
+        FeatureEffects
+            Local effects for each point, and their average.
+        """
+        points = self._points(X)
+        _check_number(gamma, "gamma", positive=True)
+        limits = _limits(tol, None, None)
+        if class_ is not None:
+            labels = np.full(len(points), self._class_indices(class_)[0])
+        elif len(self.classes_) == 2:
+            labels = np.ones(len(points), dtype=np.intp)
+        else:
+            labels = self._labels(points, None)
+        reach = around(points, gamma, None, "linf", features, domain)
+        with self._bar(len(reach.free), "feature") as bar:
+            return feature_effects(
+                self._certifier(),
+                points,
+                labels,
+                gamma,
+                reach.lower,
+                reach.upper,
+                reach.free,
+                limits,
+                bar.update,
+            )
+
+    def _certify_class(
+        self, regions: Neighbourhoods, labels: NDArray[np.intp], limits: Limits
+    ) -> Certificate:
+        def solve(certifier: Certifier, rows: slice, limits: Limits) -> Certificate:
+            return safety(certifier, regions.select(rows), labels[rows], limits)
+
+        return Certificate(*self._in_batches(solve, len(labels), limits))
+
+    def _certify_change(
+        self, regions: Neighbourhoods, delta: float, y: Any, limits: Limits
+    ) -> Certificate:
+        if y is not None:
+            raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
+        _check_number(delta, "delta")
+        proba = self._certifier().probabilities(regions.points)
+
+        def solve(certifier: Certifier, rows: slice, limits: Limits) -> Certificate:
+            return robustness(certifier, regions.select(rows), proba[rows], delta, limits)
+
+        return Certificate(*self._in_batches(solve, len(proba), limits))
+
+    def _paper_bounds(
+        self, regions: Neighbourhoods, classes: NDArray[np.intp], limits: Limits
+    ) -> ProbabilityBounds:
+        if self.likelihood_ == "softmax" or regions.radius is not None:
+            raise ValueError(
+                "bounds='linear-program' is for two classes and for boxes; use bounds='fast'."
+            )
+        deadline, found = time.monotonic() + limits.max_time, []
+        for row, (lower, upper) in enumerate(zip(regions.lower, regions.upper, strict=True)):
+            left = max(deadline - time.monotonic(), 0.0) / (len(regions.points) - row)
+            share = limits._replace(max_time=left)._asdict()
+            likelihood = self.likelihood_
+            found.append(
+                reference_bounds(self.posterior_, lower, upper, likelihood=likelihood, **share)
+            )
+        least, most = (
+            np.array(
+                [[getattr(one, f"{end}_{side}") for side in ("lower", "upper")] for one in found]
+            )
+            for end in ("min", "max")
+        )
+        argmin, argmax = (
+            np.array([getattr(one, name) for one in found]) for name in ("argmin", "argmax")
+        )
+        # The smallest probability of the first class belongs to the largest of the second.
+        smallest = np.stack([1 - most[:, ::-1], least], axis=1)[:, classes]
+        largest = np.stack([1 - least[:, ::-1], most], axis=1)[:, classes]
+        return ProbabilityBounds(
+            smallest[..., 0],
+            smallest[..., 1],
+            largest[..., 0],
+            largest[..., 1],
+            np.stack([argmax, argmin], axis=1)[:, classes],
+            np.stack([argmin, argmax], axis=1)[:, classes],
+            np.array([one.n_regions for one in found]),
+            np.array([one.converged for one in found]),
+        )
+
+    def _in_batches(self, solve: Callable[..., Any], n: int, limits: Limits) -> list[NDArray[Any]]:
+        """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
+        certifier = self._certifier()
+        _ = certifier.model, certifier.link  # prepared once, here, and not in every process
+        batches = list(gen_batches(n, _BATCH))
+        share = limits._replace(
+            max_time=limits.max_time
+            * min(len(batches), effective_n_jobs(self.n_jobs))
+            / len(batches)
+        )
+        jobs = (delayed(solve)(certifier, rows, share) for rows in batches)
+        parts = []
+        with self._bar(n, "point") as bar:
+            for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
+                bar.update(len(part[0]))
+                parts.append(part)
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def _bar(self, total: int, unit: str) -> Any:
+        return tqdm(total=total, desc="RobustGPC", unit=unit, disable=not self.verbose)
+
+    def _certifier(self) -> Certifier:
+        device = str(resolve_device(self.device))
+        if device not in self._certifiers:
+            self._certifiers[device] = Certifier(self.posterior_, self.likelihood_, device)
+        return self._certifiers[device]
+
+    def _points(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        points: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
+        return points
+
+    def _class_indices(self, class_: Any) -> NDArray[np.intp]:
+        if class_ is None:
+            return np.arange(len(self.classes_))
+        found = np.flatnonzero(self.classes_ == class_)
+        if len(found) == 0:
+            raise ValueError(f"`class_` must be one of {list(self.classes_)}, got {class_!r}.")
+        return found
+
+    def _labels(self, points: FloatArray, y: Any) -> NDArray[np.intp]:
+        if y is None:
+            return most_probable(self._certifier().probabilities(points))
+        y = column_or_1d(y)
+        if len(y) != len(points):
+            raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
+        unseen = sorted(set(np.unique(y)) - set(self.classes_))
+        if unseen:
+            raise ValueError(f"`y` holds labels that were not seen in fit: {unseen}.")
+        return np.searchsorted(self.classes_, y)
+
+
+def _check_number(value: Any, name: str, positive: bool = False) -> None:
+    closed = "neither" if positive else "left"
+    check_scalar(value, name, Real, min_val=0, include_boundaries=closed)
+    if not np.isfinite(value):
+        raise ValueError(f"`{name}` must be a finite number, got {value}.")
+
+
+def _limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
+    _check_number(tol, "tol", positive=True)
+    if max_time is not None:
+        _check_number(max_time, "max_time")
+    if max_regions is not None:
+        check_scalar(max_regions, "max_regions", Integral, min_val=1)
+    return Limits(
+        float(tol),
+        np.iinfo(np.int64).max if max_regions is None else int(max_regions),
+        np.inf if max_time is None else float(max_time),
+    )

@@ -1,0 +1,119 @@
+"""Models, regions and probabilities by other means than those of the package's bounds."""
+
+import warnings
+
+import numpy as np
+from scipy.special import expit, ndtr, softmax
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
+
+from skuq.gpc.estimator import RobustGPC
+
+ROUNDING = 1e-9  # of the probabilities computed here
+KERNELS = {
+    "rbf": lambda d: ConstantKernel(4.0) * RBF(0.7),
+    "ard": lambda d: ConstantKernel(9.0) * RBF(np.linspace(0.6, 1.5, d)),
+    "matern32": lambda d: ConstantKernel(4.0) * Matern(1.0, nu=1.5),
+    "matern52": lambda d: ConstantKernel(4.0) * Matern(np.linspace(1.0, 1.6, d), nu=2.5),
+    "rational": lambda d: ConstantKernel(4.0) * RationalQuadratic(0.8, 0.7),
+    "sum": lambda d: ConstantKernel(2.0) * RBF(0.6) + 1.5 * RBF(2.0) + ConstantKernel(0.5),
+    "product": lambda d: ConstantKernel(4.0) * RBF(1.5) * RationalQuadratic(1.2, 2.0),
+    "mixed": lambda d: 3.0 * RBF(1.2) * Matern(2.0, nu=2.5) + 0.5 * Matern(1.5, nu=1.5),
+}
+
+
+def fit_model(rng, kernel, likelihood="probit", d=2, n=16, n_classes=2, **parameters):
+    """A classifier with a given kernel, of labels that wave through the inputs."""
+    X = rng.normal(size=(n, d))
+    y = np.sin(2 * X @ rng.normal(size=(d, n_classes))).argmax(axis=1)
+    y[:n_classes] = np.arange(n_classes)
+    parameters = {"optimizer": None, "device": "cpu", "random_state": 0, **parameters}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return RobustGPC(kernel, likelihood=likelihood, **parameters).fit(X, y)
+
+
+def moments(posterior, X):
+    """Latent moments from scikit-learn's kernel and the posterior's numbers."""
+    cross = posterior.kernel(X, posterior.inputs)
+    mean = cross @ posterior.weights.T
+    covariance = np.zeros((len(X), mean.shape[1], mean.shape[1]))
+    pairs = zip(*np.triu_indices(mean.shape[1]), strict=True)
+    for matrix, (c, d) in zip(posterior.reduction(), pairs, strict=True):
+        value = (c == d) * posterior.kernel.diag(X) - np.einsum("ij,ij->i", cross @ matrix, cross)
+        covariance[:, c, d] = covariance[:, d, c] = value
+    return mean, covariance
+
+
+def probabilities(model, X):
+    """Class probabilities of a fitted model at points."""
+    return average(model.likelihood_, *moments(model.posterior_, X))
+
+
+def average(likelihood, mean, covariance):
+    """Average of a likelihood over Gaussians, shape (n, n_classes)."""
+    if mean.shape[1] == 3:
+        return _three_classes(mean, covariance)
+    if mean.shape[1] == 2:  # depends on the difference alone
+        variance = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
+        mean = mean[:, 1] - mean[:, 0]
+    else:
+        mean, variance = mean[:, 0], covariance[:, 0, 0]
+    variance = np.maximum(variance, 0)
+    if likelihood == "probit":
+        p = ndtr(mean / np.sqrt(1 + variance))
+    else:
+        z, weights = _rule(np.sqrt(variance.max()))
+        p = expit(mean[:, None] + np.sqrt(variance)[:, None] * z) @ weights
+    return np.stack([1 - p, p], 1)
+
+
+def _three_classes(mean, covariance):
+    contrast = np.concatenate([np.eye(2), -np.ones((2, 1))], 1)
+    values, vectors = np.linalg.eigh(contrast @ covariance @ contrast.T)
+    factor = vectors * np.sqrt(np.maximum(values, 0))[:, None]
+    z, weights = _rule(2 * np.abs(factor).max())
+    pairs = np.stack(np.meshgrid(z, z, indexing="ij"), -1).reshape(-1, 2)
+    weights = np.outer(weights, weights).ravel()
+    pairs, weights = pairs[weights > 1e-14], weights[weights > 1e-14]
+    parts = []
+    for rows in np.array_split(np.arange(len(mean)), 1 + len(mean) // 50):
+        latent = np.zeros((len(rows), len(pairs), 3))
+        latent[..., :2] = (mean[rows] @ contrast.T)[:, None] + pairs @ factor[rows].swapaxes(1, 2)
+        parts.append(np.einsum("bnc,n->bc", softmax(latent, axis=-1), weights))
+    return np.concatenate(parts)
+
+
+def _rule(scale):
+    """Trapezoidal rule that resolves a logistic function of a normal variable of this scale."""
+    width = min(np.pi / (2 * max(scale, 1e-300)), 4.0)
+    step = 2 * np.pi * width / 28
+    z = step * np.arange(-np.ceil(8 / step), np.ceil(8 / step) + 1)
+    weights = step * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    return z, weights / weights.sum()
+
+
+def sample(rng, x, lower, upper, n, radius=None, norm="linf"):
+    """Points of a region: uniform ones, corners, and ones with some features at the border."""
+    points = lower + (upper - lower) * rng.random((n, len(x)))
+    corners, border = rng.random((n // 3, len(x))), rng.random((n // 3, len(x)))
+    points[: n // 3] = np.where(corners < 0.5, lower, upper)
+    some = points[n // 3 : 2 * (n // 3)]
+    points[n // 3 : 2 * (n // 3)] = np.where(
+        border < 0.3, lower, np.where(border < 0.6, upper, some)
+    )
+    return inside(x, points, radius, norm)
+
+
+def inside(x, points, radius=None, norm="linf"):
+    """Points drawn towards x until they lie in the ball around it."""
+    if norm == "linf" or radius is None:
+        return points
+    distance = np.linalg.norm(points - x, ord={"l2": 2, "l1": 1}[norm], axis=1)
+    share = np.minimum(1, radius * (1 - 1e-14) / np.maximum(distance, 1e-300))
+    return x + share[:, None] * (points - x)
+
+
+def grid(lower, upper, n):
+    """A grid over a box, of n points along each feature that varies."""
+    axes = [np.linspace(a, b, n if a < b else 1) for a, b in zip(lower, upper, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(lower))

@@ -1,0 +1,295 @@
+"""Expansions of latent moments: no remainder larger than claimed, rounding included."""
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from mpmath import mpf
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
+
+from skuq.gpc.bounds.expansion import Expander, LatentModel, center_and_half_widths
+from skuq.gpc.inference.posterior import BinaryPosterior, JointPosterior
+
+from .oracles import KERNELS, fit_model, moments
+
+CPU = torch.device("cpu")
+KINDS = {
+    "laplace": ("probit", {}),
+    "ep": ("logit", {"inference": "ep"}),
+    "sparse": ("probit", {"n_inducing": 7}),
+    "softmax": ("softmax", {"n_classes": 3}),
+    "sparse softmax": ("softmax", {"n_classes": 3, "n_inducing": 7}),
+}
+
+
+def polynomial(part, t):
+    """Values and gradients, shapes (n, k) and (n, k, f), at n points of one box."""
+    value, gradient, hessian = (tensor[0].numpy() for tensor in part[:3])
+    bent = np.einsum("kfg,ng->nkf", hessian, t)
+    return value + t @ gradient.T + np.einsum("nkf,nf->nk", bent, t) / 2, gradient + bent
+
+
+def truth(posterior, points):
+    mean, covariance = moments(posterior, points)
+    rows, columns = np.triu_indices(mean.shape[1])
+    return mean, covariance[:, rows, columns]
+
+
+def expand(posterior, lower, upper, free=None):
+    model = LatentModel.from_posterior(posterior, CPU)
+    free = np.arange(len(lower)) if free is None else np.asarray(free)
+    base = torch.as_tensor(lower)[None]
+    expander = Expander(model, base, torch.as_tensor(free))
+    box = (torch.as_tensor(end[free])[None] for end in (lower, upper))
+    return expander.expand(*box, torch.zeros(1, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_remainders_enclose_what_the_polynomials_leave_out(name, kind):
+    rng = np.random.default_rng(0)
+    likelihood, parameters = KINDS[kind]
+    posterior = fit_model(rng, KERNELS[name](2), likelihood, **parameters).posterior_
+    for half in (0.02, 0.2, 1.0):
+        center = rng.normal(size=2)
+        width = half * rng.uniform(0.2, 1, 2)
+        t = np.concatenate([rng.uniform(-1, 1, (100, 2)), [[-1, -1], [1, -1], [-1, 1], [1, 1]]])
+        expansion = expand(posterior, center - width, center + width)
+        for part, exact in zip(expansion, truth(posterior, center + width * t), strict=True):
+            error = np.abs(polynomial(part, t)[0] - exact).max(axis=0)
+            assert (error <= part.rest[0].numpy() + 1e-10).all()
+            lower, upper = part.range()
+            assert (lower[0].numpy() <= exact + 1e-10).all()
+            assert (exact <= upper[0].numpy() + 1e-10).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["rbf", "ard", "rational", "product", "sum"])
+def test_gradient_remainders_enclose_the_gradients(name, kind):
+    rng = np.random.default_rng(1)
+    likelihood, parameters = KINDS[kind]
+    posterior = fit_model(rng, KERNELS[name](2), likelihood, **parameters).posterior_
+    for half in (0.05, 0.4):
+        center, width = rng.normal(size=2), half * rng.uniform(0.2, 1, 2)
+        t = rng.uniform(-1, 1, (60, 2))
+        expansion = expand(posterior, center - width, center + width)
+        for j, step in enumerate(1e-4 * np.eye(2)):
+            shifted = [truth(posterior, center + width * (t + s)) for s in (step, -step)]
+            for index, part in enumerate(expansion):
+                exact = (shifted[0][index] - shifted[1][index]) / 2e-4
+                error = np.abs(polynomial(part, t)[1][..., j] - exact).max(axis=0)
+                assert (error <= part.gradient_rest[0, :, j].numpy() + 1e-8).all()
+
+
+@pytest.mark.parametrize(("name", "power"), [("rbf", 3), ("matern52", 2.5), ("matern32", 1.5)])
+def test_remainders_shrink_with_the_order_of_the_kernel(name, power):
+    posterior = fit_model(np.random.default_rng(0), KERNELS[name](2)).posterior_
+    rests = []
+    for half in (1e-2, 1e-3):
+        expansion = expand(posterior, np.full(2, -half), np.full(2, half))
+        rests.append([float(part.rest) for part in expansion])
+    np.testing.assert_allclose(np.log10(np.divide(*rests)), power, atol=0.15)
+
+
+def test_remainders_are_tight_for_the_worst_of_functions():
+    """A mean along the Taylor rest of ``k(h, .)``, a covariance reduced across it."""
+    h, step = 0.01, 1e-4
+    kernel = Matern(1.0, nu=1.5)
+    inputs = np.array([[0.0], [step], [-step], [h]])
+    gram = kernel(inputs)
+    rest = np.array([-1.0, -h / (2 * step), h / (2 * step), 1.0])
+    rest /= np.sqrt(rest @ gram @ rest)
+    across = rest - [1.0, 0, 0, 0]
+    across /= np.sqrt(across @ gram @ across)
+    posterior = BinaryPosterior(kernel, inputs, 5.0 * rest[None], np.outer(across, across))
+    expansion = expand(posterior, np.array([-h]), np.array([h]))
+    for part, exact in zip(expansion, truth(posterior, np.array([[h]])), strict=True):
+        error = abs(polynomial(part, np.ones((1, 1)))[0] - exact).item()
+        assert 0.52 * float(part.rest) < error <= float(part.rest)
+
+
+def test_remainders_hold_for_functions_that_know_derivatives():
+    """Means and reductions along combinations of the first derivatives of ``k(c, .)``."""
+    rng, h, step = np.random.default_rng(0), 0.3, 0.06
+    kernel = RBF(1.0)
+    inputs = (step * np.arange(-2, 3))[:, None]
+    gram = kernel(inputs)
+    derivatives = np.array(
+        [[0, 0, 1, 0, 0], [0, -0.5, 0, 0.5, 0], [0, 1, -2, 1, 0], [-0.5, 1, 0, -1, 0.5]]
+    )
+    derivatives /= np.sqrt(np.einsum("ij,jk,ik->i", derivatives, gram, derivatives))[:, None]
+    ratios = []
+    for _ in range(200):
+        direction = rng.normal(size=4) @ derivatives
+        direction /= np.sqrt(direction @ gram @ direction)
+        posterior = BinaryPosterior(
+            kernel, inputs, 3 * direction[None], np.outer(direction, direction)
+        )
+        expansion = expand(posterior, np.array([-h]), np.array([h]))
+        for part, exact in zip(expansion, truth(posterior, np.array([[h], [-h]])), strict=True):
+            error = np.abs(polynomial(part, np.array([[1.0], [-1.0]]))[0] - exact).max()
+            ratios.append(error / float(part.rest))
+    assert max(ratios) <= 1
+    assert max(ratios[0::2]) > 0.9
+    assert max(ratios[1::2]) > 0.4
+
+
+@pytest.mark.parametrize("name", ["rbf", "mixed"])
+def test_fixed_features_enter_as_constants(name):
+    rng = np.random.default_rng(0)
+    posterior = fit_model(rng, KERNELS[name](3), d=3).posterior_
+    x = rng.normal(size=3)
+    lower, upper = x.copy(), x.copy()
+    lower[[0, 2]] -= 0.2
+    upper[[0, 2]] += 0.1
+    expansion = expand(posterior, lower, upper, free=[0, 2])
+    t = rng.uniform(-1, 1, (50, 2))
+    points = np.tile(x, (50, 1))
+    points[:, [0, 2]] += -0.05 + 0.15 * t
+    for part, exact in zip(expansion, truth(posterior, points), strict=True):
+        assert (np.abs(polynomial(part, t)[0] - exact) <= part.rest[0].numpy() + 1e-10).all()
+
+
+def exact_moments(model, x):
+    """Mean and variance of one latent function with a squared exponential, to 40 digits."""
+    (term,) = model.kernel.terms
+    row = []
+    for z in model.inputs.tolist():
+        s = mpmath.fsum(
+            mpf(w) * (mpf(a) - mpf(b)) ** 2
+            for w, a, b in zip(term.precisions[0].tolist(), x, z, strict=True)
+        )
+        row.append(mpf(term.variance) * mpmath.exp(-s / 2))
+    row = mpmath.matrix(row)
+    weights = mpmath.matrix(model.weights.tolist())
+    matrix = mpmath.matrix(model.reduction[0].tolist())
+    return (weights * row)[0], mpf(term.variance) - (row.T * matrix * row)[0]
+
+
+HARD = {
+    "short": (0.3, 1.0, 0.0),
+    "certain": (1.0, 1e6, 0.0),
+    "long": (30.0, 1e4, 0.0),
+    "far from the origin": (0.3, 1.0, 1e5),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_rounding_is_within_its_claim(case):
+    mpmath.mp.dps = 40
+    scale, variance, offset = HARD[case]
+    rng = np.random.default_rng(0)
+    kernel = ConstantKernel(variance) * RBF(scale)
+    X = rng.normal(size=(30, 2)) + offset
+    X[5:8] = X[2:5]
+    curvature = rng.uniform(0.1, 0.6, 30)
+    matrix = np.linalg.inv(kernel(X) + np.diag(1 / curvature))
+    weights = 3.0 * matrix @ rng.choice([-1.0, 1.0], 30)
+    posterior = BinaryPosterior(kernel, X, weights[None], (matrix + matrix.T) / 2)
+    model = LatentModel.from_posterior(posterior, CPU)
+    points = torch.as_tensor(X[:4] + 0.3 * rng.normal(size=(4, 2)))
+    expander = Expander(model, points, torch.arange(2))
+    found = expander.evaluate(points, torch.arange(4))
+    expansion = expander.expand(points, points, torch.arange(4))
+    for i, x in enumerate(points.tolist()):
+        for exact, value, error, part in zip(
+            exact_moments(model, x), found[:2], found[4:], expansion, strict=True
+        ):
+            assert abs(exact - float(value[i])) <= float(error[i])
+            assert abs(exact - float(part.value[i])) <= float(part.rest[i])
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_the_norm_of_the_mean_is_not_underestimated(case):
+    mpmath.mp.dps = 40
+    scale, variance, offset = HARD[case]
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2)) + offset
+    weights = rng.normal(size=(1, 30))
+    kernel = ConstantKernel(variance) * RBF(scale)
+    weights -= weights.mean()
+    posterior = BinaryPosterior(kernel, X, weights, np.zeros((30, 30)))
+    model = LatentModel.from_posterior(posterior, CPU)
+    (precision,) = model.kernel.terms[0].precisions.tolist()
+    exact = mpmath.fsum(
+        mpf(u)
+        * mpf(v)
+        * mpf(model.kernel.variance)
+        * mpmath.exp(
+            -mpmath.fsum(
+                mpf(w) * (mpf(a) - mpf(b)) ** 2 for w, a, b in zip(precision, x, z, strict=True)
+            )
+            / 2
+        )
+        for u, x in zip(weights[0].tolist(), X.tolist(), strict=True)
+        for v, z in zip(weights[0].tolist(), X.tolist(), strict=True)
+    )
+    assert mpmath.sqrt(exact) <= float(model.norms[0])
+    assert float(model.norms[0]) <= 1.001 * float(mpmath.sqrt(exact))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["rbf", "mixed"])
+def test_real_posteriors_need_hardly_any_slack(name, kind):
+    likelihood, parameters = KINDS[kind]
+    model = fit_model(np.random.default_rng(0), KERNELS[name](2), likelihood, **parameters)
+    assert 0 < LatentModel.from_posterior(model.posterior_, CPU).slack < 1e-5
+
+
+@pytest.mark.parametrize("n_latent", [1, 2])
+@pytest.mark.parametrize("excess", [1.05, 1.5])
+def test_slack_tells_by_how_much_a_covariance_is_indefinite(n_latent, excess):
+    rng, kernel = np.random.default_rng(0), ConstantKernel(3.0) * RBF(1.0)
+    X = 2 * rng.normal(size=(6, 2))
+    inverse = np.linalg.inv(kernel(X))
+    pairs = [excess * inverse * (c == d) for c, d in zip(*np.triu_indices(n_latent), strict=True)]
+    posterior = JointPosterior(kernel, X, np.zeros((n_latent, 6)), np.stack(pairs))
+    assert LatentModel.from_posterior(posterior, CPU).slack == pytest.approx(excess - 1, abs=1e-9)
+
+
+def test_slack_covers_negative_directions_of_the_reduction():
+    kernel, X = ConstantKernel(3.0) * RBF(1.0), np.array([[0.0], [1.0]])
+    posterior = BinaryPosterior(kernel, X, np.zeros((1, 2)), np.diag([0.1, -0.01]))
+    model = LatentModel.from_posterior(posterior, CPU)
+    _, variance = moments(posterior, np.linspace(-1, 2, 50)[:, None])
+    assert variance.max() > 3
+    assert variance.max() <= 3 * (1 + model.slack)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_remainders_hold_for_indefinite_covariances(order):
+    """A reduction that takes away more than there is: remainders lean on the slack."""
+    rng = np.random.default_rng(0)
+    kernel = RBF(1.0) if order == 2 else Matern(1.0, nu=1.5)
+    X = np.array([[0.0], [0.3], [0.6]])
+    posterior = BinaryPosterior(kernel, X, np.zeros((1, 3)), 1.3 * np.linalg.inv(kernel(X)))
+    for half in (0.01, 0.1):
+        for center in rng.uniform(-0.2, 0.8, 10):
+            part = expand(
+                posterior, np.array([center - half]), np.array([center + half])
+            ).covariance
+            t = np.linspace(-1, 1, 21)[:, None]
+            exact = truth(posterior, center + half * t)[1]
+            assert (np.abs(polynomial(part, t)[0] - exact) <= part.rest[0].numpy() + 1e-12).all()
+
+
+def test_half_widths_reach_both_faces():
+    rng = np.random.default_rng(0)
+    lower = torch.as_tensor(rng.normal(size=(1000, 1)) * 10.0 ** rng.integers(-3, 6, (1000, 1)))
+    upper = lower + torch.as_tensor(rng.exponential(size=(1000, 1))) * 1e-6
+    centers, half_widths = center_and_half_widths(lower, upper)
+    assert bool((centers - half_widths <= lower).all())
+    assert bool((centers + half_widths >= upper).all())
+
+
+def test_families_combine_with_absolute_remainders():
+    posterior = fit_model(
+        np.random.default_rng(0), KERNELS["rbf"](2), "softmax", n_classes=3
+    ).posterior_
+    mean = expand(posterior, np.full(2, -0.1), np.full(2, 0.2)).mean
+    combined = mean.combine(torch.tensor([[[1.0, -2.0, 0.5]]]).double())
+    for part, weight in zip(range(5), [(1, -2, 0.5)] * 3 + [(1, 2, 0.5)] * 2, strict=True):
+        expected = np.tensordot(weight, mean[part][0].numpy(), 1)
+        np.testing.assert_allclose(combined[part][0, 0], expected, atol=1e-12)
+    doubled = mean.plus(mean)
+    np.testing.assert_allclose(doubled.rest, 2 * mean.rest)

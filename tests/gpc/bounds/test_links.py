@@ -1,0 +1,290 @@
+"""From moments to probabilities: no point of a box is below the minimum that is claimed."""
+
+import numpy as np
+import pytest
+import torch
+
+from skuq.gpc.bounds import links, softmax_link
+from skuq.gpc.bounds.expansion import Expansion, Moments
+from skuq.gpc.bounds.links import LogitLink, ProbitLink
+from skuq.gpc.bounds.softmax_link import SoftmaxLink
+
+from .oracles import average
+
+CASES = {
+    "probit": (lambda: ProbitLink(50.0), 1, 2),
+    "logit": (lambda: LogitLink(50.0), 1, 2),
+    "softmax of two": (lambda: SoftmaxLink(2, 200.0), 2, 2),
+    "softmax of three": (lambda: SoftmaxLink(3, 200.0), 3, 3),
+}
+BOTH = pytest.mark.parametrize("case", CASES)
+
+
+def tensor(array):
+    return torch.as_tensor(np.asarray(array, dtype=np.float64))
+
+
+def random_moments(rng, case, size, level, rest=0.0, count=12, f=2):
+    """Quadratic means and covariances over boxes, positive definite everywhere."""
+    n_latent = CASES[case][1]
+    pairs = np.triu_indices(n_latent)
+    root = rng.normal(size=(count, n_latent, n_latent))
+    covariance = level * (root @ root.swapaxes(1, 2) / n_latent + 0.3 * np.eye(n_latent))
+    parts = []
+    for value, scale in (
+        (2 * rng.normal(size=(count, n_latent)), size),
+        (covariance[:, pairs[0], pairs[1]], size * level * 0.1 / n_latent),
+    ):
+        k = value.shape[1]
+        bend = rng.normal(size=(count, k, f, f))
+        zero = np.zeros((count, k, f))
+        parts.append(
+            Moments(
+                *map(
+                    tensor,
+                    (
+                        value,
+                        scale * rng.normal(size=(count, k, f)),
+                        scale / 4 * (bend + bend.swapaxes(2, 3)),
+                        np.full((count, k), rest * scale),
+                        zero,
+                    ),
+                )
+            )
+        )
+    return Expansion(*parts)
+
+
+def moments_at(expansion, b, t, sign=0.0):
+    """Mean (n, L) and covariance (n, L, L) of one box at points t, rests added with a sign."""
+    found = []
+    for part in expansion:
+        value, gradient, hessian, rest = (p[b].numpy() for p in part[:4])
+        found.append(
+            value + t @ gradient.T + np.einsum("ni,kij,nj->nk", t, hessian, t) / 2 + sign * rest
+        )
+    mean, pairs = found
+    covariance = np.zeros((len(t), mean.shape[1], mean.shape[1]))
+    rows, columns = np.triu_indices(mean.shape[1])
+    covariance[:, rows, columns] = covariance[:, columns, rows] = pairs
+    return mean, covariance
+
+
+def objectives(rng, n_classes, count):
+    units = np.eye(n_classes)
+    choices = np.concatenate([units, units - units[::-1][:, :n_classes]])
+    if n_classes > 2:
+        choices = np.concatenate([choices, -units])
+    weights = choices[rng.integers(0, len(choices), count)]
+    return np.where((weights == 0).all(axis=1, keepdims=True), units[0], weights)
+
+
+def evaluated(link, objective, mean, covariance):
+    """Smallest value of an objective, rounded up by the error of its evaluation."""
+    pairs = np.triu_indices(mean.shape[1])
+    weights = np.tile(objective, (len(mean), 1))
+    found = link.evaluate(*map(tensor, (weights, mean, covariance[:, pairs[0], pairs[1]])))
+    return float((found.value + found.error).min())
+
+
+def likelihood_of(case):
+    return case.split()[0]
+
+
+@BOTH
+def test_evaluations_are_within_their_error(case):
+    rng = np.random.default_rng(0)
+    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    for level in (1e-4, 1.0, 20.0):
+        expansion = random_moments(rng, case, 0.0, level)
+        objective = objectives(rng, n_classes, 12)
+        found = link.evaluate(tensor(objective), *(part.value for part in expansion))
+        for b in range(12):
+            exact = average(likelihood_of(case), *moments_at(expansion, b, np.zeros((1, 2))))[0]
+            assert abs(exact @ objective[b] - float(found.value[b])) <= float(found.error[b]) + 1e-9
+    assert float(found.error.max()) < 1e-4
+
+
+@BOTH
+def test_slopes_of_evaluations_are_derivatives(case):
+    rng = np.random.default_rng(0)
+    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    expansion = random_moments(rng, case, 0.0, 1.0)
+    objective = tensor(objectives(rng, n_classes, 12))
+    mean, covariance = (part.value for part in expansion)
+    found = link.evaluate(objective, mean, covariance)
+    step = 1e-4
+    for slopes, moved in ((found.mean_slope, 0), (found.covariance_slope, 1)):
+        for k in range(slopes.shape[1]):
+            ends = []
+            for sign in (step, -step):
+                parts = [mean.clone(), covariance.clone()]
+                parts[moved][:, k] += sign
+                ends.append(link.evaluate(objective, *parts).value)
+            np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), slopes[:, k], atol=2e-4)
+
+
+@BOTH
+@pytest.mark.parametrize("level", [0.05, 1.0, 10.0])
+@pytest.mark.parametrize("size", [0.02, 0.3, 2.0])
+@pytest.mark.parametrize("rest", [0.0, 0.3])
+def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
+    rng = np.random.default_rng(7)
+    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    expansion = random_moments(rng, case, size, level, rest)
+    objective = objectives(rng, n_classes, 12)
+    center = link.evaluate(tensor(objective), *(part.value for part in expansion)).value
+    t = np.concatenate([rng.uniform(-1, 1, (40, 2)), [[-1, -1], [1, 1], [-1, 1], [1, -1]]])
+    least = [
+        min(evaluated(link, objective[b], *moments_at(expansion, b, t, sign)) for sign in (-1, 1))
+        for b in range(12)
+    ]
+    for target in (center, center - 0.2, torch.full_like(center, torch.inf)):
+        found = link.minimum(tensor(objective), expansion, target, None)
+        assert bool((found.point.abs() <= 1).all())
+        for b in range(12):
+            assert float(found.bound[b]) <= least[b]
+
+
+@BOTH
+def test_minima_over_small_boxes_are_tight(case):
+    rng = np.random.default_rng(3)
+    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    for size, tolerance in ((0.1, 0.1), (0.01, 0.01)):
+        expansion = random_moments(rng, case, size, 1.0)
+        objective = objectives(rng, n_classes, 12)
+        center = link.evaluate(tensor(objective), *(part.value for part in expansion)).value
+        found = link.minimum(tensor(objective), expansion, center, None)
+        t = rng.uniform(-1, 1, (100, 2))
+        t[:50] = np.where(t[:50] < 0, -1, 1)
+        for b in range(12):
+            least = evaluated(link, objective[b], *moments_at(expansion, b, t))
+            assert least - tolerance <= float(found.bound[b])
+
+
+@BOTH
+@pytest.mark.parametrize("level", [0.05, 1.0, 10.0])
+@pytest.mark.parametrize("size", [0.02, 0.3, 2.0])
+def test_slopes_enclose_the_derivatives_all_over_a_box(case, level, size):
+    """Derivatives by the moments, up to one positive factor for each point."""
+    rng = np.random.default_rng(5)
+    link, n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    expansion = random_moments(rng, case, size, level)
+    objective = objectives(rng, n_classes, 12)
+    slopes = link.minimum(tensor(objective), expansion, tensor(np.zeros(12)), None).slopes
+    t = rng.uniform(-1, 1, (20, 2))
+    rows, columns = np.triu_indices(n_latent)
+    for b in range(12):
+        mean, covariance = moments_at(expansion, b, t)
+        weights = tensor(np.tile(objective[b], (20, 1)))
+        exact = link.evaluate(weights, tensor(mean), tensor(covariance[:, rows, columns]))
+        by_mean, by_covariance = exact.mean_slope.numpy(), exact.covariance_slope.numpy()
+        if n_latent == 1:  # the factor that makes the first derivative one
+            factor = np.abs(by_mean)
+            by_mean, by_covariance = np.sign(by_mean), by_covariance / factor
+        for found, radius, exact_slopes in (
+            (slopes.mean, slopes.mean_radius, by_mean),
+            (slopes.covariance, slopes.covariance_radius, by_covariance),
+        ):
+            error = np.abs(exact_slopes - found[b].numpy()).max(axis=0)
+            assert (error <= radius[b].numpy() + 1e-6).all()
+
+
+@pytest.mark.parametrize("link", [ProbitLink(20.0), LogitLink(20.0)])
+def test_no_value_along_a_line_of_moments_is_below_the_least(link):
+    rng = np.random.default_rng(0)
+    start, tilt = 3 * rng.normal(size=200), rng.normal(size=200)
+    start[:100] = tilt[:100] * (2 + rng.uniform(0, 8, 100))  # stationary within the line
+    least, most = np.sort(rng.uniform(0, 10, (2, 200)), axis=0)
+    found = link._least_on_line(*map(tensor, (start, tilt, least, most))).numpy()
+    share = np.linspace(0, 1, 201)
+    variance = least[:, None] + (most - least)[:, None] * share
+    mean = start[:, None] + tilt[:, None] * variance
+    values = link._value(tensor(mean.ravel()), tensor(variance.ravel())).numpy().reshape(200, 201)
+    assert (found <= values.min(axis=1) + 1e-10).all()
+    if isinstance(link, ProbitLink):
+        np.testing.assert_allclose(found, values.min(axis=1), atol=1e-4)
+    narrow = link._least_on_line(*map(tensor, (start, tilt, least, least + 0.1))).numpy()
+    ends = [link._value(tensor(start + tilt * v), tensor(v)).numpy() for v in (least, least + 0.1)]
+    np.testing.assert_allclose(narrow, np.min(ends, axis=0), atol=1e-4)
+
+
+def test_curvature_of_the_averaged_logistic_function_along_lines_is_within_its_bound():
+    """Between two nodes, a curve sags as far as its second derivative allows, and no more."""
+    link = LogitLink(50.0)
+    least = np.array([0.0, 0.0, 0.5, 2.0])
+    for tilt in (0.0, 0.5, 2.0):
+        second, third, fourth = (b.numpy() for b in links._largest_derivatives(tensor(least)))
+        bend = second * tilt**2 + third * tilt + fourth / 4
+        steepest = np.zeros(4)
+        for mean in np.linspace(-4, 4, 81):
+            v = least + 1e-2
+            line = [
+                link._value(tensor(mean + tilt * s * np.ones(4)), tensor(v + s)).numpy()
+                for s in (-1e-2, 0.0, 1e-2)
+            ]
+            steepest = np.maximum(steepest, np.abs(line[0] - 2 * line[1] + line[2]) / 1e-4)
+        assert (steepest <= bend + 1e-5).all()
+        assert (steepest >= bend / 4).any()
+
+
+def test_constants_are_the_largest_derivatives_of_the_logistic_function():
+    u = np.linspace(-1, 1, 200_001)  # tanh(f / 2)
+    product = (1 - u * u) / 4
+    largest = [
+        np.abs(product * u).max(),
+        np.abs(product * (1 - 6 * product)).max(),
+        np.abs(product * u * (1 - 12 * product)).max(),
+    ]
+    for exact, bound in zip(largest, (links._SECOND, links._THIRD, links._FOURTH), strict=True):
+        assert exact <= bound <= 1.01 * exact
+    z = np.linspace(-6, 6, 200_001)
+    density = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+    smooth = [np.abs(h * density).max() for h in (z, z**2 - 1, z**3 - 3 * z)]
+    bounds = links._largest_derivatives(tensor([100.0]))
+    for order, (exact, bound) in enumerate(zip(smooth, bounds, strict=True), 2):
+        assert exact <= float(bound) * 10**order <= 1.01 * exact
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 4])
+def test_constants_bound_the_joint_cumulants_of_classes(n_classes):
+    rng = np.random.default_rng(0)
+    p = np.concatenate([rng.dirichlet(np.full(n_classes, a), 3000) for a in (0.3, 1.0, 3.0)])
+    index = rng.integers(0, n_classes, (60, 5))
+    index[0] = 0
+    x = np.eye(n_classes)[None] - p[:, None]
+
+    def expect(*which):
+        return (p * np.prod([x[..., i] for i in which], axis=0)).sum(axis=1)
+
+    largest = np.zeros(6)
+    for i in index:
+        a, b, c, d, _e = i
+        largest[3] = max(largest[3], np.abs(expect(a, b, c)).max())
+        four = expect(a, b, c, d) - expect(a, b) * expect(c, d)
+        four = four - expect(a, c) * expect(b, d) - expect(a, d) * expect(b, c)
+        largest[4] = max(largest[4], np.abs(four).max())
+        five = expect(*i)
+        for j in range(5):
+            for k in range(j):
+                others = [i[m] for m in range(5) if m not in (j, k)]
+                five = five - expect(i[j], i[k]) * expect(*others)
+        largest[5] = max(largest[5], np.abs(five).max())
+    own = softmax_link._SECOND, softmax_link._THIRD, softmax_link._FOURTH
+    assert (largest[3:] <= own).all()
+    X = rng.uniform(size=(60, n_classes))
+    X = (X - X.min(axis=1, keepdims=True)) / np.ptp(X, axis=1, keepdims=True)
+    for values in (*X, np.eye(n_classes)[0]):
+        square = (values - (p @ values)[:, None]) ** 2
+        along = p * (square - (p * square).sum(axis=1, keepdims=True))
+        assert np.abs(along).max() <= softmax_link._ALONG
+
+
+def test_averages_of_bounded_functions_have_bounded_derivatives():
+    """Hermite polynomials: the largest derivative of an average of values in [0, 1]."""
+    z = np.linspace(-9, 9, 100_001)
+    density = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
+    hermite = [np.ones_like(z), z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3]
+    for order in (2, 3, 4):
+        largest = (np.abs(hermite[order]) * density).sum() * (z[1] - z[0]) / 2
+        assert largest <= softmax_link._SMOOTH[order] <= 2 * largest

@@ -1,0 +1,88 @@
+"""Regions as users give them."""
+
+import numpy as np
+import pytest
+
+from skuq.gpc.bounds.neighbourhoods import around
+
+X = np.array([[0.1, 0.5, 0.9], [0.4, 0.2, 0.0]])
+
+
+def test_balls_boxes_features_and_domains_combine():
+    one = around(X, radius=[0.1, 0.2], features=[0, -1], domain=(0.0, 1.0))
+    np.testing.assert_allclose(one.lower, [[0.0, 0.5, 0.8], [0.2, 0.2, 0.0]])
+    np.testing.assert_allclose(one.upper, [[0.2, 0.5, 1.0], [0.6, 0.2, 0.2]])
+    np.testing.assert_array_equal(one.free, [0, 2])
+    assert one.radius is None
+    two = around(X, radius=0.3, norm="l1", features=[False, True, False])
+    np.testing.assert_array_equal(two.free, [1])
+    np.testing.assert_array_equal(two.radius, [0.3, 0.3])
+    three = around(X, region=(X - [0.0, 1.0, 0.0], 2.0), domain=([0, -0.5, 0], np.inf))
+    np.testing.assert_allclose(three.lower, [[0.1, -0.5, 0.9], [0.4, -0.5, 0.0]])
+    np.testing.assert_allclose(three.upper, 2.0)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_projections_and_steps_end_in_the_region(norm):
+    rng = np.random.default_rng(0)
+    points = rng.uniform(size=(300, 3))
+    region = around(points, rng.uniform(0, 0.6, 300), norm=norm, features=[0, 2], domain=(0, 1))
+    order = {"linf": np.inf, "l2": 2, "l1": 1}[norm]
+    for _ in range(3):
+        moved = region.project(points + rng.normal(size=points.shape))
+        assert (region.lower <= moved).all()
+        assert (moved <= region.upper).all()
+        if region.radius is not None:
+            assert (np.linalg.norm(moved - points, order, axis=1) <= region.radius).all()
+        step = region.steepest(rng.normal(size=points.shape))
+        assert (step[:, 1] == 0).all()
+    gradient = np.array([[1.0, -3.0, 2.0], [0.0, 0.0, 0.0]])
+    step = around(X, 0.5, norm=norm, features=[0, 2]).steepest(gradient)
+    expected = {
+        "linf": [1.0, 0.0, 1.0],
+        "l2": np.array([1, 0, 2]) * 0.5 / np.sqrt(5),
+        "l1": [0.0, 0.0, 0.5],
+    }
+    np.testing.assert_allclose(step[0], expected[norm])
+    np.testing.assert_array_equal(step[1], 0)
+
+
+def test_some_regions_can_be_selected():
+    region = around(X, [0.1, 0.2], norm="l2").select([1])
+    np.testing.assert_array_equal(region.points, X[1:])
+    np.testing.assert_array_equal(region.radius, [0.2])
+
+
+BAD = [
+    ({}, "Give either `radius`"),
+    ({"radius": 1, "region": (0, 1)}, "Give either `radius`"),
+    ({"radius": 1, "norm": "l3"}, "`norm` must be 'linf', 'l2' or 'l1', got 'l3'"),
+    ({"radius": -0.1}, "finite and not negative"),
+    ({"radius": np.nan}, "finite and not negative"),
+    ({"radius": np.inf}, "finite and not negative"),
+    ({"radius": [0.1]}, r"shape \(2,\); got shape \(1,\)"),
+    ({"radius": [[0.1, 0.1]]}, "one number or one per point"),
+    ({"region": (0, 1), "norm": "l2"}, "needs a `radius`"),
+    ({"region": 3.0}, r"must be a pair \(lower, upper\)"),
+    ({"region": (0, 1, 2)}, r"must be a pair \(lower, upper\)"),
+    ({"region": ([0, 0], 1)}, r"broadcast to the shape of `X`, \(2, 3\)"),
+    ({"region": (1, 0)}, "lower limits that do not exceed the upper"),
+    ({"region": (np.nan, 1)}, "lower limits that do not exceed the upper"),
+    ({"region": (-np.inf, 1)}, "must be finite"),
+    ({"region": (0.2, 1)}, "Point 0 lies outside the region in feature 0: 0.1 is not between 0.2"),
+    ({"radius": 1, "domain": (0, [1, 0.3, 1])}, "Point 0 lies outside the domain in feature 1"),
+    ({"radius": 1, "domain": ([0, 0, 0.1], 1)}, "Point 1 lies outside the domain in feature 2"),
+    ({"radius": 1, "features": []}, "`features`"),
+    ({"radius": 1, "features": [3]}, "at least one of the 3 features"),
+    ({"radius": 1, "features": [-4]}, "at least one of the 3 features"),
+    ({"radius": 1, "features": [0.5]}, "list of feature indices"),
+    ({"radius": 1, "features": "ab"}, "list of feature indices"),
+    ({"radius": 1, "features": 1}, "list of feature indices"),
+    ({"radius": 1, "features": [False] * 3}, "at least one of the 3 features"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_what_is_no_region_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        around(X, **arguments)

@@ -1,0 +1,86 @@
+"""Lower bounds of quadratic functions over boxes."""
+
+import numpy as np
+import pytest
+import torch
+
+from skuq.gpc.bounds.quadratic import box_minimum
+
+from .oracles import grid
+
+SHAPES = ["convex", "concave", "saddle", "diagonal", "flat"]
+
+
+def random_quadratics(rng, shape, f, count=40):
+    root = rng.normal(size=(count, f, f))
+    signs = {"convex": np.ones(f), "concave": -np.ones(f), "flat": np.zeros(f)}
+    weights = signs.get(shape, rng.choice([-1.0, 1.0], (count, f)) * np.ones((count, f)))
+    weights = np.broadcast_to(weights, (count, f))
+    if shape == "diagonal":
+        root = np.broadcast_to(np.eye(f), (count, f, f))
+    hessian = 3 * np.einsum("nij,nj,nkj->nik", root, weights, root)
+    return [rng.normal(size=count), 2 * rng.normal(size=(count, f)), hessian]
+
+
+def values(parts, t):
+    value, gradient, hessian = parts
+    return value[:, None] + gradient @ t.T + np.einsum("ni,bij,nj->bn", t, hessian, t) / 2
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("f", [1, 2, 3])
+def test_no_point_of_the_box_is_below_the_bound(shape, f):
+    rng = np.random.default_rng(f)
+    parts = random_quadratics(rng, shape, f)
+    bound, point = box_minimum(*map(torch.as_tensor, parts))
+    least = values(parts, grid(-np.ones(f), np.ones(f), 21)).min(axis=1)
+    assert (bound.numpy() <= least).all()
+    assert bool((point.abs() <= 1).all())
+
+
+@pytest.mark.parametrize("shape", ["convex", "diagonal", "flat"])
+def test_what_is_convex_or_separable_is_solved(shape):
+    parts = random_quadratics(np.random.default_rng(0), shape, 2)
+    if shape == "convex":  # well away from singular, where a few sweeps suffice
+        parts[2] = parts[2] + 20 * np.eye(2)
+    bound, point = box_minimum(*map(torch.as_tensor, parts))
+    least = values(parts, grid(-np.ones(2), np.ones(2), 401)).min(axis=1)
+    np.testing.assert_allclose(bound, least, atol=2e-3 if shape == "convex" else 1e-3)
+    if shape == "convex":
+        attained = np.array(
+            [
+                values([p[i : i + 1] for p in parts], point[i : i + 1].numpy())[0, 0]
+                for i in range(40)
+            ]
+        )
+        np.testing.assert_allclose(attained, least, atol=2e-3)
+
+
+def test_a_known_bound_of_the_linear_part_is_used():
+    gradient, hessian = torch.tensor([[3.0, 0.0]]).double(), torch.zeros(1, 2, 2).double()
+    zero = torch.zeros(1).double()
+    assert float(box_minimum(zero, gradient, hessian)[0]) == pytest.approx(-3)
+    found, _ = box_minimum(zero, gradient, hessian, torch.tensor([-1.0]).double())
+    assert float(found) == pytest.approx(-1)
+    hessian[0, 0, 1] = hessian[0, 1, 0] = 2.0  # up to 2 is lost through the quadratic part
+    found, _ = box_minimum(zero, gradient, hessian, torch.tensor([-1.0]).double())
+    assert float(found) == pytest.approx(-3)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_ball_within_the_box_is_respected(shape):
+    rng = np.random.default_rng(0)
+    parts = random_quadratics(rng, shape, 2)
+    t = grid(-np.ones(2), np.ones(2), 81)
+    t = t[np.linalg.norm(t, axis=1) <= 0.9]
+    linear = -0.9 * np.linalg.norm(parts[1], axis=1)
+    bound, _ = box_minimum(*map(torch.as_tensor, parts), torch.as_tensor(linear))
+    assert (bound.numpy() <= values(parts, t).min(axis=1)).all()
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_rounding_never_lifts_the_bound(scale):
+    value, gradient, hessian = torch.ones(1).double(), torch.zeros(1, 3), torch.ones(1, 3, 3)
+    bound, _ = box_minimum(value * scale, gradient.double(), hessian.double() * scale)
+    assert float(bound) <= scale  # the minimum is attained on a whole plane
+    assert float(bound) >= scale * (1 - 1e-9)

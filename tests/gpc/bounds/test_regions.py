@@ -1,0 +1,110 @@
+"""Balls within boxes: nothing of the intersection is ever cut off."""
+
+import numpy as np
+import pytest
+import torch
+
+from skuq.gpc.bounds.regions import Ball
+
+NORMS = pytest.mark.parametrize("norm", [1, 2])
+
+
+def random_points(rng, norm, n, f, center, radius):
+    """Points of a ball, many of them on its border or on an axis."""
+    direction = rng.normal(size=(n, f)) * (rng.random((n, f)) < 0.7)
+    direction[np.arange(n), rng.integers(0, f, n)] += 0.1
+    direction /= np.linalg.norm(direction, norm, axis=1, keepdims=True)
+    share = np.where(rng.random((n, 1)) < 0.5, 1 - 1e-15, rng.random((n, 1)))
+    return center + radius * share * direction
+
+
+def tensor(array):
+    return torch.as_tensor(np.asarray(array, dtype=np.float64))
+
+
+@NORMS
+def test_shrinking_keeps_every_point_of_the_ball_and_the_box(norm):
+    rng = np.random.default_rng(0)
+    for f in (1, 2, 4):
+        center, radius = rng.normal(size=f), 0.7
+        points = random_points(rng, norm, 4000, f, center, radius)
+        lower = center + rng.uniform(-1, 0.6, (50, f))
+        upper = lower + rng.exponential(0.7, (50, f))
+        ball = Ball(tensor(center).expand(50, f), tensor([radius] * 50), norm)
+        tight_lower, tight_upper, kept = ball.shrink(tensor(lower), tensor(upper))
+        assert bool((tight_lower >= tensor(lower)).all())
+        assert bool((tight_upper <= tensor(upper))[kept].all())
+        for i in range(50):
+            inside = points[((lower[i] <= points) & (points <= upper[i])).all(axis=1)]
+            assert len(inside) == 0 or bool(kept[i])
+            assert (tight_lower[i].numpy() <= inside).all()
+            assert (inside <= tight_upper[i].numpy()).all()
+
+
+@NORMS
+def test_shrinking_is_exact(norm):
+    ball = Ball(tensor([[0.0, 0.0]]), tensor([1.0]), norm)
+    lower, upper, kept = ball.shrink(tensor([[0.6, -2.0]]), tensor([[2.0, 2.0]]))
+    reach = 0.4 if norm == 1 else 0.8
+    np.testing.assert_allclose(lower, [[0.6, -reach]])
+    np.testing.assert_allclose(upper, [[1.0, reach]])
+    assert bool(kept)
+    *_, kept = ball.shrink(tensor([[0.9, 0.9]]), tensor([[2.0, 2.0]]))
+    assert not bool(kept)
+
+
+@NORMS
+def test_a_ball_of_radius_zero_is_a_point(norm):
+    ball = Ball(tensor([[0.3, 0.1]]), tensor([0.0]), norm)
+    lower, upper, kept = ball.shrink(tensor([[0.0, 0.0]]), tensor([[1.0, 1.0]]))
+    np.testing.assert_array_equal(lower, [[0.3, 0.1]])
+    np.testing.assert_array_equal(upper, [[0.3, 0.1]])
+    assert bool(kept)
+
+
+@NORMS
+def test_boxes_within_the_ball_are_told_from_others(norm):
+    edge = 0.5 if norm == 1 else 2**-0.5
+    for size, inside in ((edge * 0.999, True), (edge * 1.001, False)):
+        ball = Ball(tensor([[1.0, 1.0]]), tensor([1.0]), norm)
+        box = tensor([[1 - size, 1.0]]), tensor([[1.0, 1 + size]])
+        assert bool(ball.within(*box)) == inside
+
+
+@NORMS
+def test_points_outside_are_pulled_in_and_others_stay(norm):
+    rng = np.random.default_rng(0)
+    points = tensor(rng.normal(size=(500, 3)))
+    ball = Ball(torch.zeros(500, 3).double(), tensor([0.9] * 500), norm)
+    pulled = ball.pull(points)
+    assert bool(ball.contains(pulled).all())
+    inside = ball.contains(points)
+    np.testing.assert_allclose(pulled[inside], points[inside], rtol=1e-14)
+    distance = torch.linalg.vector_norm(pulled[~inside], norm, -1)
+    np.testing.assert_allclose(distance, 0.9, rtol=1e-9)
+
+
+@NORMS
+def test_linear_functions_are_bounded_over_the_ball(norm):
+    rng = np.random.default_rng(1)
+    center, radius = rng.normal(size=3), 0.6
+    points = random_points(rng, norm, 5000, 3, center, radius)
+    ball = Ball(tensor(center[None]), tensor([radius]), norm)
+    for _ in range(30):
+        box_center = center + rng.normal(size=3) / 3
+        half_widths, gradient = rng.exponential(size=3) + 1e-3, rng.normal(size=3)
+        part = ball.parts(tensor(box_center[None]), tensor(half_widths[None]))
+        found = part.linear_minimum(tensor(gradient[None])).item()
+        least = ((points - box_center) / half_widths @ gradient).min()
+        assert found <= least
+        steepest = ball.steepest(tensor((gradient / half_widths)[None]))[0].numpy()
+        lowest = (center - steepest - box_center) / half_widths @ gradient
+        assert found == pytest.approx(lowest, rel=1e-9)
+
+
+@NORMS
+def test_features_of_no_width_do_not_matter(norm):
+    part = Ball(tensor([[0.0, 5.0]]), tensor([1.0]), norm).parts(
+        tensor([[0.0, 5.0]]), tensor([[0.5, 0.0]])
+    )
+    assert part.linear_minimum(tensor([[1.0, 0.0]])).item() == pytest.approx(-2.0)

@@ -1,0 +1,158 @@
+"""Certificates: what is proven safe is never contradicted, what is unsafe has a witness."""
+
+import numpy as np
+import pytest
+from sklearn.gaussian_process.kernels import RBF
+
+from .bounds.oracles import KERNELS, fit_model, probabilities, sample
+
+CASES = {
+    "probit": ("probit", {}),
+    "logit": ("logit", {"inference": "ep"}),
+    "softmax": ("softmax", {"n_classes": 3}),
+}
+ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
+
+
+@pytest.fixture(scope="module", params=sorted(CASES))
+def model(request):
+    likelihood, parameters = CASES[request.param]
+    return fit_model(np.random.default_rng(1), KERNELS["rbf"](2), likelihood, n=20, **parameters)
+
+
+def points(n=6):
+    return np.random.default_rng(5).normal(size=(n, 2))
+
+
+@pytest.mark.parametrize("norm", sorted(ORDERS))
+def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
+    X, radius = points(), 0.25
+    found = model.certify(X, radius=radius, norm=norm, max_regions=200)
+    predicted = model.predict(X)
+    attack = model.attack(X, radius=radius, norm=norm)
+    assert set(found.status) >= {"safe", "unsafe"}
+    rng = np.random.default_rng(0)
+    for i, status in enumerate(found.status):
+        inside = sample(rng, X[i], X[i] - radius, X[i] + radius, 40, radius, norm)
+        if status == "safe":
+            assert (model.predict(inside) == predicted[i]).all()
+            assert not attack.success[i]
+            assert found.margin_lower[i] > 0
+            assert np.isnan(found.counterexample[i]).all()
+        elif status == "unsafe":
+            example = found.counterexample[i]
+            assert np.linalg.norm(example - X[i], ORDERS[norm]) <= radius * (1 + 1e-12)
+            assert model.predict(example[None])[0] != predicted[i]
+            assert found.margin_upper[i] < 0
+    assert (found.margin_lower <= found.margin_upper).all()
+
+
+def test_margins_enclose_the_smallest_margin(model):
+    X, radius = points(3), 0.2
+    found = model.certify(X, radius=radius, max_regions=200)
+    rng = np.random.default_rng(0)
+    for i, x in enumerate(X):
+        proba = probabilities(model, sample(rng, x, x - radius, x + radius, 40))
+        label = model.predict_proba(X[i : i + 1]).argmax()
+        margin = (proba[:, label] - np.delete(proba, label, axis=1).max(axis=1)).min()
+        assert found.margin_lower[i] <= margin + 1e-9
+
+
+def test_wrong_labels_are_unsafe_at_the_point_itself(model):
+    X = points()
+    wrong = np.roll(model.classes_, 1)[model.predict_proba(X).argmax(axis=1)]
+    found = model.certify(X, wrong, radius=1e-3)
+    assert (found.status == "unsafe").sum() >= len(X) - 1
+    unsafe = found.status == "unsafe"
+    assert (np.abs(found.counterexample - X)[unsafe] <= 1e-3 * (1 + 1e-9)).all()
+    right = model.certify(X, model.predict(X), radius=0.05)
+    np.testing.assert_array_equal(right.status, model.certify(X, radius=0.05).status)
+
+
+def test_allowed_changes_agree_with_the_ranges(model):
+    X, radius = points(3), 0.1
+    ranges = model.predict_proba_bounds(X, radius, tol=0.01)
+    lower, upper = ranges.deviation(model.predict_proba(X))
+    assert (lower <= upper).all()
+    for delta in (0.05, 0.2):
+        found = model.certify(X, radius=radius, delta=delta, max_regions=200)
+        assert (found.status[upper < delta] != "unsafe").all()
+        assert (found.status[lower > delta] != "safe").all()
+        for i in np.flatnonzero(found.status == "unsafe"):
+            moved = model.predict_proba(found.counterexample[i : i + 1]) - model.predict_proba(
+                X[i : i + 1]
+            )
+            assert np.abs(moved).max() > delta - 1e-6
+            assert np.abs(found.counterexample[i] - X[i]).max() <= radius * (1 + 1e-12)
+    assert (model.certify(X, radius=radius, delta=1.0).status == "safe").all()
+
+
+def test_deviations_are_those_of_samples(model):
+    X, radius = points(2), 0.1
+    lower, upper = model.predict_proba_bounds(X, radius).deviation(model.predict_proba(X))
+    rng = np.random.default_rng(0)
+    for i, x in enumerate(X):
+        proba = probabilities(model, sample(rng, x, x - radius, x + radius, 40))
+        assert np.abs(proba - model.predict_proba(X[i : i + 1])).max() <= upper[i] + 1e-9
+    np.testing.assert_array_less(upper - lower, 0.02)
+
+
+@pytest.mark.parametrize("norm", sorted(ORDERS))
+def test_safe_radii_lie_below_the_nearest_counterexample(model, norm):
+    X = points(2)
+    found = model.certified_radius(X, norm=norm, max_radius=0.6, precision=0.05, max_regions=300)
+    assert (found.lower <= found.upper).all()
+    attack = model.attack(X, radius=np.maximum(found.lower, 1e-9), norm=norm)
+    assert not attack.success[found.lower > 0].any()
+    proven = found.lower > 0
+    if proven.any():
+        smaller = found.lower[proven] * 0.9
+        certificate = model.certify(X[proven], radius=smaller, norm=norm, max_regions=2000)
+        assert (certificate.status == "safe").all()
+
+
+def test_a_misclassified_point_has_no_safe_radius(model):
+    X = points(3)
+    wrong = np.roll(model.classes_, 1)[model.predict_proba(X).argmax(axis=1)]
+    found = model.certified_radius(X, wrong, precision=0.05, max_regions=50)
+    np.testing.assert_array_equal(found.lower, 0)
+    assert (found.upper <= 0.1).all()
+
+
+def test_searches_that_run_out_prove_nothing(model):
+    X = points(3)
+    found = model.certify(X, radius=2.0, max_time=0)
+    assert set(found.status) <= {"undecided", "unsafe"}
+    assert (found.margin_lower < 0).all()
+    radii = model.certified_radius(X, max_time=0)
+    np.testing.assert_array_equal(radii.lower, 0)
+
+
+def test_a_tie_is_undecided():
+    X = np.array([[-1.0], [1.0]])
+    model = fit_model(np.random.default_rng(0), RBF(1.0), d=1)
+    model.fit(X, [0, 1])
+    found = model.certify(np.zeros((1, 1)), radius=[0.0])
+    assert found.status[0] != "safe"
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "message"),
+    [
+        ("certify", {"radius": 0.1, "y": [0, 9]}, "not seen in fit"),
+        ("certify", {"radius": 0.1, "y": [0]}, "1 labels for 2 points"),
+        ("certify", {"radius": 0.1, "y": [0, 1], "delta": 0.1}, "leave `y` out"),
+        ("certify", {"radius": 0.1, "delta": -0.1}, "delta"),
+        ("certify", {"radius": 0.1, "delta": np.nan}, "delta"),
+        ("certified_radius", {"y": [0, 9]}, "not seen in fit"),
+        ("certified_radius", {"max_radius": 0.0}, "max_radius"),
+        ("certified_radius", {"max_radius": np.inf}, "finite"),
+        ("certified_radius", {"precision": 0.0}, "precision"),
+        ("certified_radius", {"precision": np.nan}, "precision"),
+        ("certified_radius", {"norm": "l3"}, "`norm` must be"),
+        ("certified_radius", {"domain": (5.0, 6.0)}, "outside the domain"),
+    ],
+)
+def test_bad_requests_are_refused(model, method, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(model, method)(np.zeros((2, 2)), **arguments)
