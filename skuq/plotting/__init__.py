@@ -6,7 +6,9 @@ no global setting of it is changed.
 """
 
 from skuq.plotting._audit import CalibrationAuditDisplay
+from skuq.plotting._certified_range import CertifiedRangeDisplay
 from skuq.plotting._density import ConfidenceDensityDisplay
+from skuq.plotting._feature_effects import FeatureEffectsDisplay
 from skuq.plotting._histogram import UncertaintyHistogramDisplay
 from skuq.plotting._reliability import ReliabilityDisplay
 from skuq.plotting._risk_coverage import RiskCoverageDisplay
@@ -14,7 +16,9 @@ from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 
 __all__ = [
     "CalibrationAuditDisplay",
+    "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",
+    "FeatureEffectsDisplay",
     "ReliabilityDisplay",
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",

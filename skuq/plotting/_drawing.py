@@ -40,6 +40,16 @@ def plain_text(name: str) -> str:
     return f" {visible}" if visible.startswith("_") else visible
 
 
+def require_method(estimator: Any, name: str) -> None:
+    """Refuse what cannot answer, such as a pipeline around what can."""
+    if not hasattr(estimator, name):
+        raise TypeError(
+            f"`estimator` needs the method `{name}`, as RobustGPC has it; "
+            f"{type(estimator).__name__} does not. Of a pipeline, pass the last step and the "
+            "points as it sees them."
+        )
+
+
 def bars_over_bins(
     ax: Axes, lower: FloatArray, upper: FloatArray, height: Any, **style: Any
 ) -> None:

@@ -1,0 +1,113 @@
+"""
+Explaining a prediction, and breaking it
+========================================
+
+Which pixels make this a 3 and not an 8, and how little has to be changed until the classifier
+says so? Afterwards the same question for a table: which measurements speak for a malignant
+tumour?
+"""
+
+# %%
+# Threes and eights
+# -----------------
+# Images of 8 x 8 pixels, scaled to [0, 1]. The test images are new to the classifier.
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+from skuq import RobustGPC
+
+X, y = load_digits(return_X_y=True)
+chosen = np.isin(y, (3, 8))
+X, y = X[chosen] / 16, y[chosen]
+X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=100, stratify=y, random_state=0)
+
+gpc = RobustGPC(random_state=0).fit(X_train, y_train)
+print("test accuracy:", gpc.score(X_test, y_test))
+
+# %%
+# What each pixel does
+# --------------------
+# Each pixel by itself is made brighter and darker by up to ``gamma``, and the ranges of the
+# probability are compared: a quarter of the scale, within the limits 0 and 1. Other than a
+# gradient, this takes in all that happens on the way. Red pixels raise the probability of the
+# class, blue ones lower it; the black line is the outline of the image.
+from skuq.plotting import FeatureEffectsDisplay
+
+pictures = [np.flatnonzero(y_test == digit)[0] for digit in (3, 8)]
+fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+for ax, row in zip(axes, pictures, strict=True):
+    FeatureEffectsDisplay.from_estimator(
+        gpc,
+        X_test[row : row + 1],
+        gamma=0.25,
+        class_=y_test[row],
+        image_shape=(8, 8),
+        domain=(0, 1),
+        ax=ax,
+    )
+    ax.set_title(f"why this is a {y_test[row]}")
+
+# %%
+# The blue pixels on the left of the 3 are those that would close its loops. In the 8 they are
+# red. No single pixel does much: the classifier looks at all of them, so what can be achieved
+# by changing them together is a question of its own.
+
+# %%
+# How much change is too much?
+# ----------------------------
+# Now all pixels may change at once, each by up to ``radius``. For every test image there is a
+# proof or a counterexample. Beside it, how many images two gradient attacks break: one step,
+# and forty.
+print("radius   safe  unsafe  undecided   one step  forty steps")
+for radius in (0.08, 0.10, 0.12, 0.14, 0.16):
+    status = gpc.certify(X_test, radius=radius, domain=(0, 1), max_time=20).status
+    counts = [np.sum(status == name) for name in ("safe", "unsafe", "undecided")]
+    broken = [
+        gpc.attack(X_test, radius=radius, domain=(0, 1), method=method).success.sum()
+        for method in ("fgsm", "pgd")
+    ]
+    print(f"{radius:6.2f} {counts[0]:6} {counts[1]:7} {counts[2]:10} {broken[0]:10} {broken[1]:12}")
+
+# %%
+# One step overlooks counterexamples. Forty steps find as many as there are, but an attack
+# cannot tell you that it has found them all. Here is an image that one step does not break.
+radius = 0.14
+found = gpc.certify(X_test, radius=radius, domain=(0, 1))
+one_step = gpc.attack(X_test, radius=radius, domain=(0, 1), method="fgsm")
+row = np.flatnonzero((found.status == "unsafe") & ~one_step.success)[0]
+
+images = {
+    f"test image, a {y_test[row]}": X_test[row],
+    "after one step": one_step.points[row],
+    "counterexample": found.counterexample[row],
+}
+fig, axes = plt.subplots(1, 3, figsize=(9, 3.4), layout="constrained")
+for ax, (title, image) in zip(axes, images.items(), strict=True):
+    p = gpc.predict_proba(image[None])[0]
+    ax.imshow(image.reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
+    ax.set(xticks=[], yticks=[], title=title, xlabel=f"p(3) = {p[0]:.3f}, p(8) = {p[1]:.3f}")
+
+# %%
+# A table
+# -------
+# Of several rows, the average effect is drawn. The measurements are standardised, so
+# ``gamma=1`` is one standard deviation up or down. The small error bars are proven: they are
+# what the bounds leave open.
+data = load_breast_cancer(as_frame=True)
+diagnosis = np.array(data.target_names)[data.target]
+parts = train_test_split(data.data, diagnosis, test_size=150, stratify=diagnosis, random_state=0)
+scaler = StandardScaler().set_output(transform="pandas").fit(parts[0])
+tumours = RobustGPC(random_state=0).fit(scaler.transform(parts[0]), parts[2])
+print(f"test accuracy: {tumours.score(scaler.transform(parts[1]), parts[3]):.3f}")
+
+display = FeatureEffectsDisplay.from_estimator(
+    tumours, scaler.transform(parts[1])[:40], gamma=1.0, class_="malignant", max_features=12
+)
+
+# %%
+# Read it as a statement about the classifier and not about tumours. Measurements such as
+# radius, perimeter and area tell nearly the same, and how the classifier divides their joint
+# effect among them is not determined by the data.

@@ -1,0 +1,242 @@
+"""Which features raise and which lower a class probability."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.base import FloatArray
+from skuq.extras import import_optional
+from skuq.metrics._validation import finite
+from skuq.plotting._drawing import COLOURS, axes_or_new, plain_text, require_method
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class FeatureEffectsDisplay:
+    """Effect of each feature on a class probability: bars for tables, a heat map for images.
+
+    Red raises the probability as the feature grows, blue lowers it. Bars are sorted by size;
+    their error bars are the proven bounds of the numerical error. The colours of a heat map
+    are symmetric around 0, and the outlines of the image are drawn over it.
+
+    Parameters
+    ----------
+    effects : array-like of shape (n_features,)
+        Effects in units of probability.
+    error : array-like of shape (n_features,), optional
+        Bounds of their errors.
+    image_shape : tuple (n_rows, n_columns), optional
+        Draws a heat map of this shape. Default: bars.
+    image : array-like of shape (n_features,), optional
+        Pixels of the image that is explained.
+    feature_names : sequence of str, optional
+        Names of the features. Default: their positions.
+    class_name : str, optional
+        Name of the class.
+    max_features : int, default=20
+        Number of bars at most; those of the largest effects.
+
+    Attributes
+    ----------
+    effects, error, image_shape, image, feature_names, class_name, max_features
+        As given.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+    image_, colorbar_ : matplotlib AxesImage and Colorbar
+        The heat map and its scale, if there is one.
+
+    Examples
+    --------
+    >>> from skuq.plotting import FeatureEffectsDisplay
+    >>> display = FeatureEffectsDisplay.from_predictions(
+    ...     [0.1, -0.3], feature_names=["age", "income"], class_name="yes"
+    ... )
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['income', 'age']
+    """
+
+    def __init__(
+        self,
+        effects: ArrayLike,
+        error: ArrayLike | None = None,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        image: ArrayLike | None = None,
+        feature_names: Any = None,
+        class_name: str | None = None,
+        max_features: int = 20,
+    ) -> None:
+        self.effects = finite(effects, "effects")
+        n = len(self.effects)
+        self.error = None if error is None else _as_long(finite(error, "error"), n, "error")
+        if self.error is not None and (self.error < 0).any():
+            raise ValueError("`error` must not be negative.")
+        if image_shape is not None and (len(image_shape) != 2 or np.prod(image_shape) != n):
+            raise ValueError(
+                f"`image_shape` must be two numbers whose product is the number of features, "
+                f"{n}; got {image_shape!r}."
+            )
+        if image is not None and image_shape is None:
+            raise ValueError("`image` needs `image_shape`.")
+        if max_features < 1:
+            raise ValueError(f"`max_features` must be >= 1, got {max_features}.")
+        self.image_shape = image_shape
+        self.image = None if image is None else _as_long(finite(image, "image"), n, "image")
+        names = [f"feature {j}" for j in range(n)] if feature_names is None else feature_names
+        self.feature_names = [str(name) for name in _as_long(names, n, "feature_names")]
+        self.class_name = class_name
+        self.max_features = max_features
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        gamma: float,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        feature_names: Any = None,
+        class_: Any = None,
+        features: Any = None,
+        domain: Any = None,
+        tol: float = 1e-3,
+        max_features: int = 20,
+        ax: Axes | None = None,
+    ) -> FeatureEffectsDisplay:
+        """Measure the effects of features and draw them.
+
+        Parameters
+        ----------
+        estimator : RobustGPC
+            Fitted classifier.
+        X : array-like or DataFrame of shape (n_samples, n_features)
+            One point for its local effects; of several, the average of them is drawn.
+        gamma : float
+            How far each feature is moved up and down, in its units.
+        image_shape, max_features
+            As in the class. The outlines over a heat map are those of a single point.
+        feature_names : sequence of str, optional
+            Names of the features. Default: those that the estimator was fitted with.
+        class_, features, domain, tol
+            As for `RobustGPC.explain`.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        FeatureEffectsDisplay
+
+        Raises
+        ------
+        TypeError
+            If the estimator cannot explain.
+        ValueError
+            If a setting does not fit the data.
+        """
+        require_method(estimator, "explain")
+        effects = estimator.explain(
+            X, gamma, class_=class_, features=features, domain=domain, tol=tol
+        )
+        single = len(effects.local) == 1
+        if feature_names is None:
+            feature_names = getattr(estimator, "feature_names_in_", None)
+        image = np.asarray(X, np.float64)[0] if single and image_shape is not None else None
+        return cls.from_predictions(
+            effects.overall,
+            effects.error.mean(axis=0),
+            image_shape=image_shape,
+            image=image,
+            feature_names=feature_names,
+            class_name=_class_name(estimator, X if single else None, class_),
+            max_features=max_features,
+            ax=ax,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        effects: ArrayLike,
+        error: ArrayLike | None = None,
+        *,
+        ax: Axes | None = None,
+        **settings: Any,
+    ) -> FeatureEffectsDisplay:
+        """Draw given effects; parameters are those of the class, and `ax`."""
+        return cls(effects, error, **settings).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> FeatureEffectsDisplay:
+        """Draw on `ax`, or on a new figure, and return the display."""
+        count = min(self.max_features, len(self.effects))
+        size = (6.0, 1.0 + 0.27 * count) if self.image_shape is None else (5.0, 4.2)
+        self.ax_ = axes_or_new(ax, figsize=size)
+        self.figure_ = self.ax_.figure
+        chosen = "the class" if self.class_name is None else plain_text(self.class_name)
+        label = f"effect on the probability of {chosen}"
+        if self.image_shape is None:
+            self._plot_bars(label, count)
+        else:
+            self._plot_image(label, self.image_shape)
+        return self
+
+    def _plot_bars(self, label: str, count: int) -> None:
+        order = np.argsort(-np.abs(self.effects), kind="stable")[:count]
+        effects = self.effects[order]
+        self.ax_.barh(
+            np.arange(count),
+            effects,
+            0.7,
+            xerr=None if self.error is None else self.error[order],
+            color=np.where(effects >= 0, COLOURS[1], COLOURS[0]).tolist(),
+            error_kw={"ecolor": "0.2", "capsize": 2, "elinewidth": 1.2},
+        )
+        self.ax_.axvline(0, color="0.3", linewidth=1)
+        names = [plain_text(self.feature_names[j]) for j in order]
+        self.ax_.set_yticks(np.arange(count), names)
+        self.ax_.set_ylim(count - 0.4, -0.6)
+        hidden = len(self.effects) - count
+        note = "" if hidden == 0 else f"\n(the {count} largest of {len(self.effects)})"
+        self.ax_.set_xlabel(label + note)
+        self.ax_.locator_params(axis="x", nbins=6)
+
+    def _plot_image(self, label: str, shape: tuple[int, int]) -> None:
+        colors = import_optional("matplotlib.colors", extra="plot")
+        scale = colors.LinearSegmentedColormap.from_list(
+            "effects", [COLOURS[0], "#f7f7f7", COLOURS[1]]
+        )
+        most = np.abs(self.effects).max() or 1.0
+        self.image_ = self.ax_.imshow(
+            self.effects.reshape(shape), cmap=scale, vmin=-most, vmax=most
+        )
+        self.colorbar_ = self.figure_.colorbar(self.image_, ax=self.ax_, label=label)
+        if self.image is not None:
+            self._outline(self.image.reshape(shape))
+        self.ax_.set(xticks=[], yticks=[])
+
+    def _outline(self, image: FloatArray) -> None:
+        """Lines between pixels above and below the middle of the image's range."""
+        bright = np.pad(image > (image.min() + image.max()) / 2, 1)
+        style: dict[str, Any] = {"colors": "0.15", "linewidths": 1.6}
+        y, x = np.nonzero(bright[1:, 1:-1] != bright[:-1, 1:-1])
+        self.ax_.hlines(y - 0.5, x - 0.5, x + 0.5, **style)
+        y, x = np.nonzero(bright[1:-1, 1:] != bright[1:-1, :-1])
+        self.ax_.vlines(x - 0.5, y - 0.5, y + 0.5, **style)
+
+
+def _as_long(values: Any, n: int, name: str) -> FloatArray:
+    array = np.asarray(values)
+    if array.shape != (n,):
+        raise ValueError(f"`{name}` must have one value per feature, {n}; got shape {array.shape}.")
+    return array
+
+
+def _class_name(estimator: Any, point: Any, class_: Any) -> str:
+    """The class that `explain` means, in words."""
+    if class_ is not None:
+        return f"class {class_}"
+    if len(estimator.classes_) == 2:
+        return f"class {estimator.classes_[1]}"
+    return "the predicted class" if point is None else f"class {estimator.predict(point)[0]}"
