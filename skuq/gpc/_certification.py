@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
-from sklearn.utils import check_scalar, gen_batches
+from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray
+from skuq.gpc._requests import check_number, read_limits
 from skuq.gpc.attacks import Attack, gradient_attack
 from skuq.gpc.bounds.certifier import Certifier, Limits
 from skuq.gpc.bounds.neighbourhoods import NORMS, Neighbourhoods, around, check_norm
@@ -29,7 +29,7 @@ from skuq.gpc.certificates import (
 )
 from skuq.gpc.effects import FeatureEffects, feature_effects
 from skuq.gpc.inference.predictive import most_probable
-from skuq.gpc.reference.algorithm import reference_bounds
+from skuq.gpc.paper_bounds import paper_bounds
 from skuq.nets import resolve_device
 
 _BATCH = 64  # points searched together
@@ -102,15 +102,15 @@ class CertificationMixin:
         """
         points = self._points(X)
         regions = around(points, radius, region, norm, features, domain)
-        limits = _limits(tol, max_time, max_regions)
+        limits = read_limits(tol, max_time, max_regions)
         classes = self._class_indices(class_)
         if bounds == "linear-program":
-            return self._paper_bounds(regions, classes, limits)
+            return paper_bounds(self._certifier(), regions, classes, limits)
         if bounds != "fast":
             raise ValueError(f"`bounds` must be 'fast' or 'linear-program', got {bounds!r}.")
 
-        def solve(certifier: Certifier, rows: slice, limits: Limits) -> ProbabilityBounds:
-            return probability_bounds(certifier, regions.select(rows), classes, limits)
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> ProbabilityBounds:
+            return probability_bounds(certifier, regions.select(rows), classes, *how)
 
         return ProbabilityBounds(*self._in_batches(solve, len(points), limits))
 
@@ -157,7 +157,7 @@ class CertificationMixin:
         """
         points = self._points(X)
         regions = around(points, radius, region, norm, features, domain)
-        limits = _limits(tol, max_time, max_regions)
+        limits = read_limits(tol, max_time, max_regions)
         if delta is not None:
             return self._certify_change(regions, delta, y, limits)
         return self._certify_class(regions, self._labels(points, y), limits)
@@ -199,13 +199,13 @@ class CertificationMixin:
         labels = self._labels(points, y)
         check_norm(norm)
         for value, name in ((max_radius, "max_radius"), (precision, "precision")):
-            _check_number(value, name, positive=True)
-        deadline = time.monotonic() + _limits(1.0, max_time, max_regions).max_time
+            check_number(value, name, positive=True)
+        deadline = time.monotonic() + read_limits(1.0, max_time, max_regions).max_time
 
         def certify(rows: NDArray[np.intp], radii: FloatArray) -> Certificate:
             regions = around(points[rows], radii, None, norm, features, domain)
             left = max(deadline - time.monotonic(), 0.0)
-            limits = _limits(1e-4, left if np.isfinite(left) else None, max_regions)
+            limits = read_limits(1e-4, left if np.isfinite(left) else None, max_regions)
             return self._certify_class(regions, labels[rows], limits)
 
         return safe_radius(
@@ -286,8 +286,8 @@ class CertificationMixin:
             Local effects for each point, and their average.
         """
         points = self._points(X)
-        _check_number(gamma, "gamma", positive=True)
-        limits = _limits(tol, None, None)
+        check_number(gamma, "gamma", positive=True)
+        limits = read_limits(tol, None, None)
         if class_ is not None:
             labels = np.full(len(points), self._class_indices(class_)[0])
         elif len(self.classes_) == 2:
@@ -311,8 +311,8 @@ class CertificationMixin:
     def _certify_class(
         self, regions: Neighbourhoods, labels: NDArray[np.intp], limits: Limits
     ) -> Certificate:
-        def solve(certifier: Certifier, rows: slice, limits: Limits) -> Certificate:
-            return safety(certifier, regions.select(rows), labels[rows], limits)
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> Certificate:
+            return safety(certifier, regions.select(rows), labels[rows], *how)
 
         return Certificate(*self._in_batches(solve, len(labels), limits))
 
@@ -321,68 +321,28 @@ class CertificationMixin:
     ) -> Certificate:
         if y is not None:
             raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
-        _check_number(delta, "delta")
+        check_number(delta, "delta")
         proba = self._certifier().probabilities(regions.points)
 
-        def solve(certifier: Certifier, rows: slice, limits: Limits) -> Certificate:
-            return robustness(certifier, regions.select(rows), proba[rows], delta, limits)
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> Certificate:
+            return robustness(certifier, regions.select(rows), proba[rows], delta, *how)
 
         return Certificate(*self._in_batches(solve, len(proba), limits))
-
-    def _paper_bounds(
-        self, regions: Neighbourhoods, classes: NDArray[np.intp], limits: Limits
-    ) -> ProbabilityBounds:
-        if self.likelihood_ == "softmax" or regions.radius is not None:
-            raise ValueError(
-                "bounds='linear-program' is for two classes and for boxes; use bounds='fast'."
-            )
-        deadline, found = time.monotonic() + limits.max_time, []
-        for row, (lower, upper) in enumerate(zip(regions.lower, regions.upper, strict=True)):
-            left = max(deadline - time.monotonic(), 0.0) / (len(regions.points) - row)
-            share = limits._replace(max_time=left)._asdict()
-            likelihood = self.likelihood_
-            found.append(
-                reference_bounds(self.posterior_, lower, upper, likelihood=likelihood, **share)
-            )
-        least, most = (
-            np.array(
-                [[getattr(one, f"{end}_{side}") for side in ("lower", "upper")] for one in found]
-            )
-            for end in ("min", "max")
-        )
-        argmin, argmax = (
-            np.array([getattr(one, name) for one in found]) for name in ("argmin", "argmax")
-        )
-        # The smallest probability of the first class belongs to the largest of the second.
-        smallest = np.stack([1 - most[:, ::-1], least], axis=1)[:, classes]
-        largest = np.stack([1 - least[:, ::-1], most], axis=1)[:, classes]
-        return ProbabilityBounds(
-            smallest[..., 0],
-            smallest[..., 1],
-            largest[..., 0],
-            largest[..., 1],
-            np.stack([argmax, argmin], axis=1)[:, classes],
-            np.stack([argmin, argmax], axis=1)[:, classes],
-            np.array([one.n_regions for one in found]),
-            np.array([one.converged for one in found]),
-        )
 
     def _in_batches(self, solve: Callable[..., Any], n: int, limits: Limits) -> list[NDArray[Any]]:
         """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
         certifier = self._certifier()
         _ = certifier.model, certifier.link  # prepared once, here, and not in every process
         batches = list(gen_batches(n, _BATCH))
-        share = limits._replace(
-            max_time=limits.max_time
-            * min(len(batches), effective_n_jobs(self.n_jobs))
-            / len(batches)
-        )
-        jobs = (delayed(solve)(certifier, rows, share) for rows in batches)
+        n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
+        share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
         parts = []
         with self._bar(n, "point") as bar:
-            for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
-                bar.update(len(part[0]))
+            report = bar.update if n_workers == 1 else None  # which cannot leave this process
+            jobs = (delayed(solve)(certifier, rows, share, report) for rows in batches)
+            for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
                 parts.append(part)
+                bar.update(sum(len(done[0]) for done in parts) - bar.n)
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def _bar(self, total: int, unit: str) -> Any:
@@ -417,23 +377,3 @@ class CertificationMixin:
         if unseen:
             raise ValueError(f"`y` holds labels that were not seen in fit: {unseen}.")
         return np.searchsorted(self.classes_, y)
-
-
-def _check_number(value: Any, name: str, positive: bool = False) -> None:
-    closed = "neither" if positive else "left"
-    check_scalar(value, name, Real, min_val=0, include_boundaries=closed)
-    if not np.isfinite(value):
-        raise ValueError(f"`{name}` must be a finite number, got {value}.")
-
-
-def _limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
-    _check_number(tol, "tol", positive=True)
-    if max_time is not None:
-        _check_number(max_time, "max_time")
-    if max_regions is not None:
-        check_scalar(max_regions, "max_regions", Integral, min_val=1)
-    return Limits(
-        float(tol),
-        np.iinfo(np.int64).max if max_regions is None else int(max_regions),
-        np.inf if max_time is None else float(max_time),
-    )

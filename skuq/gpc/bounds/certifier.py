@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from skuq.base import FloatArray
 from skuq.gpc.bounds.branch_and_bound import Problems, Search, objective_at
-from skuq.gpc.bounds.expansion import Expander, LatentModel
+from skuq.gpc.bounds.expansion import Expander
+from skuq.gpc.bounds.latent_model import LatentModel
 from skuq.gpc.bounds.links import Link, LogitLink, ProbitLink
 from skuq.gpc.bounds.neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds.regions import Ball
