@@ -21,6 +21,7 @@ EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],
     "hypothesis>=6.100",
+    "mpmath>=1.3",
     "netcal>=1.3",
     "pytest>=8",
     "pytest-cov>=5",
