@@ -214,6 +214,7 @@ class CertificationMixin:
             order=NORMS[norm] or np.inf,
             max_radius=max_radius,
             precision=precision,
+            expired=lambda: time.monotonic() >= deadline,
         )
 
     def attack(
@@ -260,6 +261,8 @@ class CertificationMixin:
         features: Any = None,
         domain: Any = None,
         tol: float = 1e-3,
+        max_time: float | None = None,
+        max_regions: int | None = None,
     ) -> FeatureEffects:
         """Measure how each feature moves a class probability, by proven ranges (Appendix G).
 
@@ -275,7 +278,7 @@ class CertificationMixin:
         class_ : label, default=None
             Class whose probability is meant. None is the second class of two; of more, the
             predicted class of each point.
-        features, domain
+        features, domain, max_time, max_regions
             As for `predict_proba_bounds`.
         tol : float, default=1e-3
             How closely each extreme is bounded.
@@ -287,7 +290,7 @@ class CertificationMixin:
         """
         points = self._points(X)
         check_number(gamma, "gamma", positive=True)
-        limits = read_limits(tol, None, None)
+        limits = read_limits(tol, max_time, max_regions)
         if class_ is not None:
             labels = np.full(len(points), self._class_indices(class_)[0])
         elif len(self.classes_) == 2:
@@ -295,18 +298,13 @@ class CertificationMixin:
         else:
             labels = self._labels(points, None)
         reach = around(points, gamma, None, "linf", features, domain)
-        with self._bar(len(reach.free), "feature") as bar:
-            return feature_effects(
-                self._certifier(),
-                points,
-                labels,
-                gamma,
-                reach.lower,
-                reach.upper,
-                reach.free,
-                limits,
-                bar.update,
-            )
+
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> tuple[FloatArray, FloatArray]:
+            ends = (reach.lower[rows], reach.upper[rows], reach.free)
+            return feature_effects(certifier, points[rows], labels[rows], gamma, *ends, *how)
+
+        local, error = self._in_batches(solve, len(points), limits)
+        return FeatureEffects(local, local.mean(axis=0), error)
 
     def _certify_class(
         self, regions: Neighbourhoods, labels: NDArray[np.intp], limits: Limits
@@ -322,12 +320,11 @@ class CertificationMixin:
         if y is not None:
             raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
         check_number(delta, "delta")
-        proba = self._certifier().probabilities(regions.points)
 
         def solve(certifier: Certifier, rows: slice, *how: Any) -> Certificate:
-            return robustness(certifier, regions.select(rows), proba[rows], delta, *how)
+            return robustness(certifier, regions.select(rows), delta, *how)
 
-        return Certificate(*self._in_batches(solve, len(proba), limits))
+        return Certificate(*self._in_batches(solve, len(regions.points), limits))
 
     def _in_batches(self, solve: Callable[..., Any], n: int, limits: Limits) -> list[NDArray[Any]]:
         """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
@@ -337,7 +334,7 @@ class CertificationMixin:
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
         parts = []
-        with self._bar(n, "point") as bar:
+        with self._bar(n) as bar:
             report = bar.update if n_workers == 1 else None  # which cannot leave this process
             jobs = (delayed(solve)(certifier, rows, share, report) for rows in batches)
             for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
@@ -345,8 +342,8 @@ class CertificationMixin:
                 bar.update(sum(len(done[0]) for done in parts) - bar.n)
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def _bar(self, total: int, unit: str) -> Any:
-        return tqdm(total=total, desc="RobustGPC", unit=unit, disable=not self.verbose)
+    def _bar(self, total: int) -> Any:
+        return tqdm(total=total, desc="RobustGPC", unit="point", disable=not self.verbose)
 
     def _certifier(self) -> Certifier:
         device = str(resolve_device(self.device))
@@ -362,10 +359,10 @@ class CertificationMixin:
     def _class_indices(self, class_: Any) -> NDArray[np.intp]:
         if class_ is None:
             return np.arange(len(self.classes_))
-        found = np.flatnonzero(self.classes_ == class_)
-        if len(found) == 0:
-            raise ValueError(f"`class_` must be one of {list(self.classes_)}, got {class_!r}.")
-        return found
+        known = self.classes_.tolist()
+        if np.ndim(class_) or class_ not in known:
+            raise ValueError(f"`class_` must be one of {known}, got {class_!r}.")
+        return np.array([known.index(class_)])
 
     def _labels(self, points: FloatArray, y: Any) -> NDArray[np.intp]:
         if y is None:
@@ -373,7 +370,7 @@ class CertificationMixin:
         y = column_or_1d(y)
         if len(y) != len(points):
             raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
-        unseen = sorted(set(np.unique(y)) - set(self.classes_))
+        unseen = sorted(set(np.unique(y).tolist()) - set(self.classes_.tolist()))
         if unseen:
             raise ValueError(f"`y` holds labels that were not seen in fit: {unseen}.")
         return np.searchsorted(self.classes_, y)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from skuq.base import FloatArray
 from skuq.gpc.bounds.certifier import Certifier, Limits
 from skuq.gpc.bounds.neighbourhoods import Neighbourhoods
+from skuq.gpc.inference.predictive import TIE
 
 Progress = Callable[[int], object] | None
 
@@ -90,7 +91,8 @@ class SafeRadius(NamedTuple):
     Attributes
     ----------
     lower : ndarray of shape (n,), float64
-        No point within this distance is classified differently. 0 if nothing was proven.
+        No point within this distance, of those that differ in the free features only and lie
+        in the domain, is classified differently. 0 if nothing was proven.
     upper : ndarray of shape (n,), float64
         Distance of the nearest counterexample that was found; infinite if there is none.
     """
@@ -125,23 +127,22 @@ def probability_bounds(
     -------
     ProbabilityBounds
     """
-    n, units = len(regions.points), np.eye(certifier.n_classes)
+    n, units, k = len(regions.points), np.eye(certifier.n_classes), len(classes)
+    least, most = np.arange(k), np.arange(k, 2 * k)
     if certifier.n_classes == 2:  # the largest of one class belongs to the smallest of the other
-        rows = np.stack([units[classes], units[1 - classes]]).reshape(-1, 2)
-        offset = 1.0
+        rows, least, most = units, classes, 1 - classes
     else:
         rows = np.concatenate([units[classes], -units[classes]])
-        offset = 0.0
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     found = certifier.minima(regions, objectives, limits, progress=_per_point(progress, len(rows)))
-    k = len(classes)
+    whole = rows[most].clip(min=0).sum(axis=1)  # 1 where the other class stands for this one
     return ProbabilityBounds(
-        found.lower[:, :k].clip(0, 1),
-        found.upper[:, :k].clip(0, 1),
-        (offset - found.upper[:, k:]).clip(0, 1),
-        (offset - found.lower[:, k:]).clip(0, 1),
-        found.point[:, :k],
-        found.point[:, k:],
+        found.lower[:, least].clip(0, 1),
+        found.upper[:, least].clip(0, 1),
+        (whole - found.upper[:, most]).clip(0, 1),
+        (whole - found.lower[:, most]).clip(0, 1),
+        found.point[:, least],
+        found.point[:, most],
         found.n_regions.sum(axis=1),
         np.asarray(found.converged.all(axis=1)),
     )
@@ -171,13 +172,13 @@ def safety(
     units = np.eye(certifier.n_classes)
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
-    return _certificate(certifier, regions, objectives, np.zeros(1), limits, progress)
+    band = np.full(objectives.shape[:2], 2 * TIE)  # closer than this, predictions may tie
+    return _certificate(certifier, regions, objectives, 0 * band, band, limits, progress)
 
 
 def robustness(
     certifier: Certifier,
     regions: Neighbourhoods,
-    proba: FloatArray,
     delta: float,
     limits: Limits,
     progress: Progress = None,
@@ -188,8 +189,6 @@ def robustness(
     ----------
     certifier, regions, limits, progress
         As for `probability_bounds`.
-    proba : ndarray of shape (n, n_classes)
-        Probabilities at the points.
     delta : float
         Allowed change (Definition 1, with the maximum norm).
 
@@ -198,12 +197,17 @@ def robustness(
     Certificate
         Its margin is what is left of the allowed change.
     """
-    units = np.eye(certifier.n_classes)
-    rows, start = units, proba
+    rows = np.eye(certifier.n_classes)
     if certifier.n_classes > 2:  # of two classes, one falls as the other rises
-        rows, start = np.concatenate([units, -units]), np.concatenate([proba, -proba], axis=1)
-    objectives = np.broadcast_to(rows, (len(proba), *rows.shape))
-    return _certificate(certifier, regions, objectives, start - delta, limits, progress)
+        rows = np.concatenate([rows, -rows])
+    n, points = len(regions.points), regions.points
+    objectives = np.broadcast_to(rows, (n, *rows.shape))
+    # Proven bounds of the probabilities at the points themselves.
+    most = np.stack([certifier.gradients(points, np.tile(row, (n, 1)))[0] for row in rows], 1)
+    total = rows.sum(axis=1)  # of a weighted sum over two classes, the other one's is the rest
+    least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
+    middle, band = (most + least) / 2, (most - least) / 2 + TIE
+    return _certificate(certifier, regions, objectives, middle - delta, band, limits, progress)
 
 
 def safe_radius(
@@ -213,6 +217,7 @@ def safe_radius(
     order: float,
     max_radius: float,
     precision: float,
+    expired: Callable[[], bool],
 ) -> SafeRadius:
     """Bisect the radius up to which each point is safe.
 
@@ -228,6 +233,8 @@ def safe_radius(
         Largest radius to try.
     precision : float
         Where bisection stops.
+    expired : callable
+        Whether the time is over.
 
     Returns
     -------
@@ -237,7 +244,7 @@ def safe_radius(
     ceiling = np.full(len(points), float(max_radius))  # nothing above is going to be proven
     trial = ceiling.copy()
     open_ = np.arange(len(points))
-    while len(open_):
+    while len(open_) and not expired():
         found = certify(open_, trial[open_])
         safe, unsafe = open_[found.status == "safe"], open_[found.status == "unsafe"]
         lower[safe] = trial[safe]
@@ -247,7 +254,8 @@ def safe_radius(
         failed = open_[found.status != "safe"]
         ceiling[failed] = np.minimum(trial[failed], upper[failed])
         trial = (lower + ceiling) / 2
-        open_ = open_[ceiling[open_] - lower[open_] > precision]
+        between = (lower < trial) & (trial < ceiling)  # floating-point numbers end somewhere
+        open_ = np.intersect1d(open_, np.flatnonzero((ceiling - lower > precision) & between))
     return SafeRadius(lower, upper)
 
 
@@ -256,15 +264,17 @@ def _certificate(
     regions: Neighbourhoods,
     objectives: FloatArray,
     threshold: FloatArray,
+    band: FloatArray,
     limits: Limits,
     progress: Progress,
 ) -> Certificate:
     n, k, _ = objectives.shape
-    threshold = np.broadcast_to(threshold, (n, k))
-    found = certifier.minima(regions, objectives, limits, threshold, _per_point(progress, k))
+    report = _per_point(progress, k)
+    found = certifier.minima(regions, objectives, limits, threshold, band, report)
     lower, upper = found.lower - threshold, found.upper - threshold
     rows, worst = np.arange(n), upper.argmin(axis=1)
-    unsafe, safe = upper.min(axis=1) < 0, lower.min(axis=1) > 0
+    unsafe = np.asarray((upper < -band).any(axis=1))
+    safe = np.asarray((lower > band).all(axis=1))
     example = np.where(unsafe[:, None], found.point[rows, worst], np.nan)
     status = np.where(safe, "safe", np.where(unsafe, "unsafe", "undecided"))
     return Certificate(

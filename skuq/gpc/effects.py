@@ -42,7 +42,7 @@ def feature_effects(
     features: NDArray[np.intp],
     limits: Limits,
     progress: Callable[[int], object] | None = None,
-) -> FeatureEffects:
+) -> tuple[FloatArray, FloatArray]:
     """Compare what the two sides of each feature's interval can do to a probability.
 
     Parameters
@@ -60,14 +60,16 @@ def feature_effects(
     features : ndarray of shape (k,)
         Indices of the features; the effects of others are 0.
     limits : Limits
-        When to stop.
+        When to stop; the time is shared among the features.
     progress : callable, default=None
-        Called with 1 after each feature.
+        Called with the number of points when all features are done.
 
     Returns
     -------
-    FeatureEffects
+    local, error : ndarray of shape (n, n_features)
+        As in `FeatureEffects`.
     """
+    share = limits._replace(max_time=limits.max_time / max(1, len(features)))
     local, error = np.zeros_like(points), np.zeros_like(points)
     for feature in features:
         ends = []
@@ -78,10 +80,10 @@ def feature_effects(
                 points[:, feature] + step, lower[:, feature], upper[:, feature]
             )
             ends.append(Neighbourhoods(points, least, most, None, None))
-        local[:, feature], error[:, feature] = _difference(certifier, ends, labels, limits)
-        if progress is not None:
-            progress(1)
-    return FeatureEffects(local, local.mean(axis=0), error)
+        local[:, feature], error[:, feature] = _difference(certifier, ends, labels, share)
+    if progress is not None:
+        progress(len(points))
+    return local, error
 
 
 def _difference(

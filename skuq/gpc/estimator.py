@@ -205,7 +205,7 @@ class RobustGPC(CertificationMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
             singular that its diagonal had to be raised noticeably.
         """
         resolve_device(self.device)
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
         check_classification_targets(y)
         weight = None
         if sample_weight is not None:

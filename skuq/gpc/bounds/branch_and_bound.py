@@ -37,8 +37,9 @@ class Problems:
         A point of each region.
     ball : Ball, default=None
         Restricts the boxes further.
-    threshold : Tensor of shape (q,), default=None
-        A problem ends once its minimum is known to be above or below this.
+    threshold, band : Tensor of shape (q,), default=None
+        A problem ends once its minimum is known to be above the threshold by more than the
+        band, or below by more.
     """
 
     owner: Tensor
@@ -48,6 +49,7 @@ class Problems:
     start: Tensor
     ball: Ball | None = None
     threshold: Tensor | None = None
+    band: Tensor | None = None
 
 
 class Solutions(NamedTuple):
@@ -143,24 +145,29 @@ class Search:
         Solutions
         """
         deadline = time.monotonic() + self.max_time
-        self._descend()
+        self._descend(deadline)
         lower = self._lower()
-        while bool(self.active.any()) and time.monotonic() < deadline:
+        self.active &= ~self._decided(lower)
+        self.pool = self.pool.select(self.active[self.pool.problem])
+        while bool(self.active.any()):
             before = int(self.active.sum())
             self._round()
             lower = torch.where(self.active, self._lower(), lower)
-            self.active &= ~self._decided(lower) & (self.n_regions < self.max_regions)
+            left = torch.bincount(self.pool.problem, minlength=len(self.active)) > 0
+            self.active &= left & ~self._decided(lower) & (self.n_regions < self.max_regions)
             self.pool = self.pool.select(self.active[self.pool.problem])
             if progress is not None:
                 progress(before - int(self.active.sum()))
+            if time.monotonic() >= deadline:
+                break
         lower = torch.minimum(lower, self.best)
         return Solutions(lower, self.best, self.point, self.n_regions, self._decided(lower))
 
     def _decided(self, lower: Tensor) -> Tensor:
         decided = self.best - lower <= self.tol
-        if self.problems.threshold is not None:
-            threshold = self.problems.threshold
-            decided = decided | (lower > threshold) | (self.best < threshold)
+        threshold, band = self.problems.threshold, self.problems.band
+        if threshold is not None and band is not None:
+            decided = decided | (lower > threshold + band) | (self.best < threshold - band)
         return decided
 
     def _lower(self) -> Tensor:
@@ -177,7 +184,8 @@ class Search:
         problems = self.problems
         expansion = self.expander.expand(boxes.lower, boxes.upper, problems.owner[boxes.problem])
         minimum = self._bound(boxes, expansion)
-        boxes = boxes._replace(bound=torch.maximum(boxes.bound, minimum.bound))
+        known = minimum.bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
+        boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
         self._try_points(boxes, minimum)
         boxes, kept = self._drop(boxes)
         if len(kept):
@@ -209,7 +217,7 @@ class Search:
         points = torch.clamp(centers + half_widths * minimum.point[rows], lower, upper)
         self._offer(points, boxes.problem[rows])
 
-    def _offer(self, points: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
+    def _offer(self, points: Tensor, problem: Tensor) -> Tensor:
         """Keep points, at most one per problem, that improve on the best; their gradients."""
         if self.problems.ball is not None:
             points = self.problems.ball.select(problem).pull(points)
@@ -217,31 +225,48 @@ class Search:
         better = value < self.best[problem]
         self.best[problem[better]] = value[better]
         self.point[problem[better]] = points[better]
-        return better, gradient
+        return gradient
 
     def outputs(self, points: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
         """Upper bounds of the objective at points, and gradients in the free features."""
-        owner, objective = self.problems.owner[problem], self.problems.objective[problem]
-        evaluation = self.expander.evaluate(points, owner)
-        return objective_at(self.link, objective, evaluation)
+        model = self.expander.model
+        size = max(1, _ENTRIES // (len(model.inputs) * max(1, points.shape[1])))
+        parts = []
+        for rows in torch.split(torch.arange(len(points), device=points.device), size):
+            evaluation = self.expander.evaluate(points[rows], self.problems.owner[problem[rows]])
+            objective = self.problems.objective[problem[rows]]
+            parts.append(objective_at(self.link, objective, evaluation))
+        values, gradients = zip(*parts, strict=True)
+        return torch.cat(values), torch.cat(gradients)
 
-    def _descend(self) -> None:
-        """A few steps of projected gradient descent from the start, the step halved each time."""
+    def _descend(self, deadline: float) -> None:
+        """A few steps of projected gradient descent from the start, shorter each time.
+
+        A problem that its start decides is left there: the start is its counterexample.
+        """
         problem = torch.arange(len(self.best), device=self.best.device)
-        lower, upper = self.problems.lower, self.problems.upper
-        ball, points = self.problems.ball, self.problems.start
-        _, gradient = self._offer(points, problem)
+        points, ball = self.problems.start, self.problems.ball
+        gradient = self._offer(points, problem)
+        least = self.problems.objective.amin(-1)
         for step in range(_STEPS):
-            move = gradient.sign() * (upper - lower) if ball is None else ball.steepest(gradient)
+            rows = torch.nonzero(~self._decided(least)[problem])[:, 0]
+            if len(rows) == 0 or time.monotonic() >= deadline:
+                return
+            points, gradient, problem = points[rows], gradient[rows], problem[rows]
+            lower, upper = self.problems.lower[problem], self.problems.upper[problem]
+            move = gradient.sign() * (upper - lower)
+            if ball is not None:
+                move = ball.select(problem).steepest(gradient)
             points = torch.clamp(points - move * 0.6**step, lower, upper)
-            _, gradient = self._offer(points, problem)
+            gradient = self._offer(points, problem)
 
     def _drop(self, boxes: _Pool) -> tuple[_Pool, Tensor]:
         """Set boxes aside that cannot change the result; the rows of those that can."""
         best = self.best[boxes.problem]
         closed = boxes.bound >= best - self.tol
-        if self.problems.threshold is not None:
-            closed |= boxes.bound > self.problems.threshold[boxes.problem]
+        threshold, band = self.problems.threshold, self.problems.band
+        if threshold is not None and band is not None:
+            closed |= boxes.bound > (threshold + band)[boxes.problem]
         scale = torch.maximum(boxes.lower.abs(), boxes.upper.abs())
         closed |= (boxes.upper - boxes.lower <= _NARROW * scale).all(-1)
         aside = boxes.select(closed)

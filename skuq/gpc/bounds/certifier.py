@@ -23,6 +23,8 @@ from skuq.gpc.inference.posterior import Posterior
 from skuq.gpc.inference.predictive import class_probabilities
 from skuq.gpc.inference.quadrature import MAX_CLASSES
 
+_ENTRIES = 6_000_000  # numbers in the largest temporary array
+
 
 class Limits(NamedTuple):
     """When a search ends.
@@ -104,7 +106,8 @@ class Certifier:
         """The likelihood, averaged over the latent functions."""
         most_variance = self.model.kernel.variance * (1 + self.model.slack)
         if self.likelihood == "softmax":
-            return SoftmaxLink(self.model.n_latent, most_variance)
+            indefinite = self.model.kernel.variance * self.model.slack
+            return SoftmaxLink(self.model.n_latent, most_variance, indefinite)
         return (ProbitLink if self.likelihood == "probit" else LogitLink)(most_variance)
 
     def probabilities(self, X: FloatArray) -> FloatArray:
@@ -117,6 +120,7 @@ class Certifier:
         objectives: FloatArray,
         limits: Limits,
         threshold: FloatArray | None = None,
+        band: FloatArray | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Minima:
         """Minimise weighted sums of class probabilities over each region.
@@ -129,8 +133,9 @@ class Certifier:
             Weights of the classes in the k sums of each point.
         limits : Limits
             When to stop.
-        threshold : ndarray of shape (n, k), default=None
-            A search ends as soon as its minimum is known to be above or below.
+        threshold, band : ndarray of shape (n, k), default=None
+            A search ends as soon as its minimum is known to be above or below the threshold
+            by more than the band.
         progress : callable, default=None
             Called with the numbers of minimisations that have ended.
 
@@ -155,6 +160,7 @@ class Certifier:
             start=start,
             ball=ball,
             threshold=None if threshold is None else self._tensor(threshold.reshape(-1)),
+            band=None if band is None else self._tensor(band.reshape(-1)),
         )
         search = Search(Expander(self.model, base, free), self.link, problems, **limits._asdict())
         solutions = search.run(progress)
@@ -163,12 +169,12 @@ class Certifier:
         return Minima(*(part.cpu().numpy().reshape(n, k, *part.shape[1:]) for part in parts))
 
     def gradients(self, X: FloatArray, objective: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weighted sums of class probabilities (n,) and their gradients (n, n_features)."""
+        """Weighted sums of class probabilities (n,), rounded up, and gradients (n, n_features)."""
         base = self._tensor(X)
         everything = torch.arange(base.shape[1], device=base.device)
         rows = torch.arange(len(base), device=base.device)
         values, gradients = [], []
-        for part in torch.split(rows, 256):
+        for part in torch.split(rows, max(1, _ENTRIES // self.posterior.inputs.size)):
             evaluation = Expander(self.model, base[part], everything).evaluate(
                 base[part], torch.arange(len(part), device=base.device)
             )

@@ -17,6 +17,8 @@ from torch import Tensor
 from skuq.gpc.bounds.latent_model import UNIT, LatentModel
 from skuq.gpc.bounds.stationary import StationaryKernel, TaylorNorms, Term
 
+_ENTRIES = 6_000_000  # numbers in the largest temporary array
+
 
 class Moments(NamedTuple):
     """Expansion of one family of functions over boxes, in coordinates ``t in [-1, 1]^f``.
@@ -144,9 +146,8 @@ class Expander:
         )
         fixed = torch.ones(base.shape[1], dtype=torch.bool, device=base.device)
         fixed[free] = False
-        squares = [(point[fixed] - model.inputs[:, fixed]) ** 2 for point in base]
         self._offsets = [
-            torch.stack([(square @ term.precisions[:, fixed].T).T for square in squares])
+            _offsets(base[:, fixed], model.inputs[:, fixed], term.precisions[:, fixed])
             for term in model.kernel.terms
         ]  # one (n, n_profiles, m) per term
         self._same = (model.pairs[0] == model.pairs[1]).to(base)
@@ -330,6 +331,16 @@ def center_and_half_widths(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor
     centers = lower + (upper - lower) / 2
     half_widths = torch.maximum(upper - centers, centers - lower)
     return centers, half_widths * (1 + 4 * UNIT)
+
+
+def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
+    """Squared distances (n, n_profiles, m) by differences, some points at a time."""
+    size = max(1, _ENTRIES // max(1, inputs.numel()))
+    parts = [
+        torch.einsum("bmf,pf->bpm", (part[:, None] - inputs) ** 2, precisions)
+        for part in torch.split(points, size)
+    ]
+    return torch.cat(parts)
 
 
 def _total(parts: list[Tensor]) -> Tensor:

@@ -152,6 +152,8 @@ class _BinaryLink(ABC):
         mean = expansion.mean.combine(sign[:, None, None])
         mean_low, mean_high = (end[:, 0] for end in mean.range())
         least, most = self._variances(expansion)
+        # What rounding leaves below zero counts as zero, here and in every prediction.
+        missing = (-expansion.covariance.range()[0][:, 0]).clamp(min=0)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
         tilt = level / (2 * (self.widening + expansion.covariance.value[:, 0].clamp(min=0)).sqrt())
         # Along a level line of the probability the mean grows by `tilt` with the variance.
@@ -159,11 +161,15 @@ class _BinaryLink(ABC):
         gradient, hessian = along.gradient[:, 0], along.hessian[:, 0]
         linear = None if ball is None else ball.linear_minimum(gradient)
         bound, point = box_minimum(along.value[:, 0], gradient, hessian, linear)
-        line = self._least_on_line(bound - along.rest[:, 0], tilt, least, most)
+        start = bound - along.rest[:, 0] - tilt.clamp(min=0) * missing
+        line = self._least_on_line(start, tilt, least, most)
         corner = self._value(mean_low, torch.where(mean_low >= 0, most, least))
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
         lowest, highest = self._tilts(mean_low, mean_high, least, most, expansion, mean)
+        # Where the variance counts as zero, the probability does not depend on it.
+        lowest = torch.where(missing > 0, lowest.clamp(max=0), lowest)
+        highest = torch.where(missing > 0, highest.clamp(min=0), highest)
         center, radius = (lowest + highest) / 2, (highest - lowest) / 2
         slopes = Slopes(*(part[:, None] for part in (sign, 0 * sign, -center, radius)))
         return Minimum(low + span * best - _ACCURACY, point, curvature, along.rest[:, 0], slopes)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_SAFETY = 1e-14  # relative widening of what is computed with rounding
+_SAFETY = 1e-14  # relative widening of what is computed with rounding, for each feature
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ class Ball:
         """Smallest boxes around the intersections, and which of them are not empty."""
         outside = torch.maximum(lower - self.center, self.center - upper).clamp(min=0)
         powers = outside**self.norm
-        rest = (self.radius**self.norm * (1 + _SAFETY) - powers.sum(-1))[:, None] + powers
-        reach = rest.clamp(min=0) ** (1 / self.norm) * (1 + _SAFETY)
+        safety = 1 + _SAFETY * (1 + lower.shape[-1])
+        rest = (self.radius**self.norm * safety - powers.sum(-1))[:, None] + powers
+        reach = rest.clamp(min=0) ** (1 / self.norm) * safety
         tight_lower = torch.maximum(lower, self.center - reach)
         tight_upper = torch.minimum(upper, self.center + reach)
         kept = (rest >= 0).all(-1) & (tight_lower <= tight_upper).all(-1)

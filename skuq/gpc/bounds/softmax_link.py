@@ -65,7 +65,9 @@ class _Reach(NamedTuple):
 class SoftmaxLink:
     """``P(y = c) = E[softmax(f)_c]`` by a quadrature of known error over the differences."""
 
-    def __init__(self, n_classes: int, most_variance: float):
+    def __init__(self, n_classes: int, most_variance: float, indefinite: float = 0.0):
+        # No second derivative of an output exceeds 1/4; rounding may leave variances negative.
+        self._rounding = n_classes**2 * indefinite / 8
         self._logit = LogitLink(4 * most_variance)  # of the difference of two latent functions
         rows, columns = np.triu_indices(n_classes)
         self.n_classes = n_classes
@@ -108,6 +110,7 @@ class SoftmaxLink:
         reach = self._reach(expansion)
         bend = objective.abs().sum(-1) * reach.bend()
         slack = outputs.error * (1 + 2 * reach.means + 2 * reach.covariances)
+        slack = slack + objective.abs().sum(-1) * self._rounding
         bound = outputs.value + bound - linear.rest[:, 0] - bend / 2 - slack
         share = expansion.mean.gradient.abs().sum(1) + expansion.covariance.gradient.abs().sum(1)
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-300)

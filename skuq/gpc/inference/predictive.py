@@ -17,7 +17,7 @@ from skuq.information import entropy
 
 _ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first that is affordable is used
 _ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
-_TIE = 1e-9  # difference of probabilities that counts as none
+TIE = 1e-9  # difference of probabilities that counts as none
 _LOG_DRAWS = 13  # quasi-random points: 2 to this power
 
 
@@ -76,7 +76,7 @@ def most_probable(proba: FloatArray) -> NDArray[np.intp]:
     >>> most_probable(np.array([[0.5 - 1e-12, 0.5 + 1e-12], [0.4, 0.6]]))
     array([0, 1])
     """
-    return (proba >= proba.max(axis=1, keepdims=True) - _TIE).argmax(axis=1)
+    return (proba >= proba.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
 
 
 def expected_entropy(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
