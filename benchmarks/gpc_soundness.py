@@ -204,7 +204,7 @@ def examine(rng, likelihood, norm, per_region, totals):
     request, (lower, upper, radii) = random_region(rng, norm, X, d)
     tol = float(rng.choice([0.005, 0.02, 0.1]))
     limit = int(rng.choice([1, 10, 1000], p=[0.1, 0.2, 0.7]))
-    found = model.predict_proba_bounds(X, **request, tol=tol, max_regions=limit)
+    found = model.predict_proba_bounds(X, **request, tol=tol, max_regions=limit, max_time=5.0)
     attacks = [
         model.attack(X, np.full(len(X), label), method=method, **request).points
         for label in model.classes_
@@ -246,7 +246,7 @@ def main() -> None:
         for likelihood, norm in cases:
             rng = np.random.default_rng([args.seed, seed])
             seed += 1
-            per_region = 200 if likelihood == "softmax" else 2000
+            per_region = 500 if likelihood == "softmax" else 6000
             examine(rng, likelihood, norm, per_region, totals[likelihood, norm])
     records = []
     for (likelihood, norm), total in totals.items():

@@ -73,8 +73,9 @@ class CertificationMixin:
             Boxes instead of balls; each a number or an array that broadcasts to `X`.
         norm : {"linf", "l2", "l1"}, default="linf"
             Norm of the ball.
-        features : array-like of int, default=None
-            Indices of the features that vary; the others keep their values. None is all.
+        features : array-like of int or str, default=None
+            Indices or names of the features that vary; the others keep their values. None is
+            all.
         domain : tuple (lower, upper), default=None
             Limits of meaningful inputs, to which regions are clipped.
         class_ : label, default=None
@@ -101,7 +102,7 @@ class CertificationMixin:
             or the class is unknown; or if the model has more than three classes.
         """
         points = self._points(X)
-        regions = around(points, radius, region, norm, features, domain)
+        regions = self._around(points, radius, region, norm, features, domain)
         limits = read_limits(tol, max_time, max_regions)
         classes = self._class_indices(class_)
         if bounds == "linear-program":
@@ -156,7 +157,7 @@ class CertificationMixin:
             As for `predict_proba_bounds`, or if both `y` and `delta` are given.
         """
         points = self._points(X)
-        regions = around(points, radius, region, norm, features, domain)
+        regions = self._around(points, radius, region, norm, features, domain)
         limits = read_limits(tol, max_time, max_regions)
         if delta is not None:
             return self._certify_change(regions, delta, y, limits)
@@ -203,7 +204,7 @@ class CertificationMixin:
         deadline = time.monotonic() + read_limits(1.0, max_time, max_regions).max_time
 
         def certify(rows: NDArray[np.intp], radii: FloatArray) -> Certificate:
-            regions = around(points[rows], radii, None, norm, features, domain)
+            regions = self._around(points[rows], radii, None, norm, features, domain)
             left = max(deadline - time.monotonic(), 0.0)
             limits = read_limits(1e-4, left if np.isfinite(left) else None, max_regions)
             return self._certify_class(regions, labels[rows], limits)
@@ -249,7 +250,7 @@ class CertificationMixin:
         points = self._points(X)
         if method not in ("pgd", "fgsm"):
             raise ValueError(f"`method` must be 'pgd' or 'fgsm', got {method!r}.")
-        regions = around(points, radius, region, norm, features, domain)
+        regions = self._around(points, radius, region, norm, features, domain)
         return gradient_attack(self._certifier(), regions, self._labels(points, y), method)
 
     def explain(
@@ -297,7 +298,7 @@ class CertificationMixin:
             labels = np.ones(len(points), dtype=np.intp)
         else:
             labels = self._labels(points, None)
-        reach = around(points, gamma, None, "linf", features, domain)
+        reach = self._around(points, gamma, None, "linf", features, domain)
 
         def solve(certifier: Certifier, rows: slice, *how: Any) -> tuple[FloatArray, FloatArray]:
             ends = (reach.lower[rows], reach.upper[rows], reach.free)
@@ -355,6 +356,19 @@ class CertificationMixin:
         check_is_fitted(self)
         points: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
         return points
+
+    def _around(
+        self, points: FloatArray, radius: Any, region: Any, norm: str, features: Any, domain: Any
+    ) -> Neighbourhoods:
+        """The regions, with features given by index or by name."""
+        named = np.asarray(features)
+        if features is not None and named.dtype.kind in "UO" and named.ndim == 1:
+            known = list(getattr(self, "feature_names_in_", []))
+            unknown = [name for name in named.tolist() if name not in known]
+            if unknown:
+                raise ValueError(f"`features` names unknown columns {unknown}; known are {known}.")
+            features = [known.index(name) for name in named.tolist()]
+        return around(points, radius, region, norm, features, domain)
 
     def _class_indices(self, class_: Any) -> NDArray[np.intp]:
         if class_ is None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -338,6 +339,17 @@ def test_a_wrong_label_has_the_point_itself_as_its_counterexample(model):
     wrong = 1 - model.predict(X)
     np.testing.assert_array_equal(model.certify(X, wrong, radius=0.3).counterexample, X)
     assert model.certified_radius(X, wrong).upper[0] == 0
+
+
+def test_features_may_be_named():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(20, 3)), columns=["age", "dose", "weight"])
+    model = RobustGPC(RBF(), optimizer=None, device="cpu").fit(X, X["dose"] > 0)
+    named = model.certify(X[:3], radius=0.5, features=["dose"])
+    indexed = model.certify(X[:3], radius=0.5, features=[1])
+    np.testing.assert_array_equal(named.margin_lower, indexed.margin_lower)
+    with pytest.raises(ValueError, match=r"unknown columns \['height'\]"):
+        model.certify(X[:3], radius=0.5, features=["dose", "height"])
 
 
 def test_labels_may_be_strings():
