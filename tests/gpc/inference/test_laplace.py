@@ -59,7 +59,7 @@ def test_gradient_is_that_of_differences(kernel, likelihood, data):
     X, y = data
     evidence = laplace_evidence(DensePrior(kernel, X), y, likelihood)
     expected = differences(evidence_at(kernel, X, y, likelihood), kernel.theta, step=1e-3)
-    np.testing.assert_allclose(evidence.gradient, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(evidence.gradient, expected, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
