@@ -60,17 +60,28 @@ def gradient_attack(
     settings", 2018: GPFGS is the method "fgsm".
     """
     objective = np.eye(certifier.n_classes)[labels]
-    n_steps = 1 if method == "fgsm" else _STEPS
-    points = regions.points
-    best_value, gradient = certifier.gradients(points, objective)
-    best = points.copy()
-    for step in range(n_steps):
-        length = 1.0 if n_steps == 1 else 0.5 * _DECAY**step
+    value, gradient = certifier.gradients(regions.points, objective)
+    if method == "fgsm":  # the attack ends where its step does, better or not
+        best = regions.project(regions.points - regions.steepest(gradient))
+    else:
+        best = _iterated(certifier, regions, objective, value, gradient)
+    proba = certifier.probabilities(best)
+    return Attack(best, proba[np.arange(len(best)), labels], most_probable(proba) != labels)
+
+
+def _iterated(
+    certifier: Certifier,
+    regions: Neighbourhoods,
+    objective: FloatArray,
+    best_value: FloatArray,
+    gradient: FloatArray,
+) -> FloatArray:
+    """The best points on the way of many steps that become shorter."""
+    points, best = regions.points, regions.points.copy()
+    for step in range(_STEPS):
+        length = 0.5 * _DECAY**step
         points = regions.project(points - length * regions.steepest(gradient))
         value, gradient = certifier.gradients(points, objective)
         better = value < best_value
         best[better], best_value[better] = points[better], value[better]
-        if n_steps == 1:  # the attack ends where its step does, better or not
-            best, best_value = points, value
-    proba = certifier.probabilities(best)
-    return Attack(best, proba[np.arange(len(best)), labels], most_probable(proba) != labels)
+    return best

@@ -272,7 +272,7 @@ def _certificate(
     report = _per_point(progress, k)
     found = certifier.minima(regions, objectives, limits, threshold, band, report)
     lower, upper = found.lower - threshold, found.upper - threshold
-    rows, worst = np.arange(n), upper.argmin(axis=1)
+    rows, worst = np.arange(n), (upper + band).argmin(axis=1)
     unsafe = np.asarray((upper < -band).any(axis=1))
     safe = np.asarray((lower > band).all(axis=1))
     example = np.where(unsafe[:, None], found.point[rows, worst], np.nan)

@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
+from skuq.gpc import certificates
+from skuq.gpc.bounds.certifier import Limits, Minima
+from skuq.gpc.bounds.neighbourhoods import around
+
 from .bounds.oracles import KERNELS, fit_model, probabilities, sample
 
 CASES = {
@@ -156,3 +160,28 @@ def test_a_tie_is_undecided():
 def test_bad_requests_are_refused(model, method, arguments, message):
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(np.zeros((2, 2)), **arguments)
+
+
+def test_the_witness_is_of_the_objective_that_its_band_decides():
+    class Known:
+        def minima(self, regions, objectives, limits, threshold, band, progress):
+            upper = np.array([[-0.02, -0.01]])
+            point = np.array([[[1.0], [2.0]]])
+            return Minima(upper - 0.1, upper, point, np.ones((1, 2), int), np.ones((1, 2), bool))
+
+    around_zero = around(np.zeros((1, 1)), 3.0)
+    band = np.array([[0.05, 1e-9]])  # the first is not below its band, the second is
+    found = certificates._certificate(
+        Known(), around_zero, np.zeros((1, 2, 2)), np.zeros((1, 2)), band, Limits(), None
+    )
+    assert found.status[0] == "unsafe"
+    np.testing.assert_array_equal(found.counterexample, [[2.0]])
+
+
+def test_a_safe_radius_is_as_close_to_a_counterexample_as_was_asked_for():
+    model = fit_model(np.random.default_rng(1), 4.0 * RBF(0.8), n=25)
+    found = model.certified_radius(points(), max_radius=1.0, precision=0.01)
+    near = np.isfinite(found.upper)
+    assert near.sum() >= 3
+    assert (found.upper - found.lower <= 0.01)[near].all()
+    assert (found.lower[~near] == 1.0).all()

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds.expansion import Expansion, Moments
+from skuq.gpc.bounds.expansion import Expansion
 from skuq.gpc.bounds.quadratic import box_minimum
 from skuq.gpc.bounds.regions import BallParts
 from skuq.gpc.inference.quadrature import normal_nodes
@@ -125,15 +125,9 @@ class _BinaryLink(ABC):
 
     @abstractmethod
     def _tilts(
-        self,
-        lower: Tensor,
-        upper: Tensor,
-        least: Tensor,
-        most: Tensor,
-        expansion: Expansion,
-        mean: Moments,
+        self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Range of the slope of level lines, for means and variances within their limits."""
+        """Range of the slope of level lines for means within `reach` of the centre."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         sign, low, span = _affine(objective)
@@ -150,10 +144,11 @@ class _BinaryLink(ABC):
     ) -> Minimum:
         sign, low, span = _affine(objective)
         mean = expansion.mean.combine(sign[:, None, None])
-        mean_low, mean_high = (end[:, 0] for end in mean.range())
-        least, most = self._variances(expansion)
+        center, reach = mean.value[:, 0], mean.reach()[:, 0]
+        lower, upper = (end[:, 0] for end in expansion.covariance.range())
         # What rounding leaves below zero counts as zero, here and in every prediction.
-        missing = (-expansion.covariance.range()[0][:, 0]).clamp(min=0)
+        missing, least = (-lower).clamp(min=0), lower.clamp(min=0)
+        most = upper.clamp(0, self.most_variance)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
         tilt = level / (2 * (self.widening + expansion.covariance.value[:, 0].clamp(min=0)).sqrt())
         # Along a level line of the probability the mean grows by `tilt` with the variance.
@@ -163,20 +158,16 @@ class _BinaryLink(ABC):
         bound, point = box_minimum(along.value[:, 0], gradient, hessian, linear)
         start = bound - along.rest[:, 0] - tilt.clamp(min=0) * missing
         line = self._least_on_line(start, tilt, least, most)
-        corner = self._value(mean_low, torch.where(mean_low >= 0, most, least))
+        corner = self._value(center - reach, torch.where(center >= reach, most, least))
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
-        lowest, highest = self._tilts(mean_low, mean_high, least, most, expansion, mean)
+        lowest, highest = self._tilts(center, reach, least, most)
         # Where the variance counts as zero, the probability does not depend on it.
         lowest = torch.where(missing > 0, lowest.clamp(max=0), lowest)
         highest = torch.where(missing > 0, highest.clamp(min=0), highest)
-        center, radius = (lowest + highest) / 2, (highest - lowest) / 2
-        slopes = Slopes(*(part[:, None] for part in (sign, 0 * sign, -center, radius)))
+        middle, radius = (lowest + highest) / 2, (highest - lowest) / 2
+        slopes = Slopes(*(part[:, None] for part in (sign, 0 * sign, -middle, radius)))
         return Minimum(low + span * best - _ACCURACY, point, curvature, along.rest[:, 0], slopes)
-
-    def _variances(self, expansion: Expansion) -> tuple[Tensor, Tensor]:
-        lower, upper = expansion.covariance.range()
-        return lower[:, 0].clamp(min=0), upper[:, 0].clamp(0, self.most_variance)
 
 
 class ProbitLink(_BinaryLink):
@@ -202,16 +193,14 @@ class ProbitLink(_BinaryLink):
         return self._value(start + tilt * ends, ends).amin(0)
 
     def _tilts(
-        self,
-        lower: Tensor,
-        upper: Tensor,
-        least: Tensor,
-        most: Tensor,
-        expansion: Expansion,
-        mean: Moments,
+        self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
     ) -> tuple[Tensor, Tensor]:
         corners = torch.stack(
-            [end / (2 * (1 + v)) for end in (lower, upper) for v in (least, most)]
+            [
+                mean / (2 * (1 + v))
+                for mean in (center - reach, center + reach)
+                for v in (least, most)
+            ]
         )
         return corners.amin(0), corners.amax(0)
 
@@ -247,27 +236,17 @@ class LogitLink(_BinaryLink):
         return values.amin(-1) - bend * ((most - least) / _PIECES) ** 2 / 8
 
     def _tilts(
-        self,
-        lower: Tensor,
-        upper: Tensor,
-        least: Tensor,
-        most: Tensor,
-        expansion: Expansion,
-        mean: Moments,
+        self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
     ) -> tuple[Tensor, Tensor]:
-        center, variance = mean.value[:, 0], expansion.covariance.value[:, 0].clamp(min=0)
+        variance, spread = (least + most) / 2, (most - least) / 2
         _, first, second = self._averages(center, variance, 3)
-        moved, spread = upper - center, torch.maximum(most - variance, variance - least)
         by_two, by_three, by_four = _largest_derivatives(least)
-        slope = by_two * moved + by_three / 2 * spread + self.accuracy
-        bend = by_three * moved + by_four / 2 * spread + self.accuracy
+        slope = by_two * reach + by_three / 2 * spread + self.accuracy
+        bend = by_three * reach + by_four / 2 * spread + self.accuracy
         # The derivative by the variance is half the average second derivative, and the
         # logistic function's second derivative is nowhere larger than its first.
-        lowest = (first - slope).clamp(min=1e-300)
-        ends = torch.stack([-(second + bend) / lowest, -(second - bend) / lowest])
-        ends = torch.stack(
-            [*ends, -(second + bend) / (first + slope), -(second - bend) / (first + slope)]
-        )
+        firsts = ((first - slope).clamp(min=1e-300), first + slope)
+        ends = torch.stack([-part / by for part in (second + bend, second - bend) for by in firsts])
         return ends.amin(0).clamp(-1, 1) / 2, ends.amax(0).clamp(-1, 1) / 2
 
 

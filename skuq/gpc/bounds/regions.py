@@ -32,10 +32,6 @@ class Ball:
         """The balls of some of the problems."""
         return Ball(self.center[rows], self.radius[rows], self.norm)
 
-    def contains(self, points: Tensor) -> Tensor:
-        """Whether each point, one per ball, lies in it."""
-        return torch.linalg.vector_norm(points - self.center, self.norm, -1) <= self.radius
-
     def pull(self, points: Tensor) -> Tensor:
         """Move points that lie outside towards the centre, until they do not."""
         offset = points - self.center

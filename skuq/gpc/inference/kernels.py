@@ -102,43 +102,15 @@ def covariance(kernel: Any, X: FloatArray, Z: FloatArray | None = None) -> Float
     return covariance_with_pullback(kernel, X, Z)[0]
 
 
-def covariance_gradient(
-    kernel: Any, X: FloatArray, G: FloatArray, Z: FloatArray | None = None
-) -> FloatArray:
-    """Inner products ``sum_ab G_ab dK_ab / dtheta_j`` for all free hyperparameters.
-
-    Parameters
-    ----------
-    kernel, X, Z
-        As for `covariance`.
-    G : ndarray of shape (n, m)
-        Derivative of some number with respect to the covariance matrix; not necessarily
-        symmetric.
-
-    Returns
-    -------
-    ndarray of shape (n_theta,)
-        Derivative of that number with respect to ``kernel.theta`` (logarithms of the
-        hyperparameters that are not fixed), in its order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference.kernels import covariance_gradient
-    >>> covariance_gradient(4.0 * RBF(), np.array([[0.0], [1.0]]), np.ones((2, 2))).round(2)
-    array([12.85,  4.85])
-    """
-    return covariance_with_pullback(kernel, X, Z)[1](G)
-
-
 def covariance_with_pullback(
     kernel: Any, X: FloatArray, Z: FloatArray | None = None
 ) -> tuple[FloatArray, Pullback]:
-    """`covariance`, and the function ``G -> covariance_gradient(kernel, X, G, Z)``.
+    """`covariance`, and the function that contracts its derivatives.
 
-    The function keeps what the matrix was computed from, so that distances and exponentials
-    are evaluated once for both.
+    The function takes G, the derivative of some number with respect to the covariance matrix
+    and not necessarily symmetric, and returns ``sum_ab G_ab dK_ab / dtheta_j``, that number's
+    derivative with respect to ``kernel.theta``, in its order. It keeps what the matrix was
+    computed from, so that distances and exponentials are evaluated once for both.
 
     Parameters
     ----------
@@ -150,6 +122,15 @@ def covariance_with_pullback(
     covariance : ndarray of shape (n, m)
     pullback : callable
         Takes an array of shape (n, m), returns one of shape (n_theta,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skuq.gpc.inference.kernels import covariance_with_pullback
+    >>> _, pullback = covariance_with_pullback(4.0 * RBF(), np.array([[0.0], [1.0]]))
+    >>> pullback(np.ones((2, 2))).round(2)
+    array([12.85,  4.85])
     """
     K, pullback = _node(kernel, X, Z)
     if np.ndim(K) == 0:

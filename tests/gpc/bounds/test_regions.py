@@ -9,6 +9,10 @@ from skuq.gpc.bounds.regions import Ball
 NORMS = pytest.mark.parametrize("norm", [1, 2])
 
 
+def inside_of(ball, points):
+    return torch.linalg.vector_norm(points - ball.center, ball.norm, -1) <= ball.radius
+
+
 def random_points(rng, norm, n, f, center, radius):
     """Points of a ball, many of them on its border or on an axis."""
     direction = rng.normal(size=(n, f)) * (rng.random((n, f)) < 0.7)
@@ -77,8 +81,8 @@ def test_points_outside_are_pulled_in_and_others_stay(norm):
     points = tensor(rng.normal(size=(500, 3)))
     ball = Ball(torch.zeros(500, 3).double(), tensor([0.9] * 500), norm)
     pulled = ball.pull(points)
-    assert bool(ball.contains(pulled).all())
-    inside = ball.contains(points)
+    assert bool(inside_of(ball, pulled).all())
+    inside = inside_of(ball, points)
     np.testing.assert_allclose(pulled[inside], points[inside], rtol=1e-14)
     distance = torch.linalg.vector_norm(pulled[~inside], norm, -1)
     np.testing.assert_allclose(distance, 0.9, rtol=1e-9)
