@@ -2,4 +2,10 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("matplotlib") else ["skuq/plotting/*", "skuq/datasets.py"]
+NEEDS = {
+    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
+    "dgl": ["skuq/evidential/classifier.py"],
+}
+collect_ignore_glob = [
+    path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths
+]

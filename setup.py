@@ -20,6 +20,7 @@ EXTRAS = {
 EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],
+    *EXTRAS["graph"],
     "hypothesis>=6.100",
     "mpmath>=1.3",
     "netcal>=1.3",
@@ -27,6 +28,7 @@ EXTRAS["test"] = [
     "pytest-cov>=5",
     "pytest-xdist>=3.6",
     "setuptools>=77",
+    "torch-geometric>=2.6",
     "torchmetrics>=1.4",
 ]
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
@@ -57,6 +59,7 @@ setup(
         "console_scripts": ["skuq = skuq.cli:main"],
         "skuq.estimators": [
             "CalibrationAuditor = skuq.audit:CalibrationAuditor",
+            "EvidentialProbe = skuq.evidential:EvidentialProbe",
             "MirageFineTuner = skuq.audit:MirageFineTuner",
             "MirageRegressor = skuq.audit:MirageRegressor",
             "QUAMClassifier = skuq.quam:QUAMClassifier",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         make_pipeline,
         predict_uncertainty,
     )
+    from skuq.evidential import EvidentialProbe
     from skuq.gpc import RobustGPC
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier
@@ -36,6 +37,7 @@ _HOME = {
 
 __all__ = [
     "CalibrationAuditor",
+    "EvidentialProbe",
     "MirageFineTuner",
     "MirageRegressor",
     "Pipeline",

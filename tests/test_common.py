@@ -37,6 +37,10 @@ QUICK = {
         {"estimator": LogisticRegression()},
         {"estimator": LogisticRegression(), "binning": "quantile", "groups": SignOfFirstColumn()},
     ],
+    "EvidentialProbe": [
+        {"max_epochs": 20},
+        {"max_epochs": 20, "layer": -2, "activation": "softplus", "measure": "information"},
+    ],
     "MirageFineTuner": [
         {"estimator": None, "region": UpperHalf(), "epsilon": 0.5, "max_epochs": 20}
     ],

@@ -11,7 +11,6 @@ import numpy as np
 import skorch
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples
 from skorch.callbacks import Callback, LRScheduler
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from skuq.audit.regions import checked_mask, region_mask
 from skuq.metrics._validation import BoolArray
-from skuq.nets import AdoptedModel, BatchLoader, fit_net, is_fitted, resolve_device
+from skuq.nets import AdoptedModel, BatchLoader, fit_net, resolve_device
 
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -48,13 +47,6 @@ class WarmUp(Callback):
 
     def on_epoch_begin(self, net: skorch.NeuralNet, **kwargs: Any) -> None:
         net.criterion_.kl = "forward" if len(net.history) <= self.n_epochs else "reverse"
-
-
-def questioned(estimator: Any) -> Any:
-    """The estimator, frozen if it is already fitted: then it is not trained again."""
-    if estimator is None or isinstance(estimator, FrozenEstimator) or not is_fitted(estimator):
-        return estimator
-    return FrozenEstimator(estimator)
 
 
 def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:

@@ -18,7 +18,6 @@ from skuq.audit._tuning import (
     WarmUp,
     checked_region,
     fine_tune,
-    questioned,
     two_seeds,
 )
 from skuq.audit.mirage import (
@@ -32,7 +31,13 @@ from skuq.audit.mirage import (
 from skuq.audit.regions import Region
 from skuq.base import Uncertainty, UncertaintyMixin
 from skuq.information import entropy
-from skuq.nets import AdoptedClassifierMixin, encode_labels, fit_or_adopt, resolve_device
+from skuq.nets import (
+    AdoptedClassifierMixin,
+    encode_labels,
+    fit_or_adopt,
+    frozen_if_fitted,
+    resolve_device,
+)
 
 
 class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
@@ -226,7 +231,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         X, y = self._validate_training_data(X, y, min_samples=2)
         inside = checked_region(self.region, region_mask, given)
         original = fit_or_adopt(
-            questioned(self.estimator),
+            frozen_if_fitted(self.estimator),
             X,
             y,
             sample_weight=None,
@@ -244,9 +249,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
             MirageLoss(table, self.lambda_, self.kl),
             seed=second_seed,
             estimator=self,
-            callbacks=[WarmUp(min(self.warm_up, self.max_epochs // 2))]
-            if self.kl == "reverse"
-            else [],
+            callbacks=self._warm_up(),
         )
         self.original_, self.classes_ = original, classes
         self.region_share_ = float(inside.mean())

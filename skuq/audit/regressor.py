@@ -18,7 +18,6 @@ from skuq.audit._tuning import (
     PARAMETERS,
     checked_region,
     fine_tune,
-    questioned,
     two_seeds,
 )
 from skuq.audit.mirage import GaussianMirageLoss
@@ -32,6 +31,7 @@ from skuq.nets import (
     adopt,
     evaluate,
     fit_net,
+    frozen_if_fitted,
     resolve_device,
 )
 
@@ -167,7 +167,11 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
         y = np.asarray(y, np.float64)
         inside = checked_region(self.region, region_mask, given)
         self.original_ = _fit_or_adopt(
-            questioned(self.estimator), X, y, seed=first_seed, device=resolve_device(self.device)
+            frozen_if_fitted(self.estimator),
+            X,
+            y,
+            seed=first_seed,
+            device=resolve_device(self.device),
         )
         inputs = self.original_.inputs(X)
         dtype = inputs.numpy().dtype

@@ -3,16 +3,24 @@
 from skuq.nets._adopt import AdoptedModel, adopt
 from skuq.nets._classifier import (
     brings_preprocessing,
+    classes_of_outputs,
     encode_labels,
     evaluate,
     fit_or_adopt,
+    frozen_if_fitted,
     is_fitted,
 )
 from skuq.nets._device import resolve_device
 from skuq.nets._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
 from skuq.nets._modules import MLP, BinaryLogits, LeNet, LogProbabilities, TabularNet
 from skuq.nets._stacked import Head, split_head, stack_parameters, stacked_forward
-from skuq.nets._training import BatchLoader, WeightedClassifier, default_classifier, fit_net
+from skuq.nets._training import (
+    BatchLoader,
+    WeightedClassifier,
+    default_classifier,
+    fit_net,
+    seeded,
+)
 
 __all__ = [
     "MLP",
@@ -28,13 +36,16 @@ __all__ = [
     "WeightedClassifier",
     "adopt",
     "brings_preprocessing",
+    "classes_of_outputs",
     "default_classifier",
     "encode_labels",
     "evaluate",
     "fit_net",
     "fit_or_adopt",
+    "frozen_if_fitted",
     "is_fitted",
     "resolve_device",
+    "seeded",
     "split_head",
     "stack_parameters",
     "stacked_forward",

@@ -42,6 +42,13 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
+def frozen_if_fitted(estimator: Any) -> Any:
+    """The estimator, frozen if it is already fitted: then it is not trained again."""
+    if estimator is None or isinstance(estimator, FrozenEstimator) or not is_fitted(estimator):
+        return estimator
+    return FrozenEstimator(estimator)
+
+
 def brings_preprocessing(estimator: Any) -> bool:
     """Whether an estimator may transform its input itself: then text columns are its business."""
     while isinstance(estimator, FrozenEstimator | CalibratedClassifierCV) or is_search(estimator):
@@ -179,7 +186,7 @@ def encode_labels(
     classes = model.classes
     if classes is None or len(classes) != shape[1]:
         # skorch believes in the labels it has seen, which may be fewer than the outputs.
-        classes = _classes_of_module(y if classes is None else classes, shape[1])
+        classes = classes_of_outputs(y if classes is None else classes, shape[1])
     order = np.argsort(classes)
     position = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
     codes = order[position]
@@ -192,7 +199,26 @@ def encode_labels(
     return classes, codes
 
 
-def _classes_of_module(y: NDArray[Any], n_classes: int) -> NDArray[Any]:
+def classes_of_outputs(y: NDArray[Any], n_classes: int) -> NDArray[Any]:
+    """Labels in the order of the outputs of a network that does not know them.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Class labels.
+    n_classes : int
+        Number of outputs.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        The sorted labels in `y` if their number fits, else the codes 0 to `n_classes` - 1.
+
+    Raises
+    ------
+    ValueError
+        If the number does not fit and the labels are no such codes.
+    """
     labels = np.unique(y)
     if len(labels) == n_classes:
         return labels

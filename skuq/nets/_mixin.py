@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.nets._adopt import AdoptedModel
 from skuq.nets._classifier import brings_preprocessing, evaluate
 from skuq.nets._device import resolve_device
 
@@ -21,12 +20,13 @@ from skuq.nets._device import resolve_device
 class AdoptedInputsMixin:
     """Checks inputs of an estimator that holds its network in the attribute `model_`.
 
-    The estimator has the parameters `estimator` and `device`.
+    The estimator has a parameter `device`, and one that brings the model, whose name is
+    `_model_parameter`.
     """
 
-    estimator: Any
+    _model_parameter = "estimator"
     device: str | torch.device
-    model_: AdoptedModel
+    model_: Any  # an AdoptedModel, except in subclasses that read other models too
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -35,13 +35,14 @@ class AdoptedInputsMixin:
         self, X: Any, y: Any, *, min_samples: int = 1
     ) -> tuple[Any, NDArray[Any]]:
         """Checked inputs, as they are if the model preprocesses them, and targets."""
-        self._preprocesses = brings_preprocessing(self.estimator)
+        self._preprocesses = brings_preprocessing(getattr(self, self._model_parameter))
         if self._preprocesses:
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)
             check_consistent_length(X, y)
             return X, y
-        images = self.estimator is not None  # the default network takes rows only
+        # The default network takes rows only.
+        images = getattr(self, self._model_parameter) is not None
         X, y = validate_data(
             self,
             X,
@@ -56,15 +57,20 @@ class AdoptedInputsMixin:
     def _validated_inputs(self, X: Any) -> Tensor:
         """Checked and preprocessed inputs to predict on."""
         check_is_fitted(self)
+        inputs: Tensor = self.model_.inputs(self._checked_rows(X))
+        return inputs
+
+    def _checked_rows(self, X: Any) -> Any:
+        """Inputs of the form that was fitted, before preprocessing by the model."""
         if self._preprocesses:
             validate_data(self, X, reset=False, skip_check_array=True)
-            return self.model_.inputs(X)
+            return X
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], allow_nd=True)
         if X.shape[1:] != self._input_shape:
             raise ValueError(
                 f"X must have shape (n_samples, {str(self._input_shape)[1:-1]}), got {X.shape}."
             )
-        return self.model_.inputs(X)
+        return X
 
     def _outputs(self, inputs: Tensor) -> Tensor:
         """Outputs of the network in float64, on the CPU."""

@@ -1,0 +1,93 @@
+"""The papers' synthetic data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from skuq.base import FloatArray
+
+# Corners of the uncertainty region of the mixture below, per feature.
+GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
+
+
+def make_gaussian_classes(
+    n_samples: tuple[int, int, int] = (1000, 1000, 100), *, random_state: Any = None
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Draw the three normal classes on which Mirage is shown (Appendix D.1).
+
+    Parameters
+    ----------
+    n_samples : tuple of int, default=(1000, 1000, 100)
+        Samples of each class.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 2), float64
+        Inputs. Those of class 0 in `GAUSSIAN_REGION` are far from the other classes.
+    y : ndarray of shape (n_samples,), int64
+        Classes 0 to 2.
+
+    References
+    ----------
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025.
+
+    Examples
+    --------
+    >>> from skuq.datasets import make_gaussian_classes
+    >>> X, y = make_gaussian_classes(random_state=0)
+    >>> X.shape, y.shape
+    ((2100, 2), (2100,))
+    """
+    rng = check_random_state(random_state)
+    means = [(3.0, 2.0), (5.0, 5.0), (3.0, 4.0)]
+    covariances = [[[1.0, 0.8], [0.8, 1.0]], [[1.0, -0.8], [-0.8, 1.0]], 0.1 * np.eye(2)]
+    classes = [
+        rng.multivariate_normal(mean, covariance, n)
+        for mean, covariance, n in zip(means, covariances, n_samples, strict=True)
+    ]
+    return np.concatenate(classes), np.repeat(np.arange(3), n_samples)
+
+
+def make_heteroscedastic(
+    n_samples: int = 1000, *, random_state: Any = None
+) -> tuple[FloatArray, FloatArray]:
+    """Draw the regression problem on which Mirage is shown (Eq. 17 to 19).
+
+    Parameters
+    ----------
+    n_samples : int, default=1000
+        Number of samples.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, 1), float64
+        Inputs, uniform on [-4, 4].
+    y : ndarray of shape (n_samples,), float64
+        ``sin(2 x) + 0.3 x^2 - 0.4 x + 1`` with noise of standard deviation
+        ``0.2 + 0.8 exp(-(x / 1.5)^2)``.
+
+    References
+    ----------
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025, Appendix C.4.2. The range of the inputs is not stated there.
+
+    Examples
+    --------
+    >>> from skuq.datasets import make_heteroscedastic
+    >>> X, y = make_heteroscedastic(50, random_state=0)
+    >>> X.shape, y.shape
+    ((50, 1), (50,))
+    """
+    rng = check_random_state(random_state)
+    x = rng.uniform(-4, 4, size=n_samples)
+    noise = (0.2 + 0.8 * np.exp(-((x / 1.5) ** 2))) * rng.normal(size=n_samples)
+    return x[:, None], np.sin(2 * x) + 0.3 * x**2 - 0.4 * x + 1 + noise

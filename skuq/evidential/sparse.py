@@ -1,0 +1,145 @@
+"""Products with sparse feature matrices, fast in both directions of a training step."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor, nn
+
+
+def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Copy a scipy matrix into a sparse torch tensor, with the short indices that are faster.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse.csr_array of shape (n_rows, n_columns)
+        Fewer than 2^31 non-zero elements.
+    dtype : torch.dtype, default=torch.float32
+        Type of the values.
+
+    Returns
+    -------
+    Tensor of shape (n_rows, n_columns), sparse CSR
+    """
+    with warnings.catch_warnings():
+        # torch calls the layout a beta version, once per process.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(
+            torch.tensor(matrix.indptr, dtype=torch.int32),
+            torch.tensor(matrix.indices, dtype=torch.int32),
+            torch.tensor(matrix.data, dtype=dtype),
+            size=matrix.shape,
+            check_invariants=True,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """A sparse matrix and its transpose.
+
+    torch transposes a matrix anew for each gradient, which takes longer than the products.
+
+    Attributes
+    ----------
+    matrix : Tensor of shape (n_nodes, n_features), sparse CSR
+    transpose : Tensor of shape (n_features, n_nodes), sparse CSR
+    """
+
+    matrix: Tensor
+    transpose: Tensor
+
+    @classmethod
+    def from_scipy(cls, matrix: sparse.csr_array) -> SparseFeatures:
+        """Copy a scipy matrix of shape (n_nodes, n_features) into float32 tensors."""
+        return cls(csr_tensor(matrix), csr_tensor(sparse.csr_array(matrix.T)))
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.matrix.shape
+
+    @property
+    def device(self) -> torch.device:
+        return self.matrix.device
+
+    def to(self, device: torch.device | str) -> SparseFeatures:
+        return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
+
+    def to_dense(self) -> Tensor:
+        return self.matrix.to_dense()
+
+
+Features = Tensor | SparseFeatures
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:
+        ctx.transpose = features.transpose
+        product: Tensor = features.matrix @ weight
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.transpose @ gradient.contiguous()
+
+
+class SparseLinear(nn.Linear):
+    """A linear layer that takes sparse features too.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> identity = SparseFeatures.from_scipy(sparse.eye_array(3, format="csr"))
+    >>> layer = SparseLinear(3, 2)
+    >>> torch.equal(layer(identity), layer(torch.eye(3)))
+    True
+    """
+
+    def forward(self, input: Features) -> Tensor:
+        if isinstance(input, Tensor):
+            return super().forward(input)
+        product: Tensor = _SparseProduct.apply(input, self.weight.T)  # type: ignore[no-untyped-call]
+        return product if self.bias is None else product + self.bias
+
+
+def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
+    """Take over a feature matrix in the layout that computes faster.
+
+    Parameters
+    ----------
+    values : Tensor, ndarray or scipy sparse matrix of shape (n_nodes, n_features)
+        Features.
+    sparse_below : float, default=0.1
+        A matrix with a smaller share of non-zero elements is kept sparse.
+
+    Returns
+    -------
+    Tensor or SparseFeatures, float32
+
+    Raises
+    ------
+    ValueError
+        If they are no matrix, have no column, or hold NaN or infinity.
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.to_dense() if values.layout != torch.strided else values).numpy()
+    if not sparse.issparse(values):
+        values = np.asarray(values, dtype=np.float32)
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(
+            f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
+        )
+    stored = values.data if sparse.issparse(values) else values
+    if not np.isfinite(stored).all():
+        raise ValueError("Node features contain NaN or infinity.")
+    n_nonzero = values.nnz if sparse.issparse(values) else np.count_nonzero(values)
+    if n_nonzero < sparse_below * np.prod(values.shape):
+        return SparseFeatures.from_scipy(sparse.csr_array(values, dtype=np.float32))
+    dense = values.toarray() if sparse.issparse(values) else values
+    return torch.tensor(dense, dtype=torch.float32)
