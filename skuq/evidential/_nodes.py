@@ -91,6 +91,8 @@ class NodeClassifierMixin(SharedParametersMixin):
 class LabelledNodes:
     """Node ids, codes of their classes, and weights: training and validation, checked.
 
+    Classes are those in `y`, unless a trained model's are given.
+
     Attributes
     ----------
     classes : ndarray of shape (n_classes,)
@@ -107,13 +109,11 @@ class LabelledNodes:
         sample_weight: Any = None,
         X_val: Any = None,
         y_val: Any = None,
+        classes: NDArray[Any] | None = None,
     ):
         ids, labels = _checked_pair(graph, X, y)
-        self.classes = np.unique(labels)
-        if len(self.classes) < 2:
-            raise ValueError(
-                f"`y` holds one class only: {self.classes[0]!r}; at least 2 are needed."
-            )
+        check_several_classes(labels)
+        self.classes = np.unique(labels) if classes is None else classes
         weight = _check_sample_weight(
             sample_weight, ids, dtype=np.float32, ensure_non_negative=True
         )
@@ -142,6 +142,12 @@ class LabelledNodes:
         self, ids: NDArray[np.int64], labels: NDArray[Any], weight: NDArray[Any], name: str
     ) -> Samples:
         return Samples({"inputs": ids, "weight": weight}, codes_of(labels, self.classes, name))
+
+
+def check_several_classes(labels: NDArray[Any]) -> None:
+    """Refuse labels of one class: nothing can be learned from them."""
+    if (labels == labels[0]).all():
+        raise ValueError(f"`y` holds one class only: {labels[0]!r}; at least 2 are needed.")
 
 
 def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:

@@ -14,9 +14,14 @@ from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from skuq.base import FloatArray, UncertaintyMixin
-from skuq.evidential._nodes import LabelledNodes, SharedParametersMixin, codes_of
+from skuq.evidential._nodes import (
+    LabelledNodes,
+    SharedParametersMixin,
+    check_several_classes,
+    codes_of,
+)
 from skuq.evidential._training import Samples
-from skuq.evidential.graphs import NodeGraph, checked_nodes
+from skuq.evidential.graphs import NodeGraph, checked_nodes, graph_device
 from skuq.evidential.hidden import Layer
 from skuq.evidential.pretrained import (
     GraphModel,
@@ -24,6 +29,7 @@ from skuq.evidential.pretrained import (
     adopted_outputs,
     graph_model,
     graph_of,
+    known_classes,
 )
 from skuq.nets import (
     AdoptedInputsMixin,
@@ -121,7 +127,8 @@ class PretrainedClassifier(
         graph = graph_of(self.model, self.graph)
         if graph is None:
             return self._read_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
-        nodes = LabelledNodes(graph, X, y, sample_weight, X_val, y_val)
+        known = known_classes(self.model)
+        nodes = LabelledNodes(graph, X, y, sample_weight, X_val, y_val, classes=known)
         self.n_features_in_ = 1
         return self._read_on_graph(graph, nodes, layer, seed)
 
@@ -129,7 +136,7 @@ class PretrainedClassifier(
         self, graph: NodeGraph, nodes: LabelledNodes, layer: Layer, seed: int
     ) -> Evaluated:
         model = graph_model(self.model, graph, nodes, device=self.device, seed=seed)
-        outputs = model.outputs(layer, resolve_device(self.device))
+        outputs = model.outputs(layer, graph_device(self.device))
         labels = nodes.classes if model.classes is None else model.classes
         classes = classes_of_outputs(labels, outputs.logits.shape[1])
 
@@ -152,6 +159,7 @@ class PretrainedClassifier(
     ) -> Evaluated:
         X, y = self._validate_training_data(X, y, min_samples=2)
         check_classification_targets(y)
+        check_several_classes(y)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         device = resolve_device(self.device)
         model = fit_or_adopt(

@@ -126,13 +126,25 @@ def fit_network(
     with seeded(seed):
         net.fit(_dataset(training), None)
     network = net.module_.cpu().eval().requires_grad_(False)
-    losses = np.array(net.history[:, "train_loss"])
+    losses = np.array([epoch["train_loss"] for epoch in net.history if "train_loss" in epoch])
+    if len(losses) == 0:
+        raise KeyboardInterrupt("Interrupted before the first epoch ended.")
     finite = all(bool(torch.isfinite(p).all()) for p in network.parameters())
-    if not (finite and np.isfinite(losses).all()):
+    grown = losses[-1] > 2 * losses[0] > 0 and losses[0] == losses.min()
+    if grown or not (finite and np.isfinite(losses).all()):
         raise ValueError(
-            f"Training diverged to NaN or infinite values; use a smaller `lr` than {settings.lr}."
+            f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; use a "
+            f"smaller `lr` than {settings.lr}."
         )
     return network, net.history
+
+
+def checked_widths(hidden: Any) -> tuple[int, ...]:
+    """Widths of hidden layers; an error if one is no positive integer."""
+    widths = tuple(hidden)
+    if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
+        raise ValueError(f"`hidden` must hold positive integers, got {hidden!r}.")
+    return widths
 
 
 def _dataset(samples: Samples) -> Dataset:

@@ -13,10 +13,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from skuq.evidential._nodes import LabelledNodes, NodeClassifierMixin
-from skuq.evidential._training import TRAINING_PARAMETERS, fit_network
+from skuq.evidential._training import TRAINING_PARAMETERS, checked_widths, fit_network
 from skuq.evidential.backbones import ARCHITECTURES, GraphNetwork
-from skuq.evidential.graphs import NodeGraph, as_node_graph
-from skuq.nets import resolve_device
+from skuq.evidential.graphs import NodeGraph, as_node_graph, graph_device
 from skuq.nets._training import seeded
 
 NETWORK_PARAMETERS: dict[str, Any] = {
@@ -196,7 +195,7 @@ class GraphClassifier(NodeClassifierMixin, ClassifierMixin, BaseEstimator):
         """
         graph = as_node_graph(self.graph)
         nodes = LabelledNodes(graph, X, y, sample_weight, X_val, y_val)
-        device = resolve_device(self.device)
+        device = graph_device(self.device)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         network = build_network(self, graph.n_features, len(nodes.classes), seed)
         _, self.history_ = fit_network(
@@ -221,7 +220,7 @@ def build_network(settings: Any, n_features: int, n_outputs: int, seed: int) -> 
         return ARCHITECTURES[settings.architecture](
             n_features,
             n_outputs,
-            tuple(settings.hidden),
+            checked_widths(settings.hidden),
             settings.dropout,
             settings.batch_norm,
         )

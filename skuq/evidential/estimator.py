@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,9 +16,16 @@ from torch import Tensor, nn
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._pretrained_base import Evaluated, PretrainedClassifier, Rows, proba_of
-from skuq.evidential._training import TRAINING_PARAMETERS, Samples, fit_network
+from skuq.evidential._training import TRAINING_PARAMETERS, Samples, checked_widths, fit_network
 from skuq.evidential.dirichlet import Measure, dirichlet_uncertainty
-from skuq.evidential.head import Activation, EvidenceHead, ProbeLoss
+from skuq.evidential.head import (
+    Activation,
+    EvidenceHead,
+    ProbeLoss,
+    TiedHead,
+    centre,
+    level_is_convention,
+)
 from skuq.evidential.hidden import Layer
 from skuq.evidential.pretrained import Outputs
 from skuq.evidential.propagation import Propagation, propagate
@@ -44,32 +51,35 @@ class EvidentialProbe(PretrainedClassifier):
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
         The graph, as `as_node_graph` takes it; `X` then holds node ids. None: the graph that a
         fitted `model` brings, if it does; else `X` is a feature matrix or images.
-    layer : int or str, default=-1
-        Representation that evidence is read from: -1 for the last layer (logits), -2 for
+    layer : int, str or None, default=None
+        Where evidence is read from. None: the class evidence is the exponential of the model's
+        own logits, of which only scale and level are learned. Otherwise a layer of its own is
+        learned (Eq. 18) on a hidden representation: -1 for the last layer (logits), -2 for
         what the last layer is given, and so on, or the name of a module.
     hidden : sequence of int, default=()
-        Width of further layers of the probe, before the one of class evidence.
+        With a `layer`: width of further layers of the probe, before the one of class evidence.
     activation : {"exp", "softplus"}, default="exp"
         What makes evidence positive.
-    lambda_ice : float, default=1e-3
+    lambda_ice : float, default=1e-5
         Weight of intra-class evidence regularisation (Eq. 13).
-    lambda_pcl : float, default=1e-3
+    lambda_pcl : float, default=1e-4
         Weight of positive-confidence learning (Eq. 14). With both 0 it is the plain probe.
     evidence_id, evidence_ood : float, default=100.0 and 0.0
         Evidence that known and foreign inputs are drawn to (Eq. 14).
-    propagation : {None, "vacuity", "evidence", "both"}, default=None
-        What neighbours in the graph hand on to each other: Dirichlet strengths (Eq. 90), which
-        leaves class probabilities as they are, whole concentrations (Eq. 91), or first the
-        one, then the other.
+    propagation : {"auto", "diffusion", "vacuity", "evidence", "both", None}, default="auto"
+        What neighbours in the graph hand on to each other: vacuity, over random walks
+        ("diffusion", see `diffuse_vacuity`), Dirichlet strengths ("vacuity", Eq. 90), whole
+        concentrations ("evidence", Eq. 91), or these and then strengths ("both"). The last
+        two change class probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
-    lr : float, default=0.01
+    lr : float, default=0.03
         Learning rate of Adam.
     weight_decay : float, default=1e-4
         L2 penalty.
-    max_epochs : int, default=500
+    max_epochs : int, default=200
         Most epochs; each is one pass over all samples.
-    patience : int, default=50
+    patience : int, default=20
         With validation data: epochs without a smaller validation loss before training stops.
         The weights of the best epoch are kept.
     callbacks : list, default=None
@@ -118,14 +128,14 @@ class EvidentialProbe(PretrainedClassifier):
     _parameter_constraints: dict[str, Any] = {
         "model": "no_validation",
         "graph": "no_validation",
-        "layer": [Interval(Integral, None, -1, closed="right"), str],
+        "layer": [Interval(Integral, None, -1, closed="right"), str, None],
         "hidden": ["array-like"],
         "activation": [StrOptions({"exp", "softplus"})],
         "lambda_ice": [Interval(Real, 0, None, closed="left")],
         "lambda_pcl": [Interval(Real, 0, None, closed="left")],
         "evidence_id": [Interval(Real, 0, None, closed="neither")],
         "evidence_ood": [Interval(Real, 0, None, closed="left")],
-        "propagation": [StrOptions({"vacuity", "evidence", "both"}), None],
+        "propagation": [StrOptions({"auto", "diffusion", "vacuity", "evidence", "both"}), None],
         "measure": [StrOptions({"vacuity", "information"})],
         **TRAINING_PARAMETERS,
     }
@@ -135,19 +145,19 @@ class EvidentialProbe(PretrainedClassifier):
         model: Any = None,
         *,
         graph: Any = None,
-        layer: Layer = -1,
+        layer: Layer | None = None,
         hidden: Sequence[int] = (),
         activation: Activation = "exp",
-        lambda_ice: float = 1e-3,
-        lambda_pcl: float = 1e-3,
+        lambda_ice: float = 1e-5,
+        lambda_pcl: float = 1e-4,
         evidence_id: float = 100.0,
         evidence_ood: float = 0.0,
-        propagation: Propagation | None = None,
+        propagation: Propagation | Literal["auto"] | None = "auto",
         measure: Measure = "vacuity",
-        lr: float = 0.01,
+        lr: float = 0.03,
         weight_decay: float = 1e-4,
-        max_epochs: int = 500,
-        patience: int = 50,
+        max_epochs: int = 200,
+        patience: int = 20,
         callbacks: list[Any] | None = None,
         device: str = "auto",
         random_state: Any = None,
@@ -210,17 +220,22 @@ class EvidentialProbe(PretrainedClassifier):
                 f"`evidence_ood`={self.evidence_ood} must be smaller than "
                 f"`evidence_id`={self.evidence_id}."
             )
+        if self.layer is None and len(self.hidden) > 0:
+            raise ValueError("`hidden` needs a `layer` to learn from; set layer=-1 or another.")
         first, second = map(int, check_random_state(self.random_state).randint(2**31 - 1, size=2))
-        seen = self._read_model(X, y, sample_weight, X_val, y_val, layer=self.layer, seed=first)
-        if seen.graph is None and self.propagation is not None:
+        seen = self._read_model(X, y, sample_weight, X_val, y_val, layer=self._layer(), seed=first)
+        propagation = self.propagation
+        if propagation == "auto":
+            propagation = None if seen.graph is None else "diffusion"
+        if seen.graph is None and propagation is not None:
             raise ValueError(
-                f"`propagation`={self.propagation!r} needs a graph; give `graph`, or set None."
+                f"`propagation`={propagation!r} needs a graph; give `graph`, or set 'auto'."
             )
         self.head_, self.history_ = self._fit_head(seen, second)
         self._keep(seen)
         if seen.graph is not None:
             alpha = self._dirichlet(seen.outputs)
-            self.alpha_ = propagate(seen.graph.adjacency, alpha, self.propagation)
+            self.alpha_ = propagate(seen.graph.adjacency, alpha, propagation)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -255,7 +270,7 @@ class EvidentialProbe(PretrainedClassifier):
         check_is_fitted(self)
         if self.graph_ is not None:
             return self.alpha_[self._nodes_of(X)]
-        return self._dirichlet(self._outputs_of(X, self.layer))
+        return self._dirichlet(self._outputs_of(X, self._layer()))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict uncertainty from the evidence.
@@ -275,16 +290,11 @@ class EvidentialProbe(PretrainedClassifier):
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
     def _fit_head(self, seen: Evaluated, seed: int) -> tuple[nn.Module, Any]:
-        n_all = len(seen.training.rows if seen.graph is None else seen.outputs.logits)
-        everyone = np.arange(n_all)
-        training = _samples(seen.outputs, everyone, seen.training)
+        training = _samples(seen.outputs, seen.training, everyone=seen.graph is not None)
         validation = None
         if seen.validation is not None:
-            validation = _samples(seen.outputs, seen.validation.rows, seen.validation)
-        weight = torch.as_tensor(training.inputs["weight"], dtype=torch.float64)
-        mean, scale = _mean_and_scale(seen.outputs.hidden[:n_all], weight)
-        with seeded(seed):
-            head = EvidenceHead(mean, scale, len(seen.classes), tuple(self.hidden), self.activation)
+            validation = _samples(seen.outputs, seen.validation)
+        head = self._new_head(seen, training, seed)
         loss = ProbeLoss(self.lambda_ice, self.lambda_pcl, self.evidence_id, self.evidence_ood)
         return fit_network(
             head,
@@ -296,6 +306,23 @@ class EvidentialProbe(PretrainedClassifier):
             device=resolve_device(self.device),
         )
 
+    def _new_head(self, seen: Evaluated, training: Samples, seed: int) -> nn.Module:
+        hidden = torch.from_numpy(training.inputs["inputs"])
+        if self.layer is None:
+            convention = level_is_convention(hidden)
+            strength = (centre(hidden) if convention else hidden).logsumexp(dim=1)
+            labelled = torch.from_numpy(training.inputs["label_weight"])
+            mean_strength = (labelled * strength).sum() / labelled.sum()
+            level = float(np.log(self.evidence_id) - mean_strength)
+            return TiedHead(level, convention, self.activation)
+        mean, scale = _mean_and_scale(hidden, torch.from_numpy(training.inputs["weight"]))
+        widths = checked_widths(self.hidden)
+        with seeded(seed):
+            return EvidenceHead(mean, scale, len(seen.classes), widths, self.activation)
+
+    def _layer(self) -> Layer:
+        return -1 if self.layer is None else self.layer
+
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
         """Concentrations by Eq. 11, in float64."""
         with torch.no_grad():
@@ -305,28 +332,32 @@ class EvidentialProbe(PretrainedClassifier):
         return alpha
 
 
-def _samples(outputs: Outputs, rows: np.ndarray[Any, Any], labelled: Rows) -> Samples:
-    """Samples of the loss: some rows, of which some are labelled."""
-    n_rows = len(outputs.logits)
-    codes = np.full(n_rows, -1)
-    weight, label_weight = np.ones(n_rows), np.zeros(n_rows)
-    codes[labelled.rows] = labelled.codes
-    label_weight[labelled.rows] = labelled.weight
-    if len(rows) == len(labelled.rows):  # all are labelled
-        weight = label_weight
+def _samples(outputs: Outputs, labelled: Rows, *, everyone: bool = False) -> Samples:
+    """Samples of the loss: the labelled rows, and all others if `everyone` enters Eq. 15.
+
+    Then each node counts once in the regularisers, however often and with whatever weight it
+    is labelled; otherwise the weights of the samples count in all terms.
+    """
+    rows, weight = labelled.rows, labelled.weight
+    if everyone:
+        count = np.bincount(rows, minlength=len(outputs.logits))
+        others = np.flatnonzero(count == 0)
+        rows = np.concatenate([rows, others])
+        weight = 1 / count[rows].clip(1)
+    n_others = len(rows) - len(labelled.rows)
     inputs = {
         "inputs": outputs.hidden.numpy()[rows],
-        "proba": proba_of(outputs.logits)[rows],
-        "weight": weight[rows],
-        "label_weight": label_weight[rows],
+        "proba": proba_of(outputs.logits)[rows].astype(np.float32),
+        "weight": weight.astype(np.float32),
+        "label_weight": np.pad(labelled.weight, (0, n_others)).astype(np.float32),
     }
-    return Samples(inputs, codes[rows])
+    return Samples(inputs, np.pad(labelled.codes, (0, n_others), constant_values=-1))
 
 
 def _mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Weighted mean and standard deviation of each column; 1 for constant ones."""
     hidden = hidden.double()
-    share = (weight / weight.sum())[:, None]
+    share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)
     scale = (share * (hidden - mean).square()).sum(dim=0).sqrt()
     scale[scale <= 1e-6 * mean.abs() + 1e-12] = 1

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from skuq.evidential.sparse import Features, as_features
 from skuq.extras import import_optional
+from skuq.nets import resolve_device
 
 
 def import_dgl() -> ModuleType:
@@ -83,6 +84,8 @@ class NodeGraph:
         moved = copy(self)
         moved.features = self.features.to(device)
         moved.convolution = self.convolution.to(device)
+        if self.original is not None:
+            moved.original = copy(self.original).to(device)
         return moved
 
 
@@ -148,6 +151,8 @@ def _from_dgl(graph: Any) -> NodeGraph:
 def _from_pyg(graph: Any) -> NodeGraph:
     if getattr(graph, "x", None) is None:
         raise ValueError("`graph` has no features: its attribute `x` is None.")
+    if graph.edge_index is None:
+        raise ValueError("`graph` has no edges: its attribute `edge_index` is None.")
     source, target = graph.edge_index
     return _checked(_from_edges(source, target, len(graph.x)), graph.x, graph)
 
@@ -155,6 +160,9 @@ def _from_pyg(graph: Any) -> NodeGraph:
 def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:
     if features is None:
         raise ValueError("`graph` has no features: the second of the pair is None.")
+    if isinstance(adjacency, Tensor):
+        edges = adjacency.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        adjacency = sparse.coo_array((edges.values(), tuple(edges.indices())), shape=edges.shape)
     matrix = sparse.coo_array(adjacency)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"The adjacency matrix must be square, got shape {matrix.shape}.")
@@ -189,6 +197,31 @@ def _checked(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeG
             f"`graph` has {adjacency.shape[0]} nodes, but features of {taken.shape[0]} nodes."
         )
     return NodeGraph(adjacency, taken, original)
+
+
+def graph_device(device: str | torch.device) -> torch.device:
+    """Turn a ``device`` parameter into one that graph networks can use.
+
+    DGL comes in builds without CUDA; "auto" is then the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the device is not present, or DGL was not built for it.
+    """
+    resolved = resolve_device(device)
+    if resolved.type == "cpu":
+        return resolved
+    dgl = import_dgl()
+    try:
+        dgl.graph(([0], [0])).to(resolved)
+    except dgl.DGLError as error:
+        if device == "auto":
+            return torch.device("cpu")
+        raise ValueError(
+            f"`device`={str(device)!r}: the installed DGL was built without it; use 'cpu'."
+        ) from error
+    return resolved
 
 
 def dense_features(graph: NodeGraph) -> Tensor:

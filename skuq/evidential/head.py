@@ -89,8 +89,48 @@ class EvidenceHead(nn.Module):
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, features: Tensor) -> Tensor:
-        scores = self.layers((features - self.mean) / self.scale)
-        return safe_exp(scores) if self.activation == "exp" else nn.functional.softplus(scores)
+        return _positive(self.layers((features - self.mean) / self.scale), self.activation)
+
+
+class TiedHead(nn.Module):
+    """Class evidence that is the model's own, up to two numbers.
+
+    ``q = exp(a z + b)`` for the model's logits z. With a = 1 it is proportional to the class
+    probabilities, and its total is the exponential of minus the model's energy.
+
+    Parameters
+    ----------
+    level : float
+        Where b starts; a starts at 1.
+    centred : bool, default=False
+        Whether the mean of each sample's logits is taken off: their level says nothing if it
+        is a convention, as in log-probabilities or the logits (0, z) of two classes.
+    activation : {"exp", "softplus"}, default="exp"
+        What makes evidence positive.
+    """
+
+    def __init__(self, level: float, centred: bool = False, activation: Activation = "exp"):
+        super().__init__()
+        self.centred = centred
+        self.activation = activation
+        self.log_scale = nn.Parameter(torch.tensor(0.0))
+        self.level = nn.Parameter(torch.tensor(level))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        if self.centred:
+            logits = centre(logits)
+        return _positive(self.log_scale.exp() * logits + self.level, self.activation)
+
+
+def centre(logits: Tensor) -> Tensor:
+    """Logits of shape (n_samples, n_classes) whose mean over classes is 0."""
+    return logits - logits.mean(dim=1, keepdim=True)
+
+
+def level_is_convention(logits: Tensor) -> bool:
+    """Whether the level of logits is the same for all samples, and so tells nothing of them."""
+    spread = torch.cat([logits, logits.logsumexp(dim=1, keepdim=True)], dim=1).std(dim=0)
+    return bool(spread.min() < 1e-4 * logits.std())
 
 
 class ProbeLoss(nn.Module):
@@ -127,6 +167,10 @@ class ProbeLoss(nn.Module):
             pcl = pcl_loss(total, proba.amax(dim=1), *self.levels)
             loss = loss + self.lambda_pcl * _mean(pcl, weight)
         return loss
+
+
+def _positive(scores: Tensor, activation: Activation) -> Tensor:
+    return safe_exp(scores) if activation == "exp" else nn.functional.softplus(scores)
 
 
 def _mean(values: Tensor, weight: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -48,25 +49,28 @@ def with_hidden(
     if layer == -1:
         logits = run()
         return logits, logits
-    seen: list[Any] = []
-    if isinstance(layer, str):
-        modules = [_named(network, layer)]
-        handles = [module.register_forward_hook(_keep_output(seen)) for module in modules]
+    by_name = isinstance(layer, str)
+    position = 1 if by_name else -layer - 1  # type: ignore[operator]
+    seen: deque[Any] = deque(maxlen=position)
+    if by_name:
+        handles = [_named(network, str(layer)).register_forward_hook(_keep_output(seen))]
     else:
-        modules = [module for module in network.modules() if _has_matrix(module)]
-        handles = [module.register_forward_pre_hook(_keep_input(seen)) for module in modules]
+        handles = [
+            module.register_forward_pre_hook(_keep_input(seen), with_kwargs=True)
+            for module in network.modules()
+            if _has_matrix(module)
+        ]
     try:
         logits = run()
     finally:
         for handle in handles:
             handle.remove()
-    position = -1 if isinstance(layer, str) else layer + 1
-    if len(seen) < -position:
+    if len(seen) < position:
         raise ValueError(
             f"`layer`={layer!r}: the network ran through {len(seen)} such layers; name a module "
             f"instead, one of {_names(network)}."
         )
-    return logits, _rows(seen[position], len(logits), layer)
+    return logits, _rows(seen[0], len(logits), layer)
 
 
 def _named(network: nn.Module, name: str) -> nn.Module:
@@ -88,12 +92,21 @@ def _has_matrix(module: nn.Module) -> bool:
     return leaf and any(parameter.ndim > 1 for parameter in module.parameters())
 
 
-def _keep_input(seen: list[Any]) -> Callable[..., None]:
-    return lambda module, inputs: seen.append(inputs[0])
+def _keep_input(seen: deque[Any]) -> Callable[..., None]:
+    def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given = [*inputs, *named.values()]  # some layers are given a graph first
+        seen.append(_copy(next((x for x in given if isinstance(x, Tensor)), given[0])))
+
+    return hook
 
 
-def _keep_output(seen: list[Any]) -> Callable[..., None]:
-    return lambda module, inputs, output: seen.append(output)
+def _keep_output(seen: deque[Any]) -> Callable[..., None]:
+    return lambda module, inputs, output: seen.append(_copy(output))
+
+
+def _copy(value: Any) -> Any:
+    """A copy, because what runs next may alter its input in place."""
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _rows(hidden: Any, n_samples: int, layer: Layer) -> Tensor:

@@ -126,11 +126,13 @@ def dirichlet_kl(alpha: Tensor, other: Tensor) -> Tensor:
     >>> dirichlet_kl(ones, ones)
     tensor([0.])
     """
+    dtype = alpha.dtype
+    alpha, other = alpha.double(), other.double()  # logarithms of gamma functions cancel
     total, other_total = alpha.sum(dim=1), other.sum(dim=1)
     normaliser = torch.lgamma(total) - torch.lgamma(alpha).sum(dim=1)
     other_normaliser = torch.lgamma(other_total) - torch.lgamma(other).sum(dim=1)
     moved = (alpha - other) * (torch.digamma(alpha) - torch.digamma(total)[:, None])
-    return normaliser - other_normaliser + moved.sum(dim=1)
+    return (normaliser - other_normaliser + moved.sum(dim=1)).to(dtype)
 
 
 def dirichlet_entropy(alpha: Tensor) -> Tensor:

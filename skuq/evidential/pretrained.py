@@ -20,7 +20,7 @@ from skuq.evidential._nodes import LabelledNodes
 from skuq.evidential.classifier import GraphClassifier
 from skuq.evidential.graphs import NodeGraph, as_node_graph, call_on_graph, dense_features
 from skuq.evidential.hidden import Layer, with_hidden
-from skuq.nets import AdoptedModel, adopt, is_fitted
+from skuq.nets import AdoptedModel, LogProbabilities, adopt, fit_or_adopt, is_fitted
 
 BATCH_SIZE = 1024  # samples whose hidden representations are computed at once, without a graph
 
@@ -71,7 +71,7 @@ class GraphModel:
         try:
             with torch.no_grad():
                 logits, hidden = with_hidden(network, partial(call_on_graph, network, graph), layer)
-        except RuntimeError as error:
+        except (RuntimeError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"The model cannot be evaluated on this graph, whose nodes have "
                 f"{self.graph.n_features} features: {str(error).splitlines()[0]}"
@@ -84,7 +84,7 @@ class GraphModel:
             )
         if not bool(torch.isfinite(logits).all() and torch.isfinite(hidden).all()):
             raise ValueError("The model returns NaN or infinity on this graph.")
-        return Outputs(logits.double().cpu(), hidden.float().cpu())
+        return Outputs(logits.detach().double().cpu(), hidden.detach().float().cpu())
 
 
 def adopted_outputs(
@@ -97,17 +97,32 @@ def adopted_outputs(
         for rows in gen_batches(len(inputs), BATCH_SIZE):
             run = partial(module, inputs[rows].to(device, copy=True))
             logits, hidden = with_hidden(module, run, layer)
-            parts.append((logits.double().cpu(), hidden.float().cpu()))
+            parts.append((logits.detach().double().cpu(), hidden.detach().float().cpu()))
     return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def graph_of(model: Any, graph: Any) -> NodeGraph | None:
-    """The graph to work on: the one given, else the one that a fitted model brings."""
-    if graph is not None:
-        return as_node_graph(graph)
+def _unfrozen(model: Any) -> Any:
     while isinstance(model, FrozenEstimator):
         model = model.estimator
+    return model
+
+
+def graph_of(model: Any, graph: Any) -> NodeGraph | None:
+    """The graph to work on: the one given, else the one that a graph classifier brings."""
+    if graph is not None:
+        return as_node_graph(graph)
+    model = _unfrozen(model)
+    if isinstance(model, GraphClassifier) and not is_fitted(model):
+        return as_node_graph(model.graph)
     return getattr(model, "graph_", None)
+
+
+def known_classes(model: Any) -> NDArray[Any] | None:
+    """The classes that a trained model knows, sorted; None if it knows none yet."""
+    model = _unfrozen(model)
+    if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
+        return None
+    return np.sort(np.asarray(model.classes_))
 
 
 def graph_model(
@@ -139,12 +154,13 @@ def graph_model(
     TypeError
         If the model is of another kind.
     """
-    while isinstance(model, FrozenEstimator):
-        model = model.estimator
+    model = _unfrozen(model)
     if isinstance(model, nn.Module):
         return GraphModel(model, graph)
     if isinstance(model, NeuralNet) and is_fitted(model):
-        return GraphModel(model.module_, graph, np.asarray(model.classes_))
+        returns_proba = isinstance(model.criterion_, nn.NLLLoss)  # skorch's convention
+        network = LogOf(model.module_) if returns_proba else model.module_
+        return GraphModel(network, graph, np.asarray(model.classes_))
     if model is None:
         model = GraphClassifier(graph, device=device, random_state=seed)
     if isinstance(model, GraphClassifier) and not is_fitted(model):
@@ -154,8 +170,34 @@ def graph_model(
         model.fit(**nodes.as_arguments())
     if hasattr(model, "network_"):
         return GraphModel(model.network_, graph, model.classes_)
-    adopted = adopt(model)
+    untrained = hasattr(model, "fit") and not is_fitted(model)
+    adopted = _fit_on_features(model, graph, nodes, seed) if untrained else adopt(model)
     return GraphModel(OnFeatures(adopted), graph, adopted.classes)
+
+
+def _fit_on_features(model: Any, graph: NodeGraph, nodes: LabelledNodes, seed: int) -> AdoptedModel:
+    """Train a classifier of rows on the features of labelled nodes."""
+    labelled = nodes.training.inputs["inputs"]
+    features = dense_features(graph).numpy()[labelled]
+    y = nodes.classes[nodes.training.codes]
+    weight = nodes.training.inputs["weight"]
+    weighted = None if (weight == 1).all() else weight
+    cpu = torch.device("cpu")
+    return fit_or_adopt(model, features, y, sample_weight=weighted, seed=seed, device=cpu)
+
+
+class LogOf(nn.Module):
+    """Logits of a network that returns probabilities."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+        self.takes_node_graph = getattr(network, "takes_node_graph", False)
+        self.logarithm = LogProbabilities()
+
+    def forward(self, *inputs: Any) -> Tensor:
+        logits: Tensor = self.logarithm(self.network(*inputs))
+        return logits
 
 
 class OnFeatures(nn.Module):

@@ -129,17 +129,21 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = (values.to_dense() if values.layout != torch.strided else values).numpy()
-    if not sparse.issparse(values):
-        values = np.asarray(values, dtype=np.float32)
+    scattered = sparse.issparse(values)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is an error below
+        values = (
+            sparse.csr_array(values, dtype=np.float32)
+            if scattered
+            else np.asarray(values, dtype=np.float32)
+        )
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(
             f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
         )
-    stored = values.data if sparse.issparse(values) else values
-    if not np.isfinite(stored).all():
-        raise ValueError("Node features contain NaN or infinity.")
-    n_nonzero = values.nnz if sparse.issparse(values) else np.count_nonzero(values)
+    if not np.isfinite(values.data if scattered else values).all():
+        raise ValueError("Node features contain NaN, infinity or a value too large for float32.")
+    n_nonzero = values.nnz if scattered else np.count_nonzero(values)
     if n_nonzero < sparse_below * np.prod(values.shape):
-        return SparseFeatures.from_scipy(sparse.csr_array(values, dtype=np.float32))
-    dense = values.toarray() if sparse.issparse(values) else values
+        return SparseFeatures.from_scipy(sparse.csr_array(values))
+    dense = values.toarray() if scattered else values
     return torch.tensor(dense, dtype=torch.float32)

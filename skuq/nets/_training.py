@@ -73,6 +73,9 @@ class BatchLoader:
         self.y = torch.as_tensor(dataset.y)
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        if self.batch_size >= self.n_samples and not self.shuffle:
+            yield self.X, self.y  # without a copy
+            return
         order = torch.randperm if self.shuffle else torch.arange
         batches = list(order(self.n_samples).split(self.batch_size))  # type: ignore[no-untyped-call]
         if self._joins_last():

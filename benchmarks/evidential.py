@@ -1,0 +1,217 @@
+"""What the benchmarks of the evidential probe share: graphs, left-out classes, methods."""
+
+import argparse
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from scipy.stats import rankdata
+from sklearn.preprocessing import normalize
+
+from benchmarks.harness import record
+from skuq.datasets import load_graph
+from skuq.evidential import GraphClassifier, as_node_graph
+from skuq.evidential.comparison import comparison_methods
+from skuq.evidential.dirichlet import dirichlet_uncertainty
+from skuq.evidential.propagation import propagate
+
+FULL = ["coraml", "citeseer_full", "amazon_photo", "coauthor_cs"]
+METHODS = [
+    "entropy",
+    "max-score",
+    "energy",
+    "gnnsafe",
+    "dropout",
+    "ensemble",
+    "gpn",
+    "gkde",
+    "egnn",
+    "egnn-vacuity",
+    "egnn-evidence",
+    "egnn-both",
+    "epn",
+    "epn-ice",
+    "epn-reg",
+    "probe",
+]
+TRAINING = {"lr": 0.01, "max_epochs": 1000}  # of every network that is trained from scratch
+
+
+class Task(NamedTuple):
+    """A graph, and which nodes train, stop and test; labels of left-out classes are hidden."""
+
+    graph: Any
+    labels: np.ndarray
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    foreign: np.ndarray  # of each test node: whether its class was left out
+
+
+class Scores(NamedTuple):
+    """What a method says of the test nodes."""
+
+    method: str
+    labels: np.ndarray
+    proba: np.ndarray
+    aleatoric: np.ndarray
+    epistemic: np.ndarray
+    seconds: float  # of the fit, without the pre-training that methods share
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that the graph benchmarks have in common."""
+    parser.add_argument("--dataset", nargs="+", default=FULL)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+    parser.add_argument("--backbone", choices=["gcn", "gat"], default="gcn")
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--inits", type=int, default=5, help="random starts per split")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
+
+
+def read_task(name: str, data_dir: Any, setting: str | None, split: int) -> Task:
+    """Read a graph; each node's features are scaled to a sum of 1, as for bags of words."""
+    data = load_graph(name, data_dir)
+    graph = as_node_graph((data.adjacency, normalize(data.features, norm="l1")))
+    if graph.n_nodes > np.diff(data.features.indptr).astype(bool).sum() * 2:
+        raise SystemExit(f"{name} has no features of most nodes; no network can be trained on it.")
+    part = data.splits[split]
+    foreign = np.isin(data.labels, [] if setting is None else data.left_out[setting])
+    test = np.flatnonzero(part == 2)
+    return Task(
+        graph,
+        data.labels,
+        np.flatnonzero((part == 0) & ~foreign),
+        np.flatnonzero((part == 1) & ~foreign),
+        test,
+        foreign[test],
+    )
+
+
+def scores_of(task: Task, methods: list[str], backbone: str, seed: int) -> list[Scores]:
+    """Fit methods one after the other; those on a pre-trained model share one."""
+    data = {
+        "X": task.train,
+        "y": task.labels[task.train],
+        "X_val": task.validation,
+        "y_val": task.labels[task.validation],
+    }
+    settings = {"architecture": backbone, "random_state": seed, **TRAINING}
+    model = GraphClassifier(task.graph, **settings).fit(**data)
+    candidates = comparison_methods(task.graph, model, **settings)
+    found = []
+    egnn = None
+    for name in methods:
+        start = time.perf_counter()
+        estimator = candidates[name]
+        if name.startswith("egnn"):  # they differ in what follows the training
+            egnn = candidates["egnn"].fit(**data) if egnn is None else egnn
+            alpha = propagate(task.graph.adjacency, egnn.alpha_, estimator.propagation)[task.test]
+            proba = alpha / alpha.sum(axis=1, keepdims=True)
+            uncertainty, classes = dirichlet_uncertainty(alpha), egnn.classes_
+        else:
+            estimator.fit(**data)
+            proba, classes = estimator.predict_proba(task.test), estimator.classes_
+            uncertainty = estimator.predict_uncertainty(task.test)
+        seconds = time.perf_counter() - start
+        labels = classes[proba.argmax(axis=1)]
+        found.append(
+            Scores(name, labels, proba, uncertainty.aleatoric, uncertainty.epistemic, seconds)
+        )
+    return found
+
+
+def run(args: argparse.Namespace, setting: str | None, measure: Any) -> list[dict[str, float]]:
+    """Figures of every method, for each data set, split and start: one dict each."""
+    work = [
+        (name, split, init)
+        for name in args.dataset
+        for split in range(args.splits)
+        for init in range(args.inits)
+    ]
+    with Parallel(n_jobs=args.jobs, return_as="generator") as pool:
+        rows = []
+        for found in pool(delayed(_one)(args, setting, measure, *item) for item in work):
+            rows += found
+            print(_progress(found), flush=True)
+    return rows
+
+
+def _one(
+    args: argparse.Namespace, setting: str | None, measure: Any, name: str, split: int, init: int
+) -> list[dict[str, Any]]:
+    torch.set_num_threads(args.threads)
+    task = read_task(name, args.data_dir, setting, split)
+    seed = args.seed + 1000 * split + init
+    return [
+        {
+            "dataset": name if setting is None else f"{name} {setting}",
+            "method": scores.method,
+            "split": split,
+            **measure(task, scores),
+            "seconds_fit": scores.seconds,
+        }
+        for scores in scores_of(task, args.methods, args.backbone, seed)
+    ]
+
+
+def _progress(found: list[dict[str, Any]]) -> str:
+    first = next(key for key in found[0] if key not in ("dataset", "method", "split"))
+    figures = " ".join(f"{row['method']} {row[first]:.3f}" for row in found)
+    return f"{found[0]['dataset']} split {found[0]['split']}: {first} {figures}"
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One record per data set, method and metric: mean and standard deviation over runs."""
+    records = []
+    metrics = [key for key in rows[0] if key not in ("dataset", "method", "split")]
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        for method in dict.fromkeys(row["method"] for row in rows):
+            own = [row for row in rows if row["dataset"] == dataset and row["method"] == method]
+            for metric in metrics:
+                values = np.array([row[metric] for row in own])
+                records.append(
+                    record(method, dataset, metric, values.mean(), len(values), values.std())
+                )
+    return records
+
+
+def ranks(records: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """Rank of each method (1 is best) by a metric to maximise: mean per data set and over all."""
+    tables: dict[str, dict[str, float]] = {}
+    for row in records:
+        if row["metric"] == metric:
+            tables.setdefault(row["dataset"], {})[row["method"]] = row["value"]
+    methods = list(next(iter(tables.values())))
+    ranked = {
+        name: rankdata([-table[method] for method in methods]) for name, table in tables.items()
+    }
+    groups = {"all": list(ranked)}
+    for name in ranked:
+        groups.setdefault(name.split()[0], []).append(name)
+    return [
+        record(
+            method,
+            group,
+            f"rank_{metric}",
+            np.mean([ranked[name][i] for name in names]),
+            len(names),
+        )
+        for group, names in groups.items()
+        for i, method in enumerate(methods)
+    ]
+
+
+def print_table(records: list[dict[str, Any]], metric: str, scale: float = 100.0) -> None:
+    """Methods by data sets."""
+    own = [row for row in records if row["metric"] == metric]
+    datasets = list(dict.fromkeys(row["dataset"] for row in own))
+    print(f"\n{metric:<14}" + "".join(f"{name[-16:]:>18}" for name in datasets))
+    for method in dict.fromkeys(row["method"] for row in own):
+        cells = [row for row in own if row["method"] == method]
+        values = "".join(
+            f"{scale * row['value']:>11.2f} ±{scale * row['std']:>5.2f}" for row in cells
+        )
+        print(f"{method:<14}{values}")

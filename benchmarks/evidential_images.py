@@ -1,0 +1,124 @@
+"""The probe on an image classifier: MNIST against foreign images (Appendix D.4).
+
+    python -m benchmarks.evidential_images --ood omniglot_latin fashion_mnist
+
+The pre-trained networks are the LeNets of ``quam_lenet_mnist.npz``: for each of its runs the
+first one is probed, and all of the run are the deep ensemble.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from benchmarks.harness import finish, parser, record, set_threads
+from skuq import EvidentialProbe
+from skuq.datasets import load_npz
+from skuq.evidential import LogitUncertainty, MCDropout
+from skuq.nets import LeNet
+
+LAYERS = {
+    "first_layer": "features.0",
+    "second_layer.2": "features.3",
+    "projection.3": "classifier.0",
+    "projection.5": "classifier.2",
+    "out": "classifier.5",
+}
+
+
+def networks(arrays: dict, run: int) -> list[LeNet]:
+    """The trained LeNets of one run."""
+    nets = []
+    for member in range(arrays["out.weight"].shape[1]):
+        net = LeNet()
+        state = {
+            f"{ours}.{kind}": torch.tensor(arrays[f"{theirs}.{kind}"][run, member])
+            for theirs, ours in LAYERS.items()
+            for kind in ("weight", "bias")
+        }
+        net.load_state_dict(state)
+        nets.append(net.eval())
+    return nets
+
+
+def images(pixels: np.ndarray) -> np.ndarray:
+    """Scaled as the networks were trained."""
+    return ((pixels[:, None] / 255 - 0.1307) / 0.3081).astype(np.float32)
+
+
+def methods(net: LeNet, seed: int) -> dict:
+    """Every method around one network."""
+    return {
+        "entropy": LogitUncertainty(net, score="entropy"),
+        "max-score": LogitUncertainty(net, score="max-score"),
+        "energy": LogitUncertainty(net, score="energy"),
+        "dropout": MCDropout(net, random_state=seed),
+        "epn": EvidentialProbe(net, lambda_ice=0, lambda_pcl=0, random_state=seed),
+        "epn-ice": EvidentialProbe(net, lambda_pcl=0, random_state=seed),
+        "epn-reg": EvidentialProbe(net, random_state=seed),
+    }
+
+
+def ensemble_score(nets: list[LeNet], X: np.ndarray) -> np.ndarray:
+    """One minus the largest mean probability of the members."""
+    with torch.no_grad():
+        proba = sum(net(torch.tensor(X)).softmax(dim=1) for net in nets) / len(nets)
+    return 1 - proba.max(dim=1).values.numpy()
+
+
+def detection(known: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
+    """AUROC and area under the precision-recall curve of foreign images."""
+    truth = np.repeat([False, True], [len(known), len(foreign)])
+    score = np.concatenate([known, foreign])
+    return {
+        "auroc": roc_auc_score(truth, score),
+        "aupr": average_precision_score(truth, score),
+    }
+
+
+def main(args: argparse.Namespace) -> None:
+    set_threads(args)
+    mnist = load_npz("mnist", args.data_dir)
+    rng = np.random.default_rng(args.seed)
+    chosen = rng.permutation(len(mnist["x_train"]))[: args.n_train + 5000]
+    fitted_on, held_out = np.split(chosen, [args.n_train])
+    X, y = images(mnist["x_train"][fitted_on]), mnist["y_train"][fitted_on]
+    X_val, y_val = images(mnist["x_train"][held_out]), mnist["y_train"][held_out]
+    X_test, y_test = images(mnist["x_test"]), mnist["y_test"]
+    foreign = {}
+    for name in args.ood:
+        arrays = load_npz(name, args.data_dir)
+        foreign[name] = images(arrays.get("x_test", arrays.get("x")))
+    weights = load_npz("quam_lenet_mnist", args.data_dir)
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for run in range(len(weights["seeds"])):
+        nets = networks(weights, run)
+        scored = {}
+        for name, method in methods(nets[0], args.seed + run).items():
+            start = time.perf_counter()
+            method.fit(X, y, X_val=X_val, y_val=y_val)
+            found.setdefault((name, "mnist", "seconds_fit"), []).append(time.perf_counter() - start)
+            scored[name] = lambda X, method=method: method.predict_uncertainty(X).epistemic
+            accuracy = (method.predict(X_test) == y_test).mean()
+            found.setdefault((name, "mnist", "accuracy"), []).append(accuracy)
+        scored["ensemble"] = lambda X, nets=nets: ensemble_score(nets, X)
+        for name, score in scored.items():
+            known = score(X_test)
+            for dataset, others in foreign.items():
+                for metric, value in detection(known, score(others)).items():
+                    found.setdefault((name, dataset, metric), []).append(value)
+            print(run, name, {d: round(found[name, d, "auroc"][-1], 4) for d in foreign})
+    records = [
+        record(name, dataset, metric, np.mean(values), len(values), np.std(values))
+        for (name, dataset, metric), values in found.items()
+    ]
+    finish("evidential_images", args, records)
+
+
+if __name__ == "__main__":
+    arguments = parser(__doc__)
+    arguments.add_argument("--ood", nargs="+", default=["omniglot_latin", "fashion_mnist"])
+    arguments.add_argument("--n-train", type=int, default=20_000)
+    main(arguments.parse_args())

@@ -1,0 +1,261 @@
+"""Graphs from all libraries in one form."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.base import clone
+
+from skuq.evidential import GraphClassifier, NodeGraph, as_node_graph
+from skuq.evidential.graphs import checked_nodes, dense_features
+from skuq.evidential.sparse import SparseFeatures
+
+# A loop at 0, the edge 0-1 in one direction, twice; 1-2 in both directions; 3 alone.
+SOURCE, TARGET = [0, 0, 0, 1, 2], [0, 1, 1, 2, 1]
+EXPECTED = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]], dtype=float)
+FEATURES = np.arange(1.0, 9.0).reshape(4, 2)
+
+
+def coo(kind=sparse.coo_array):
+    return kind(sparse.coo_array((np.ones(5), (SOURCE, TARGET)), shape=(4, 4)))
+
+
+def check(graph):
+    assert isinstance(graph, NodeGraph)
+    np.testing.assert_array_equal(graph.adjacency.toarray(), EXPECTED)
+    np.testing.assert_array_equal(dense_features(graph).numpy(), FEATURES)
+    assert (graph.n_nodes, graph.n_features) == (4, 2)
+    assert repr(graph) == "NodeGraph(n_nodes=4, n_edges=2, n_features=2)"
+
+
+@pytest.mark.parametrize(
+    "adjacency",
+    [
+        coo(),
+        coo(sparse.csr_array),
+        coo(sparse.csc_matrix),
+        coo(sparse.lil_array),
+        coo().toarray(),
+        coo().toarray().astype(bool),
+        coo().toarray().astype(int).tolist(),
+        torch.tensor(coo().toarray()),
+        -0.5 * coo(),
+    ],
+    ids=["coo", "csr", "csc", "lil", "dense", "bool", "list", "tensor", "weights"],
+)
+@pytest.mark.parametrize(
+    "features",
+    [FEATURES, sparse.csr_array(FEATURES), torch.tensor(FEATURES), pd.DataFrame(FEATURES)],
+    ids=["dense", "sparse", "tensor", "frame"],
+)
+def test_pair_of_matrices_is_taken(adjacency, features):
+    check(as_node_graph((adjacency, features)))
+
+
+def test_list_of_two_is_taken():
+    check(as_node_graph([coo(), FEATURES]))
+
+
+def test_dgl_graph_is_taken(dgl):
+    given = dgl.graph((torch.tensor(SOURCE), torch.tensor(TARGET)), num_nodes=4)
+    given.ndata["feat"] = torch.tensor(FEATURES)
+    graph = as_node_graph(given)
+    check(graph)
+    assert graph.original is given
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_dgl_graph_with_either_index_is_taken(dgl, dtype):
+    given = dgl.graph((torch.tensor(SOURCE), torch.tensor(TARGET)), num_nodes=4).astype(dtype)
+    given.ndata["feat"] = torch.tensor(FEATURES)
+    check(as_node_graph(given))
+
+
+def test_pyg_graph_is_taken(pyg):
+    edges = torch.tensor([SOURCE, TARGET])
+    given = pyg.data.Data(x=torch.tensor(FEATURES, dtype=torch.float32), edge_index=edges)
+    graph = as_node_graph(given)
+    check(graph)
+    assert graph.original is given
+
+
+def test_node_graph_stays_itself():
+    graph = as_node_graph((EXPECTED, FEATURES))
+    assert as_node_graph(graph) is graph
+
+
+def test_features_may_be_sparse_and_stay_so():
+    values = sparse.csr_array(([1.0], ([2], [30])), shape=(4, 50))
+    graph = as_node_graph((EXPECTED, values))
+    assert isinstance(graph.features, SparseFeatures)
+    np.testing.assert_array_equal(dense_features(graph).numpy(), values.toarray())
+
+
+def test_stored_zeros_are_no_edges_and_stay_in_the_given_matrix():
+    given = sparse.csr_array(([0.0, 1.0], ([0, 1], [2, 0])), shape=(3, 3))
+    graph = as_node_graph((given, np.eye(3)))
+    assert graph.adjacency.toarray().tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    assert given.nnz == 2
+
+
+def test_graph_without_edges_is_taken():
+    graph = as_node_graph((np.zeros((3, 3)), np.eye(3)))
+    assert graph.adjacency.nnz == 0
+
+
+@pytest.mark.parametrize(
+    ("graph", "error", "message"),
+    [
+        (None, TypeError, "must be a DGLGraph.*got NoneType"),
+        (EXPECTED, TypeError, "got ndarray"),
+        ((EXPECTED,), TypeError, "got tuple"),
+        ("graph", TypeError, "got str"),
+        ((EXPECTED, None), ValueError, "no features: the second of the pair is None"),
+        ((EXPECTED[:3], FEATURES), ValueError, r"must be square, got shape \(3, 4\)"),
+        ((EXPECTED[0], FEATURES), ValueError, r"must be square, got shape \(4,\)"),
+        ((EXPECTED, FEATURES[:3]), ValueError, "4 nodes, but features of 3 nodes"),
+        ((EXPECTED, FEATURES * np.nan), ValueError, "features contain NaN"),
+        ((EXPECTED, FEATURES[:, 0]), ValueError, "must have shape"),
+        ((EXPECTED * np.nan, FEATURES), ValueError, "adjacency matrix contains NaN"),
+        ((np.where(EXPECTED, np.inf, 0), FEATURES), ValueError, "adjacency matrix contains NaN"),
+        ((np.zeros((0, 0)), np.zeros((0, 2))), ValueError, "no nodes"),
+    ],
+)
+def test_what_is_no_graph_is_refused(graph, error, message):
+    with pytest.raises(error, match=message):
+        as_node_graph(graph)
+
+
+def test_dgl_graph_without_features_is_refused(dgl):
+    given = dgl.graph(([0], [1]))
+    with pytest.raises(ValueError, match=r'ndata\["feat"\]; ndata holds nothing'):
+        as_node_graph(given)
+    given.ndata["x"] = torch.ones(2, 1)
+    with pytest.raises(ValueError, match="ndata holds 'x'"):
+        as_node_graph(given)
+
+
+def test_dgl_graph_with_several_types_is_refused(dgl):
+    given = dgl.heterograph({("a", "to", "b"): ([0], [1])})
+    with pytest.raises(ValueError, match="one type of nodes and one type of edges"):
+        as_node_graph(given)
+
+
+def test_pyg_graph_without_features_is_refused(pyg):
+    given = pyg.data.Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
+    with pytest.raises(ValueError, match="no features: its attribute `x` is None"):
+        as_node_graph(given)
+
+
+def test_pyg_graph_without_edges_is_refused(pyg):
+    with pytest.raises(ValueError, match="edge_index"):
+        as_node_graph(pyg.data.Data(x=torch.ones(3, 2)))
+
+
+@pytest.mark.parametrize(("edge", "message"), [((0, 7), "got 0 to 7"), ((-1, 0), "got -1 to 0")])
+def test_pyg_edges_to_no_node_are_refused(pyg, edge, message):
+    given = pyg.data.Data(x=torch.ones(3, 2), edge_index=torch.tensor([[edge[0]], [edge[1]]]))
+    with pytest.raises(ValueError, match=f"Edges must join nodes 0 to 2, {message}"):
+        as_node_graph(given)
+
+
+def test_copies_and_clones_share_the_graph():
+    graph = as_node_graph((EXPECTED, FEATURES))
+    assert copy.deepcopy({"graph": graph})["graph"] is graph
+    assert clone(GraphClassifier(graph)).graph is graph
+
+
+def test_clones_share_a_graph_in_any_form(dgl):
+    pair = coo(), FEATURES
+    assert clone(GraphClassifier(pair)).graph is pair
+    given = dgl.graph(([0], [1]))
+    assert clone(clone(GraphClassifier(given))).graph is given
+
+
+def test_clone_copies_what_is_not_shared():
+    original = GraphClassifier((coo(), FEATURES), hidden=[5, 6], lr=0.3)
+    twin = clone(original)
+    assert twin.get_params() == original.get_params()
+    assert twin.hidden is not original.hidden
+
+
+def test_pickled_graph_is_the_same_and_lacks_the_cache(dgl):
+    graph = as_node_graph((EXPECTED, FEATURES))
+    before = graph.convolution
+    again = pickle.loads(pickle.dumps(graph))
+    assert "convolution" not in vars(again)
+    check(again)
+    for ours, theirs in zip(again.convolution.edges(), before.edges(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert graph.convolution is before
+
+
+def test_convolution_has_one_loop_at_each_node(dgl):
+    convolution = as_node_graph((EXPECTED, FEATURES)).convolution
+    dense = convolution.adj_external(scipy_fmt="coo").toarray()
+    np.testing.assert_array_equal(dense, EXPECTED + np.eye(4))
+
+
+def test_reading_matrices_does_not_import_dgl(tmp_path):
+    code = (
+        "import sys, numpy as np\n"
+        "from skuq.evidential import as_node_graph\n"
+        "as_node_graph((np.eye(3), np.eye(3)))\n"
+        "assert 'dgl' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [3, 0, 3],
+        (3, 0, 3),
+        np.array([3, 0, 3], dtype=np.uint8),
+        np.array([[3], [0], [3]]),
+        np.array([3.0, 0.0, 3.0]),
+        torch.tensor([3, 0, 3]),
+        pd.Series([3, 0, 3], index=[7, 8, 9]),
+        pd.Series([3, 0, 3], dtype="Int64"),
+        pd.DataFrame({"node": [3, 0, 3]}),
+        pd.Index([3, 0, 3]),
+    ],
+    ids=lambda X: type(X).__name__,
+)
+def test_node_ids_are_taken_in_any_form(X):
+    ids = checked_nodes(X, 4)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == [3, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([0, 4], "between 0 and 3, got 0 to 4"),
+        ([-1, 2], "between 0 and 3, got -1 to 2"),
+        ([0.5, 1.0], "which are integers, got dtype float64"),
+        ([np.nan, 1.0], "which are integers, got dtype float64"),
+        ([np.inf, 1.0], "between 0 and 3"),
+        (["0", "1"], "which are integers, got dtype <U1"),
+        ([None, 1], "which are integers, got dtype object"),
+        ([True, False], "which are integers, got dtype bool"),
+        (np.zeros((2, 2), int), r"shape \(n,\) or \(n, 1\), got shape \(2, 2\)"),
+        (np.zeros((2, 1, 1), int), r"got shape \(2, 1, 1\)"),
+        (3, r"got shape \(\)"),
+        ([], "no node ids; at least 1"),
+        (np.empty((0, 1), int), "no node ids"),
+        (pd.Series([0.5]), "which are integers"),
+    ],
+)
+def test_what_are_no_node_ids_is_refused(X, message):
+    with pytest.raises(ValueError, match=message):
+        checked_nodes(X, 4)

@@ -1,0 +1,177 @@
+"""Losses: what they are by definition, by integration and by sampling."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.integrate import quad
+from scipy.special import beta as beta_function
+from torch.distributions import Dirichlet, kl_divergence
+
+from skuq.evidential.losses import (
+    dirichlet_entropy,
+    dirichlet_kl,
+    expected_square_loss,
+    ice_loss,
+    pcl_loss,
+    uce_loss,
+)
+
+ALPHA = torch.tensor(
+    [[0.3, 2.0, 5.0], [1.0, 1.0, 1.0], [40.0, 0.5, 7.0], [300.0, 200.0, 1e-2]],
+    dtype=torch.float64,
+)
+OTHER = torch.tensor(
+    [[1.0, 1.0, 1.0], [0.2, 3.0, 9.0], [40.0, 0.5, 8.0], [2.0, 5.0, 1.0]], dtype=torch.float64
+)
+
+
+def codes(value, n=4):
+    return torch.full((n,), value)
+
+
+def sampled(alpha, function, n=100_000):
+    """Mean of a function of class probabilities, and its standard error."""
+    values = function(np.random.default_rng(0).dirichlet(alpha, size=n))
+    return values.mean(), values.std() / np.sqrt(n)
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+@pytest.mark.parametrize("alpha", ALPHA[:3].numpy(), ids=str)
+def test_uce_is_the_integral_of_the_cross_entropy(alpha, label):
+    a, b = alpha[label], alpha.sum() - alpha[label]  # one probability is Beta distributed
+    # The weight of the rule is p^(a-1) (1-p)^(b-1) log p.
+    integral, _ = quad(lambda p: 1.0, 0, 1, weight="alg-loga", wvar=(a - 1, b - 1))
+    loss = uce_loss(torch.tensor(alpha)[None], codes(label, 1)).item()
+    assert loss == pytest.approx(-integral / beta_function(a, b), rel=1e-6)
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_uce_is_the_mean_cross_entropy_of_sampled_probabilities(label):
+    for alpha, loss in zip(ALPHA[:3], uce_loss(ALPHA[:3], codes(label, 3)), strict=True):
+        mean, error = sampled(alpha.numpy(), lambda p: -np.log(p[:, label]))
+        assert loss.item() == pytest.approx(mean, abs=5 * error)
+
+
+def test_uce_approaches_the_cross_entropy_as_evidence_grows():
+    proba = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64)
+    loss = uce_loss(1e9 * proba, torch.tensor([1]))
+    torch.testing.assert_close(loss, -proba[:, 1].log(), rtol=0, atol=1e-7)
+
+
+def test_ice_is_the_squared_distance_of_the_definition():
+    rng = np.random.default_rng(0)
+    q, p = rng.exponential(size=(5, 3)), rng.dirichlet(np.ones(3), size=5)
+    expected = [np.sum(((3 + q[i].sum()) * p[i] - q[i]) ** 2) for i in range(5)]
+    np.testing.assert_allclose(ice_loss(torch.tensor(q), torch.tensor(p)), expected)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    arrays(np.float64, 4, elements=st.floats(0, 1e3)),
+    arrays(np.float64, 4, elements=st.floats(1e-3, 1)),
+)
+def test_ice_is_at_least_the_number_of_classes(q, p):
+    # The two vectors differ by C in sum, so by 1 in each class at best.
+    loss = ice_loss(torch.tensor(q)[None], torch.tensor(p / p.sum())[None])
+    assert loss.item() >= 4 * (1 - 1e-9)
+
+
+def test_ice_is_smallest_one_below_the_implied_concentration():
+    proba = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
+    evidence = (3 + 20) * proba - 1
+    assert ice_loss(evidence, proba).item() == pytest.approx(3)
+
+
+@pytest.mark.parametrize("levels", [(100.0, 0.0), (10.0, 2.0)])
+@pytest.mark.parametrize("confidence", [0.2, 0.5, 0.9, 1.0])
+def test_pcl_is_smallest_where_it_says(confidence, levels):
+    high, low = levels
+    grid = torch.linspace(0, 150, 15_001, dtype=torch.float64)
+    loss = pcl_loss(grid, torch.full_like(grid, confidence), *levels)
+    best = grid[loss.argmin()].item()
+    assert best == pytest.approx(confidence * high + (1 - confidence) * low, abs=0.011)
+
+
+def test_pcl_is_the_two_hinges_of_the_definition():
+    e = torch.tensor([-0.0, 1.0, 5.0, 30.0], dtype=torch.float64)
+    r = torch.tensor([0.25, 0.25, 0.5, 0.8], dtype=torch.float64)
+    expected = [
+        max(0, 10 - a) ** 2 + (1 - b) / b * max(0, a - 2) ** 2
+        for a, b in zip(e.tolist(), r.tolist(), strict=True)
+    ]
+    assert pcl_loss(e, r, 10.0, 2.0).tolist() == pytest.approx(expected)
+
+
+def test_pcl_does_not_punish_much_evidence_for_what_is_certain():
+    evidence = torch.tensor([100.0, 1e4])
+    assert pcl_loss(evidence, torch.ones(2)).tolist() == [0, 0]
+
+
+def test_divergence_is_that_of_torch():
+    expected = kl_divergence(Dirichlet(ALPHA), Dirichlet(OTHER))
+    torch.testing.assert_close(dirichlet_kl(ALPHA, OTHER), expected)
+    assert dirichlet_kl(ALPHA, ALPHA).tolist() == [0] * len(ALPHA)
+
+
+@pytest.mark.parametrize("strength", [1e5, 1e7])
+def test_divergence_is_accurate_in_single_precision(strength):
+    alpha = strength * torch.tensor([[1.0, 3.0]])
+    expected = dirichlet_kl(alpha.double(), torch.ones(1, 2).double())
+    torch.testing.assert_close(
+        dirichlet_kl(alpha, torch.ones(1, 2)).double(), expected, rtol=1e-2, atol=0
+    )
+
+
+def test_divergence_is_the_mean_logarithm_of_the_ratio_of_densities():
+    p, q = Dirichlet(ALPHA[0]), Dirichlet(OTHER[0])
+    mean, error = sampled(
+        ALPHA[0].numpy(),
+        lambda x: (p.log_prob(torch.tensor(x)) - q.log_prob(torch.tensor(x))).numpy(),
+    )
+    assert dirichlet_kl(ALPHA[:1], OTHER[:1]).item() == pytest.approx(mean, abs=5 * error)
+
+
+@pytest.mark.parametrize("alpha", [ALPHA, ALPHA[:, :2]], ids=["three classes", "two classes"])
+def test_entropy_is_that_of_torch(alpha):
+    torch.testing.assert_close(dirichlet_entropy(alpha), Dirichlet(alpha).entropy())
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_square_loss_is_squared_bias_plus_variance(label):
+    distribution = Dirichlet(ALPHA)
+    true = torch.eye(3, dtype=torch.float64)[label]
+    expected = ((true - distribution.mean).square() + distribution.variance).sum(dim=1)
+    torch.testing.assert_close(expected_square_loss(ALPHA, codes(label)), expected)
+
+
+def test_square_loss_is_the_mean_of_sampled_probabilities():
+    true = np.eye(3)[1]
+    for alpha, loss in zip(ALPHA, expected_square_loss(ALPHA, codes(1)), strict=True):
+        mean, error = sampled(alpha.numpy(), lambda p: ((true - p) ** 2).sum(axis=1))
+        assert loss.item() == pytest.approx(mean, abs=5 * error)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e7])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda a: uce_loss(a, torch.tensor([0, 1])),
+        lambda a: expected_square_loss(a, torch.tensor([0, 1])),
+        lambda a: dirichlet_kl(a, torch.ones_like(a)),
+        dirichlet_entropy,
+        lambda a: ice_loss(a, torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=a.dtype)),
+        lambda a: pcl_loss(a.sum(dim=1), torch.tensor([1.0, 0.5], dtype=a.dtype)),
+    ],
+    ids=["uce", "square", "kl", "entropy", "ice", "pcl"],
+)
+def test_losses_and_gradients_are_finite_at_extremes(loss, dtype, scale):
+    alpha = (scale * torch.tensor([[1.0, 3.0], [1.0, 1.0]], dtype=dtype)).requires_grad_()
+    values = loss(alpha)
+    values.sum().backward()
+    assert values.shape == (2,)
+    assert torch.isfinite(values).all()
+    assert torch.isfinite(alpha.grad).all()

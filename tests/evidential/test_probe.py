@@ -1,0 +1,290 @@
+"""The probe without a graph: on tables and images, around models of all kinds."""
+
+import copy
+import pickle
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import digamma
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from skuq import EvidentialProbe, predict_uncertainty
+from skuq.nets import MLP, LeNet
+from tests.evidential.probes import QUICK, new_probe
+
+X, Y = load_iris(return_X_y=True)
+X = scale(X)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+
+
+def logistic():
+    return LogisticRegression().fit(X, Y)
+
+
+def scikit_learn_mlp():
+    return MLPClassifier((6,), max_iter=300, random_state=0).fit(X, Y)
+
+
+def skorch_net():
+    torch.manual_seed(0)
+    net = NeuralNetClassifier(
+        MLP(4, 3, hidden=(6,)),
+        criterion=nn.CrossEntropyLoss,
+        max_epochs=20,
+        lr=0.2,
+        train_split=None,
+        verbose=0,
+    )
+    return net.fit(X.astype(np.float32), Y)
+
+
+def inner_pipeline():
+    return make_pipeline(StandardScaler(), LogisticRegression()).fit(X, Y)
+
+
+MODELS = [logistic, scikit_learn_mlp, skorch_net, inner_pipeline]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("wrap", [lambda m: m, FrozenEstimator], ids=["bare", "frozen"])
+@pytest.mark.parametrize("make", MODELS)
+def test_predictions_are_the_model_s(make, wrap):
+    model = make()
+    probe = new_probe(wrap(model)).fit(X, Y)
+    expected = model.predict_proba(X.astype(np.float32) if make is skorch_net else X)
+    np.testing.assert_allclose(probe.predict_proba(X), expected, atol=1e-6)
+    np.testing.assert_array_equal(probe.predict(X), expected.argmax(axis=1))
+    alpha = probe.predict_dirichlet(X)
+    assert (alpha > 0).all()
+    assert (alpha.sum(axis=1) >= 3).all()
+
+
+@pytest.mark.parametrize("layer", [-1, -2, "0"])
+def test_network_is_not_changed(layer):
+    net = skorch_net()
+    net.module_.train()
+    before = copy.deepcopy(net.module_.state_dict())
+    new_probe(net, layer=layer).fit(X, Y)
+    assert net.module_.training
+    for name, value in net.module_.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_default_settings_keep_the_predictions():
+    model = logistic()
+    probe = EvidentialProbe(model, random_state=0).fit(X, Y)
+    np.testing.assert_allclose(probe.predict_proba(X), model.predict_proba(X), atol=1e-6)
+    assert np.unique(probe.predict_uncertainty(X).epistemic).size > 100
+
+
+def test_uncertainty_does_not_depend_on_which_of_two_classes_comes_first():
+    two = Y < 2
+    model = LogisticRegression().fit(X[two], Y[two])
+    swapped = LogisticRegression().fit(X[two], 1 - Y[two])
+    ours, theirs = (
+        EvidentialProbe(m, random_state=0).fit(X[two], y).predict_uncertainty(X[two]).epistemic
+        for m, y in ((model, Y[two]), (swapped, 1 - Y[two]))
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=0.01)
+
+
+def test_unfitted_model_is_cloned_and_trained():
+    model = LogisticRegression(C=0.5)
+    probe = new_probe(model).fit(X, Y)
+    assert not hasattr(model, "coef_")
+    expected = clone(model).fit(X, Y).predict_proba(X)
+    np.testing.assert_allclose(probe.predict_proba(X), expected, atol=1e-6)
+
+
+def test_default_model_learns():
+    assert new_probe().fit(X, Y).score(X, Y) > 0.85
+
+
+def test_images_are_taken():
+    torch.manual_seed(0)
+    module = LeNet(3, (1, 16, 16)).eval()
+    images = np.random.default_rng(0).normal(size=(40, 1, 16, 16)).astype(np.float32)
+    labels = np.arange(40) % 3
+    probe = new_probe(FrozenEstimator(module), layer=-2).fit(images, labels)
+    with torch.no_grad():
+        expected = module(torch.tensor(images)).softmax(dim=1).numpy()
+    np.testing.assert_allclose(probe.predict_proba(images), expected, atol=1e-5)
+    assert probe.head_.layers[0].in_features == 84
+    with pytest.raises(ValueError, match=r"must have shape \(n_samples, 1, 16, 16\)"):
+        probe.predict(images[:, :, :8])
+
+
+def test_pipeline_around_the_probe():
+    model = LogisticRegression().fit(X, Y)
+    pipeline = make_pipeline(StandardScaler(), new_probe(model)).fit(X, Y)
+    u = predict_uncertainty(pipeline, X[:7])
+    assert all(part.shape == (7,) for part in u)
+    np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic)
+    np.testing.assert_array_equal(pipeline.score_samples(X[:7]), -u.epistemic)
+
+
+def test_grid_search_shares_the_model():
+    model = logistic()
+    search = GridSearchCV(
+        new_probe(model), {"lambda_pcl": [0.0, 1e-2]}, cv=2, error_score="raise"
+    ).fit(X, Y)
+    assert search.best_estimator_.model is model
+    assert predict_uncertainty(search, X).total.shape == (150,)
+
+
+def test_large_data_in_batches_equals_rows_one_by_one():
+    probe = new_probe(logistic(), layer=-2).fit(X, Y)
+    many = np.tile(X, (10, 1))  # more than one batch
+    alpha = probe.predict_dirichlet(many)
+    assert alpha.shape == (1500, 3)
+    single = np.vstack([probe.predict_dirichlet(row[None]) for row in X[:5]])
+    np.testing.assert_allclose(alpha[:5], single, rtol=1e-5)
+    np.testing.assert_allclose(alpha[1350:], alpha[:150], rtol=1e-5)
+
+
+def test_foreign_inputs_have_less_evidence():
+    """Two classes far apart; what lies between them belongs to none."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 100)
+    known = rng.normal(size=(200, 2)) + 4 * np.where(y[:, None] == 1, 1, -1)
+    foreign = rng.normal(size=(200, 2)) * 0.7
+    model = LogisticRegression().fit(known, y)
+    probe = new_probe(model, lr=0.1, max_epochs=200, random_state=0).fit(known, y)
+    vacuity = probe.predict_uncertainty(np.vstack([known, foreign])).epistemic
+    assert roc_auc_score(np.repeat([0, 1], 200), vacuity) > 0.95
+    assert np.median(vacuity[200:]) > 3 * np.median(vacuity[:200])
+
+
+def test_weight_counts_as_repetition():
+    model, weight = logistic(), np.ones(150)
+    weight[:30] = 3
+    weighted = new_probe(model).fit(X, Y, sample_weight=weight)
+    repeated = new_probe(model).fit(np.r_[X, X[:30], X[:30]], np.r_[Y, Y[:30], Y[:30]])
+    plain = new_probe(model).fit(X, Y)
+    alpha = weighted.predict_dirichlet(X)
+    np.testing.assert_allclose(alpha, repeated.predict_dirichlet(X), rtol=1e-4)
+    assert np.abs(alpha / plain.predict_dirichlet(X) - 1).max() > 1e-3
+
+
+def test_weight_zero_counts_as_absence():
+    model, weight = logistic(), np.ones(150)
+    weight[::3] = 0
+    weighted = new_probe(model).fit(X, Y, sample_weight=weight)
+    fewer = new_probe(model).fit(X[weight > 0], Y[weight > 0])
+    np.testing.assert_allclose(weighted.predict_dirichlet(X), fewer.predict_dirichlet(X), rtol=1e-4)
+
+
+def test_best_epoch_is_kept():
+    model, settings = logistic(), {"lr": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0}
+    wrong = (Y + (np.arange(150) % 3 == 0)) % 3  # more evidence soon does harm
+    probe = new_probe(model, lambda_ice=0, lambda_pcl=0, **settings)
+    probe.fit(X[::2], Y[::2], X_val=X[1::2], y_val=wrong[1::2])
+    losses = np.array(probe.history_[:, "valid_loss"])
+    assert losses.argmin() == len(losses) - 6
+    alpha = probe.predict_dirichlet(X[1::2])
+    strength = alpha.sum(axis=1)
+    of_class = alpha[range(75), wrong[1::2]].clip(1e-6 * strength)  # the loss has this floor
+    kept = digamma(strength) - digamma(of_class)
+    assert kept.mean() == pytest.approx(losses.min(), rel=1e-3)
+
+
+def test_validation_data_do_not_train():
+    model = logistic()
+    plain = new_probe(model).fit(X, Y)
+    validated = new_probe(model).fit(X, Y, X_val=X[:9] + 3, y_val=Y[:9])
+    best = int(np.argmin(validated.history_[:, "valid_loss"])) + 1
+    shorter = new_probe(model, **{**QUICK, "max_epochs": best}).fit(X, Y)
+    np.testing.assert_allclose(
+        validated.predict_dirichlet(X), shorter.predict_dirichlet(X), rtol=1e-5
+    )
+    assert plain.history_[0, "train_loss"] == validated.history_[0, "train_loss"]
+
+
+def test_labels_may_be_text_and_inputs_a_frame():
+    frame = pd.DataFrame(X, columns=list("abcd"), index=np.arange(150)[::-1])
+    model = LogisticRegression().fit(frame, NAMES[Y])
+    probe = new_probe(model).fit(frame, pd.Series(NAMES[Y]))
+    np.testing.assert_array_equal(probe.predict(frame), model.predict(frame))
+    assert probe.feature_names_in_.tolist() == list("abcd")
+
+
+def test_fitted_probe_is_pickled():
+    probe = new_probe(skorch_net(), layer=-2).fit(X, Y)
+    again = pickle.loads(pickle.dumps(probe))
+    np.testing.assert_array_equal(again.predict_dirichlet(X), probe.predict_dirichlet(X))
+
+
+@pytest.mark.parametrize("measure", ["vacuity", "information"])
+def test_huge_logits_give_finite_results(measure):
+    model = logistic()
+    model.coef_ *= 1e4
+    probe = new_probe(model, measure=measure).fit(X, Y)
+    far = np.vstack([X, 1e6 * X])
+    assert (probe.predict_dirichlet(far) > 0).all()
+    assert np.isfinite(probe.predict_uncertainty(far)).all()
+
+
+def test_constant_representation_is_taken():
+    model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
+    with torch.no_grad():
+        model[0].weight.zero_()
+    probe = new_probe(model, layer=-2).fit(X, Y)
+    assert np.unique(probe.predict_uncertainty(X).epistemic).size == 1
+
+
+@pytest.mark.parametrize("scheme", ["vacuity", "evidence", "both"])
+def test_propagation_needs_a_graph(scheme):
+    with pytest.raises(ValueError, match=f"`propagation`='{scheme}' needs a graph; give `graph`"):
+        new_probe(logistic(), propagation=scheme).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.where(X > 2, np.nan, X)}, "contains NaN"),
+        ({"X": X[:9]}, "inconsistent numbers of samples"),
+        ({"y": Y + 5}, "labels that the model does not know"),
+        ({"X_val": X}, "Give both `X_val` and `y_val`"),
+        ({"X_val": X, "y_val": Y[:3]}, "inconsistent numbers of samples"),
+        ({"X_val": X[:1], "y_val": [9]}, "`y_val` holds labels that are unknown"),
+        ({"sample_weight": -np.ones(150)}, "Negative values"),
+    ],
+)
+def test_wrong_data_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        new_probe(logistic()).fit(**{"X": X, "y": Y, **change})
+
+
+def test_layer_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="ran through 1 such layers"):
+        new_probe(logistic(), layer=-3).fit(X, Y)
+
+
+def test_diverging_training_is_an_error_with_advice():
+    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 1e\+30"):
+        new_probe(logistic(), lr=1e30).fit(X, Y)
+
+
+def test_prediction_needs_a_fit():
+    for method in ("predict", "predict_proba", "predict_dirichlet", "predict_uncertainty"):
+        with pytest.raises(NotFittedError):
+            getattr(new_probe(logistic()), method)(X)
+
+
+def test_tables_need_no_dgl(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    assert new_probe(logistic()).fit(X, Y).predict(X).shape == (150,)

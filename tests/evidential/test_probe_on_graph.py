@@ -1,0 +1,463 @@
+"""The probe on a graph: it leaves the model alone and reads evidence for every node."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from skorch.callbacks import Callback
+from torch import nn
+
+from skuq import EvidentialProbe, predict_uncertainty
+from skuq.evidential import GraphClassifier, as_node_graph, dirichlet_uncertainty
+from skuq.evidential.propagation import diffuse_vacuity, propagate
+from tests.evidential.probes import QUICK, new_probe
+
+pytestmark = pytest.mark.usefixtures("dgl")
+
+NAMES = np.array(["cat", "dog", "eel"])
+SCHEMES = [None, "vacuity", "evidence", "both"]
+
+
+class Rows(nn.Module):
+    """A model that looks at each node alone: logits and hidden units are easily computed."""
+
+    def __init__(self, n_features=6, n_classes=3, factor=1.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(n_features, n_classes)
+        self.factor = factor
+
+    def forward(self, graph, features):
+        return self.factor * self.linear(features.float())
+
+
+@pytest.fixture(scope="module")
+def probe(gcn, nodes, y):
+    return new_probe(gcn).fit(nodes, y)
+
+
+def test_concentration_is_evidence_times_probability(probe, gcn, others):
+    alpha = probe.predict_dirichlet(others)
+    with torch.no_grad():
+        evidence = probe.head_(gcn.network_(gcn.graph_)).sum(dim=1).numpy()[others]
+    np.testing.assert_allclose(
+        alpha, (3 + evidence)[:, None] * gcn.predict_proba(others), rtol=1e-5
+    )
+    assert (alpha > 0).all()
+    assert (alpha.sum(axis=1) >= 3).all()
+    np.testing.assert_array_equal(alpha, probe.alpha_[others])
+
+
+@pytest.mark.parametrize("scheme", [None, "vacuity"])
+def test_predictions_are_the_model_s_unless_they_are_smoothed(gcn, nodes, y, others, scheme):
+    probe = new_probe(gcn, propagation=scheme).fit(nodes, y)
+    np.testing.assert_allclose(
+        probe.predict_proba(others), gcn.predict_proba(others), rtol=1e-9, atol=1e-300
+    )
+    np.testing.assert_array_equal(probe.predict(others), gcn.predict(others))
+    assert probe.classes_.tolist() == gcn.classes_.tolist()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[1:])
+def test_propagation_is_applied_to_what_is_found_without(probe, gcn, nodes, y, scheme):
+    smoothed = new_probe(gcn, propagation=scheme).fit(nodes, y)
+    expected = propagate(gcn.graph_.adjacency, probe.alpha_, scheme)
+    np.testing.assert_allclose(smoothed.alpha_, expected)
+    assert np.abs(expected / probe.alpha_ - 1).max() > 0.01
+
+
+@pytest.mark.parametrize("measure", ["vacuity", "information"])
+def test_uncertainty_is_that_of_the_concentrations(gcn, nodes, y, others, measure):
+    probe = new_probe(gcn, measure=measure).fit(nodes, y)
+    expected = dirichlet_uncertainty(probe.predict_dirichlet(others), measure)
+    for found in (probe.predict_uncertainty(others), predict_uncertainty(probe, others)):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(expected.total, expected.aleatoric + expected.epistemic)
+    np.testing.assert_array_equal(probe.score_samples(others), -expected.epistemic)
+
+
+def frozen_state(model):
+    return copy.deepcopy(model.network_.state_dict()), model.proba_.copy()
+
+
+def test_model_is_not_changed(gcn, nodes, y):
+    network, (weights, proba) = gcn.network_, frozen_state(gcn)
+    new_probe(gcn, layer=-2, propagation="both").fit(nodes, y)
+    assert gcn.network_ is network
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, weights[name])
+    np.testing.assert_array_equal(gcn.proba_, proba)
+
+
+class Recording(EvidentialProbe):
+    """Says what each of its fits was given."""
+
+    seen = []
+
+    def fit(self, X, y, **kwargs):
+        self.seen.append((self.graph, self.model))
+        return super().fit(X, y, **kwargs)
+
+
+def test_grid_search_shares_graph_and_model(data, gcn, nodes, y):
+    graph = as_node_graph(data.graph)
+    Recording.seen = []
+    search = GridSearchCV(
+        Recording(gcn, graph=graph, **QUICK), {"lambda_ice": [0.0, 1e-2]}, cv=2, error_score="raise"
+    )
+    search.fit(nodes, y)
+    assert len(Recording.seen) == 5
+    assert all(seen == (graph, gcn) for seen in Recording.seen)
+    assert search.best_estimator_.graph_ is graph
+    assert predict_uncertainty(search, nodes).total.shape == (60,)
+
+
+def test_clones_share_what_is_large_in_any_form(data, gcn):
+    pair, module = (data.adjacency, data.features), Rows()
+    for model, graph in [(module, pair), (gcn, as_node_graph(pair)), (gcn, None)]:
+        twin = clone(clone(new_probe(model, graph=graph, hidden=[3])))
+        assert twin.model is model
+        assert twin.graph is graph
+
+
+def test_cross_validation_scores_the_model(gcn, nodes, y):
+    scores = cross_val_score(new_probe(gcn), nodes, y, cv=3, error_score="raise")
+    expected = [gcn.score(part, y[part]) for _, part in StratifiedKFold(3).split(nodes, y)]
+    np.testing.assert_allclose(scores, expected)
+
+
+@pytest.mark.parametrize(
+    ("layer", "width"), [(-1, 3), (-2, 8), (-3, 6), ("layers.0", 8), ("layers.0.average", 8)]
+)
+def test_layer_decides_what_the_probe_reads(gcn, nodes, y, layer, width):
+    probe = new_probe(gcn, layer=layer).fit(nodes, y)
+    assert probe.head_.layers[0].in_features == width
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [(-4, "ran through 2 such layers"), ("nope", "'nope': the network has no such module")],
+)
+def test_layer_that_does_not_exist_is_refused(gcn, nodes, y, layer, message):
+    with pytest.raises(ValueError, match=message):
+        new_probe(gcn, layer=layer).fit(nodes, y)
+
+
+def test_seed_fixes_everything(gcn, nodes, y):
+    def alpha(seed):
+        return new_probe(gcn, max_epochs=5, random_state=seed).fit(nodes, y).alpha_
+
+    np.testing.assert_array_equal(alpha(1), alpha(1))
+    assert np.abs(alpha(1) / alpha(2) - 1).max() > 1e-3
+
+
+def test_fitted_probe_is_pickled(probe, others):
+    again = pickle.loads(pickle.dumps(probe))
+    np.testing.assert_array_equal(again.predict_dirichlet(others), probe.predict_dirichlet(others))
+    assert again.graph_.n_nodes == probe.graph_.n_nodes
+
+
+def test_nodes_and_labels_may_be_pandas(probe, gcn, nodes, y):
+    again = new_probe(gcn).fit(pd.Series(nodes, index=nodes + 7), pd.Series(y))
+    np.testing.assert_array_equal(again.alpha_, probe.alpha_)
+    np.testing.assert_array_equal(
+        again.predict(pd.DataFrame({"id": [3, 4]})), probe.predict([3, 4])
+    )
+
+
+def test_labels_may_be_text(data, gcn, probe, nodes, y, others):
+    model = clone(gcn).fit(nodes, NAMES[y])
+    again = new_probe(model).fit(nodes, NAMES[y])
+    np.testing.assert_array_equal(again.predict(others), NAMES[probe.predict(others)])
+
+
+def test_module_without_labels_takes_those_of_the_training(data, nodes, y):
+    probe = new_probe(Rows(), graph=data.graph).fit(nodes, NAMES[y])
+    assert probe.classes_.tolist() == NAMES.tolist()
+
+
+def test_isolated_nodes_and_loops(data, nodes, y):
+    adjacency = data.adjacency.tolil()
+    adjacency[140:, :], adjacency[:, 140:] = 0, 0
+    adjacency.setdiag(1)
+    probes = [
+        new_probe(Rows(), graph=(adjacency, data.features), propagation=scheme)
+        for scheme in SCHEMES
+    ]
+    alphas = [probe.fit(nodes, y).alpha_ for probe in probes]
+    assert np.isfinite(alphas).all()
+    for alpha in alphas[1:]:
+        np.testing.assert_allclose(alpha[140:], alphas[0][140:])
+
+
+def test_all_nodes_may_be_labelled(data, gcn):
+    everyone = np.arange(150)
+    probe = new_probe(gcn).fit(everyone, data.labels)
+    assert np.isfinite(probe.alpha_).all()
+    one_less = new_probe(gcn).fit(everyone[:-1], data.labels[:-1])
+    np.testing.assert_allclose(probe.alpha_, one_less.alpha_, rtol=0.05)
+
+
+def swapped(data, a, b):
+    """Features of two nodes exchanged in some columns: means and scales stay."""
+    features = data.features.copy()
+    features[[a, b], :3] = features[[b, a], :3]
+    return data.adjacency, features
+
+
+@pytest.mark.parametrize(
+    ("settings", "matters"),
+    [
+        ({"lambda_ice": 0.0, "lambda_pcl": 0.0}, False),
+        ({"lambda_ice": 0.1, "lambda_pcl": 0.0}, True),
+        ({"lambda_ice": 0.0, "lambda_pcl": 0.1}, True),
+    ],
+)
+def test_unlabelled_nodes_enter_the_regularisers_alone(data, nodes, y, settings, matters):
+    heads = [
+        new_probe(Rows(), graph=graph, layer=-2, **settings).fit(nodes, y).head_
+        for graph in (data.graph, swapped(data, 100, 101))
+    ]
+    gap = (heads[0].layers[0].weight - heads[1].layers[0].weight).abs().max()
+    assert gap > 1e-4 if matters else gap < 1e-5
+
+
+def test_labelled_nodes_enter_the_first_term(data, nodes, y):
+    plain = {"lambda_ice": 0.0, "lambda_pcl": 0.0}
+    heads = [
+        new_probe(Rows(), graph=data.graph, layer=-2, **plain).fit(nodes, labels)
+        for labels in (y, np.roll(y, 1))
+    ]
+    gap = heads[0].head_.layers[0].weight - heads[1].head_.layers[0].weight
+    assert gap.abs().max() > 1e-3
+
+
+def test_weight_zero_is_no_label(gcn, nodes, y):
+    weight = (nodes < 40).astype(float)
+    weighted = new_probe(gcn).fit(nodes, y, sample_weight=weight)
+    fewer = new_probe(gcn).fit(nodes[:40], y[:40])
+    np.testing.assert_allclose(weighted.alpha_, fewer.alpha_, rtol=1e-5)
+
+
+def test_weight_counts_as_repetition(gcn, nodes, y):
+    plain = {"lambda_ice": 0.0, "lambda_pcl": 0.0}
+    weight = np.ones(60)
+    weight[:20] = 3
+    weighted = new_probe(gcn, **plain).fit(nodes, y, sample_weight=weight)
+    repeated = new_probe(gcn, **plain).fit(
+        np.r_[nodes, nodes[:20], nodes[:20]], np.r_[y, y[:20], y[:20]]
+    )
+    np.testing.assert_allclose(weighted.alpha_, repeated.alpha_, rtol=1e-4)
+
+
+def test_repeated_nodes_do_not_pass_for_all_nodes(gcn, nodes, y):
+    ids, labels = np.resize(nodes, 150), np.resize(y, 150)  # as many as there are nodes
+    repeated = new_probe(gcn).fit(ids, labels)
+    fewer = new_probe(gcn).fit(ids[:149], labels[:149])
+    np.testing.assert_allclose(repeated.alpha_, fewer.alpha_, rtol=0.01)
+
+
+def test_best_epoch_is_kept(gcn, nodes, y, others, data):
+    settings = {"lr": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0}
+    probe = new_probe(gcn, lambda_ice=0, lambda_pcl=0, **settings)
+    wrong = (data.labels[others] + (others % 3 == 0)) % 3  # more evidence soon does harm
+    probe.fit(nodes, y, X_val=others, y_val=wrong)
+    losses = np.array(probe.history_[:, "valid_loss"])
+    assert len(losses) < 300
+    assert losses.argmin() == len(losses) - 6
+    alpha = torch.tensor(probe.alpha_[others])
+    kept = torch.digamma(alpha.sum(dim=1)) - torch.digamma(alpha[range(90), wrong])
+    assert kept.mean().item() == pytest.approx(losses.min(), rel=1e-3)
+
+
+def test_huge_logits_give_finite_results(data, nodes, y):
+    probe = new_probe(Rows(factor=1e4), graph=data.graph).fit(nodes, y)
+    assert (probe.alpha_ > 0).all()
+    for measure in ("vacuity", "information"):
+        assert np.isfinite(dirichlet_uncertainty(probe.alpha_, measure)).all()
+
+
+@pytest.mark.parametrize("activation", ["exp", "softplus"])
+def test_diverging_training_is_an_error_with_advice(gcn, nodes, y, activation):
+    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 1e\+30"):
+        new_probe(gcn, activation=activation, lr=1e30).fit(nodes, y)
+
+
+class Interrupt(Callback):
+    def __init__(self, after):
+        self.after = after
+
+    def on_epoch_begin(self, net, **kwargs):
+        if len(net.history) > self.after:
+            raise KeyboardInterrupt
+
+
+def test_interrupted_training_keeps_what_was_learnt(gcn, nodes, y):
+    probe = new_probe(gcn, callbacks=[Interrupt(6)]).fit(nodes, y)
+    shorter = new_probe(gcn, **{**QUICK, "max_epochs": 6}).fit(nodes, y)
+    np.testing.assert_array_equal(probe.alpha_, shorter.alpha_)
+
+
+def test_interrupt_before_anything_is_learnt_is_passed_on(gcn, nodes, y):
+    with pytest.raises(KeyboardInterrupt):
+        new_probe(gcn, callbacks=[Interrupt(0)]).fit(nodes, y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.arange(100, 160)}, "between 0 and 149, got 100 to 159"),
+        ({"X": -np.arange(60)}, "between 0 and 149"),
+        ({"X": np.zeros((60, 2), int)}, r"got shape \(60, 2\)"),
+        ({"X": []}, "no node ids"),
+        ({"y": np.zeros(60, int)}, "one class only"),
+        ({"y": np.full(60, 7) - np.arange(60) % 2}, "labels that are unknown"),
+        ({"y": np.linspace(0, 1, 60)}, "Unknown label type: continuous"),
+        ({"X_val": [70]}, "Give both `X_val` and `y_val`"),
+        ({"X_val": [70], "y_val": [9]}, "`y_val` holds labels that are unknown"),
+        ({"sample_weight": -np.ones(60)}, "Negative values"),
+    ],
+)
+def test_wrong_data_is_refused(gcn, nodes, y, change, message):
+    with pytest.raises(ValueError, match=message):
+        new_probe(gcn).fit(**{"X": nodes, "y": y, **change})
+
+
+def test_validation_may_hold_any_class_that_the_model_knows(gcn, nodes, y, others, data):
+    few = y < 2
+    probe = new_probe(gcn)
+    probe.fit(nodes[few], y[few], X_val=others, y_val=data.labels[others])
+    assert probe.classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("X", [[150], [-1], [0.5], []])
+def test_prediction_for_nodes_that_are_none_is_refused(probe, X):
+    for method in (probe.predict, probe.predict_proba, probe.predict_uncertainty):
+        with pytest.raises(ValueError, match=r"node ids|Node ids"):
+            method(X)
+
+
+def test_prediction_needs_a_fit(gcn):
+    with pytest.raises(NotFittedError):
+        new_probe(gcn, graph=gcn.graph_).predict([0])
+
+
+@pytest.mark.parametrize("width", [5, 7])
+def test_features_of_another_width_than_the_model_s_are_refused(data, gcn, nodes, y, width):
+    graph = data.adjacency, np.ones((150, width))
+    for model in (gcn, Rows()):
+        with pytest.raises(ValueError, match=f"cannot be evaluated .* have {width} features"):
+            new_probe(model, graph=graph).fit(nodes, y)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (lambda x: x[:10], r"logits of shape \(150, n_classes\), got \(10, 6\)"),
+        (lambda x: x[:, :1], r"got \(150, 1\)"),
+        (lambda x: x[:, 0], r"got \(150,\)"),
+        (lambda x: x * np.inf, "returns NaN or infinity"),
+        (lambda x: x[:, :2], "2 "),
+    ],
+)
+def test_model_that_returns_no_logits_of_the_classes_is_refused(data, nodes, y, outputs, message):
+    class Odd(nn.Module):
+        def forward(self, graph, features):
+            return outputs(features)
+
+    with pytest.raises(ValueError, match=message):
+        new_probe(Odd(), graph=data.graph).fit(nodes, y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer": 0}, "'layer' parameter"),
+        ({"propagation": "energy"}, "'propagation' parameter"),
+        ({"measure": "entropy"}, "'measure' parameter"),
+        ({"lambda_ice": -1.0}, "'lambda_ice' parameter"),
+        ({"evidence_id": 5.0, "evidence_ood": 5.0}, "`evidence_ood`=5.0 must be smaller"),
+    ],
+)
+def test_wrong_settings_are_refused(gcn, nodes, y, change, message):
+    with pytest.raises(ValueError, match=message):
+        new_probe(gcn, **change).fit(nodes, y)
+
+
+def test_failed_fit_leaves_an_earlier_one_alone(gcn, probe, nodes, y, data):
+    twice = new_probe(gcn).fit(nodes, y)
+    twice.set_params(graph=(data.adjacency[:50, :50], data.features[:50]), layer="nope")
+    with pytest.raises(ValueError, match="no such module"):
+        twice.fit(range(50), data.labels[:50])
+    np.testing.assert_array_equal(twice.predict_dirichlet([100]), probe.predict_dirichlet([100]))
+
+
+def test_second_fit_forgets_the_first(gcn, probe, nodes, y, data):
+    twice = new_probe(Rows(), graph=data.graph).fit(nodes, y)
+    twice.set_params(model=gcn, graph=None).fit(nodes, y)
+    np.testing.assert_array_equal(twice.alpha_, probe.alpha_)
+
+
+def test_unfitted_classifier_is_trained_on_the_labelled_nodes(data, nodes, y, others):
+    model = GraphClassifier(None, hidden=(8,), max_epochs=40, random_state=0)
+    probe = new_probe(model, graph=data.graph).fit(nodes, y)
+    assert not hasattr(model, "network_")
+    assert model.graph is None
+    alone = clone(model).set_params(graph=data.graph).fit(nodes, y)
+    np.testing.assert_allclose(probe.predict_proba(others), alone.predict_proba(others), rtol=1e-9)
+
+
+def test_unfitted_classifier_brings_its_graph(data, nodes, y):
+    model = GraphClassifier(data.graph, hidden=(8,), max_epochs=10, random_state=0)
+    probe = new_probe(model).fit(nodes, y)
+    assert probe.predict_dirichlet(nodes).shape == (60, 3)
+
+
+def test_training_that_makes_the_loss_larger_is_an_error(gcn, nodes, y):
+    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 10000000000"):
+        new_probe(gcn, lr=1e10).fit(nodes, y)
+
+
+def test_by_default_evidence_is_the_models_own_and_vacuity_is_diffused(gcn, data, nodes, y):
+    probe = EvidentialProbe(gcn, random_state=0).fit(nodes, y)
+    plain = EvidentialProbe(gcn, propagation=None, random_state=0).fit(nodes, y)
+    logits = torch.tensor(np.log(gcn.proba_))  # up to the constant that the network has
+    network_logits = gcn.network_(gcn.graph_).detach().double()
+    torch.testing.assert_close(network_logits.log_softmax(1), logits)
+    evidence = plain.alpha_.sum(axis=1) - 3
+    scale, level = float(plain.head_.log_scale.exp()), float(plain.head_.level)
+    expected = (scale * network_logits + level).exp().sum(dim=1).numpy()
+    np.testing.assert_allclose(evidence, expected, rtol=5e-3)
+    np.testing.assert_allclose(probe.alpha_, diffuse_vacuity(gcn.graph_.adjacency, plain.alpha_))
+    np.testing.assert_allclose(probe.predict_proba(nodes), gcn.predict_proba(nodes), rtol=1e-12)
+
+
+def test_level_of_evidence_is_near_the_asked_one(gcn, nodes, y):
+    for level in (10.0, 1000.0):
+        probe = EvidentialProbe(
+            gcn,
+            propagation=None,
+            evidence_id=level,
+            lambda_pcl=1 / level**2,
+            random_state=0,
+        ).fit(nodes, y)
+        known = probe.alpha_[nodes].sum(axis=1) - 3
+        assert level / 3 < np.median(known) < 3 * level
+
+
+def test_hidden_layers_need_a_layer(gcn, nodes, y):
+    with pytest.raises(ValueError, match="`hidden` needs a `layer`"):
+        EvidentialProbe(gcn, hidden=(8,)).fit(nodes, y)
+
+
+@pytest.mark.parametrize("hidden", [(0,), (-3,), ("a",), (2.5,)])
+def test_widths_that_are_none_are_refused(gcn, nodes, y, hidden):
+    with pytest.raises(ValueError, match="`hidden` must hold positive integers"):
+        EvidentialProbe(gcn, layer=-1, hidden=hidden).fit(nodes, y)

@@ -1,0 +1,84 @@
+"""The paper's theorems, in its setting of two Gaussian classes (Section 5)."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+from skuq.evidential import dirichlet_uncertainty
+from skuq.evidential.head import EvidenceHead
+from skuq.evidential.losses import uce_loss
+from tests.evidential.probes import new_probe
+
+FAR, NEAR = np.array([5.0, 2.0]), np.array([1.0, 0.5])
+
+
+def drawn(mu):
+    """Representations of two known classes around -mu and mu, and foreign ones around 0."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 150)
+    known = np.where(y[:, None] == 1, mu, -mu) + rng.normal(size=(300, 2))
+    return known, y, rng.normal(size=(300, 2))
+
+
+def bayes(mu):
+    """The classifier that knows the densities: log odds are 2 mu z."""
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor(np.stack([-mu, mu])))
+        model.bias.zero_()
+    return model
+
+
+def fitted(**settings):
+    known, y, _ = drawn(FAR)
+    probe = new_probe(bayes(FAR), layer=-2, max_epochs=150, random_state=0, **settings)
+    return probe.fit(known, y)
+
+
+def auroc_of_foreign(probe):
+    known, _, foreign = drawn(FAR)
+    scores = probe.predict_uncertainty(np.vstack([known, foreign])).epistemic
+    return roc_auc_score(np.repeat([0, 1], 300), scores)
+
+
+@pytest.mark.parametrize("strength", [1.0, 100.0])
+def test_intra_class_evidence_ranks_the_origin_as_most_uncertain(strength):
+    probe = fitted(lambda_ice=strength, lambda_pcl=0.0, lr=0.05)
+    vacuity = probe.predict_uncertainty(np.array([0 * FAR, FAR, -FAR])).epistemic
+    assert vacuity[0] > vacuity[1:].max() + 0.1
+    assert auroc_of_foreign(probe) > 0.9
+
+
+def test_regularised_probe_tells_foreign_from_known():
+    probe = fitted(lambda_ice=1e-2, lambda_pcl=1e-2, lr=0.05)
+    assert auroc_of_foreign(probe) > 0.9
+
+
+def constant_head(n):
+    """The parameters of Eq. 19."""
+    head = EvidenceHead(torch.zeros(2), torch.ones(2), 2).double().requires_grad_(False)
+    (layer,) = head.layers
+    layer.weight.zero_()
+    layer.bias.copy_(n * torch.tensor([1.0, -1.0]))
+    return head
+
+
+def test_plain_loss_has_its_infimum_at_an_evidence_that_says_nothing():
+    known, y, foreign = map(torch.as_tensor, drawn(NEAR))
+    proba = bayes(NEAR).double()(known).detach().softmax(dim=1)
+
+    def loss(n):
+        total = constant_head(n)(known).sum(dim=1, keepdim=True)
+        return uce_loss((2 + total) * proba, y).mean().item()
+
+    infimum = nn.functional.nll_loss(proba.log(), y).item()  # of the loss at any evidence
+    losses = np.array([loss(n) for n in range(15)])
+    assert (np.diff(losses) < 0).all()
+    assert (losses > infimum).all()
+    assert losses[-1] == pytest.approx(infimum, abs=1e-3 * losses[0])
+    for n in range(15):
+        evidence = constant_head(n)(torch.cat([known, foreign]))
+        vacuity = dirichlet_uncertainty(evidence.numpy() + 1).epistemic
+        assert np.unique(vacuity).size == 1
