@@ -4,7 +4,11 @@ from importlib.util import find_spec
 
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
-    "dgl": ["skuq/evidential/classifier.py"],
+    "dgl": [
+        "skuq/evidential/classifier.py",
+        "skuq/evidential/comparison.py",
+        *(f"skuq/evidential/baselines/{name}.py" for name in ("egnn", "ensemble", "gkde", "gpn")),
+    ],
 }
 collect_ignore_glob = [
     path for package, paths in NEEDS.items() if find_spec(package) is None for path in paths

@@ -34,7 +34,7 @@ METHODS = [
     "epn",
     "epn-ice",
     "epn-reg",
-    "probe",
+    "epn-free",
 ]
 TRAINING = {"lr": 0.01, "max_epochs": 1000}  # of every network that is trained from scratch
 

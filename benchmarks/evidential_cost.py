@@ -82,14 +82,14 @@ def measure(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     candidates = comparison_methods(task.graph, model, **settings)
     for method in args.methods:
         estimator = candidates[method]
-        if method not in ("probe", "gpn"):
+        if method not in ("epn-reg", "gpn"):
             estimator.set_params(**size)
         _, seconds = timed(lambda estimator=estimator: estimator.fit(**data))
         add(method, "seconds_fit", seconds)
         add(method, "n_epochs", len(estimator.history_))
         add(method, "peak_memory_gib", peak_memory())
     inference = _inference(model.network_, task.graph)
-    add("probe", "seconds_inference", inference)
+    add("epn-reg", "seconds_inference", inference)
     if args.pyg:
         add("pyg", "seconds_inference", _pyg_inference(model.network_, task.graph))
     return found
@@ -138,7 +138,7 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--dataset", nargs="+", default=["coauthor_cs", "arxiv_like"])
-    arguments.add_argument("--methods", nargs="+", default=["probe", "egnn", "gpn"])
+    arguments.add_argument("--methods", nargs="+", default=["epn-reg", "egnn", "gpn"])
     arguments.add_argument("--max-epochs", type=int, default=200)
     arguments.add_argument(
         "--pyg", action="store_true", help="time the same network in torch_geometric too"

@@ -67,10 +67,10 @@ class EvidentialProbe(PretrainedClassifier):
     evidence_id, evidence_ood : float, default=100.0 and 0.0
         Evidence that known and foreign inputs are drawn to (Eq. 14).
     propagation : {"auto", "diffusion", "vacuity", "evidence", "both", None}, default="auto"
-        What neighbours in the graph hand on to each other: vacuity, over random walks
-        ("diffusion", see `diffuse_vacuity`), Dirichlet strengths ("vacuity", Eq. 90), whole
-        concentrations ("evidence", Eq. 91), or these and then strengths ("both"). The last
-        two change class probabilities. "auto" is "diffusion" with a graph and None without.
+        What neighbours in the graph hand on to each other, as `propagate` has it: vacuity over
+        random walks ("diffusion"), vacuity in two steps ("vacuity", Eq. 90), concentrations
+        ("evidence", Eq. 91), or these and then vacuity ("both"). The last two change class
+        probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
     lr : float, default=0.03

@@ -63,7 +63,7 @@ def smooth(
     adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes)
         Adjacency matrix.
     values : ndarray of shape (n_nodes,) or (n_nodes, n_columns)
-        Energies (Eq. 86) or Dirichlet strengths alpha_0 (Eq. 90).
+        Energies (Eq. 86), vacuities or Dirichlet strengths alpha_0 (Eq. 90).
     n_steps : int, default=2
         Number of steps.
     keep : float, default=0.5
@@ -137,8 +137,7 @@ def diffuse_vacuity(
     The vacuity ``C / alpha_0`` follows personalised PageRank with the matrix that averages
     over a node and its neighbours. Rows of that matrix sum to 1, so that the number of
     neighbours does not count as evidence (in Eq. 91 it does), and vacuity is at most 1, so
-    that a neighbour of enormous evidence does not outweigh all others (in Eq. 90 it does).
-    Expected class probabilities stay as they are.
+    that a neighbour of enormous evidence does not outweigh all others. Expected class probabilities stay as they are.
 
     Parameters
     ----------
@@ -188,8 +187,8 @@ def propagate(
     alpha : ndarray of shape (n_nodes, n_classes)
         Concentration of each node's Dirichlet distribution.
     scheme : {None, "diffusion", "vacuity", "evidence", "both"}
-        "diffusion" averages the vacuity (`diffuse_vacuity`). The paper's schemes:
-        "vacuity" smooths the strength alpha_0 (2 steps, keeping half), "evidence" spreads the
+        "diffusion" averages the vacuity over random walks (`diffuse_vacuity`). The paper's
+        schemes: "vacuity" smooths the vacuity (2 steps, keeping half), "evidence" spreads the
         concentrations (10 steps, teleport 0.1), "both" does the second and then the first.
         Only "evidence" and "both" change expected class probabilities.
 
@@ -200,19 +199,22 @@ def propagate(
     References
     ----------
     Yu et al., AISTATS 2025, Eq. 90 and 91 and the settings below them. The labels of the two
-    weights are exchanged there; these are those of the cited papers.
+    weights are exchanged there; these are those of the cited papers. Eq. 90 is printed for
+    the strength alpha_0, but the text of Section 4.1 has vacuity propagated, ``C / alpha_0``,
+    and only that comes near the printed results: few nodes of enormous strength decide the
+    mean of strengths. `smooth` does either.
 
     Examples
     --------
     >>> path = sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]]))
     >>> propagate(path, np.array([[6.0, 2.0], [1.0, 1.0]]), "vacuity").sum(axis=1)
-    array([5., 5.])
+    array([3.2, 3.2])
     """
     if scheme == "diffusion":
         return diffuse_vacuity(adjacency, alpha)
     if scheme in ("evidence", "both"):
         alpha = propagate_evidence(adjacency, alpha)
     if scheme in ("vacuity", "both"):
-        strength = alpha.sum(axis=1)
-        alpha = (smooth(adjacency, strength) / strength)[:, None] * alpha
+        vacuity = alpha.shape[1] / alpha.sum(axis=1)
+        alpha = (vacuity / smooth(adjacency, vacuity))[:, None] * alpha
     return alpha

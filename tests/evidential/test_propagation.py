@@ -55,8 +55,9 @@ def dense_evidence(adjacency, alpha, n_steps=10, teleport=0.1):
 
 
 def dense_vacuity(adjacency, alpha):
-    strength = alpha.sum(axis=1, keepdims=True)
-    return alpha / strength * dense_smooth(adjacency, strength)
+    proba = alpha / alpha.sum(axis=1, keepdims=True)
+    vacuity = dense_smooth(adjacency, alpha.shape[1] / alpha.sum(axis=1))
+    return alpha.shape[1] / vacuity[:, None] * proba
 
 
 DENSE = {

@@ -1,0 +1,114 @@
+"""Scores of a pre-trained model, on tables and on graphs."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from skuq.evidential import LogitUncertainty
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def regression(iris):
+    return LogisticRegression(max_iter=1000).fit(*iris)
+
+
+def test_scores_of_a_table(iris, regression):
+    X, y = iris
+    proba = regression.predict_proba(X)
+    logits = regression.decision_function(X)
+    expected = {
+        "entropy": -(proba * np.log(proba)).sum(axis=1),
+        "max-score": 1 - proba.max(axis=1),
+    }
+    for score, values in expected.items():
+        u = LogitUncertainty(regression, score=score).fit(X, y).predict_uncertainty(X)
+        np.testing.assert_allclose(u.total, values, atol=1e-7)
+        np.testing.assert_allclose(u.epistemic, values / 2, atol=1e-7)
+        np.testing.assert_array_equal(u.total, u.aleatoric + u.epistemic)
+    u = LogitUncertainty(regression, score="energy").fit(X, y).predict_uncertainty(X)
+    np.testing.assert_allclose(u.total, -np.log(np.exp(logits).sum(axis=1)), rtol=1e-6)
+
+
+def test_predictions_are_the_models(iris, regression):
+    X, y = iris
+    scored = LogitUncertainty(regression).fit(X, y)
+    np.testing.assert_allclose(scored.predict_proba(X), regression.predict_proba(X), atol=1e-7)
+    np.testing.assert_array_equal(scored.predict(X), regression.predict(X))
+
+
+def test_score_samples_rank_by_the_score(iris, regression):
+    X, y = iris
+    scored = LogitUncertainty(regression).fit(X, y)
+    np.testing.assert_array_equal(-scored.score_samples(X), scored.predict_uncertainty(X).epistemic)
+
+
+def test_smoothing_on_a_graph_against_dense_matrices(gcn, data, nodes, y, others):
+    adjacency = data.adjacency.toarray()
+    degree = adjacency.sum(axis=1, keepdims=True)
+    mean = np.where(degree > 0, adjacency / np.maximum(degree, 1), np.eye(len(degree)))
+    plain = LogitUncertainty(gcn, score="energy").fit(nodes, y)
+    smoothed = LogitUncertainty(gcn, score="energy", propagation=True).fit(nodes, y)
+    everyone = range(len(adjacency))
+    step = 0.2 * np.eye(len(mean)) + 0.8 * mean
+    expected = step @ step @ plain.predict_uncertainty(everyone).total
+    np.testing.assert_allclose(smoothed.predict_uncertainty(everyone).total, expected)
+    np.testing.assert_array_equal(smoothed.predict_proba(others), gcn.predict_proba(others))
+
+
+def test_an_unfitted_model_is_trained(dgl, data, nodes, y, gcn):
+    weights = {name: value.clone() for name, value in gcn.network_.state_dict().items()}
+    fresh = clone(gcn)
+    scored = LogitUncertainty(fresh, graph=data.graph).fit(nodes, y)
+    np.testing.assert_allclose(scored.predict_proba(nodes), gcn.predict_proba(nodes), atol=1e-6)
+    assert not hasattr(fresh, "network_")
+    assert all(torch.equal(value, weights[n]) for n, value in gcn.network_.state_dict().items())
+
+
+def test_clone_shares_model_and_graph(gcn, data):
+    scored = LogitUncertainty(gcn, graph=data.graph)
+    twin = clone(scored)
+    assert twin.model is gcn
+    assert twin.graph is scored.graph
+
+
+def test_pickle(iris, regression):
+    X, y = iris
+    scored = LogitUncertainty(regression).fit(X, y)
+    again = pickle.loads(pickle.dumps(scored))
+    np.testing.assert_array_equal(
+        again.predict_uncertainty(X).total, scored.predict_uncertainty(X).total
+    )
+
+
+def test_propagation_needs_a_graph(iris, regression):
+    with pytest.raises(ValueError, match="needs a graph"):
+        LogitUncertainty(regression, propagation=True).fit(*iris)
+
+
+def test_energy_needs_logits(iris):
+    normalised = nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(dim=1)).double()
+    with pytest.raises(ValueError, match="energy is 0 everywhere"):
+        LogitUncertainty(normalised, score="energy").fit(*iris)
+    LogitUncertainty(normalised, score="entropy").fit(*iris)
+
+
+def test_unknown_score(iris, regression):
+    with pytest.raises(ValueError, match="'score' parameter"):
+        LogitUncertainty(regression, score="margin").fit(*iris)
+
+
+def test_not_fitted():
+    with pytest.raises(NotFittedError):
+        LogitUncertainty().predict_uncertainty([[0.0]])

@@ -1,0 +1,118 @@
+"""What all methods of the comparison promise alike."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from torch import nn
+
+from skuq.evidential import EvidentialProbe, comparison_methods
+
+pytest.importorskip("dgl")
+
+NAMES = [
+    *("entropy", "max-score", "energy", "gnnsafe", "dropout", "ensemble", "gpn", "gkde", "egnn"),
+    *("egnn-vacuity", "egnn-evidence", "egnn-both", "epn", "epn-ice", "epn-reg", "epn-free"),
+]
+FAST = {"ensemble": {"n_members": 2}}
+
+
+def methods(data, gcn, **settings):
+    found = comparison_methods(data.graph, gcn, max_epochs=8, random_state=0, **settings)
+    for name, changes in FAST.items():
+        found[name].set_params(**changes)
+    return found
+
+
+@pytest.fixture(scope="module")
+def fitted(data, gcn, nodes, y):
+    return {name: method.fit(nodes, y) for name, method in methods(data, gcn).items()}
+
+
+def test_names(data, gcn):
+    assert list(methods(data, gcn)) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestMethod:
+    def test_protocol(self, fitted, others, name):
+        method = fitted[name]
+        u = method.predict_uncertainty(others)
+        for part in u:
+            assert part.shape == (len(others),)
+            assert part.dtype == np.float64
+            assert np.isfinite(part).all()
+        np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic, rtol=1e-8)
+        assert np.ptp(u.epistemic) > 0
+        proba = method.predict_proba(others)
+        assert proba.shape == (len(others), 3)
+        np.testing.assert_allclose(proba.sum(axis=1), 1)
+        np.testing.assert_array_equal(method.predict(others), proba.argmax(axis=1))
+        np.testing.assert_array_equal(method.score_samples(others), -u.epistemic)
+
+    def test_columns_of_ids(self, fitted, others, name):
+        np.testing.assert_array_equal(
+            fitted[name].predict_proba(others[:3, None]), fitted[name].predict_proba(others[:3])
+        )
+
+    def test_same_seed_same_result(self, fitted, data, gcn, nodes, y, others, name):
+        again = methods(data, gcn)[name].fit(nodes, y)
+        np.testing.assert_array_equal(
+            again.predict_uncertainty(others), fitted[name].predict_uncertainty(others)
+        )
+
+    def test_clone_shares_the_graph(self, fitted, name):
+        twin = clone(fitted[name])
+        assert twin.graph is fitted[name].graph
+        assert not hasattr(twin, "classes_")
+
+    def test_pickle(self, fitted, others, name):
+        again = pickle.loads(pickle.dumps(fitted[name]))
+        np.testing.assert_array_equal(
+            again.predict_uncertainty(others), fitted[name].predict_uncertainty(others)
+        )
+
+    def test_ids_out_of_range(self, fitted, name):
+        with pytest.raises(ValueError, match="Node ids must lie between 0 and 149"):
+            fitted[name].predict_uncertainty([150])
+
+
+def test_labels_may_be_text(data, nodes, y):
+    text = np.array(["ant", "bee", "cat"])[y]
+    for name in ("dropout", "egnn", "ensemble"):
+        method = methods(data, None)[name].fit(nodes, text)
+        np.testing.assert_array_equal(method.classes_, ["ant", "bee", "cat"])
+        assert set(method.predict(nodes)) <= {"ant", "bee", "cat"}
+
+
+def test_without_a_model_all_train_the_same_one(data, nodes, y, others):
+    found = methods(data, None)
+    first, second = (found[name].fit(nodes, y) for name in ("entropy", "energy"))
+    np.testing.assert_array_equal(first.predict_proba(others), second.predict_proba(others))
+
+
+def test_settings_of_networks_trained_here(data, gcn):
+    found = methods(data, None, architecture="gat", lr=0.03)
+    assert found["egnn"].architecture == found["gkde"].architecture == "gat"
+    assert found["ensemble"].classifier.architecture == found["entropy"].model.architecture == "gat"
+    assert found["gkde"].lr == found["egnn"].lr == found["ensemble"].classifier.lr == 0.03
+    assert found["epn-reg"].lr == EvidentialProbe().lr
+    assert found["gpn"].lr == type(found["gpn"])(data.graph).lr
+    assert methods(data, gcn)["ensemble"].classifier.hidden == gcn.hidden
+    assert methods(data, nn.Identity())["ensemble"].classifier.max_epochs == 8
+
+
+def test_gnnsafe_and_the_probes_are_what_their_names_say(data, gcn):
+    found = methods(data, gcn)
+    assert found["gnnsafe"].score == "energy"
+    assert found["gnnsafe"].propagation
+    default = found["epn-reg"]
+    given = {name: getattr(default, name) for name in ("model", "graph", "device", "random_state")}
+    assert default.get_params() == EvidentialProbe(**given).get_params()
+    full = (default.lambda_ice, default.lambda_pcl)
+    assert all(full)
+    names = ["epn", "epn-ice", "epn-reg"]
+    weights = [(found[name].lambda_ice, found[name].lambda_pcl) for name in names]
+    assert weights == [(0, 0), (full[0], 0), full]
+    assert found["epn-free"].layer == -1
