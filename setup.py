@@ -17,6 +17,7 @@ EXTRAS = {
     "zk": ["ezkl>=23", "onnx>=1.17"],
     "docs": ["Sphinx>=8", "sphinx-gallery>=0.18", "numpydoc>=1.8", "matplotlib>=3.9"],
 }
+EXTRAS["docs"] += EXTRAS["graph"]  # the gallery draws graphs
 EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],

@@ -36,7 +36,7 @@ METHODS = [
     "epn-reg",
     "epn-free",
 ]
-TRAINING = {"lr": 0.01, "max_epochs": 1000}  # of every network that is trained from scratch
+TRAINING = {"lr": 0.02, "max_epochs": 1000}  # of every network that is trained from scratch
 
 
 class Task(NamedTuple):

@@ -137,7 +137,8 @@ def diffuse_vacuity(
     The vacuity ``C / alpha_0`` follows personalised PageRank with the matrix that averages
     over a node and its neighbours. Rows of that matrix sum to 1, so that the number of
     neighbours does not count as evidence (in Eq. 91 it does), and vacuity is at most 1, so
-    that a neighbour of enormous evidence does not outweigh all others. Expected class probabilities stay as they are.
+    that a neighbour of enormous evidence does not outweigh all others. Expected class
+    probabilities stay as they are.
 
     Parameters
     ----------
