@@ -15,9 +15,8 @@ from skuq.base import FloatArray
 from skuq.evidential._nodes import DirichletNodesMixin
 from skuq.evidential._training import Samples, fit_network
 from skuq.evidential.classifier import OnNodes, node_outputs
-from skuq.evidential.graphs import NodeGraph
+from skuq.evidential.graphs import NodeGraph, graph_device
 from skuq.evidential.head import safe_exp
-from skuq.nets import resolve_device
 
 
 class Concentrations(nn.Module):
@@ -57,7 +56,7 @@ class DirichletNetworkClassifier(DirichletNodesMixin, ClassifierMixin, BaseEstim
         callbacks: Sequence[Callback] = (),
     ) -> FloatArray:
         """Train a network; set `network_` and `history_`, return concentrations of all nodes."""
-        device = resolve_device(self.device)
+        device = graph_device(self.device)
         trained, self.history_ = fit_network(
             OnNodes(network, graph.to(device)),
             criterion,

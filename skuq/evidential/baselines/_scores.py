@@ -24,7 +24,7 @@ def logit_score(logits: Tensor, score: Score) -> FloatArray:
         Logits.
     score : {"entropy", "max-score", "energy"}
         Entropy of the class probabilities in nats (Eq. 82), 1 minus the largest of them
-        (Eq. 83 as its text has it; the sign is lost there), or minus the logarithm of the
+        (Eq. 83), or minus the logarithm of the
         summed exponentials (Eq. 84 at temperature 1; the logarithm is lost there).
 
     Returns

@@ -16,6 +16,7 @@ from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._pretrained_base import PretrainedClassifier
 from skuq.evidential.baselines._dropping import dropout_modules, sample_on_graph, sample_on_rows
 from skuq.evidential.baselines._scores import AverageMeasure, ModelAverage
+from skuq.evidential.graphs import graph_device
 from skuq.evidential.pretrained import GraphModel
 from skuq.nets import resolve_device
 
@@ -142,7 +143,7 @@ class MCDropout(PretrainedClassifier):
         )
         seen = self._read_model(X, y, sample_weight, X_val, y_val, seed=int(first))
         if isinstance(seen.model, GraphModel):
-            samples = sample_on_graph(seen.model, map(int, seeds), resolve_device(self.device))
+            samples = sample_on_graph(seen.model, map(int, seeds), graph_device(self.device))
             self.average_ = ModelAverage.of(np.stack(samples))
         else:
             dropout_modules(seen.model.module)
