@@ -37,7 +37,8 @@ def test_importing_skuq_does_not_import_dask(tmp_path):
 
 
 def test_no_module_imports_what_only_an_extra_brings(tmp_path):
-    modules = ["cli", "datasets", "demo", "gpc", "metrics", "plotting", "quam", "report", "tables"]
+    modules = ["cli", "datasets", "demo", "evidential", "gpc", "metrics", "plotting", "quam"]
+    modules += ["report", "tables"]
     code = f"import skuq, {', '.join(f'skuq.{name}' for name in modules)}"
     assert loaded_after(code, set(OPTIONAL), tmp_path) == []
 
