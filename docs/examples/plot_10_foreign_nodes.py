@@ -81,7 +81,7 @@ from skuq.metrics import detection_metrics
 methods = {
     "softmax entropy": LogitUncertainty(network, score="entropy"),
     "energy": LogitUncertainty(network, score="energy"),
-    "GNNSafe": LogitUncertainty(network, score="energy", propagation=True),
+    "GNNSafe": LogitUncertainty(network, score="energy", propagation="smoothing"),
     "probe, not propagated": EvidentialProbe(network, propagation=None, random_state=0),
     "probe": probe,
 }

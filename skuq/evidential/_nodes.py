@@ -15,6 +15,7 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._training import Samples
 from skuq.evidential.dirichlet import Measure, dirichlet_uncertainty
 from skuq.evidential.graphs import NodeGraph, checked_nodes
+from skuq.nets import is_fitted
 
 
 class SharedParametersMixin:
@@ -28,13 +29,18 @@ class SharedParametersMixin:
     def __sklearn_clone__(self: Any) -> Any:
         params = self.get_params(deep=False)
         copied = {
-            name: value if name in self._shared else clone(value, safe=False)
+            name: value if self._is_shared(name, value) else clone(value, safe=False)
             for name, value in params.items()
         }
         twin = type(self)(**copied)
         if hasattr(self, "_metadata_request"):
             twin._metadata_request = self._metadata_request
         return twin
+
+    def _is_shared(self, name: str, value: Any) -> bool:
+        """An estimator that is yet to be trained is copied: its settings may be searched."""
+        untrained = hasattr(value, "get_params") and not is_fitted(value)
+        return name in self._shared and not untrained
 
 
 class NodeClassifierMixin(SharedParametersMixin):
@@ -91,7 +97,7 @@ class NodeClassifierMixin(SharedParametersMixin):
 class LabelledNodes:
     """Node ids, codes of their classes, and weights: training and validation, checked.
 
-    Classes are those in `y`, unless a trained model's are given.
+    Classes are those in `y`, and those that a trained model knows, if they are given.
 
     Attributes
     ----------
@@ -109,11 +115,11 @@ class LabelledNodes:
         sample_weight: Any = None,
         X_val: Any = None,
         y_val: Any = None,
-        classes: NDArray[Any] | None = None,
+        known: NDArray[Any] | None = None,
     ):
         ids, labels = _checked_pair(graph, X, y)
         check_several_classes(labels)
-        self.classes = np.unique(labels) if classes is None else classes
+        self.classes = np.unique(labels if known is None else np.append(labels, known))
         weight = _check_sample_weight(
             sample_weight, ids, dtype=np.float32, ensure_non_negative=True
         )

@@ -128,7 +128,7 @@ class PretrainedClassifier(
         if graph is None:
             return self._read_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
         known = known_classes(self.model)
-        nodes = LabelledNodes(graph, X, y, sample_weight, X_val, y_val, classes=known)
+        nodes = LabelledNodes(graph, X, y, sample_weight, X_val, y_val, known=known)
         self.n_features_in_ = 1
         return self._read_on_graph(graph, nodes, layer, seed)
 
@@ -137,8 +137,7 @@ class PretrainedClassifier(
     ) -> Evaluated:
         model = graph_model(self.model, graph, nodes, device=self.device, seed=seed)
         outputs = model.outputs(layer, graph_device(self.device))
-        labels = nodes.classes if model.classes is None else model.classes
-        classes = classes_of_outputs(labels, outputs.logits.shape[1])
+        classes, outputs = _sorted_by_class(model.classes, nodes.classes, outputs, layer)
 
         def rows(part: Samples) -> Rows:
             codes = codes_of(nodes.classes[part.codes], classes, "y")
@@ -217,6 +216,18 @@ class PretrainedClassifier(
 
     def predict_proba(self, X: Any) -> FloatArray:
         raise NotImplementedError
+
+
+def _sorted_by_class(
+    known: NDArray[Any] | None, labels: NDArray[Any], outputs: Outputs, layer: Layer
+) -> tuple[NDArray[Any], Outputs]:
+    """Classes in sorted order, on which scikit-learn's scorers rely, and outputs likewise."""
+    n_classes = outputs.logits.shape[1]
+    if known is None or len(known) != n_classes:
+        return classes_of_outputs(labels if known is None else known, n_classes), outputs
+    order = np.argsort(known)
+    hidden = outputs.hidden[:, order] if layer == -1 else outputs.hidden
+    return known[order], Outputs(outputs.logits[:, order], hidden)
 
 
 def proba_of(logits: Tensor) -> FloatArray:

@@ -19,8 +19,8 @@ from skuq.evidential.classifier import GraphClassifier
 from skuq.evidential.estimator import EvidentialProbe
 from skuq.evidential.graphs import as_node_graph
 
-# The layer that the paper learns. It names no weights; these do best on nodes of classes that
-# were left out of Cora and CiteSeer.
+# The layer that the paper learns. It states no weights; these do best on classes left out of the
+# Planetoid versions of Cora and CiteSeer.
 FREE_LAYER: dict[str, Any] = {
     "layer": -1,
     "lambda_ice": 1e-8,
@@ -69,7 +69,8 @@ def comparison_methods(
     Returns
     -------
     dict of str to estimator
-        Methods that read `model`: "entropy", "max-score", "energy", "gnnsafe" and "dropout";
+        Methods that read `model`: "entropy", "max-score", "energy", "gnnsafe" (smoothed
+        energy), "energy-diffused" (energy under the probe's propagation) and "dropout";
         the probe as it is by default ("epn-reg"), without the second regulariser
         ("epn-ice"), without any ("epn"), and with a learned layer and the paper's propagation
         of vacuity ("epn-free"). Methods that train networks of their own: "ensemble", "gpn",
@@ -104,7 +105,8 @@ def comparison_methods(
         "entropy": LogitUncertainty(score="entropy", **read),
         "max-score": LogitUncertainty(score="max-score", **read),
         "energy": LogitUncertainty(score="energy", **read),
-        "gnnsafe": LogitUncertainty(score="energy", propagation=True, **read),
+        "gnnsafe": LogitUncertainty(score="energy", propagation="smoothing", **read),
+        "energy-diffused": LogitUncertainty(score="energy", propagation="diffusion", **read),
         "dropout": MCDropout(**read),
         "ensemble": GraphEnsemble(member, graph=graph, n_jobs=n_jobs, random_state=seed),
         "gpn": GraphPosteriorNetwork(graph, **length, **common),

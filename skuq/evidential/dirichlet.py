@@ -22,9 +22,10 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
     alpha : array-like of shape (n_samples, n_classes)
         Concentration, positive.
     measure : {"vacuity", "information"}, default="vacuity"
-        "vacuity", in [0, 1] each: the aleatoric part is 1 minus the largest expected
+        "vacuity": the aleatoric part is 1 minus the largest expected
         probability (Eq. 6, which has the opposite sign and no 1), the epistemic part
-        ``C / alpha_0`` (Eq. 7); the total is their sum, a score and no probability.
+        ``C / alpha_0`` (Eq. 7), at most 1 unless Eq. 91 thinned out concentrations; the total
+        is their sum, a score and no probability.
         "information", in nats: the total is the entropy of the expected probabilities, the
         aleatoric part the expected entropy, the epistemic part the mutual information of
         class and probabilities.
@@ -33,6 +34,11 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
     -------
     Uncertainty
         Each part of shape (n_samples,).
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is no matrix of positive numbers, or `measure` is unknown.
 
     References
     ----------
@@ -45,6 +51,10 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
     array([1.  , 0.25])
     """
     alpha = np.asarray(alpha, dtype=np.float64)
+    if alpha.ndim != 2 or not (alpha > 0).all():
+        raise ValueError("`alpha` must hold positive numbers, shape (n_samples, n_classes).")
+    if measure not in ("vacuity", "information"):
+        raise ValueError(f"`measure` must be 'vacuity' or 'information', got {measure!r}.")
     total = alpha.sum(axis=1)
     mean = alpha / total[:, None]
     if measure == "vacuity":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from copy import copy
 from functools import cached_property
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -45,7 +46,11 @@ class NodeGraph:
         Features.
     original : object
         The graph as it was given, for networks that were trained on it.
+    device : torch.device
+        Where networks compute on it.
     """
+
+    device = torch.device("cpu")
 
     def __init__(self, adjacency: sparse.csr_array, features: Features, original: Any = None):
         self.adjacency = adjacency
@@ -75,17 +80,15 @@ class NodeGraph:
         """The graph with a self-loop at every node, as graph convolutions want it (DGL)."""
         looped = sparse.coo_array(self.adjacency + sparse.eye_array(self.n_nodes))
         edges = tuple(torch.tensor(ends, dtype=torch.int32) for ends in looped.coords)
-        return import_dgl().graph(edges, num_nodes=self.n_nodes)
+        return import_dgl().graph(edges, num_nodes=self.n_nodes).to(self.device)
 
     def to(self, device: torch.device) -> NodeGraph:
-        """Move what networks compute with to a device; the same graph if that is the CPU."""
-        if device.type == "cpu":
+        """The graph for networks on a device; the same one if it is there already."""
+        if device == self.device:
             return self
-        moved = copy(self)
+        moved = copy(self)  # without `convolution`, which is built where it is needed
+        moved.device = device
         moved.features = self.features.to(device)
-        moved.convolution = self.convolution.to(device)
-        if self.original is not None:
-            moved.original = copy(self.original).to(device)
         return moved
 
 
@@ -143,7 +146,7 @@ def _from_dgl(graph: Any) -> NodeGraph:
         raise ValueError(
             f'`graph` has no features: put them into graph.ndata["feat"]; ndata holds {found}.'
         )
-    source, target = graph.edges()
+    source, target = (ends.cpu() for ends in graph.edges())
     adjacency = _from_edges(source, target, graph.num_nodes())
     return _checked(adjacency, graph.ndata["feat"], graph)
 
@@ -153,7 +156,7 @@ def _from_pyg(graph: Any) -> NodeGraph:
         raise ValueError("`graph` has no features: its attribute `x` is None.")
     if graph.edge_index is None:
         raise ValueError("`graph` has no edges: its attribute `edge_index` is None.")
-    source, target = graph.edge_index
+    source, target = torch.as_tensor(graph.edge_index).cpu()
     return _checked(_from_edges(source, target, len(graph.x)), graph.x, graph)
 
 
@@ -212,6 +215,8 @@ def graph_device(device: str | torch.device) -> torch.device:
     resolved = resolve_device(device)
     if resolved.type == "cpu":
         return resolved
+    if find_spec("dgl") is None:  # then the network is one of another library
+        return resolved
     dgl = import_dgl()
     try:
         dgl.graph(([0], [0])).to(resolved)
@@ -251,9 +256,10 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
         return network(graph)
     original = graph.original
     if hasattr(original, "edge_index"):
-        return network(original.x, original.edge_index)
+        return network(original.x.to(graph.device), original.edge_index.to(graph.device))
     if original is None:
         return network(graph.convolution, dense_features(graph))
+    original = original.to(graph.device)
     return network(original, original.ndata["feat"])
 
 

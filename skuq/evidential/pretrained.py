@@ -102,8 +102,9 @@ def adopted_outputs(
 
 
 def _unfrozen(model: Any) -> Any:
-    while isinstance(model, FrozenEstimator):
-        model = model.estimator
+    """The model inside wrappers: frozen, or the best one of a search."""
+    while isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):
+        model = getattr(model, "best_estimator_", None) or model.estimator
     return model
 
 
@@ -118,11 +119,11 @@ def graph_of(model: Any, graph: Any) -> NodeGraph | None:
 
 
 def known_classes(model: Any) -> NDArray[Any] | None:
-    """The classes that a trained model knows, sorted; None if it knows none yet."""
+    """The classes that a trained model knows; None if it knows none yet."""
     model = _unfrozen(model)
     if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
         return None
-    return np.sort(np.asarray(model.classes_))
+    return np.asarray(model.classes_)
 
 
 def graph_model(
@@ -133,9 +134,9 @@ def graph_model(
     Parameters
     ----------
     model : object
-        None (a `GraphClassifier` is trained), a `GraphClassifier` or another estimator with
-        `network_`, fitted or not, a `torch.nn.Module` or a fitted skorch net around one, or
-        anything that `skuq.nets.adopt` takes and that classifies nodes by their features.
+        None (a `GraphClassifier` is trained), a `GraphClassifier`, fitted or not, a
+        `torch.nn.Module` that takes the graph, a fitted skorch net around one, or any other
+        model that `skuq.nets.adopt` takes, which classifies nodes by their features.
     graph : NodeGraph
         Graph.
     nodes : LabelledNodes
@@ -168,7 +169,7 @@ def graph_model(
         if model.random_state is None:
             model.set_params(random_state=seed)
         model.fit(**nodes.as_arguments())
-    if hasattr(model, "network_"):
+    if isinstance(model, GraphClassifier):
         return GraphModel(model.network_, graph, model.classes_)
     untrained = hasattr(model, "fit") and not is_fitted(model)
     adopted = _fit_on_features(model, graph, nodes, seed) if untrained else adopt(model)
@@ -212,5 +213,5 @@ class OnFeatures(nn.Module):
 
     def forward(self, graph: NodeGraph) -> Tensor:
         inputs = self.model.inputs(dense_features(graph).cpu().numpy())
-        logits: Tensor = self.module(inputs.to(graph.features.device))
+        logits: Tensor = self.module(inputs.to(graph.device))
         return logits

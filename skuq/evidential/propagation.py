@@ -129,6 +129,40 @@ def propagate_evidence(
     return spread
 
 
+def diffuse(
+    adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
+) -> FloatArray:
+    """Average values over random walks: personalised PageRank whose rows sum to 1.
+
+    Parameters
+    ----------
+    adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes)
+        Adjacency matrix; a walk may also stay where it is.
+    values : ndarray of shape (n_nodes,)
+        A value for each node.
+    n_steps : int, default=10
+        Number of steps.
+    teleport : float, default=0.1
+        Weight of a node's own value in each step, in [0, 1].
+
+    Returns
+    -------
+    ndarray of shape (n_nodes,), float64
+        Between the smallest and the largest value.
+
+    Examples
+    --------
+    >>> path = sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    >>> diffuse(path, np.array([4.0, 0.0]), n_steps=1, teleport=0.5)
+    array([3., 1.])
+    """
+    mean = neighbour_mean(adjacency + sparse.eye_array(adjacency.shape[0]))
+    spread = values
+    for _ in range(n_steps):
+        spread = (1 - teleport) * (mean @ spread) + teleport * values
+    return spread
+
+
 def diffuse_vacuity(
     adjacency: sparse.csr_array, alpha: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
 ) -> FloatArray:
@@ -163,14 +197,9 @@ def diffuse_vacuity(
     >>> diffuse_vacuity(path, alpha, n_steps=1, teleport=0.2).sum(axis=1)
     array([3.63636364, 2.85714286])
     """
-    n_nodes, n_classes = alpha.shape
-    mean = neighbour_mean(adjacency + sparse.eye_array(n_nodes))
-    strength = alpha.sum(axis=1)
-    start = n_classes / strength
-    spread = start
-    for _ in range(n_steps):
-        spread = (1 - teleport) * (mean @ spread) + teleport * start
-    return (n_classes / spread / strength)[:, None] * alpha
+    vacuity = alpha.shape[1] / alpha.sum(axis=1)
+    spread = diffuse(adjacency, vacuity, n_steps=n_steps, teleport=teleport)
+    return (vacuity / spread)[:, None] * alpha
 
 
 Propagation = Literal["diffusion", "vacuity", "evidence", "both"]

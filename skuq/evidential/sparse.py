@@ -62,10 +62,6 @@ class SparseFeatures:
     def shape(self) -> torch.Size:
         return self.matrix.shape
 
-    @property
-    def device(self) -> torch.device:
-        return self.matrix.device
-
     def to(self, device: torch.device | str) -> SparseFeatures:
         return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
 

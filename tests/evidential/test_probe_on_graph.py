@@ -15,7 +15,7 @@ from torch import nn
 
 from skuq import EvidentialProbe, predict_uncertainty
 from skuq.evidential import GraphClassifier, as_node_graph, dirichlet_uncertainty
-from skuq.evidential.propagation import diffuse_vacuity, propagate
+from skuq.evidential.propagation import propagate
 from tests.evidential.probes import QUICK, new_probe
 
 pytestmark = pytest.mark.usefixtures("dgl")
@@ -418,46 +418,3 @@ def test_unfitted_classifier_brings_its_graph(data, nodes, y):
     model = GraphClassifier(data.graph, hidden=(8,), max_epochs=10, random_state=0)
     probe = new_probe(model).fit(nodes, y)
     assert probe.predict_dirichlet(nodes).shape == (60, 3)
-
-
-def test_training_that_makes_the_loss_larger_is_an_error(gcn, nodes, y):
-    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 10000000000"):
-        new_probe(gcn, lr=1e10).fit(nodes, y)
-
-
-def test_by_default_evidence_is_the_models_own_and_vacuity_is_diffused(gcn, data, nodes, y):
-    probe = EvidentialProbe(gcn, random_state=0).fit(nodes, y)
-    plain = EvidentialProbe(gcn, propagation=None, random_state=0).fit(nodes, y)
-    logits = torch.tensor(np.log(gcn.proba_))  # up to the constant that the network has
-    network_logits = gcn.network_(gcn.graph_).detach().double()
-    torch.testing.assert_close(network_logits.log_softmax(1), logits)
-    evidence = plain.alpha_.sum(axis=1) - 3
-    scale, level = float(plain.head_.log_scale.exp()), float(plain.head_.level)
-    expected = (scale * network_logits + level).exp().sum(dim=1).numpy()
-    np.testing.assert_allclose(evidence, expected, rtol=5e-3)
-    np.testing.assert_allclose(probe.alpha_, diffuse_vacuity(gcn.graph_.adjacency, plain.alpha_))
-    np.testing.assert_allclose(probe.predict_proba(nodes), gcn.predict_proba(nodes), rtol=1e-12)
-
-
-def test_level_of_evidence_is_near_the_asked_one(gcn, nodes, y):
-    for level in (10.0, 1000.0):
-        probe = EvidentialProbe(
-            gcn,
-            propagation=None,
-            evidence_id=level,
-            lambda_pcl=1 / level**2,
-            random_state=0,
-        ).fit(nodes, y)
-        known = probe.alpha_[nodes].sum(axis=1) - 3
-        assert level / 3 < np.median(known) < 3 * level
-
-
-def test_hidden_layers_need_a_layer(gcn, nodes, y):
-    with pytest.raises(ValueError, match="`hidden` needs a `layer`"):
-        EvidentialProbe(gcn, hidden=(8,)).fit(nodes, y)
-
-
-@pytest.mark.parametrize("hidden", [(0,), (-3,), ("a",), (2.5,)])
-def test_widths_that_are_none_are_refused(gcn, nodes, y, hidden):
-    with pytest.raises(ValueError, match="`hidden` must hold positive integers"):
-        EvidentialProbe(gcn, layer=-1, hidden=hidden).fit(nodes, y)

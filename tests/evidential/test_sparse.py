@@ -55,7 +55,7 @@ def test_features_know_their_shape_and_dense_form(matrix, dense):
     assert torch.equal(features.to_dense(), dense)
     assert torch.equal(features.transpose.to_dense(), dense.T)
     moved = features.to("cpu")
-    assert moved.device == torch.device("cpu")
+    assert moved.matrix.device == torch.device("cpu")
     assert torch.equal(moved.to_dense(), dense)
 
 

@@ -30,8 +30,8 @@ class EvidentialGNN(DirichletNetworkClassifier):
     entropy_weight : float, default=1e-4
         Weight of the divergence from the distribution without evidence (see Notes).
     propagation : {"diffusion", "vacuity", "evidence", "both", None}, default=None
-        What neighbours hand on to each other after the training: Dirichlet strengths (Eq. 90),
-        whole concentrations (Eq. 91), or first the one, then the other.
+        What neighbours hand on to each other after the training, as
+        `skuq.evidential.propagation.propagate` has it.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
     architecture : {"gcn", "gat"}, default="gcn"

@@ -197,24 +197,26 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         self, graph: NodeGraph, nodes: LabelledNodes, seed: int
     ) -> GraphClassifier:
         shared = ["architecture", "dropout", "batch_norm", "lr", "weight_decay", "patience"]
+        shared.append("max_epochs")
         settings = {name: getattr(self, name) for name in [*shared, "device"]}
         teacher = GraphClassifier(graph, random_state=seed, **settings)
         return teacher.fit(**nodes.as_arguments())
 
 
 def _on_all_nodes(training: Samples, prior: FloatArray, proba: FloatArray) -> Samples:
-    """All nodes, of which some are labelled, with what prior and teacher say."""
-    codes, weight = np.full(len(prior), -1), np.zeros(len(prior))
+    """Labelled nodes as often as they are given, then the others; what prior and teacher say."""
     labelled = training.inputs["inputs"]
-    codes[labelled], weight[labelled] = training.codes, training.inputs["weight"]
-    smallest = np.finfo(np.float64).tiny
+    count = np.bincount(labelled, minlength=len(prior))
+    others = np.flatnonzero(count == 0)
+    rows = np.concatenate([labelled, others])
     inputs = {
-        "inputs": np.arange(len(prior)),
-        "weight": weight,
-        "prior": prior,
-        "log_proba": np.log(proba.clip(smallest)),
+        "inputs": rows,
+        "weight": np.pad(training.inputs["weight"], (0, len(others))),
+        "share": 1 / count[rows].clip(1) / len(prior),  # each node counts once
+        "prior": prior[rows],
+        "log_proba": np.log(proba[rows].clip(np.finfo(np.float64).tiny)),
     }
-    return Samples(inputs, codes)
+    return Samples(inputs, np.pad(training.codes, (0, len(others)), constant_values=-1))
 
 
 class KernelLoss(nn.Module):
@@ -233,8 +235,9 @@ class KernelLoss(nn.Module):
         if not self.training:
             return loss
         log_proba = alpha.log() - alpha.sum(dim=1, keepdim=True).log()
-        from_prior = dirichlet_kl(alpha, inputs["prior"].to(alpha)).mean()
-        from_teacher = kl_divergence(log_proba, inputs["log_proba"].to(alpha)).mean()
+        share = inputs["share"].to(alpha)
+        from_prior = (share * dirichlet_kl(alpha, inputs["prior"].to(alpha))).sum()
+        from_teacher = (share * kl_divergence(log_proba, inputs["log_proba"].to(alpha))).sum()
         return loss + PRIOR_WEIGHT * from_prior + self.teacher_weight * from_teacher
 
 

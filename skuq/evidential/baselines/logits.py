@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._pretrained_base import PretrainedClassifier, proba_of
 from skuq.evidential.baselines._scores import Score, in_halves, logit_score
-from skuq.evidential.propagation import smooth
+from skuq.evidential.graphs import NodeGraph
+from skuq.evidential.head import centre, level_is_convention
+from skuq.evidential.propagation import diffuse, smooth
 
 
 class LogitUncertainty(PretrainedClassifier):
     """Uncertainty of a pre-trained classifier from its logits: entropy, confidence or energy.
 
     Nothing is trained but a model that is not fitted yet. Predictions are the model's. With
-    ``score="energy", propagation=True`` it is GNNSafe.
+    ``score="energy", propagation="smoothing"`` it is GNNSafe.
 
     These scores do not tell the two sources of uncertainty apart: the total is the score, and
     the aleatoric and the epistemic part are half of it each, so that all three rank samples
@@ -30,17 +32,19 @@ class LogitUncertainty(PretrainedClassifier):
     Parameters
     ----------
     model : object, default=None
-        The pre-trained classifier, as `EvidentialProbe` takes it. Energy needs a model that
-        returns logits: normalised log-probabilities have energy 0.
+        The pre-trained classifier, as `EvidentialProbe` takes it.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
         The graph; `X` then holds node ids. None: the graph that a fitted `model` brings, if it
         does; else `X` is a feature matrix or images.
     score : {"entropy", "max-score", "energy"}, default="entropy"
         Entropy of the class probabilities in nats; 1 minus the largest of them; or minus the
         logarithm of the summed exponentials of the logits, which may be of either sign.
-    propagation : bool, default=False
-        Whether scores are smoothed over the graph: 2 steps, in which each node keeps a fifth
-        of its score and takes the rest from its neighbours' mean.
+        Where the level of the logits is a convention, as in log-probabilities or the logits
+        (0, z) of two classes, their mean is taken off before.
+    propagation : {"smoothing", "diffusion", None}, default=None
+        How scores are averaged over a graph: "smoothing" is GNNSafe's, 2 steps in which each
+        node keeps a fifth of its score and takes the rest from its neighbours' mean;
+        "diffusion" is that of the probe, 10 steps of personalised PageRank.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -52,6 +56,8 @@ class LogitUncertainty(PretrainedClassifier):
         Class labels.
     graph_ : NodeGraph or None
         The graph.
+    centred_ : bool
+        Whether the mean of each sample's logits is taken off before they are scored.
     proba_, score_ : ndarrays of shape (n_nodes, n_classes) and (n_nodes,), float64
         With a graph: class probabilities and scores of all nodes.
     n_features_in_ : int
@@ -78,7 +84,7 @@ class LogitUncertainty(PretrainedClassifier):
         "model": "no_validation",
         "graph": "no_validation",
         "score": [StrOptions({"entropy", "max-score", "energy"})],
-        "propagation": ["boolean"],
+        "propagation": [StrOptions({"smoothing", "diffusion"}), None],
         "device": [str, torch.device],
         "random_state": ["random_state"],
     }
@@ -89,7 +95,7 @@ class LogitUncertainty(PretrainedClassifier):
         *,
         graph: Any = None,
         score: Score = "entropy",
-        propagation: bool = False,
+        propagation: Literal["smoothing", "diffusion"] | None = None,
         device: str = "auto",
         random_state: Any = None,
     ):
@@ -126,26 +132,21 @@ class LogitUncertainty(PretrainedClassifier):
         ------
         ValueError
             If inputs, graph or node ids are not valid, labels are unknown to the model,
-            propagation is asked for without a graph, or energy of a model without logits.
+            or propagation is asked for without a graph.
         TypeError
             If `model` is of a kind that cannot be read.
         """
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         seen = self._read_model(X, y, sample_weight, X_val, y_val, seed=seed)
         if seen.graph is None and self.propagation:
-            raise ValueError("`propagation`=True needs a graph; give `graph`, or set False.")
-        score = logit_score(seen.outputs.logits, self.score)
-        if self.score == "energy" and np.abs(score).max() < 1e-5:
             raise ValueError(
-                "`score`='energy' needs logits, but the model returns log-probabilities, whose "
-                "energy is 0 everywhere; use 'entropy' or 'max-score'."
+                f"`propagation`={self.propagation!r} needs a graph; give `graph`, or set None."
             )
+        self.centred_ = level_is_convention(seen.outputs.logits)
         self._keep(seen)
         if seen.graph is not None:
             self.proba_ = proba_of(seen.outputs.logits)
-            self.score_ = (
-                smooth(seen.graph.adjacency, score, keep=0.2) if self.propagation else score
-            )
+            self.score_ = self._propagated(seen.graph, self._score(seen.outputs.logits))
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -183,4 +184,12 @@ class LogitUncertainty(PretrainedClassifier):
         check_is_fitted(self)
         if self.graph_ is not None:
             return in_halves(self.score_[self._nodes_of(X)])
-        return in_halves(logit_score(self._outputs_of(X).logits, self.score))
+        return in_halves(self._score(self._outputs_of(X).logits))
+
+    def _score(self, logits: Tensor) -> FloatArray:
+        return logit_score(centre(logits) if self.centred_ else logits, self.score)
+
+    def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
+        if self.propagation == "smoothing":
+            return smooth(graph.adjacency, score, keep=0.2)
+        return score if self.propagation is None else diffuse(graph.adjacency, score)

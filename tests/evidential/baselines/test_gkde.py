@@ -38,7 +38,16 @@ def test_loss_while_training(teacher_weight):
     student = Categorical(alpha / alpha.sum(dim=1, keepdim=True))
     from_teacher = kl_divergence(student, Categorical(TEACHER)).mean()
     expected = expected_square() + 0.1 * from_prior + teacher_weight * from_teacher
-    torch.testing.assert_close(loss(ALPHA, CODES, INPUTS), expected)
+    share = torch.full((len(ALPHA),), 1 / len(ALPHA))
+    torch.testing.assert_close(loss(ALPHA, CODES, {**INPUTS, "share": share}), expected)
+
+
+def test_weight_counts_as_repetition(data, nodes, y):
+    weight = np.where(np.arange(len(nodes)) == 3, 3.0, 1.0)
+    rows = np.repeat(np.arange(len(nodes)), weight.astype(int))
+    weighted = model(data).fit(nodes, y, sample_weight=weight)
+    repeated = model(data).fit(nodes[rows], y[rows])
+    np.testing.assert_allclose(weighted.alpha_, repeated.alpha_, rtol=1e-3)
 
 
 def test_loss_while_validating():

@@ -59,7 +59,7 @@ def test_smoothing_on_a_graph_against_dense_matrices(gcn, data, nodes, y, others
     degree = adjacency.sum(axis=1, keepdims=True)
     mean = np.where(degree > 0, adjacency / np.maximum(degree, 1), np.eye(len(degree)))
     plain = LogitUncertainty(gcn, score="energy").fit(nodes, y)
-    smoothed = LogitUncertainty(gcn, score="energy", propagation=True).fit(nodes, y)
+    smoothed = LogitUncertainty(gcn, score="energy", propagation="smoothing").fit(nodes, y)
     everyone = range(len(adjacency))
     step = 0.2 * np.eye(len(mean)) + 0.8 * mean
     expected = step @ step @ plain.predict_uncertainty(everyone).total
@@ -94,14 +94,27 @@ def test_pickle(iris, regression):
 
 def test_propagation_needs_a_graph(iris, regression):
     with pytest.raises(ValueError, match="needs a graph"):
-        LogitUncertainty(regression, propagation=True).fit(*iris)
+        LogitUncertainty(regression, propagation="smoothing").fit(*iris)
 
 
-def test_energy_needs_logits(iris):
-    normalised = nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(dim=1)).double()
-    with pytest.raises(ValueError, match="energy is 0 everywhere"):
-        LogitUncertainty(normalised, score="energy").fit(*iris)
-    LogitUncertainty(normalised, score="entropy").fit(*iris)
+def test_energy_of_log_probabilities_is_that_of_centred_logits(iris):
+    X, y = iris
+    net = nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(dim=1)).double()
+    with torch.no_grad():
+        logits = net(torch.tensor(X)).numpy()
+    logits -= logits.mean(axis=1, keepdims=True)
+    u = LogitUncertainty(net, score="energy").fit(X, y).predict_uncertainty(X)
+    np.testing.assert_allclose(u.total, -np.log(np.exp(logits).sum(axis=1)))
+
+
+def test_energy_does_not_depend_on_which_of_two_classes_comes_first(iris):
+    X, y = (part[:100] for part in iris)
+    scores = []
+    for labels in (y, 1 - y):
+        model = LogisticRegression().fit(X, labels)
+        scored = LogitUncertainty(model, score="energy").fit(X, labels)
+        scores.append(scored.predict_uncertainty(X).total)
+    np.testing.assert_allclose(*scores, rtol=1e-3)
 
 
 def test_unknown_score(iris, regression):

@@ -12,8 +12,19 @@ from skuq.evidential import EvidentialProbe, comparison_methods
 pytest.importorskip("dgl")
 
 NAMES = [
-    *("entropy", "max-score", "energy", "gnnsafe", "dropout", "ensemble", "gpn", "gkde", "egnn"),
-    *("egnn-vacuity", "egnn-evidence", "egnn-both", "epn", "epn-ice", "epn-reg", "epn-free"),
+    *("entropy", "max-score", "energy", "gnnsafe", "energy-diffused", "dropout", "ensemble"),
+    *(
+        "gpn",
+        "gkde",
+        "egnn",
+        "egnn-vacuity",
+        "egnn-evidence",
+        "egnn-both",
+        "epn",
+        "epn-ice",
+        "epn-reg",
+        "epn-free",
+    ),
 ]
 FAST = {"ensemble": {"n_members": 2}}
 
