@@ -41,7 +41,8 @@ def arxiv_like(seed: int) -> evidential.Task:
     order = np.random.default_rng(seed).permutation(170_000)
     train, validation, test = np.split(order, [91_000, 121_000])
     foreign = np.zeros(len(test), dtype=bool)
-    return evidential.Task(as_node_graph(data.graph), data.labels, train, validation, test, foreign)
+    graph = as_node_graph(data.graph)
+    return evidential.Task(graph, graph, data.labels, train, validation, test, foreign)
 
 
 def peak_memory(*, reset: bool = False) -> float:

@@ -13,18 +13,8 @@ pytest.importorskip("dgl")
 
 NAMES = [
     *("entropy", "max-score", "energy", "gnnsafe", "energy-diffused", "dropout", "ensemble"),
-    *(
-        "gpn",
-        "gkde",
-        "egnn",
-        "egnn-vacuity",
-        "egnn-evidence",
-        "egnn-both",
-        "epn",
-        "epn-ice",
-        "epn-reg",
-        "epn-free",
-    ),
+    *("gpn", "gkde", "egnn", "egnn-vacuity", "egnn-evidence", "egnn-both"),
+    *("epn", "epn-ice", "epn-reg", "epn-free"),
 ]
 FAST = {"ensemble": {"n_members": 2}}
 
