@@ -83,7 +83,7 @@ def load_graph(name: str, data_dir: str | os.PathLike[str]) -> GraphData:
         ),
         labels,
         arrays.get("split", np.empty((0, n_nodes), np.int8)),
-        {f"OS-{key[6:]}": arrays[key] for key in sorted(arrays) if key.startswith("ood_os")},
+        {f"OS-{n}": arrays[f"ood_os{n}"] for n in range(1, 100) if f"ood_os{n}" in arrays},
     )
 
 

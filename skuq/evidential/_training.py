@@ -16,8 +16,7 @@ from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import Tensor, nn
 
-from skuq.nets import BatchLoader
-from skuq.nets._training import seeded
+from skuq.nets import BatchLoader, seeded
 
 # What the estimators of this package have in common.
 TRAINING_PARAMETERS: dict[str, Any] = {
@@ -129,14 +128,19 @@ def fit_network(
     losses = np.array([epoch["train_loss"] for epoch in net.history if "train_loss" in epoch])
     if len(losses) == 0:
         raise KeyboardInterrupt("Interrupted before the first epoch ended.")
-    finite = all(bool(torch.isfinite(p).all()) for p in network.parameters())
-    grown = losses[-1] > 2 * losses[0] > 0 and losses[0] == losses.min()
-    if grown or not (finite and np.isfinite(losses).all()):
+    if _diverged(network, losses):
         raise ValueError(
             f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; use a "
             f"smaller `lr` than {settings.lr}."
         )
     return network, net.history
+
+
+def _diverged(network: nn.Module, losses: NDArray[np.float64]) -> bool:
+    """Whether anything is no number any more, or the loss has only grown."""
+    numbers = all(bool(torch.isfinite(p).all()) for p in network.parameters())
+    grown = losses[-1] > 2 * losses[0] > 0 and losses[0] == losses.min()
+    return grown or not (numbers and bool(np.isfinite(losses).all()))
 
 
 def checked_widths(hidden: Any) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from skuq.evidential._nodes import LabelledNodes, NodeClassifierMixin
 from skuq.evidential._training import TRAINING_PARAMETERS, checked_widths, fit_network
 from skuq.evidential.backbones import ARCHITECTURES, GraphNetwork
 from skuq.evidential.graphs import NodeGraph, as_node_graph, graph_device
-from skuq.nets._training import seeded
+from skuq.nets import seeded
 
 NETWORK_PARAMETERS: dict[str, Any] = {
     "graph": "no_validation",

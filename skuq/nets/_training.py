@@ -52,6 +52,7 @@ class BatchLoader:
         Holds inputs, an array or a dict of arrays, and targets, an array.
     batch_size : int
         Samples per batch; -1 takes all. A single sample that is left joins the last batch.
+        If all are taken in order, the batch is the data itself and no copy.
     shuffle : bool, default=False
         Whether each pass has an order of its own, drawn by torch's global generator.
 
