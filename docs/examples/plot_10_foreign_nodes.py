@@ -82,6 +82,7 @@ methods = {
     "softmax entropy": LogitUncertainty(network, score="entropy"),
     "energy": LogitUncertainty(network, score="energy"),
     "GNNSafe": LogitUncertainty(network, score="energy", propagation="smoothing"),
+    "energy, diffused": LogitUncertainty(network, score="energy", propagation="diffusion"),
     "probe, not propagated": EvidentialProbe(network, propagation=None, random_state=0),
     "probe": probe,
 }
@@ -93,8 +94,8 @@ for name, method in methods.items():
     print(f"{name:22} {detection_metrics(known, left_out).auroc:.3f}")
 
 # %%
-# By default the probe takes its evidence from the network's own logits, as the energy does. What
-# sets it apart here is that neighbours share what they know.
+# By default the probe takes its evidence from the network's own logits, as the energy does, and
+# what helps here is that neighbours share what they know: that helps the energy as well.
 #
 # This is a generated graph in which neighbours really are alike, and one split of it. On your own
 # graph, leave out classes that you do know, in turn, and measure: :doc:`/guide/evidential_probe`.
