@@ -206,6 +206,7 @@ def test_unfitted_classifier_of_features_is_trained(data, nodes, y):
     np.testing.assert_allclose(probe.predict_proba(range(150)), expected, atol=1e-3)
 
 
+@pytest.mark.usefixtures("dgl")
 def test_skorch_net_that_returns_probabilities_keeps_them(data, nodes, y):
     class Module(nn.Module):
         def __init__(self):
