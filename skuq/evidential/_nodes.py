@@ -15,7 +15,7 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._training import Samples
 from skuq.evidential.dirichlet import Measure, dirichlet_uncertainty
 from skuq.evidential.graphs import NodeGraph, checked_nodes
-from skuq.nets import is_fitted
+from skuq.nets import codes_of, is_fitted
 
 
 class SharedParametersMixin:
@@ -162,17 +162,6 @@ def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], 
     check_consistent_length(ids, labels)
     check_classification_targets(labels)
     return ids, labels
-
-
-def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Positions of labels among sorted classes; an error for unknown ones."""
-    codes = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
-    unknown = np.unique(labels[classes[codes] != labels])
-    if len(unknown):
-        raise ValueError(
-            f"`{name}` holds labels that are unknown: {unknown[:5]}; known are {classes}."
-        )
-    return codes
 
 
 class DirichletNodesMixin(NodeClassifierMixin, UncertaintyMixin):

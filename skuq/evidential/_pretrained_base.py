@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,6 @@ from skuq.evidential._nodes import (
     LabelledNodes,
     SharedParametersMixin,
     check_several_classes,
-    codes_of,
 )
 from skuq.evidential._training import Samples
 from skuq.evidential.graphs import NodeGraph, checked_nodes, graph_device
@@ -35,6 +35,7 @@ from skuq.nets import (
     AdoptedInputsMixin,
     AdoptedModel,
     classes_of_outputs,
+    codes_of,
     encode_labels,
     fit_or_adopt,
     frozen_if_fitted,
@@ -88,7 +89,7 @@ class Evaluated(NamedTuple):
 
 
 class PretrainedClassifier(
-    SharedParametersMixin, AdoptedInputsMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+    SharedParametersMixin, AdoptedInputsMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator, ABC
 ):
     """Base of estimators that read a pre-trained model and predict its classes.
 
@@ -137,7 +138,8 @@ class PretrainedClassifier(
     ) -> Evaluated:
         model = graph_model(self.model, graph, nodes, device=self.device, seed=seed)
         outputs = model.outputs(layer, graph_device(self.device))
-        classes, outputs = _sorted_by_class(model.classes, nodes.classes, outputs, layer)
+        labels = nodes.classes if model.classes is None else model.classes
+        classes = classes_of_outputs(labels, outputs.logits.shape[1])
 
         def rows(part: Samples) -> Rows:
             codes = codes_of(nodes.classes[part.codes], classes, "y")
@@ -214,20 +216,9 @@ class PretrainedClassifier(
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
+    @abstractmethod
     def predict_proba(self, X: Any) -> FloatArray:
-        raise NotImplementedError
-
-
-def _sorted_by_class(
-    known: NDArray[Any] | None, labels: NDArray[Any], outputs: Outputs, layer: Layer
-) -> tuple[NDArray[Any], Outputs]:
-    """Classes in sorted order, on which scikit-learn's scorers rely, and outputs likewise."""
-    n_classes = outputs.logits.shape[1]
-    if known is None or len(known) != n_classes:
-        return classes_of_outputs(labels if known is None else known, n_classes), outputs
-    order = np.argsort(known)
-    hidden = outputs.hidden[:, order] if layer == -1 else outputs.hidden
-    return known[order], Outputs(outputs.logits[:, order], hidden)
+        """Predict class probabilities of shape (n_samples, n_classes)."""
 
 
 def proba_of(logits: Tensor) -> FloatArray:

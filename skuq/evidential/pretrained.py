@@ -20,7 +20,7 @@ from skuq.evidential._nodes import LabelledNodes
 from skuq.evidential.classifier import GraphClassifier
 from skuq.evidential.graphs import NodeGraph, as_node_graph, call_on_graph, dense_features
 from skuq.evidential.hidden import Layer, with_hidden
-from skuq.nets import AdoptedModel, LogProbabilities, adopt, fit_or_adopt, is_fitted
+from skuq.nets import AdoptedModel, Columns, LogProbabilities, adopt, fit_or_adopt, is_fitted
 
 BATCH_SIZE = 1024  # samples whose hidden representations are computed at once, without a graph
 
@@ -51,7 +51,7 @@ class GraphModel:
     graph : NodeGraph
         Graph.
     classes : ndarray of shape (n_classes,) or None
-        Labels in the order of the logits; None if the network does not know them.
+        Labels in the order of the logits, sorted; None if the network does not know them.
     """
 
     network: nn.Module
@@ -159,9 +159,7 @@ def graph_model(
     if isinstance(model, nn.Module):
         return GraphModel(model, graph)
     if isinstance(model, NeuralNet) and is_fitted(model):
-        returns_proba = isinstance(model.criterion_, nn.NLLLoss)  # skorch's convention
-        network = LogOf(model.module_) if returns_proba else model.module_
-        return GraphModel(network, graph, np.asarray(model.classes_))
+        return _skorch_model(model, graph)
     if model is None:
         model = GraphClassifier(graph, device=device, random_state=seed)
     if isinstance(model, GraphClassifier) and not is_fitted(model):
@@ -187,17 +185,30 @@ def _fit_on_features(model: Any, graph: NodeGraph, nodes: LabelledNodes, seed: i
     return fit_or_adopt(model, features, y, sample_weight=weighted, seed=seed, device=cpu)
 
 
-class LogOf(nn.Module):
-    """Logits of a network that returns probabilities."""
+def _skorch_model(net: NeuralNet, graph: NodeGraph) -> GraphModel:
+    """A skorch net around a graph network: logits, in the order of sorted classes."""
+    classes = np.asarray(net.classes_)
+    order = np.argsort(classes)
+    after: list[nn.Module] = []
+    if isinstance(net.criterion_, nn.NLLLoss):  # by convention it returns probabilities
+        after.append(LogProbabilities())
+    if (order != np.arange(len(order))).any():
+        after.append(Columns(order.tolist()))
+    network = Followed(net.module_, after) if after else net.module_
+    return GraphModel(network, graph, classes[order])
 
-    def __init__(self, network: nn.Module):
+
+class Followed(nn.Module):
+    """A network that may take several inputs, and what its output goes through."""
+
+    def __init__(self, network: nn.Module, after: list[nn.Module]):
         super().__init__()
         self.network = network
         self.takes_node_graph = getattr(network, "takes_node_graph", False)
-        self.logarithm = LogProbabilities()
+        self.after = nn.Sequential(*after)
 
     def forward(self, *inputs: Any) -> Tensor:
-        logits: Tensor = self.logarithm(self.network(*inputs))
+        logits: Tensor = self.after(self.network(*inputs))
         return logits
 
 

@@ -4,6 +4,7 @@ from skuq.nets._adopt import AdoptedModel, adopt
 from skuq.nets._classifier import (
     brings_preprocessing,
     classes_of_outputs,
+    codes_of,
     encode_labels,
     evaluate,
     fit_or_adopt,
@@ -12,7 +13,7 @@ from skuq.nets._classifier import (
 )
 from skuq.nets._device import resolve_device
 from skuq.nets._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
-from skuq.nets._modules import MLP, BinaryLogits, LeNet, LogProbabilities, TabularNet
+from skuq.nets._modules import MLP, BinaryLogits, Columns, LeNet, LogProbabilities, TabularNet
 from skuq.nets._stacked import Head, split_head, stack_parameters, stacked_forward
 from skuq.nets._training import (
     BatchLoader,
@@ -29,6 +30,7 @@ __all__ = [
     "AdoptedModel",
     "BatchLoader",
     "BinaryLogits",
+    "Columns",
     "Head",
     "LeNet",
     "LogProbabilities",
@@ -37,6 +39,7 @@ __all__ = [
     "adopt",
     "brings_preprocessing",
     "classes_of_outputs",
+    "codes_of",
     "default_classifier",
     "encode_labels",
     "evaluate",

@@ -21,7 +21,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from skuq.nets._modules import BinaryLogits, LogProbabilities
+from skuq.nets._modules import BinaryLogits, Columns, LogProbabilities
 
 _ACTIVATIONS = {
     "identity": nn.Identity,
@@ -119,17 +119,6 @@ def adopt(model: Any) -> AdoptedModel:
     return adopted
 
 
-class _Columns(nn.Module):
-    """Outputs in another order."""
-
-    def __init__(self, order: NDArray[np.int64]):
-        super().__init__()
-        self.order = order.tolist()
-
-    def forward(self, X: Tensor) -> Tensor:
-        return X[..., self.order]
-
-
 def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
     """Outputs in the order of sorted labels, on which scikit-learn's scorers rely."""
     if adopted.classes is None:
@@ -137,7 +126,7 @@ def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
     order = np.argsort(adopted.classes)
     if (order == np.arange(len(order))).all():
         return adopted
-    module = nn.Sequential(adopted.module, _Columns(order)).eval()
+    module = nn.Sequential(adopted.module, Columns(order.tolist())).eval()
     return AdoptedModel(module, adopted.classes[order], adopted.transform)
 
 

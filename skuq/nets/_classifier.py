@@ -187,16 +187,40 @@ def encode_labels(
     if classes is None or len(classes) != shape[1]:
         # skorch believes in the labels it has seen, which may be fewer than the outputs.
         classes = classes_of_outputs(y if classes is None else classes, shape[1])
+    return classes, codes_of(y, classes, "y")
+
+
+def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """Turn labels into positions among classes.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples,)
+        Class labels.
+    classes : ndarray of shape (n_classes,)
+        Classes, in any order.
+    name : str
+        What the labels are called in the error.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), int64
+
+    Raises
+    ------
+    ValueError
+        If a label is none of the classes.
+    """
     order = np.argsort(classes)
-    position = np.searchsorted(classes, y, sorter=order).clip(max=len(classes) - 1)
-    codes = order[position]
-    unknown = np.unique(y[classes[codes] != y])
+    position = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
+    codes: NDArray[np.int64] = order[position]
+    unknown = np.unique(labels[classes[codes] != labels])
     if len(unknown):
         raise ValueError(
-            f"`y` holds labels that the model does not know: {unknown[:5]}; it was trained "
+            f"`{name}` holds labels that the model does not know: {unknown[:5]}; it was trained "
             f"with {classes}."
         )
-    return classes, codes
+    return codes
 
 
 def classes_of_outputs(y: NDArray[Any], n_classes: int) -> NDArray[Any]:

@@ -177,6 +177,17 @@ class BinaryLogits(nn.Module):
         return torch.cat([torch.zeros_like(logit), logit], dim=-1)
 
 
+class Columns(nn.Module):
+    """Outputs in another order."""
+
+    def __init__(self, order: Sequence[int]):
+        super().__init__()
+        self.order = [int(column) for column in order]
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X[..., self.order]
+
+
 class LogProbabilities(nn.Module):
     """Logits from a module that returns probabilities."""
 

@@ -220,8 +220,11 @@ def test_prediction_needs_a_fit(data, method):
         ({"X": []}, "no node ids"),
         ({"X_val": [70]}, "Give both `X_val` and `y_val`"),
         ({"y_val": [0]}, "Give both `X_val` and `y_val`"),
-        ({"X_val": [70], "y_val": [9]}, r"`y_val` holds labels that are unknown: \[9\]"),
-        ({"X_val": [70], "y_val": ["a"]}, "`y_val` holds labels that are unknown"),
+        (
+            {"X_val": [70], "y_val": [9]},
+            r"`y_val` holds labels that the model does not know: \[9\]",
+        ),
+        ({"X_val": [70], "y_val": ["a"]}, "`y_val` holds labels that the model does not know"),
         ({"X_val": [170], "y_val": [0]}, "between 0 and 149"),
         ({"X_val": [70, 71], "y_val": [0]}, "inconsistent numbers of samples"),
         ({"sample_weight": -np.ones(60)}, "Negative values"),

@@ -260,7 +260,7 @@ def test_propagation_needs_a_graph(scheme):
         ({"y": Y + 5}, "labels that the model does not know"),
         ({"X_val": X}, "Give both `X_val` and `y_val`"),
         ({"X_val": X, "y_val": Y[:3]}, "inconsistent numbers of samples"),
-        ({"X_val": X[:1], "y_val": [9]}, "`y_val` holds labels that are unknown"),
+        ({"X_val": X[:1], "y_val": [9]}, "`y_val` holds labels that the model does not know"),
         ({"sample_weight": -np.ones(150)}, "Negative values"),
     ],
 )

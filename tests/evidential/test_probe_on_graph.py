@@ -318,10 +318,10 @@ def test_interrupt_before_anything_is_learnt_is_passed_on(gcn, nodes, y):
         ({"X": np.zeros((60, 2), int)}, r"got shape \(60, 2\)"),
         ({"X": []}, "no node ids"),
         ({"y": np.zeros(60, int)}, "one class only"),
-        ({"y": np.full(60, 7) - np.arange(60) % 2}, "labels that are unknown"),
+        ({"y": np.full(60, 7) - np.arange(60) % 2}, "labels that the model does not know"),
         ({"y": np.linspace(0, 1, 60)}, "Unknown label type: continuous"),
         ({"X_val": [70]}, "Give both `X_val` and `y_val`"),
-        ({"X_val": [70], "y_val": [9]}, "`y_val` holds labels that are unknown"),
+        ({"X_val": [70], "y_val": [9]}, "`y_val` holds labels that the model does not know"),
         ({"sample_weight": -np.ones(60)}, "Negative values"),
     ],
 )
