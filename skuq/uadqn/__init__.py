@@ -1,0 +1,1 @@
+"""Uncertainty-aware deep Q-learning, and its anchored quantile regression for tables."""

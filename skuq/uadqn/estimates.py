@@ -1,0 +1,119 @@
+"""Epistemic and aleatoric variance from the quantiles of several networks.
+
+Functions of arrays alone, numpy or torch alike. Quantiles have shape (n_networks, ...,
+n_quantiles): the first axis is the sample of networks drawn from the posterior, the last
+one the levels; whatever lies between (observations, actions) is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+Array = TypeVar("Array", bound=Any)  # numpy.ndarray or torch.Tensor
+
+
+def epistemic_variance(quantiles: Array) -> Array:
+    """Estimate the variance over networks, averaged over quantiles (Eq. 4) [1]_.
+
+    For two networks this is half the mean squared difference (Eq. 6). It is unbiased for
+    any number of networks that are independent samples of the posterior.
+
+    Parameters
+    ----------
+    quantiles : array of shape (n_networks, ..., n_quantiles)
+        Quantiles of the same returns by at least two networks.
+
+    Returns
+    -------
+    array of shape (...)
+        Squared unit of the quantiles; never negative.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two networks.
+
+    References
+    ----------
+    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+       Learning", 2019, Sec. 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.uadqn.estimates import epistemic_variance
+    >>> epistemic_variance(np.array([[0.0, 1.0], [2.0, 1.0]])).item()
+    1.0
+    """
+    n_networks = _n_networks(quantiles)
+    deviation = quantiles - quantiles.mean(0)
+    return (deviation * deviation).sum(0).mean(-1) / (n_networks - 1)
+
+
+def aleatoric_variance(quantiles: Array) -> Array:
+    """Estimate the variance over quantiles of the mean network (Eq. 5), without bias [1]_.
+
+    The covariance over quantiles of two networks (Eq. 7), averaged over all pairs. Errors
+    of independent networks cancel in it, while the variance of one network's quantiles
+    counts them as risk (Prop. 2.1). Each action has a covariance of its own.
+
+    Parameters
+    ----------
+    quantiles : array of shape (n_networks, ..., n_quantiles)
+        Quantiles of the same returns by at least two networks.
+
+    Returns
+    -------
+    array of shape (...)
+        Squared unit of the quantiles. An unbiased estimate of a variance near 0 can be
+        negative.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two networks.
+
+    References
+    ----------
+    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+       Learning", 2019, Sec. 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.uadqn.estimates import aleatoric_variance
+    >>> aleatoric_variance(np.array([[0.0, 2.0], [5.0, 7.0]])).item()
+    1.0
+    """
+    n_networks = _n_networks(quantiles)
+    # The sum over pairs is what the variance of the mean has beyond the networks' own.
+    of_mean = quantile_variance(quantiles.mean(0))
+    own = quantile_variance(quantiles).mean(0)
+    return (n_networks * of_mean - own) / (n_networks - 1)
+
+
+def quantile_variance(quantiles: Array) -> Array:
+    """Variance over the quantiles of each network: the biased estimate of Prop. 2.1.
+
+    Parameters
+    ----------
+    quantiles : array of shape (..., n_quantiles)
+        Quantiles, all of the same weight.
+
+    Returns
+    -------
+    array of shape (...)
+        Squared unit of the quantiles.
+    """
+    deviation = quantiles - quantiles.mean(-1)[..., None]
+    return (deviation * deviation).mean(-1)
+
+
+def _n_networks(quantiles: Any) -> int:
+    n_networks = int(quantiles.shape[0])
+    if n_networks < 2:
+        raise ValueError(
+            "The quantiles of at least two networks are needed to tell epistemic from "
+            f"aleatoric variance, got an array of shape {tuple(quantiles.shape)}."
+        )
+    return n_networks

@@ -1,0 +1,102 @@
+"""Quantile regression: levels, loss with its exact gradient, and the anchor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def quantile_levels(n_quantiles: int, **options: Any) -> Tensor:
+    """Levels tau_i = i / (N + 1) for i = 1..N, as a tensor of shape (n_quantiles,).
+
+    `options` are those of `torch.arange` (dtype, device).
+
+    Examples
+    --------
+    >>> from skuq.uadqn.losses import quantile_levels
+    >>> quantile_levels(3)
+    tensor([0.2500, 0.5000, 0.7500])
+    """
+    return torch.arange(1, n_quantiles + 1, **options) / (n_quantiles + 1)
+
+
+def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
+    """Quantile regression loss (Eq. 1): summed over quantiles, averaged over targets [1]_.
+
+    ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``. Value
+    and gradient come from the sorted targets, in ``n log n`` operations; the usual way
+    compares every quantile with every target.
+
+    Parameters
+    ----------
+    quantiles : Tensor of shape (n_networks, n_samples, n_quantiles)
+        Predicted quantiles.
+    targets : Tensor of shape (n_samples, n_targets)
+        Samples of the distribution to be learnt, the same for all networks. No gradient
+        flows into them.
+    levels : Tensor of shape (n_quantiles,)
+        Level of each quantile.
+
+    Returns
+    -------
+    Tensor of shape (n_networks, n_samples)
+        Loss of each prediction, in the unit of the quantiles.
+
+    References
+    ----------
+    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+       Learning", 2019, Eq. 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skuq.uadqn.losses import quantile_loss
+    >>> q, z = torch.tensor([[[1.0]]]), torch.tensor([[0.0, 3.0]])
+    >>> quantile_loss(q, z, torch.tensor([0.25]))  # (.75 * 1 + .25 * 2) / 2
+    tensor([[0.6250]])
+    """
+    loss: Tensor = _QuantileLoss.apply(quantiles, targets, levels)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _QuantileLoss(torch.autograd.Function):
+    """The loss is convex and piecewise linear: its slope is a rank minus a level."""
+
+    @staticmethod
+    def forward(ctx: Any, quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
+        n_networks, n_samples, n_quantiles = quantiles.shape
+        n_targets = targets.shape[-1]
+        targets = targets.sort(-1).values
+        asked = quantiles.transpose(0, 1).reshape(n_samples, -1)
+        below = torch.searchsorted(targets, asked)  # how many targets each quantile exceeds
+        exceeded = below.view(n_samples, n_networks, n_quantiles).transpose(0, 1)
+        ctx.save_for_backward(exceeded.to(quantiles.dtype) / n_targets - levels)
+        sums = torch.nn.functional.pad(targets.cumsum(-1), (1, 0))
+        # tau * mean(z - q) + mean over targets below q of (q - z)
+        tilted = levels * (targets.mean(-1)[:, None] - quantiles)
+        overshoot = (below * asked - sums.gather(-1, below)) / n_targets
+        overshoot = overshoot.view(n_samples, n_networks, n_quantiles).transpose(0, 1)
+        return (tilted + overshoot).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return outer[0][..., None] * slope, None, None
+
+
+def prior_scale(weights: list[Tensor]) -> Tensor:
+    """Standard deviation of a network's weights at initialisation, all layers together.
+
+    Parameters
+    ----------
+    weights : list of Tensor of shape (n_networks, ...)
+        Weight tensors of stacked networks, biases left out.
+
+    Returns
+    -------
+    Tensor of shape (n_networks,)
+        One scale for each network.
+    """
+    return torch.cat([weight.flatten(1) for weight in weights], dim=1).std(dim=1)
