@@ -109,6 +109,41 @@ def quantile_variance(quantiles: Array) -> Array:
     return (deviation * deviation).mean(-1)
 
 
+def risk_adjusted_values(
+    quantiles: Array, aleatoric_factor: float, aleatoric: str = "covariance"
+) -> Array:
+    """Value of each action: mean return less a multiple of its aleatoric deviation [1]_.
+
+    Parameters
+    ----------
+    quantiles : Tensor of shape (n_networks, ..., n_quantiles)
+        Quantiles of the value network, which the means are of, then of the auxiliary ones.
+    aleatoric_factor : float
+        Lambda: how many standard deviations are taken off.
+    aleatoric : {"covariance", "variance"}, default="covariance"
+        Eq. 7 from the auxiliary networks, or the variance of the value network's quantiles,
+        which is biased upwards where the network is unsure (the paper's variant 1).
+
+    Returns
+    -------
+    Tensor of shape (...)
+        Unit of the quantiles.
+
+    References
+    ----------
+    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+       Learning", 2019, Algorithm 1.
+    """
+    means = quantiles[0].mean(-1)
+    if aleatoric_factor == 0:
+        return means
+    if aleatoric == "covariance":
+        variance = aleatoric_variance(quantiles[1:])
+    else:
+        variance = quantile_variance(quantiles[0])
+    return means - aleatoric_factor * variance.clip(0) ** 0.5
+
+
 def _n_networks(quantiles: Any) -> int:
     n_networks = int(quantiles.shape[0])
     if n_networks < 2:

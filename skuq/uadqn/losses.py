@@ -61,24 +61,45 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
     return loss
 
 
-class _QuantileLoss(torch.autograd.Function):
-    """The loss is convex and piecewise linear: its slope is a rank minus a level."""
+def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
+    """Gradient of `quantile_loss` with respect to the quantiles, without the loss itself.
 
+    The loss is convex and piecewise linear: its slope at a quantile is the share of targets
+    below it, less its level.
+
+    Parameters
+    ----------
+    quantiles, targets, levels
+        As `quantile_loss` takes them.
+
+    Returns
+    -------
+    Tensor of shape (n_networks, n_samples, n_quantiles)
+        Without a unit.
+    """
+    return _share_below(quantiles, targets.sort(-1).values) - levels
+
+
+def _share_below(quantiles: Tensor, ordered: Tensor) -> Tensor:
+    """Share of each row's sorted targets that each quantile exceeds."""
+    n_networks, n_samples, n_quantiles = quantiles.shape
+    asked = quantiles.detach().transpose(0, 1).reshape(n_samples, -1)
+    below = torch.searchsorted(ordered, asked).view(n_samples, n_networks, n_quantiles)
+    return below.transpose(0, 1).to(quantiles.dtype) / ordered.shape[-1]
+
+
+class _QuantileLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-        n_networks, n_samples, n_quantiles = quantiles.shape
-        n_targets = targets.shape[-1]
-        targets = targets.sort(-1).values
-        asked = quantiles.transpose(0, 1).reshape(n_samples, -1)
-        below = torch.searchsorted(targets, asked)  # how many targets each quantile exceeds
-        exceeded = below.view(n_samples, n_networks, n_quantiles).transpose(0, 1)
-        ctx.save_for_backward(exceeded.to(quantiles.dtype) / n_targets - levels)
-        sums = torch.nn.functional.pad(targets.cumsum(-1), (1, 0))
-        # tau * mean(z - q) + mean over targets below q of (q - z)
+        ordered = targets.sort(-1).values
+        share = _share_below(quantiles, ordered)
+        ctx.save_for_backward(share - levels)
+        # tau mean(z - q) + share * q - mean of the z below q, those beyond counted as 0
+        sums = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0)) / ordered.shape[-1]
+        ranks = (share * ordered.shape[-1]).round().long()
+        below = sums.expand(len(quantiles), -1, -1).gather(-1, ranks)
         tilted = levels * (targets.mean(-1)[:, None] - quantiles)
-        overshoot = (below * asked - sums.gather(-1, below)) / n_targets
-        overshoot = overshoot.view(n_samples, n_networks, n_quantiles).transpose(0, 1)
-        return (tilted + overshoot).sum(-1)
+        return (tilted + share * quantiles - below).sum(-1)
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
@@ -100,3 +121,30 @@ def prior_scale(weights: list[Tensor]) -> Tensor:
         One scale for each network.
     """
     return torch.cat([weight.flatten(1) for weight in weights], dim=1).std(dim=1)
+
+
+def bellman_targets(
+    quantiles: Tensor, rewards: Tensor, terminal: Tensor, discount: float | Tensor
+) -> Tensor:
+    """Samples of the return by one step ahead: the target of QR-DQN.
+
+    ``r + discount * q_i(s', a')`` with ``a'`` the action of the highest mean, or ``r`` where
+    the episode ended.
+
+    Parameters
+    ----------
+    quantiles : Tensor of shape (n_samples, n_actions, n_quantiles)
+        Target network's quantiles at the next observations.
+    rewards, terminal : Tensor of shape (n_samples, 1)
+        Rewards, and 1 where the episode ended, else 0.
+    discount : float or Tensor of shape (n_samples, 1)
+        Discount factor.
+
+    Returns
+    -------
+    Tensor of shape (n_samples, n_quantiles)
+        Targets, unit of the reward.
+    """
+    best = quantiles.mean(-1).argmax(1)
+    ahead = quantiles[torch.arange(len(best), device=best.device), best]
+    return rewards + (1 - terminal) * discount * ahead
