@@ -2,12 +2,18 @@
 
 from importlib.util import find_spec
 
+RL = ["agents", "algorithm", "baselines", "checkpoint", "envs", "estimator", "history", "policies"]
+RL += ["_plan", "film", "runs", "spaces", "training", "worlds"]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
     "dgl": [
         "skuq/evidential/classifier.py",
         "skuq/evidential/comparison.py",
         *(f"skuq/evidential/baselines/{name}.py" for name in ("egnn", "ensemble", "gkde", "gpn")),
+    ],
+    "stable_baselines3": [
+        "tests/uadqn/environments.py",
+        *(f"skuq/uadqn/{name}.py" for name in RL),
     ],
 }
 collect_ignore_glob = [

@@ -17,11 +17,12 @@ EXTRAS = {
     "zk": ["ezkl>=23", "onnx>=1.17"],
     "docs": ["Sphinx>=8", "sphinx-gallery>=0.18", "numpydoc>=1.8", "matplotlib>=3.9"],
 }
-EXTRAS["docs"] += EXTRAS["graph"]  # the gallery draws graphs
+EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"]]  # the gallery draws graphs and agents
 EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],
     *EXTRAS["graph"],
+    *EXTRAS["rl"],
     "hypothesis>=6.100",
     "mpmath>=1.3",
     "netcal>=1.3",
@@ -59,12 +60,14 @@ setup(
     entry_points={
         "console_scripts": ["skuq = skuq.cli:main"],
         "skuq.estimators": [
+            "AnchoredQuantileRegressor = skuq.uadqn:AnchoredQuantileRegressor",
             "CalibrationAuditor = skuq.audit:CalibrationAuditor",
             "EvidentialProbe = skuq.evidential:EvidentialProbe",
             "MirageFineTuner = skuq.audit:MirageFineTuner",
             "MirageRegressor = skuq.audit:MirageRegressor",
             "QUAMClassifier = skuq.quam:QUAMClassifier",
             "RobustGPC = skuq.gpc:RobustGPC",
+            "UADQN = skuq.uadqn:UADQN",
         ],
     },
     classifiers=[

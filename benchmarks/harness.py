@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,18 @@ def record(method: str, dataset: str, metric: str, value: float, n: int, std: fl
         "std": float(std),
         "n": int(n),
     }
+
+
+def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespace) -> dict:
+    """One of many long runs: taken from ``--out`` if it was finished before, else kept there."""
+    if args.out is None:
+        return run(*task, args=args)
+    path = args.out / "runs" / ("-".join(map(str, task)) + ".json")
+    if not path.exists():
+        done = run(*task, args=args)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(done) + "\n")
+    return json.loads(path.read_text())
 
 
 def finish(name: str, args: argparse.Namespace, records: list[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 
-from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from skuq.uadqn import DQNAlgorithm, QuantileDQN, UADQNAlgorithm
 from skuq.uadqn.envs import make_env
 from skuq.uadqn.history import TrainingHistory, recent_score
@@ -24,13 +24,11 @@ WINDOW = 100_000  # steps that a score is averaged over
 N_POINTS = 40  # of a learning curve
 
 
-def train(method: str, game: str, seed: int, args) -> dict:
+def train(method: str, game: str, seed: int, steps: int, args) -> dict:
     """Train one agent; return its learning curve and final score."""
-    kept = args.out / "runs" / f"{game}-{method}-{seed}-{args.steps}.json" if args.out else None
-    if kept is not None and kept.exists():
-        return json.loads(kept.read_text())
     set_threads(args)
-    options = {}
+    # Levels of quantiles as the paper prints them; DQN has none.
+    options = {} if method == "dqn" else {"policy_kwargs": {"levels": "paper"}}
     if method != "uadqn":
         options["exploration_fraction"] = min(1.0, EXPLORATION_STEPS / args.steps)
     env = make_env(f"MinAtar/{game.title().replace('_', '')}-v0")
@@ -49,9 +47,6 @@ def train(method: str, game: str, seed: int, args) -> dict:
         "score": recent_score(frame, args.steps, window),
         "exploratory": float(frame.exploratory.tail(50).mean()),
     }
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(run))
     print(f"{game:15s} {method:6s} seed {seed}: {run['score']:.2f}", flush=True)
     return run
 
@@ -98,7 +93,7 @@ def main() -> None:
     arguments.add_argument("--device", default="auto")
     args = arguments.parse_args()
     tasks = [
-        delayed(train)(method, game, args.seed + seed, args)
+        delayed(kept_run)(train, method, game, args.seed + seed, args.steps, args=args)
         for seed in range(args.seeds)
         for game in args.game
         for method in args.methods

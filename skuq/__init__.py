@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from skuq.gpc import RobustGPC
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier
+    from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,8 @@ _HOME = {
 }
 
 __all__ = [
+    "UADQN",
+    "AnchoredQuantileRegressor",
     "CalibrationAuditor",
     "EvidentialProbe",
     "MirageFineTuner",

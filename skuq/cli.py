@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from skuq import __version__
+from skuq.cli_agent import play, train_agent
 from skuq.cli_audit import audit
 from skuq.cli_files import (
     READABLE,
@@ -32,6 +33,8 @@ def main() -> None:
 
 
 main.add_command(audit)
+main.add_command(play)
+main.add_command(train_agent)
 
 
 @main.command()

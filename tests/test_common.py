@@ -33,6 +33,17 @@ class SignOfFirstColumn(Named):
 
 # Checks are about behaviour, not about quality: short searches keep them quick.
 QUICK = {
+    "AnchoredQuantileRegressor": [
+        {"max_epochs": 20},
+        {
+            "n_networks": 3,
+            "n_quantiles": 5,
+            "hidden_sizes": (20,),
+            "activation": "relu",
+            "max_epochs": 20,
+            "lr": 2e-2,
+        },
+    ],
     "CalibrationAuditor": [
         {"estimator": LogisticRegression()},
         {"estimator": LogisticRegression(), "binning": "quantile", "groups": SignOfFirstColumn()},
@@ -54,10 +65,13 @@ QUICK = {
     ],
 }
 
+# Learns from an environment, not from a table: `fit` takes seeds, `predict` observations.
+AGENTS = {"UADQN"}
+
 ESTIMATORS = [
     estimator(**params)
     for name, estimator in all_estimators()
-    if estimator.__module__.startswith("skuq.")
+    if estimator.__module__.startswith("skuq.") and name not in AGENTS
     for params in QUICK.get(name, [{}])
 ]
 

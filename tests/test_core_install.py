@@ -19,7 +19,8 @@ from skuq.plotting import (
 from skuq.report import Report
 
 # Packages that only extras bring, and dask, which scikit-learn users may or may not have.
-OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "stable_baselines3", "ezkl"]
+OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "ezkl"]
+OPTIONAL += ["stable_baselines3", "sb3_contrib", "gymnasium", "minatar"]
 
 
 def loaded_after(code, names, folder):
@@ -38,7 +39,7 @@ def test_importing_skuq_does_not_import_dask(tmp_path):
 
 def test_no_module_imports_what_only_an_extra_brings(tmp_path):
     modules = ["cli", "datasets", "demo", "evidential", "gpc", "metrics", "plotting", "quam"]
-    modules += ["report", "tables"]
+    modules += ["report", "tables", "uadqn"]
     code = f"import skuq, {', '.join(f'skuq.{name}' for name in modules)}"
     assert loaded_after(code, set(OPTIONAL), tmp_path) == []
 

@@ -12,9 +12,11 @@ from skuq.plotting._feature_effects import FeatureEffectsDisplay
 from skuq.plotting._histogram import UncertaintyHistogramDisplay
 from skuq.plotting._reliability import ReliabilityDisplay
 from skuq.plotting._risk_coverage import RiskCoverageDisplay
+from skuq.plotting._training import AgentTrainingDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 
 __all__ = [
+    "AgentTrainingDisplay",
     "CalibrationAuditDisplay",
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",

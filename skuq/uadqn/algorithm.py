@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from sb3_contrib import QRDQN
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor
 
@@ -51,7 +52,8 @@ class QuantileDQN(QRDQN):
         "MultiInputPolicy": MultiInputPolicy,
     }
     LOSS_INTERVAL: ClassVar[int] = 100  # updates from one logged loss to the next
-    policy: MlpPolicy  # type: ignore[assignment]
+    policy: MlpPolicy
+    replay_buffer: ReplayBuffer
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
     quantile_net_target: StackedQuantileNetwork  # type: ignore[assignment]
 
@@ -101,7 +103,8 @@ class QuantileDQN(QRDQN):
             chosen, targets = self._predictions(batch), self._targets(batch)
             # The gradient alone: nothing needs the loss at every step.
             levels = self.quantile_net.levels
-            chosen.backward(quantile_loss_gradient(chosen, targets, levels) / batch_size)
+            slope = quantile_loss_gradient(chosen, targets, levels) / batch_size
+            torch.autograd.backward(chosen, slope)
             self._add_prior()
             if self.max_grad_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
@@ -111,6 +114,24 @@ class QuantileDQN(QRDQN):
             loss = quantile_loss(chosen.detach(), targets, levels).mean(1).sum()
             self.logger.record("train/loss", loss.item())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def predict_quantiles(self, observation: Any) -> np.ndarray:
+        """Quantiles of the return of each action, by each network.
+
+        Parameters
+        ----------
+        observation : ndarray of shape (n_samples, \\*observation_shape), or dict of them
+            Observations.
+
+        Returns
+        -------
+        ndarray of shape (n_networks, n_samples, n_actions, n_quantiles), float32
+            The value network comes first, then the auxiliary networks, if there are any.
+        """
+        obs, _ = self.policy.obs_to_tensor(observation)
+        with torch.no_grad():
+            quantiles: np.ndarray = self.quantile_net.quantiles(obs).cpu().numpy()
+        return quantiles
 
     def _predictions(self, batch: Any) -> Tensor:
         """Quantiles of the actions taken, (n_networks, n_samples, n_quantiles)."""
@@ -230,7 +251,7 @@ class UADQNAlgorithm(QuantileDQN):
             "noise_scale": noise_scale,
         }
         for name, value in given.items():
-            if value < 0:
+            if not value >= 0:  # NaN is refused, too
                 raise ValueError(f"{name} must not be negative, got {value}.")
         if prior_scale is not None and prior_scale <= 0:
             raise ValueError(f"prior_scale must be positive, got {prior_scale}.")
@@ -260,10 +281,8 @@ class UADQNAlgorithm(QuantileDQN):
 
         Parameters and results are those of `sb3_contrib.QRDQN.predict`.
         """
-        obs, vectorized = self.policy.obs_to_tensor(observation)
-        with torch.no_grad():
-            # Few numbers from here on, on which numpy is quicker.
-            quantiles = self.quantile_net.quantiles(obs).cpu().numpy()
+        vectorized = self.policy.is_vectorized_observation(observation)
+        quantiles = self.predict_quantiles(observation)
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         actions = values.argmax(-1)
         if not deterministic:
@@ -274,7 +293,8 @@ class UADQNAlgorithm(QuantileDQN):
         self, quantiles: np.ndarray, values: np.ndarray, greedy: np.ndarray
     ) -> np.ndarray:
         epistemic = epistemic_variance(quantiles[1:])
-        noise = np.random.standard_normal(values.shape)  # seeded with all else by the library
+        # The generator that stable-baselines3 seeds and draws from.
+        noise = np.random.standard_normal(values.shape)  # noqa: NPY002
         actions = (values + self.epistemic_factor * np.sqrt(epistemic) * noise).argmax(-1)
         if self.aleatoric == "covariance":
             aleatoric = aleatoric_variance(quantiles[1:]).clip(0)
@@ -306,7 +326,8 @@ class UADQNAlgorithm(QuantileDQN):
         pull = 2 * self.noise_scale**2 / (scale**2 * n_seen)
         for parameter, anchor in zip(networks.trained(), networks.anchors, strict=True):
             # Two passes in place cost less than one with a difference of its own.
-            parameter.grad[1:].add_(parameter[1:], alpha=pull).sub_(anchor, alpha=pull)
+            gradient = parameter.grad[1:]  # type: ignore[index]
+            gradient.add_(parameter[1:], alpha=pull).sub_(anchor, alpha=pull)
 
     def learn(self, total_timesteps: int, *args: Any, **options: Any) -> UADQNAlgorithm:
         """Learn for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""

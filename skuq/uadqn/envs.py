@@ -25,7 +25,7 @@ _COLOURS = {
 }
 
 
-class CliffWindEnv(gym.Env[np.ndarray, int]):
+class CliffWindEnv(gym.Env[np.ndarray, Any]):
     """A grid of 2 x 5 above a cliff: a short way along the windy ledge, or a safe detour.
 
     The agent starts at the left end of the lower row and has to reach its right end. Between
@@ -103,7 +103,7 @@ class CliffWindEnv(gym.Env[np.ndarray, int]):
         return self.cell[0] == self.HEIGHT - 1 and 0 < self.cell[1] < self.WIDTH - 1
 
     def _observation(self) -> np.ndarray:
-        observation = np.zeros(self.observation_space.shape, np.float32)
+        observation = np.zeros(self.HEIGHT * self.WIDTH, np.float32)
         observation[self.cell[0] * self.WIDTH + self.cell[1]] = 1
         return observation
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from stable_baselines3.common.callbacks import BaseCallback
+from tqdm.auto import tqdm
 
 
 class Episode(NamedTuple):
@@ -66,6 +67,10 @@ class TrainingHistory(BaseCallback):
         self.episodes = list(episodes)
         self.running: np.ndarray | None = None  # sums of the unfinished episodes
 
+    def _on_training_start(self) -> None:
+        if self.model.num_timesteps == 0:
+            self.running = None  # the environments were reset: no episode is unfinished
+
     def _on_step(self) -> bool:
         rewards, dones = self.locals["rewards"], self.locals["dones"]
         if self.running is None:
@@ -78,7 +83,9 @@ class TrainingHistory(BaseCallback):
         for i in np.flatnonzero(dones):
             score, length, falls, *sums = self.running[i].tolist()
             means = [value / length for value in sums]
-            self.episodes.append(Episode(self.num_timesteps, score, int(length), int(falls), *means))
+            self.episodes.append(
+                Episode(self.num_timesteps, score, int(length), int(falls), *means)
+            )
             self.running[i] = 0
         return True
 
@@ -96,6 +103,28 @@ def recent_score(history: pd.DataFrame, step: int, window: int) -> float:
     return float(ended.score.mean())
 
 
-def state_of(history: TrainingHistory) -> dict[str, Any]:
-    """What a checkpoint has to keep of a history."""
-    return {"episodes": history.episodes, "running": history.running}
+class Progress(BaseCallback):
+    """Progress bar of training, with the mean score of the last episodes.
+
+    Parameters
+    ----------
+    total_timesteps : int
+        Steps at which training ends.
+    """
+
+    def __init__(self, total_timesteps: int):
+        super().__init__()
+        self.total_timesteps = total_timesteps
+
+    def _on_training_start(self) -> None:
+        self.bar = tqdm(total=self.total_timesteps, initial=self.num_timesteps, unit="step")
+
+    def _on_step(self) -> bool:
+        self.bar.update(self.num_timesteps - self.bar.n)
+        scores = [info["r"] for info in self.model.ep_info_buffer or ()]
+        if scores:
+            self.bar.set_postfix(score=f"{np.mean(scores):.2f}", refresh=False)
+        return True
+
+    def _on_training_end(self) -> None:
+        self.bar.close()

@@ -8,18 +8,41 @@ import torch
 from torch import Tensor
 
 
-def quantile_levels(n_quantiles: int, **options: Any) -> Tensor:
-    """Levels tau_i = i / (N + 1) for i = 1..N, as a tensor of shape (n_quantiles,).
+def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) -> Tensor:
+    """Levels of equally weighted quantiles.
 
-    `options` are those of `torch.arange` (dtype, device).
+    Mean and variance over quantiles give each of them the same weight. That is right for
+    the midpoints of N equal slices of probability, (i - .5) / N. The paper prints
+    i / (N + 1) (its Sec. 1), which leaves more of both tails out: with 50 quantiles, an
+    accident of probability .05 gets 2 of them (.04), and a normal variance comes out 13 %
+    too small instead of 3 %. Its authors' code has the midpoints, too.
+
+    Parameters
+    ----------
+    n_quantiles : int
+        Number N of quantiles.
+    kind : {"midpoint", "paper"}, default="midpoint"
+        Which of the two.
+    **options
+        Those of `torch.arange`: dtype, device.
+
+    Returns
+    -------
+    Tensor of shape (n_quantiles,)
+        Levels in (0, 1), rising.
 
     Examples
     --------
     >>> from skuq.uadqn.losses import quantile_levels
-    >>> quantile_levels(3)
-    tensor([0.2500, 0.5000, 0.7500])
+    >>> quantile_levels(2), quantile_levels(3, "paper")
+    (tensor([0.2500, 0.7500]), tensor([0.2500, 0.5000, 0.7500]))
     """
-    return torch.arange(1, n_quantiles + 1, **options) / (n_quantiles + 1)
+    ranks = torch.arange(1, n_quantiles + 1, **options)
+    if kind == "midpoint":
+        return (ranks - 0.5) / n_quantiles
+    if kind == "paper":
+        return ranks / (n_quantiles + 1)
+    raise ValueError(f"levels must be 'midpoint' or 'paper', got {kind!r}.")
 
 
 def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ copy, neither forward nor for the gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -109,7 +110,7 @@ def stacked_mlp(
     torch.Size([3, 5, 2])
     """
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(sizes, sizes[1:], strict=False):
+    for n_in, n_out in pairwise(sizes):
         layers += [StackedLinear(n_networks, n_in, n_out, gains), activation()]
     return nn.Sequential(*layers[:-1])
 

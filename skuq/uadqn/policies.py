@@ -24,6 +24,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from skuq.uadqn.losses import prior_scale, quantile_levels
 from skuq.uadqn.networks import StackedConv2d, stacked_mlp, weights_of
 
+Space = spaces.Space[Any]
+Discrete = spaces.Discrete[Any]
 
 # Layers that behave differently in training.
 MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
@@ -41,6 +43,11 @@ class GridCNN(BaseFeaturesExtractor):
     N_FILTERS, KERNEL = 16, 3
 
     def __init__(self, observation_space: spaces.Box):
+        if len(observation_space.shape) != 3 or min(observation_space.shape[:2]) < self.KERNEL:
+            raise ValueError(
+                f"GridCNN takes grids of shape (height, width, channels), at least {self.KERNEL} "
+                f"cells high and wide, got observations of shape {observation_space.shape}."
+            )
         height, width, channels = observation_space.shape
         outputs = (height - self.KERNEL + 1) * (width - self.KERNEL + 1) * self.N_FILTERS
         super().__init__(observation_space, outputs)
@@ -71,20 +78,25 @@ class _VmappedExtractor(nn.Module):
 
     def __init__(self, extractors: Sequence[nn.Module]):
         super().__init__()
-        parameters, _ = stack_module_state(list(extractors))
-        self.names = list(parameters)
+        parameters, buffers = stack_module_state(list(extractors))
+        # A dictionary of parameters sorts its keys, and takes none with a dot.
+        self.keys = {name: name.replace(".", "__") for name in [*parameters, *buffers]}
         self.stacked = nn.ParameterDict(
-            {name.replace(".", "__"): p.detach().clone() for name, p in parameters.items()}
+            {self.keys[name]: p.detach().clone() for name, p in parameters.items()}
         )
+        self.constants = nn.Module()
+        for name, buffer in buffers.items():
+            self.constants.register_buffer(self.keys[name], buffer)
         # In a tuple it is no submodule: its own parameters are never used.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:
-        def one(parameters: dict[str, Tensor]) -> Tensor:
-            features: Tensor = functional_call(self.template[0], parameters, (observations,))
+        def one(state: dict[str, Tensor]) -> Tensor:
+            features: Tensor = functional_call(self.template[0], state, (observations,))
             return features
 
-        stacked = dict(zip(self.names, self.stacked.values(), strict=True))
+        tensors = dict(self.stacked.items()) | dict(self.constants.named_buffers())
+        stacked = {name: tensors[key] for name, key in self.keys.items()}
         features: Tensor = vmap(one, randomness="different")(stacked)
         return features
 
@@ -118,7 +130,8 @@ def stack_extractors(
     if not any(True for _ in first.parameters()):
         return first, first.features_dim
     if hasattr(first, "stacked"):
-        return first.stacked(gains), first.features_dim
+        stacked: nn.Module = first.stacked(gains)  # type: ignore[operator]
+        return stacked, first.features_dim
     extractors = [make() for _ in gains]
     for extractor, gain in zip(extractors, gains, strict=True):
         extractor.apply(partial(BasePolicy.init_weights, gain=gain))
@@ -142,32 +155,38 @@ class StackedQuantileNetwork(BasePolicy):
         Activation between them.
     gains : sequence of float
         Gain of each network's orthogonal initialisation; the value network comes first.
+    levels : {"midpoint", "paper"}
+        Levels of the quantiles, see `skuq.uadqn.losses.quantile_levels`.
     normalize_images : bool, default=True
         Whether images are divided by 255.
     """
 
+    levels: Tensor
+    prior_scale: Tensor
+
     def __init__(
         self,
-        observation_space: spaces.Space,
-        action_space: spaces.Discrete,
+        observation_space: Space,
+        action_space: Discrete,
         make_extractor: Callable[[], BaseFeaturesExtractor],
         n_quantiles: int,
         net_arch: list[int],
         activation_fn: type[nn.Module],
         gains: Sequence[float],
+        levels: str,
         normalize_images: bool = True,
     ):
         extractor, n_features = stack_extractors(make_extractor, gains)
         super().__init__(
             observation_space,
             action_space,
-            features_extractor=extractor,  # type: ignore[arg-type]
+            features_extractor=extractor,
             normalize_images=normalize_images,
         )
         self.n_quantiles, self.n_actions = n_quantiles, int(action_space.n)
         sizes = [n_features, *net_arch, self.n_actions * n_quantiles]
         self.head = stacked_mlp(len(gains), sizes, gains, activation_fn)
-        self.register_buffer("levels", quantile_levels(n_quantiles), persistent=False)
+        self.register_buffer("levels", quantile_levels(n_quantiles, levels), persistent=False)
         if len(gains) > 1:
             self._drop_anchors()
 
@@ -204,6 +223,8 @@ class MlpPolicy(QRDQNPolicy):
         As stable-baselines3 passes them.
     n_quantiles : int, default=50
         Number of quantiles.
+    levels : {"midpoint", "paper"}, default="midpoint"
+        Levels of the quantiles, see `skuq.uadqn.losses.quantile_levels`.
     net_arch : list of int, default=None
         Widths of hidden layers after the features; None is [128] after `GridCNN`, none
         after `NatureCNN`, else [100, 100].
@@ -228,10 +249,11 @@ class MlpPolicy(QRDQNPolicy):
 
     def __init__(
         self,
-        observation_space: spaces.Space,
-        action_space: spaces.Discrete,
+        observation_space: Space,
+        action_space: Discrete,
         lr_schedule: Any,
         n_quantiles: int = 50,
+        levels: str = "midpoint",
         net_arch: list[int] | None = None,
         activation_fn: type[nn.Module] = nn.ReLU,
         init_gain: float = 2**0.5,
@@ -251,6 +273,7 @@ class MlpPolicy(QRDQNPolicy):
         if optimizer_kwargs is None and optimizer_class is torch.optim.Adam:
             optimizer_kwargs = {"eps": 1e-8, "fused": True}
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
+        self.levels = levels
         super().__init__(
             observation_space,
             action_space,
@@ -266,7 +289,7 @@ class MlpPolicy(QRDQNPolicy):
         )
 
     @staticmethod
-    def _default_extractor(observation_space: spaces.Space) -> type[BaseFeaturesExtractor]:
+    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
         return FlattenExtractor
 
     def _build(self, lr_schedule: Any) -> None:
@@ -280,10 +303,12 @@ class MlpPolicy(QRDQNPolicy):
         )
 
     def _networks(self, n_networks: int) -> StackedQuantileNetwork:
+        arguments: dict[str, Any] = self.net_args
         return StackedQuantileNetwork(
             make_extractor=self.make_features_extractor,
             gains=[self.init_gain] + [self.prior_gain] * (n_networks - 1),
-            **self.net_args,
+            levels=self.levels,
+            **arguments,
         ).to(self.device)
 
     @torch.no_grad()
@@ -298,7 +323,7 @@ class MlpPolicy(QRDQNPolicy):
         self.training = mode
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        names = ("init_gain", "prior_gain", "n_auxiliary")
+        names = ("levels", "init_gain", "prior_gain", "n_auxiliary")
         own = {name: getattr(self, name) for name in names}
         return super()._get_constructor_parameters() | own
 
@@ -307,7 +332,7 @@ class CnnPolicy(MlpPolicy):
     """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
 
     @staticmethod
-    def _default_extractor(observation_space: spaces.Space) -> type[BaseFeaturesExtractor]:
+    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
         return NatureCNN if is_image_space(observation_space) else GridCNN
 
 
@@ -315,5 +340,5 @@ class MultiInputPolicy(MlpPolicy):
     """The same for dictionaries of observations."""
 
     @staticmethod
-    def _default_extractor(observation_space: spaces.Space) -> type[BaseFeaturesExtractor]:
+    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
         return CombinedExtractor

@@ -1,0 +1,91 @@
+"""
+Noise, or no data?
+==================
+
+A regressor can be unsure for two reasons: the target is noisy, or there was nothing to learn from.
+More data help against the second only. :class:`~skuq.AnchoredQuantileRegressor` tells them apart.
+"""
+
+# %%
+# A sensor with a gap
+# -------------------
+# Measurements at two groups of temperatures, with nothing in between. The warmer it is, the noisier
+# the sensor. Temperatures are in degrees and the signal in millivolts: the regressor standardises
+# inside.
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skuq import AnchoredQuantileRegressor
+
+
+def signal(temperature):
+    return 300 + 40 * np.sin(temperature / 6)
+
+
+def noise(temperature):
+    return 2 + 0.5 * temperature
+
+
+rng = np.random.default_rng(0)
+temperature = np.concatenate([rng.uniform(0, 15, 300), rng.uniform(28, 40, 300)])
+y = signal(temperature) + noise(temperature) * rng.normal(size=600)
+X = temperature[:, None]
+
+model = AnchoredQuantileRegressor(random_state=0).fit(X, y)
+
+# %%
+# Two networks have learnt the same 50 quantiles, each pulled towards its own random start. What
+# they have in common is spread of the data, what they differ in is lack of data. Both parts are
+# variances in squared units of the target, here square millivolts.
+u = model.predict_uncertainty([[7.0], [21.0], [35.0], [55.0]])
+print(u.to_frame(index=["cold", "in the gap", "warm", "beyond"]).round(0))
+
+# %%
+# In a picture
+# ------------
+# Above the data, the mean and the interval between the quantiles 0.1 and 0.9. Below, both parts as
+# standard deviations, in units of the signal.
+grid = np.linspace(-8, 52, 200)
+u = model.predict_uncertainty(grid[:, None])
+low, high = model.predict_quantiles(grid[:, None], [0.1, 0.9]).T
+blue, orange = "#0072b2", "#d55e00"
+
+fig, (top, bottom) = plt.subplots(2, sharex=True, figsize=(8, 6.4), layout="constrained")
+top.scatter(temperature, y, s=8, color="0.6", label="data")
+top.fill_between(grid, low, high, color=blue, alpha=0.25, linewidth=0, label="quantiles 0.1 to 0.9")
+top.plot(grid, model.predict(grid[:, None]), color=blue, label="mean")
+top.plot(grid, signal(grid), ":", color="black", label="true mean")
+top.set_ylabel("signal [mV]")
+bottom.plot(grid, np.sqrt(u.aleatoric), color=blue, label="aleatoric")
+bottom.plot(grid, np.sqrt(u.epistemic), "--", color=orange, label="epistemic")
+inside = (grid >= 0) & (grid <= 40)
+bottom.plot(grid[inside], noise(grid[inside]), ":", color="black", label="true noise")
+bottom.set(xlabel="temperature [degrees]", ylabel="standard deviation [mV]")
+for ax in (top, bottom):
+    ax.axvspan(15, 28, color="0.94", zorder=0)
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+# %%
+# Where there are data, the aleatoric part follows the noise and the epistemic part is small. In the
+# gap and outside, the epistemic part rises: more measurements *there* would help. More of them at
+# 40 degrees would not, a better sensor would.
+#
+# The interval is that of the noise. It does not widen enough where the model does not know, and the
+# epistemic part is what says so. Nor does the aleatoric part mean anything there: who has not seen
+# data has not seen noise.
+#
+# Does the interval hold?
+# -----------------------
+# Quantiles are learnt and come without a guarantee. Fresh measurements tell, at temperatures like
+# those of the training data and in the gap:
+for name, (start, end) in {"warm": (28, 40), "in the gap": (16, 27)}.items():
+    fresh = rng.uniform(start, end, 2000)
+    measured = signal(fresh) + noise(fresh) * rng.normal(size=2000)
+    low, high = model.predict_quantiles(fresh[:, None], [0.1, 0.9]).T
+    covered = (low <= measured) & (measured <= high)
+    print(f"{name}: the 80% interval holds {covered.mean():.0%}")
+
+# %%
+# For an interval with a guarantee, calibrate it on data that trained nothing (conformal
+# prediction), and know that this guarantee too ends where the data do:
+# :doc:`/guide/anchored_quantiles`.

@@ -1,0 +1,54 @@
+"""
+An agent on a windy cliff
+=========================
+
+The short way to the goal leads along a ledge, where wind throws the agent off the cliff with
+probability .05 at each step. It returns 4.86 on average. The long way returns 4 for certain.
+A careful agent should take the long way, and should fall seldom while it finds out.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skuq import UADQN
+from skuq.plotting import AgentTrainingDisplay
+from skuq.uadqn.settings import GRIDWORLD
+
+# %%
+# Seeds of the environment are the training data. ``aleatoric_factor`` is how many standard
+# deviations of risk the agent takes off the mean return.
+seeds = np.arange(50)
+settings = {**GRIDWORLD, "total_timesteps": 6_000, "random_state": 0}
+careful = UADQN("CliffWind-v0", **settings).fit(seeds)
+
+# %%
+# Falls, returns and both uncertainties while it learnt. What it does not know shrinks with
+# experience; the risk of the ledge stays, until the agent keeps away from it.
+AgentTrainingDisplay.from_estimator(careful).plot()
+plt.show()
+
+# %%
+# What it knows of each cell: the risk of its best action if it had to go right, along the ledge
+# (lower row) or above it.
+RIGHT = 1
+cells = np.eye(10, dtype=np.float32)
+u = careful.predict_uncertainty(cells, per_action=True)
+parts = {
+    "aleatoric: risk of the return": np.sqrt(u.aleatoric[:, RIGHT]),
+    "epistemic: lack of experience": np.sqrt(u.epistemic[:, RIGHT]),
+}
+fig, axes = plt.subplots(2, 1, figsize=(6, 4.6), layout="constrained")
+for ax, (title, deviation) in zip(axes, parts.items(), strict=True):
+    image = ax.imshow(deviation.reshape(2, 5), cmap="cividis")
+    for cell, value in enumerate(deviation):
+        row, column = divmod(cell, 5)
+        light = value > deviation.max() / 2
+        ax.text(column, row, f"{value:.2f}", ha="center", va="center", color="k" if light else "w")
+    ax.set(title=title, xticks=[], yticks=[0, 1], yticklabels=["above", "ledge"])
+    fig.colorbar(image, ax=ax, label="units of return", shrink=0.8)
+plt.show()
+
+# %%
+# The same cells by the way it takes now, without exploration: 0 up, 1 right, 2 down, 3 left.
+print(careful.predict(cells).reshape(2, 5))
+print(f"mean return in 200 other worlds: {careful.score(np.arange(1000, 1200)):.2f}")

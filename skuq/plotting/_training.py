@@ -1,0 +1,218 @@
+"""How an agent's training went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from skuq.plotting._drawing import COLOURS, axes_or_new
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = ("step", "score", "falls", "epistemic", "aleatoric")
+PANEL, GAP = 1.9, 0.12  # inches; share of a panel's height
+LOG_RANGE = 30.0  # largest over smallest deviation from which their axis is logarithmic
+
+
+class AgentTrainingDisplay:
+    """Return, falls and uncertainty of an agent over the steps of its training.
+
+    Panels on top of each other: the return of each episode, with its rolling mean; the number
+    of falls so far, if there were any; and the standard deviations of the chosen actions'
+    returns, epistemic and aleatoric, if the agent estimates them (rolling means of the
+    episodes' values).
+
+    Parameters
+    ----------
+    history : DataFrame, or path of a CSV file
+        One row for each episode, with columns ``step``, ``score``, ``falls``, ``epistemic``
+        and ``aleatoric`` (variances): what `skuq.UADQN` keeps as ``history_``, and ``skuq
+        train-agent`` writes as ``history.csv``.
+    window : int, optional
+        Episodes that a rolling mean goes back over. Default: a fiftieth of all, and at least
+        10.
+
+    Attributes
+    ----------
+    history, window
+        As above.
+    size : tuple of float
+        Suitable width and height of a figure, inches.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+    axes_ : list of matplotlib Axes
+        The panels, from above.
+
+    Raises
+    ------
+    ValueError
+        If columns are missing, or there is no episode.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skuq.plotting import AgentTrainingDisplay
+    >>> history = pd.DataFrame(
+    ...     {"step": [5, 12], "score": [-5.0, 4.0], "falls": [1, 0],
+    ...      "epistemic": [4.0, 1.0], "aleatoric": [0.0, 1.0]}
+    ... )
+    >>> display = AgentTrainingDisplay(history).plot()
+    >>> [ax.get_ylabel() for ax in display.axes_]
+    ['return', 'falls so far', 'standard deviation\\nof the return']
+    """
+
+    def __init__(self, history: Any, *, window: int | None = None) -> None:
+        if not isinstance(history, pd.DataFrame):
+            history = pd.read_csv(Path(history))
+        missing = [name for name in COLUMNS if name not in history.columns]
+        if missing:
+            raise ValueError(f"`history` lacks the columns {', '.join(missing)}.")
+        if len(history) == 0:
+            raise ValueError("`history` has no episode, so there is nothing to draw.")
+        if window is not None and window < 1:
+            raise ValueError(f"`window` must be >= 1, got {window}.")
+        self.history = history
+        self.window = max(10, len(history) // 50) if window is None else window
+        self.size = (6.4, 0.9 + PANEL * len(self._panels()))
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, window: int | None = None, ax: Axes | None = None
+    ) -> AgentTrainingDisplay:
+        """Draw the training of an agent.
+
+        Parameters
+        ----------
+        estimator : skuq.UADQN, or another agent of skuq
+            Fitted agent.
+        window : int, optional
+            As in the class.
+        ax : matplotlib Axes, optional
+            Where to draw; the panels share its place. Default: a new figure.
+
+        Returns
+        -------
+        AgentTrainingDisplay
+
+        Raises
+        ------
+        TypeError
+            If the estimator keeps no such history.
+        """
+        history = getattr(estimator, "history_", None)
+        if not isinstance(history, pd.DataFrame):
+            raise TypeError(
+                "`estimator` needs the attribute `history_`, as a fitted UADQN has it; "
+                f"{type(estimator).__name__} does not."
+            )
+        return cls.from_history(history, window=window, ax=ax)
+
+    @classmethod
+    def from_history(
+        cls, history: Any, *, window: int | None = None, ax: Axes | None = None
+    ) -> AgentTrainingDisplay:
+        """Draw a history; parameters are those of the class, and `ax`."""
+        return cls(history, window=window).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> AgentTrainingDisplay:
+        """Draw on `ax`, or on a new figure, and return the display."""
+        self.ax_ = axes_or_new(ax, figsize=self.size)
+        self.figure_ = self.ax_.figure
+        self.ax_.set_axis_off()
+        panels = self._panels()
+        height = 1 / (len(panels) + GAP * (len(panels) - 1))
+        self.axes_: list[Axes] = []
+        for i, draw in enumerate(panels):
+            bottom = 1 - height - i * height * (1 + GAP)
+            shared = self.axes_[0] if self.axes_ else None
+            panel = self.ax_.inset_axes((0.0, bottom, 1.0, height), sharex=shared)
+            panel.tick_params(labelbottom=i == len(panels) - 1)
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.grid(axis="y", color="0.92")
+            panel.set_axisbelow(True)
+            self.axes_.append(panel)
+            draw(panel)
+        self.axes_[-1].set_xlabel("steps")
+        self.axes_[0].set_xlim(0, self.history["step"].max())
+        return self
+
+    def _panels(self) -> list[Any]:
+        panels: list[Any] = [self._draw_return]
+        if (self.history["falls"] > 0).any():
+            panels.append(self._draw_falls)
+        if self.history[["epistemic", "aleatoric"]].notna().any(axis=None):
+            panels.append(self._draw_uncertainty)
+        return panels
+
+    def _rolling(self, values: pd.Series[float]) -> pd.Series[float]:
+        return values.rolling(self.window, min_periods=1).mean()
+
+    def _draw_return(self, ax: Axes) -> None:
+        step, score = self.history["step"], self.history["score"]
+        ax.plot(
+            step,
+            score,
+            ".",
+            color="0.55",
+            markersize=4,
+            # Thousands of episodes are a cloud, a few are points to be seen.
+            alpha=float(np.clip(500 / len(score), 0.1, 0.7)),
+            markeredgewidth=0,
+            rasterized=True,
+        )
+        ax.plot([], [], ".", color="0.55", label="episode")
+        label = f"mean of {self.window} episodes"
+        ax.plot(step, self._rolling(score), color=COLOURS[0], linewidth=2, label=label)
+        ax.set_ylabel("return")
+        _legend(ax)
+
+    def _draw_falls(self, ax: Axes) -> None:
+        ax.step(
+            np.concatenate([[0], self.history["step"]]),
+            np.concatenate([[0], self.history["falls"].cumsum()]),
+            where="post",
+            color=COLOURS[-1],
+            linewidth=1.5,
+        )
+        ax.set_ylabel("falls so far")
+        ax.set_ylim(bottom=0)
+
+    def _draw_uncertainty(self, ax: Axes) -> None:
+        lines = {}
+        for name, colour, style in (
+            ("epistemic", COLOURS[0], "-"),
+            ("aleatoric", COLOURS[1], "--"),
+        ):
+            deviation = np.sqrt(self.history[name])
+            if deviation.notna().any():
+                lines[name] = self._rolling(deviation)
+                ax.plot(
+                    self.history["step"], lines[name], style, color=colour, linewidth=2, label=name
+                )
+        drawn = pd.concat(lines)
+        positive = drawn[drawn > 0]
+        # Where some are 0 a logarithmic axis could not show them.
+        if len(positive) == drawn.notna().sum() and positive.max() > LOG_RANGE * positive.min():
+            ax.set_yscale("log")
+            ax.yaxis.set_major_formatter("{x:g}")
+        else:
+            ax.set_ylim(bottom=0)
+        ax.set_ylabel("standard deviation\nof the return")
+        _legend(ax)
+
+
+def _legend(ax: Axes) -> None:
+    """Legend just above the panel, where it hides nothing."""
+    ax.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, 0.97),
+        ncols=2,
+        frameon=False,
+        fontsize="small",
+        borderpad=0.1,
+        handlelength=1.8,
+    )
