@@ -11,7 +11,7 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "skuq" / "__init__.py").rea
 EXTRAS = {
     "plot": ["matplotlib>=3.9"],
     "distributed": ["dask>=2024.8", "distributed>=2024.8"],
-    "rl": ["stable-baselines3>=2.4", "sb3-contrib>=2.4", "gymnasium>=1.0", "MinAtar>=1.0.15"],
+    "rl": ["stable-baselines3>=2.7", "sb3-contrib>=2.7", "gymnasium>=1.0", "MinAtar>=1.0.15"],
     # DGL 2 cannot be imported beside current torch; DGL 1 needs `packaging` without saying so.
     "graph": ["dgl>=1.1.3,<2", "packaging>=24"],
     "zk": ["ezkl>=23", "onnx>=1.17"],

@@ -84,19 +84,22 @@ def train_agent(
     runs = _rl_module("skuq train-agent", "runs")
     history = _rl_module("skuq train-agent", "history")
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
+    progress = () if quiet else (_announce(out, history, steps),)
     try:
         outcome = runs.train_run(
             out,
             runs.plan_run(env, steps, seed, method, **factors),
             checkpoint_every=checkpoint_every,
             device=device,
-            callbacks=() if quiet else (_announce(out, history, steps),),
+            callbacks=progress,
         )
-    except (ValueError, OSError) as error:  # those of runs and checkpoints are ValueErrors
+    except (runs.RunError, runs.CheckpointError, OSError) as error:
         raise InputError(one_line(error)) from error
     except KeyboardInterrupt:
+        for shown in progress:
+            shown.close()
         saved = runs.last_saved_step(out)
-        click.echo(f"\nInterrupted; the same command goes on from step {saved}.", err=True)
+        click.echo(f"Interrupted; the same command goes on from step {saved}.", err=True)
         click.get_current_context().exit(1)
     if outcome.history is None:
         _say(f"The run in {out} is finished: {outcome.steps} steps. Nothing to do.", quiet)
@@ -114,6 +117,10 @@ def _announce(out: Path, history: Any, steps: int) -> Any:
             if self.num_timesteps:
                 click.echo(f"The run in {out} goes on from step {self.num_timesteps}.")
             super()._on_training_start()
+
+        def close(self) -> None:
+            if hasattr(self, "bar"):
+                self.bar.close()
 
     return Announced(steps)
 
@@ -188,7 +195,7 @@ def play(
     runs = _rl_module("skuq play", "runs")
     try:
         agent = runs.load_agent(run, device)
-    except ValueError as error:
+    except runs.RunError as error:
         raise InputError(one_line(error)) from error
     if not agent.finished:
         at, steps = agent.algorithm.num_timesteps, agent.config["steps"]

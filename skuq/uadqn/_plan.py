@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from skuq.uadqn.checkpoint import _versions
+from skuq.uadqn.checkpoint import installed_versions
 from skuq.uadqn.settings import settings_for
 
 CONFIG = "config.json"
@@ -18,7 +18,7 @@ METHODS = {
 }
 # What an agent without auxiliary networks, or without quantiles, does not take.
 _UNCERTAIN = {"epistemic_factor", "aleatoric_factor", "aleatoric", "noise_scale", "prior_scale"}
-_QUANTILES = {"init_gain", "prior_gain", "n_quantiles"}
+_QUANTILES = {"init_gain", "prior_gain", "n_quantiles", "levels"}
 _NETWORKS = {"qrdqn": {"prior_gain"}, "dqn": _QUANTILES, "bootstrapped": _QUANTILES}
 MINATAR_EXPLORATION = 100_000  # steps from epsilon 1 to its final value
 
@@ -125,7 +125,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     path = folder / CONFIG
     if not path.exists():
         if any(not entry.name.endswith(".partial") for entry in folder.iterdir()):
-            raise RunError(f"{folder} holds something other than a run; name a new folder.")
+            raise RunError(f"{folder} is not the folder of a run: it holds something else.")
         return None
     try:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -141,7 +141,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
 def write_config(folder: Path, plan: Plan) -> None:
     """Write it, completely or not at all."""
     partial = folder / f".{CONFIG}.partial"
-    config = plan.as_json() | {"versions": _versions()}
+    config = plan.as_json() | {"versions": installed_versions()}
     partial.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     partial.replace(folder / CONFIG)
 

@@ -121,7 +121,7 @@ class BootstrappedDQNAgent(UncertaintyMixin, DQNAgent):
             learn means alone.
         """
         best = self.predict(X)
-        values = self._in_batches(self.algorithm_.predict_values, X, axis=1)
+        values = self._in_batches(self.algorithm_.predict_q, X, axis=1)
         epistemic = values.var(0, ddof=1)[np.arange(len(best)), best]
         return Uncertainty.from_parts(np.zeros(len(best)), epistemic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from sb3_contrib import QRDQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
-from torch import Tensor
+from torch import Tensor, nn
 
 from skuq.uadqn.estimates import (
     aleatoric_variance,
@@ -70,6 +71,7 @@ class QuantileDQN(QRDQN):
         train_freq: Any = 1,
         gradient_steps: int = 1,
         target_update_interval: int = 1_000,
+        exploration_fraction: float = 0.02,
         exploration_final_eps: float = 0.03,
         policy_kwargs: dict[str, Any] | None = None,
         **options: Any,
@@ -86,6 +88,7 @@ class QuantileDQN(QRDQN):
             train_freq=train_freq,
             gradient_steps=gradient_steps,
             target_update_interval=target_update_interval,
+            exploration_fraction=exploration_fraction,
             exploration_final_eps=exploration_final_eps,
             # sb3-contrib would put its own optimiser into a dictionary that lacks one.
             policy_kwargs={"optimizer_class": torch.optim.Adam} | (policy_kwargs or {}),
@@ -94,7 +97,8 @@ class QuantileDQN(QRDQN):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update all networks on the same targets, `gradient_steps` times."""
-        optimizer, parameters = self.policy.optimizer, self.quantile_net.trained()
+        optimizer = self.policy.optimizer
+        parameters = optimizer.param_groups[0]["params"]
         self._update_learning_rate(optimizer)
         for _ in range(gradient_steps):
             for parameter in parameters:
@@ -105,7 +109,7 @@ class QuantileDQN(QRDQN):
             levels = self.quantile_net.levels
             slope = quantile_loss_gradient(chosen, targets, levels) / batch_size
             torch.autograd.backward(chosen, slope)
-            self._add_prior()
+            self._add_prior(parameters)
             if self.max_grad_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
             optimizer.step()
@@ -146,7 +150,7 @@ class QuantileDQN(QRDQN):
         ahead = self.quantile_net_target.quantiles(batch.next_observations)[0]
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
-    def _add_prior(self) -> None:
+    def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
         """Add the gradient of the prior; a value network alone has none."""
 
     def _on_step(self) -> None:
@@ -205,7 +209,8 @@ class UADQNAlgorithm(QuantileDQN):
         Scale of the prior on weights; None takes the standard deviation of the auxiliary
         networks' weights at the start.
     **options
-        Those of `QuantileDQN` (`sb3_contrib.QRDQN`), exploration apart.
+        Those of `QuantileDQN` (`sb3_contrib.QRDQN`), exploration apart. ``max_grad_norm``
+        clips the gradient of all three networks together.
 
     Attributes
     ----------
@@ -251,10 +256,10 @@ class UADQNAlgorithm(QuantileDQN):
             "noise_scale": noise_scale,
         }
         for name, value in given.items():
-            if not value >= 0:  # NaN is refused, too
-                raise ValueError(f"{name} must not be negative, got {value}.")
-        if prior_scale is not None and prior_scale <= 0:
-            raise ValueError(f"prior_scale must be positive, got {prior_scale}.")
+            if not 0 <= value < np.inf:  # NaN is refused, too
+                raise ValueError(f"{name} must not be negative, and finite, got {value}.")
+        if prior_scale is not None and not 0 < prior_scale < np.inf:
+            raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
         if aleatoric not in ("covariance", "variance"):
             raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
         self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
@@ -284,50 +289,54 @@ class UADQNAlgorithm(QuantileDQN):
         vectorized = self.policy.is_vectorized_observation(observation)
         quantiles = self.predict_quantiles(observation)
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
-        actions = values.argmax(-1)
-        if not deterministic:
-            actions = self._thompson(quantiles, values, actions)
+        actions = values.argmax(-1) if deterministic else self._thompson(quantiles, values)
         return actions if vectorized else actions[0], state
 
-    def _thompson(
-        self, quantiles: np.ndarray, values: np.ndarray, greedy: np.ndarray
-    ) -> np.ndarray:
-        epistemic = epistemic_variance(quantiles[1:])
+    def _thompson(self, quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Actions with the highest sample of their values."""
+        deviation = self.epistemic_factor * np.sqrt(epistemic_variance(quantiles[1:]))
         # The generator that stable-baselines3 seeds and draws from.
         noise = np.random.standard_normal(values.shape)  # noqa: NPY002
-        actions = (values + self.epistemic_factor * np.sqrt(epistemic) * noise).argmax(-1)
-        if self.aleatoric == "covariance":
-            aleatoric = aleatoric_variance(quantiles[1:]).clip(0)
-        else:
-            aleatoric = quantile_variance(quantiles[0])
-        row = np.arange(len(actions))
-        self.decision = Decision(
-            float(epistemic[row, actions].mean()),
-            float(aleatoric[row, actions].mean()),
-            float((actions != greedy).mean()),
-        )
+        actions: np.ndarray = (values + deviation * noise).argmax(-1)
         return actions
 
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        # The untrained networks already explore; random actions would know no risk.
-        actions = super()._sample_action(0, action_noise, n_envs)
+        # From the first step on: untrained networks explore, too, and random actions would
+        # know no risk.
+        quantiles = self.predict_quantiles(self._last_obs)
+        values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
+        actions = self._thompson(quantiles, values)
+        self.decision = self._reasons(quantiles, values, actions)
         for name, value in self.decision._asdict().items():
             self.logger.record_mean(f"rollout/{name}", value)
-        return actions
+        return actions, actions
+
+    def _reasons(self, quantiles: np.ndarray, values: np.ndarray, actions: np.ndarray) -> Decision:
+        taken = quantiles[:, np.arange(len(actions)), actions]
+        if self.aleatoric == "covariance":
+            aleatoric = aleatoric_variance(taken[1:]).clip(0)
+        else:
+            aleatoric = quantile_variance(taken[0])
+        return Decision(
+            float(epistemic_variance(taken[1:]).mean()),
+            float(aleatoric.mean()),
+            float((actions != values.argmax(-1)).mean()),
+        )
 
     @torch.no_grad()
-    def _add_prior(self) -> None:
+    def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
         """Add the gradient of ``noise**2 / (prior**2 * n) * |theta - theta_0|**2``."""
         networks = self.quantile_net
         n_seen = self.replay_buffer.size() * self.n_envs
         scale = self.prior_scale or networks.prior_scale.item()
         pull = 2 * self.noise_scale**2 / (scale**2 * n_seen)
-        for parameter, anchor in zip(networks.trained(), networks.anchors, strict=True):
+        for parameter, anchor in zip(parameters, networks.anchors, strict=True):
+            if parameter.grad is None:  # a parameter that no output depends on
+                continue
             # Two passes in place cost less than one with a difference of its own.
-            gradient = parameter.grad[1:]  # type: ignore[index]
-            gradient.add_(parameter[1:], alpha=pull).sub_(anchor, alpha=pull)
+            parameter.grad[1:].add_(parameter[1:], alpha=pull).sub_(anchor, alpha=pull)
 
     def learn(self, total_timesteps: int, *args: Any, **options: Any) -> UADQNAlgorithm:
         """Learn for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""

@@ -61,6 +61,8 @@ def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_
         If the environments cannot be pickled.
     """
     complete = folder / f"step-{algorithm.num_timesteps:012d}"
+    if complete.exists():  # it is never half written, and of this very step
+        return complete
     partial = folder / f".{complete.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -84,11 +86,10 @@ def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_
         "algorithm": type(algorithm).__name__,
         "env": env_name,
         "step": algorithm.num_timesteps,
-        "versions": _versions(),
+        "versions": installed_versions(),
         "sha256": {name: _digest(partial / name) for name in (ALGORITHM, BUFFER, STATE)},
     }
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    shutil.rmtree(complete, ignore_errors=True)
     partial.rename(complete)
     for other in folder.glob("step-*"):
         if other != complete:
@@ -153,7 +154,7 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
         raise CheckpointError(f"{checkpoint} is no checkpoint: {error!r}.") from error
     if env != env_name:
         raise CheckpointError(f"{checkpoint} is of environment {env!r}, not {env_name!r}.")
-    other = {name: v for name, v in versions.items() if _versions().get(name) != v}
+    other = {name: v for name, v in versions.items() if installed_versions().get(name) != v}
     if other:
         wanted = " ".join(f"{name}=={v}" for name, v in other.items())
         raise CheckpointError(
@@ -168,7 +169,7 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
     return manifest
 
 
-def _versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     return {"skuq": skuq.__version__} | {name: version(name) for name in LIBRARIES}
 
 

@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from skuq.extras import import_optional
+
 Env = gym.Env[Any, Any]
 EnvLike = str | Env | Callable[[], Env]
 
@@ -171,6 +173,8 @@ def make_env(env: EnvLike, **options: Any) -> Env:
             f"The agent chooses among finitely many actions, but {env} has the action space "
             f"{made.action_space}. Wrap it so that its actions are Discrete."
         )
+    if made.action_space.start != 0:
+        raise ValueError(f"Actions must be counted from 0, {env} has {made.action_space}.")
     return made
 
 
@@ -179,15 +183,13 @@ def _by_id(name: str, **options: Any) -> Env:
         _register_minatar()
     try:
         return gym.make(name, **options)
-    except gym.error.UnregisteredEnv as error:
+    except (gym.error.Error, ModuleNotFoundError) as error:
         raise ValueError(f"There is no environment {name!r}: {error}") from error
 
 
 def _register_minatar() -> None:
     if "MinAtar/Breakout-v1" not in gym.registry:
-        from minatar.gym import register_envs
-
-        register_envs()
+        import_optional("minatar.gym", extra="rl").register_envs()
 
 
 if "CliffWind-v0" not in gym.registry:

@@ -58,7 +58,7 @@ class TrainingHistory(BaseCallback):
     >>> history = TrainingHistory()
     >>> agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0)
     >>> agent = agent.learn(100, callback=history)
-    >>> history.to_frame().score.sum() <= 100
+    >>> bool(history.to_frame().score.sum() <= 100)
     True
     """
 
@@ -112,19 +112,28 @@ class Progress(BaseCallback):
         Steps at which training ends.
     """
 
+    INTERVAL = 50  # steps from one update of the bar to the next
+
     def __init__(self, total_timesteps: int):
         super().__init__()
         self.total_timesteps = total_timesteps
 
     def _on_training_start(self) -> None:
-        self.bar = tqdm(total=self.total_timesteps, initial=self.num_timesteps, unit="step")
+        self.bar = tqdm(
+            total=self.total_timesteps, initial=self.num_timesteps, unit="step", mininterval=1.0
+        )
 
     def _on_step(self) -> bool:
+        if self.n_calls % self.INTERVAL == 0:
+            self._show()
+        return True
+
+    def _show(self) -> None:
         self.bar.update(self.num_timesteps - self.bar.n)
         scores = [info["r"] for info in self.model.ep_info_buffer or ()]
         if scores:
             self.bar.set_postfix(score=f"{np.mean(scores):.2f}", refresh=False)
-        return True
 
     def _on_training_end(self) -> None:
+        self._show()
         self.bar.close()

@@ -168,6 +168,6 @@ def bellman_targets(
     Tensor of shape (n_samples, n_quantiles)
         Targets, unit of the reward.
     """
-    best = quantiles.mean(-1).argmax(1)
-    ahead = quantiles[torch.arange(len(best), device=best.device), best]
+    best = quantiles.mean(-1).argmax(1)[:, None, None].expand(-1, 1, quantiles.shape[-1])
+    ahead = quantiles.gather(1, best).squeeze(1)
     return rewards + (1 - terminal) * discount * ahead

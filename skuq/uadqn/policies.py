@@ -117,7 +117,8 @@ def stack_extractors(
     -------
     torch.nn.Module
         Outputs (n_networks, n_samples, features), or (n_samples, features) if there is
-        nothing to learn in the extractor, so that all networks have the same features.
+        nothing to learn in the extractor (it has no parameters, or frozen ones), so that all
+        networks have the same features.
     int
         Number of features.
     """
@@ -127,7 +128,7 @@ def stack_extractors(
             f"{type(first).__name__} has batch normalisation or dropout, which networks that "
             "stand for samples of a posterior cannot have; use an extractor without."
         )
-    if not any(True for _ in first.parameters()):
+    if not any(parameter.requires_grad for parameter in first.parameters()):
         return first, first.features_dim
     if hasattr(first, "stacked"):
         stacked: nn.Module = first.stacked(gains)  # type: ignore[operator]
@@ -199,7 +200,8 @@ class StackedQuantileNetwork(BasePolicy):
 
     def trained(self) -> list[nn.Parameter]:
         """Parameters of all networks, without the anchors."""
-        return [*self.features_extractor.parameters(), *self.head.parameters()]
+        parameters = [*self.features_extractor.parameters(), *self.head.parameters()]
+        return [parameter for parameter in parameters if parameter.requires_grad]
 
     def quantiles(self, obs: Any) -> Tensor:
         """Quantiles by all networks, (n_networks, n_samples, n_actions, n_quantiles)."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cloudpickle
 from stable_baselines3.common.callbacks import BaseCallback
 
 import skuq.uadqn
@@ -38,6 +39,7 @@ from skuq.uadqn.history import TrainingHistory
 from skuq.uadqn.spaces import policy_for
 
 __all__ = [
+    "CheckpointError",
     "LoadedAgent",
     "Outcome",
     "Plan",
@@ -104,18 +106,16 @@ def train_run(
     ------
     RunError
         If the folder holds something else, or a run of another plan; then nothing was
-        written. Also if there is no such environment, or no agent for it.
+        written. Also if there is no such environment or device, or no agent for it.
     CheckpointError
         If the last checkpoint cannot be used.
-    ValueError
-        If there is no such device.
     """
     known = read_config(folder)
     if known is not None:
         check_same(folder, plan, known)
         if (folder / AGENT).exists() and known["steps"] == plan.steps:
             return Outcome(plan.steps, plan.steps, None)
-    algorithm, history = _new_or_saved(folder, plan, str(resolve_device(device)))
+    algorithm, history = _new_or_saved(folder, plan, _known_device(device))
     begun_at = algorithm.num_timesteps
     folder.mkdir(parents=True, exist_ok=True)
     # In this order: a plan of more steps is never beside an agent of fewer.
@@ -181,9 +181,18 @@ def _new_or_saved(folder: Path, plan: Plan, device: str) -> tuple[Any, TrainingH
 def _new_algorithm(plan: Plan, device: str) -> Any:
     with _refusing(f"Environment {plan.env!r} cannot be made"):
         env = make_env(plan.env)
+    with _refusing(f"Environment {plan.env!r} cannot be pickled, so no checkpoint can be saved"):
+        cloudpickle.dumps(env)  # better now than at the first checkpoint
     with _refusing(f"There is no agent for {plan.env!r}"):
         policy = policy_for(env.observation_space)
         return _algorithm(plan.method)(policy, env, seed=plan.seed, device=device, **plan.settings)
+
+
+def _known_device(device: str) -> str:
+    try:
+        return str(resolve_device(device))
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def _algorithm(method: str) -> Any:
@@ -242,9 +251,7 @@ def load_agent(folder: Path, device: str = "auto") -> LoadedAgent:
     Raises
     ------
     RunError
-        If there is no such run, no agent in it yet, or one that cannot be loaded.
-    ValueError
-        If there is no such device.
+        If there is no such run or device, no agent yet, or one that cannot be loaded.
     """
     config = read_config(folder)
     if config is None:
@@ -256,7 +263,7 @@ def load_agent(folder: Path, device: str = "auto") -> LoadedAgent:
         if checkpoint is None:
             raise RunError(f"The run in {folder} has no agent yet, and no checkpoint so far.")
         path = checkpoint / ALGORITHM
-    device = str(resolve_device(device))
+    device = _known_device(device)
     with _refusing(f"{path} cannot be loaded"):
         algorithm = _algorithm(config["method"]).load(path, device=device)
     return LoadedAgent(algorithm, config, finished)

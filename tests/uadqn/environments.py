@@ -1,0 +1,48 @@
+"""Small environments for tests, and agents with little to compute."""
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+
+VECTOR = spaces.Box(-1, 1, (4,), np.float32)
+GRID = spaces.Box(0, 1, (6, 5, 2), np.float32)
+IMAGE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+MIXED = spaces.Dict({"vector": VECTOR, "image": IMAGE})
+SMALL = {"n_quantiles": 5, "net_arch": [8]}
+
+
+class RandomEnv(gym.Env):
+    """Observations and rewards are random; an episode ends after `length` steps."""
+
+    def __init__(self, observation_space=VECTOR, length=5, truncates=False, n_actions=3):
+        self.observation_space = observation_space
+        self.action_space = spaces.Discrete(n_actions)
+        self.length, self.truncates, self.steps = length, truncates, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.steps += 1
+        ends = self.steps == self.length
+        reward = float(self.np_random.normal() + action)
+        observation = self.observation_space.sample()
+        return observation, reward, ends and not self.truncates, ends and self.truncates, {}
+
+
+def collect(agent, n_steps):
+    """Let the agent act without an update, so that its buffer is filled."""
+    agent.learning_starts = n_steps
+    return agent.learn(n_steps)
+
+
+@torch.no_grad()
+def perturb(parameters, scale=0.1):
+    """Move parameters, so that target networks and anchors differ from what is trained."""
+    for parameter in parameters:
+        parameter.add_(scale * torch.randn_like(parameter))

@@ -1,0 +1,109 @@
+"""The same networks and updates, written plainly: what the stacked ones are tested against."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def plain_network(networks, k):
+    """Network `k` of a stack as layers of its own, with the same weights."""
+    layers = []
+    if any(True for _ in networks.features_extractor.parameters()):
+        kernel = networks.features_extractor.convolution.weight[k]
+        convolution = nn.Conv2d(kernel.shape[1], kernel.shape[0], kernel.shape[2])
+        convolution.weight.data = kernel.detach().clone()
+        convolution.bias.data = networks.features_extractor.convolution.bias[k].detach().clone()
+        layers += [convolution, nn.ReLU(), nn.Flatten()]
+    return nn.Sequential(*layers, *plain_layers(networks.head, k))
+
+
+def plain_layers(stack, k):
+    """Layers of network `k` of a stack of multilayer perceptrons."""
+    layers = []
+    for layer in stack:
+        if hasattr(layer, "weight"):
+            linear = nn.Linear(*layer.weight.shape[1:])
+            linear.weight.data = layer.weight[k].T.detach().clone()
+            linear.bias.data = layer.bias[k, 0].detach().clone()
+            layers.append(linear)
+        else:
+            layers.append(nn.ReLU())
+    return layers
+
+
+def stacked_parameters(parameters, k):
+    """Parameters of network `k` in the shape and order of `plain_network`."""
+    for parameter in parameters:
+        own = parameter[k]
+        if own.ndim == 2:
+            yield own.T if own.shape[0] > 1 or parameter.ndim == 4 else own[0]
+        else:
+            yield own
+
+
+def numbers(batch):
+    """A batch of transitions, with grids channels first."""
+    observations = batch.observations, batch.next_observations
+    if observations[0].ndim == 4:
+        observations = tuple(o.permute(0, 3, 1, 2) for o in observations)
+    now, ahead = (o.float() for o in observations)
+    actions, dones = batch.actions[:, 0], batch.dones[:, 0]
+    rewards = batch.rewards[:, 0]
+    return SimpleNamespace(now=now, ahead=ahead, actions=actions, dones=dones, rewards=rewards)
+
+
+LEVELS = {"midpoint": lambda i, n: (i + 0.5) / n, "paper": lambda i, n: (i + 1) / (n + 1)}
+
+
+def every_pair(predicted, targets, levels="midpoint"):
+    """Quantile loss of each prediction and each target: summed, then averaged twice."""
+    n_quantiles = predicted.shape[1]
+    taus = torch.tensor([LEVELS[levels](i, n_quantiles) for i in range(n_quantiles)])
+    error = targets[:, None, :] - predicted[:, :, None]
+    loss = torch.where(error < 0, (taus[:, None] - 1) * error, taus[:, None] * error)
+    return loss.sum(1).mean(1).mean(0)
+
+
+def bellman(target, batch, n_actions, gamma):
+    """Targets of QR-DQN, row by row."""
+    with torch.no_grad():
+        quantiles = target(batch.ahead).view(len(batch.ahead), n_actions, -1)
+        rows = []
+        for reward, done, of_row in zip(batch.rewards, batch.dones, quantiles, strict=True):
+            best = int(np.argmax([q.mean().item() for q in of_row]))
+            rows.append(reward + (0 if done else gamma) * of_row[best])
+    return torch.stack(rows)
+
+
+def squared_distance(network, anchors):
+    """``|theta - theta_0|**2``."""
+    pairs = zip(network.parameters(), anchors, strict=True)
+    return sum((p - a).square().sum() for p, a in pairs)
+
+
+def backward(loss, parameters):
+    """Gradients, and a note where they are so small that rounding decides their sign.
+
+    A step of Adam is then anywhere within the learning rate.
+    """
+    loss.backward()
+    for parameter in parameters:
+        small = (parameter.grad != 0) & (parameter.grad.abs() < 1e-6)
+        parameter.doubtful = getattr(parameter, "doubtful", False) | small
+
+
+def assert_stack_matches(trained, plain):
+    """The stack's parameters and gradients are those of the plain networks."""
+    n_doubtful = n_all = 0
+    for k, parameters in enumerate(plain):
+        stacked = stacked_parameters(trained, k)
+        gradients = stacked_parameters([p.grad for p in trained], k)
+        for own, gradient, expected in zip(stacked, gradients, parameters, strict=True):
+            # The gradient says more than a step of Adam, which forgets its size.
+            torch.testing.assert_close(gradient, expected.grad, rtol=1e-3, atol=1e-5)
+            sure = ~expected.doubtful
+            torch.testing.assert_close(own[sure], expected[sure], rtol=0, atol=1e-5)
+            n_doubtful, n_all = n_doubtful + (~sure).sum(), n_all + sure.numel()
+    assert n_doubtful <= 0.01 * n_all

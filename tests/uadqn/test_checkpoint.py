@@ -1,0 +1,259 @@
+"""Checkpoints: training goes on as if it had never stopped, and what is refused."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm, checkpoint
+from skuq.uadqn.checkpoint import (
+    CheckpointCallback,
+    CheckpointError,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
+from skuq.uadqn.envs import make_env
+from skuq.uadqn.history import TrainingHistory
+from tests.uadqn.environments import SMALL, RandomEnv
+
+FAST = {"learning_starts": 40, "batch_size": 8, "buffer_size": 100, "target_update_interval": 30}
+STEPS, INTERVAL, STOP = 240, 60, 150  # the buffer is full, and overwritten, before the stop
+
+
+class Stop(BaseCallback):
+    """An interrupt in the middle of a step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def _on_step(self):
+        if self.num_timesteps >= self.step:
+            raise KeyboardInterrupt
+        return True
+
+
+def make(cls, env, policy="MlpPolicy"):
+    kwargs = SMALL if issubclass(cls, QuantileDQN) else {"net_arch": [8]}
+    return cls(policy, env, seed=1, device="cpu", policy_kwargs=dict(kwargs), **FAST)
+
+
+def learn(agent, steps, *callbacks, **options):
+    agent.learn(steps - agent.num_timesteps, callback=list(callbacks), **options)
+
+
+def interrupted(folder, agent, name="some"):
+    """Checkpoints of an agent that was interrupted in the middle of a step."""
+    history = TrainingHistory()
+    with pytest.raises(KeyboardInterrupt):
+        learn(
+            agent, STEPS, history, CheckpointCallback(folder, INTERVAL, history, name), Stop(STOP)
+        )
+    return latest_checkpoint(folder)
+
+
+def tensors(state):
+    """All tensors in nested containers, in a fixed order."""
+    if isinstance(state, torch.Tensor):
+        return [state]
+    children = state.values() if isinstance(state, dict) else state
+    return [t for c in children if isinstance(c, dict | list | torch.Tensor) for t in tensors(c)]
+
+
+def state_of(agent, history):
+    """Everything that further training depends on, as comparable values."""
+    buffer = agent.replay_buffer
+    return {
+        "policy": [t.numpy().copy() for t in tensors(agent.policy.state_dict())],
+        "optimizer": [t.numpy().copy() for t in tensors(agent.policy.optimizer.state_dict())],
+        "buffer": [buffer.observations, buffer.actions, buffer.rewards, buffer.dones],
+        "counts": [agent.num_timesteps, agent._n_updates, agent._n_calls, buffer.pos, buffer.full],
+        "exploration": [agent.exploration_rate, *getattr(agent, "heads", [])],
+        "episodes": history.to_frame().to_numpy(),
+        "random": [random.random(), np.random.random(), torch.rand(1).numpy()],  # noqa: NPY002
+        "action": [agent.action_space.sample()],
+    }
+
+
+def assert_equal(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert len(one[name]) == len(other[name]) > 0, name
+        for a, b in zip(one[name], other[name], strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def cliff():
+    return make_env("CliffWind-v0")
+
+
+def breakout():
+    return make_env("MinAtar/Breakout-v1")
+
+
+def two():
+    return DummyVecEnv([lambda: RandomEnv(length=3), lambda: RandomEnv(length=7, truncates=True)])
+
+
+CASES = [
+    pytest.param(UADQNAlgorithm, cliff, "MlpPolicy", id="uadqn-cliff"),
+    pytest.param(UADQNAlgorithm, breakout, "CnnPolicy", id="uadqn-minatar"),
+    pytest.param(UADQNAlgorithm, two, "MlpPolicy", id="uadqn-two-envs"),
+    pytest.param(QuantileDQN, cliff, "MlpPolicy", id="qrdqn"),
+    pytest.param(DQNAlgorithm, cliff, "MlpPolicy", id="dqn"),
+    pytest.param(DQNAlgorithm, breakout, "CnnPolicy", id="dqn-minatar"),
+    pytest.param(BootstrappedDQN, two, "MlpPolicy", id="bootstrapped-two-envs"),
+]
+
+
+@pytest.mark.parametrize(("cls", "env", "policy"), CASES)
+def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path, cls, env, policy):
+    history = TrainingHistory()
+    whole = make(cls, env(), policy)
+    learn(whole, STEPS, history)
+    expected = state_of(whole, history)
+
+    saved = interrupted(tmp_path, make(cls, env(), policy))
+    random.seed(5)  # whatever came between
+    np.random.seed(5)  # noqa: NPY002
+    torch.manual_seed(5)
+    agent, history = load_checkpoint(saved, "some", "cpu")
+    assert type(agent) is cls
+    assert INTERVAL <= agent.num_timesteps <= STOP
+    learn(agent, STEPS, history, reset_num_timesteps=False)
+    assert_equal(state_of(agent, history), expected)
+
+
+def test_saving_disturbs_nothing(tmp_path):
+    states = []
+    for saves in (False, True):
+        history, agent = TrainingHistory(), make(UADQNAlgorithm, cliff())
+        saver = CheckpointCallback(tmp_path, 7, history, "some")
+        learn(agent, 120, *([history, saver] if saves else [history]))
+        states.append(state_of(agent, history))
+    assert_equal(*states)
+
+
+def test_checkpoints_come_at_their_interval_and_older_ones_go(tmp_path):
+    saved = interrupted(tmp_path, make(UADQNAlgorithm, cliff()))
+    assert saved.name == f"step-{2 * INTERVAL:012d}"
+    assert [path.name for path in tmp_path.iterdir()] == [saved.name]
+
+
+def test_there_is_no_checkpoint_in_an_empty_or_absent_folder(tmp_path):
+    assert latest_checkpoint(tmp_path) is None
+    assert latest_checkpoint(tmp_path / "absent") is None
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    return interrupted(tmp_path_factory.mktemp("original"), make(UADQNAlgorithm, cliff()))
+
+
+@pytest.fixture
+def saved(original, tmp_path):
+    return shutil.copytree(original, tmp_path / original.name)
+
+
+def change_manifest(saved, **entries):
+    path = saved / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def load(saved, name="some"):
+    return load_checkpoint(saved, name, "cpu")
+
+
+@pytest.mark.parametrize("name", ["algorithm.zip", "buffer.pkl", "state.pkl"])
+def test_a_file_that_was_changed_cut_or_lost_is_named_and_not_unpickled(saved, name, monkeypatch):
+    monkeypatch.setattr(checkpoint.cloudpickle, "loads", lambda _: pytest.fail("unpickled"))
+    path = saved / name
+    content = path.read_bytes()
+    for damaged in (content[:-1], content[:50] + bytes([content[50] ^ 1]) + content[51:], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=rf"{name} is missing, or not as it was written"):
+            load(saved)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=rf"{name} is missing, or not as it was written"):
+        load(saved)
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"algorithm": "UADQNAlgorithm"}'])
+def test_a_folder_without_a_sound_manifest_is_no_checkpoint(saved, content):
+    (saved / "manifest.json").unlink()
+    if content is not None:
+        (saved / "manifest.json").write_text(content)
+    with pytest.raises(CheckpointError, match="is no checkpoint"):
+        load(saved)
+
+
+def test_a_digest_that_is_not_listed_is_a_damaged_file(saved):
+    change_manifest(saved, sha256={})
+    with pytest.raises(CheckpointError, match="not as it was written"):
+        load(saved)
+
+
+def test_another_environment_is_refused(saved):
+    with pytest.raises(CheckpointError, match="is of environment 'some', not 'other'"):
+        load(saved, "other")
+
+
+def test_other_versions_are_refused_naming_the_ones_to_install(saved):
+    versions = json.loads((saved / "manifest.json").read_text())["versions"]
+    change_manifest(saved, versions=versions | {"torch": "1.0", "numpy": "1.2"})
+    with pytest.raises(CheckpointError, match=r"install torch==1\.0 numpy==1\.2\.$"):
+        load(saved)
+
+
+@pytest.mark.parametrize("name", ["Unknown", "make_env", "__name__"])
+def test_an_unknown_algorithm_is_refused(saved, name):
+    change_manifest(saved, algorithm=name)
+    with pytest.raises(CheckpointError, match=f"unknown algorithm '{name}'"):
+        load(saved)
+
+
+class Unpicklable(RandomEnv):
+    def __init__(self):
+        super().__init__()
+        self.handle = (step for step in ())
+
+
+def test_an_environment_that_cannot_be_pickled_is_refused_and_leaves_nothing(tmp_path):
+    agent, history = make(UADQNAlgorithm, Unpicklable()), TrainingHistory()
+    learn(agent, 10, history)
+    with pytest.raises(CheckpointError, match="The environment cannot be pickled"):
+        save_checkpoint(tmp_path, agent, history, "some")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("broken", ["save", "save_replay_buffer"])
+def test_a_save_that_is_interrupted_leaves_the_last_checkpoint_usable(saved, monkeypatch, broken):
+    agent, history = load(saved)
+    learn(agent, STEPS, history, reset_num_timesteps=False)
+
+    def interrupt(path):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(agent, broken, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(saved.parent, agent, history, "some")
+    assert latest_checkpoint(saved.parent) == saved
+    assert load(saved)[0].num_timesteps == 2 * INTERVAL
+    monkeypatch.undo()
+    # What is left of it is in nobody's way.
+    new = save_checkpoint(saved.parent, agent, history, "some")
+    assert list(saved.parent.iterdir()) == [new]
+    assert load(new)[0].num_timesteps == STEPS

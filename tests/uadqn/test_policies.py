@@ -1,0 +1,262 @@
+"""Stacked policies against separate networks, and what they refuse."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("stable_baselines3")
+
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    NatureCNN,
+)
+from torch import nn
+
+from skuq.uadqn import UADQNAlgorithm
+from skuq.uadqn.policies import (
+    CnnPolicy,
+    GridCNN,
+    MlpPolicy,
+    MultiInputPolicy,
+    stack_extractors,
+)
+from tests.uadqn.environments import GRID, SMALL, VECTOR, perturb
+
+ACTIONS = spaces.Discrete(3)
+CHANNELS_FIRST = spaces.Box(0, 255, (3, 36, 36), np.uint8)
+MIXED = spaces.Dict({"vector": VECTOR, "image": CHANNELS_FIRST})
+
+
+def policy(cls, space, n_auxiliary=2, **options):
+    torch.manual_seed(0)
+    options = SMALL | options
+    return cls(space, ACTIONS, lambda _: 1e-3, n_auxiliary=n_auxiliary, **options)
+
+
+def samples(space, n):
+    space.seed(0)
+    return torch.as_tensor(np.stack([space.sample() for _ in range(n)]))
+
+
+def test_small_grids_are_convolved_channels_last():
+    torch.manual_seed(0)
+    extractor = GridCNN(GRID)
+    grids = samples(GRID, 4)
+    features = extractor(grids)
+    assert features.shape == (4, extractor.features_dim) == (4, 16 * 4 * 3)
+    # one output by hand: sample 1, filter 3, place (2, 1)
+    weight, bias = extractor.convolution.weight[3], extractor.convolution.bias[3]
+    patch = grids[1, 2:5, 1:4]  # height, width, channels
+    by_hand = ((patch * weight.permute(1, 2, 0)).sum() + bias).relu()
+    assert features.view(4, 16, 4, 3)[1, 3, 2, 1].item() == pytest.approx(by_hand.item(), abs=1e-6)
+
+
+def test_stacked_grid_features_equal_separate_ones():
+    stacked, n_features = stack_extractors(lambda: GridCNN(GRID), [1.0, 3.0, 3.0])
+    perturb(stacked.parameters())
+    grids = samples(GRID, 4)
+    outputs = stacked(grids)
+    assert outputs.shape == (3, 4, n_features)
+    for k in range(3):
+        single = GridCNN(GRID)
+        single.convolution.weight.data = stacked.convolution.weight[k]
+        single.convolution.bias.data = stacked.convolution.bias[k]
+        torch.testing.assert_close(outputs[k], single(grids))
+
+
+def test_vmapped_nature_cnns_equal_separate_ones_and_so_do_their_gradients():
+    torch.manual_seed(0)
+    stacked, n_features = stack_extractors(lambda: NatureCNN(CHANNELS_FIRST), [1.0, 3.0, 3.0])
+    images = samples(CHANNELS_FIRST, 2).float() / 255
+    outputs = stacked(images)
+    outputs.square().sum().backward()
+    assert outputs.shape == (3, 2, n_features)
+    for k in range(3):
+        single = NatureCNN(CHANNELS_FIRST)
+        for name, parameter in single.named_parameters():
+            parameter.data = stacked.stacked[name.replace(".", "__")].data[k].clone()
+        expected = single(images)
+        expected.square().sum().backward()
+        torch.testing.assert_close(outputs[k], expected, rtol=1e-4, atol=1e-5)
+        for name, parameter in single.named_parameters():
+            gradient = stacked.stacked[name.replace(".", "__")].grad[k]
+            scale = parameter.grad.abs().max().item()
+            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-5 * scale)
+
+
+def test_gains_are_the_singular_values_of_each_network():
+    networks = policy(CnnPolicy, GRID, init_gain=0.5, prior_gain=2.0).quantile_net
+    kernels = networks.features_extractor.convolution.weight.flatten(2)
+    for weights in [
+        kernels,
+        *(layer.weight for layer in networks.head if hasattr(layer, "weight")),
+    ]:
+        values = torch.linalg.svdvals(weights.detach())
+        for k, gain in enumerate([0.5, 2.0, 2.0]):
+            torch.testing.assert_close(values[k], torch.full_like(values[k], gain))
+
+
+def test_prior_scale_is_the_deviation_of_the_auxiliary_weights():
+    networks = policy(CnnPolicy, GRID).quantile_net
+    kernels = networks.features_extractor.convolution.weight
+    weights = [kernels, *(layer.weight for layer in networks.head if hasattr(layer, "weight"))]
+    scales = [
+        np.concatenate([w[k].detach().numpy().ravel() for w in weights]).std(ddof=1) for k in (1, 2)
+    ]
+    assert networks.prior_scale.item() == pytest.approx(np.mean(scales), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cls", "space", "extractor"),
+    [
+        (MlpPolicy, VECTOR, FlattenExtractor),
+        (MlpPolicy, spaces.Discrete(7), FlattenExtractor),
+        (CnnPolicy, GRID, GridCNN),
+        (CnnPolicy, CHANNELS_FIRST, NatureCNN),
+        (MultiInputPolicy, MIXED, CombinedExtractor),
+    ],
+)
+def test_each_policy_has_an_extractor_that_suits_its_observations(cls, space, extractor):
+    made = policy(cls, space)
+    assert made.features_extractor_class is extractor
+    obs, _ = made.obs_to_tensor(space.sample())
+    quantiles = made.quantile_net.quantiles(obs)
+    assert quantiles.shape == (3, 1, 3, 5)
+    # the networks start apart
+    assert (quantiles[1] - quantiles[2]).abs().min() > 0
+    # the value network alone decides, and the target network is its copy
+    torch.testing.assert_close(made.quantile_net(obs), quantiles[0].transpose(1, 2))
+    torch.testing.assert_close(made.quantile_net_target.quantiles(obs)[0], quantiles[0])
+    assert made.predict(space.sample(), deterministic=True)[0] in range(3)
+
+
+@pytest.mark.parametrize(
+    ("cls", "space", "widths"),
+    [(MlpPolicy, VECTOR, [100, 100]), (CnnPolicy, GRID, [128]), (CnnPolicy, CHANNELS_FIRST, [])],
+)
+def test_default_widths(cls, space, widths):
+    made = policy(cls, space, net_arch=None)
+    layers = [layer for layer in made.quantile_net.head if hasattr(layer, "weight")]
+    assert [layer.weight.shape[2] for layer in layers] == [*widths, 3 * 5]
+
+
+def test_images_are_divided_by_255_unless_told_otherwise():
+    image = samples(CHANNELS_FIRST, 2)
+    scaled = policy(CnnPolicy, CHANNELS_FIRST)
+    raw = policy(CnnPolicy, CHANNELS_FIRST, normalize_images=False)
+    expected = raw.quantile_net.quantiles(image.float() / 255)
+    torch.testing.assert_close(scaled.quantile_net.quantiles(image), expected)
+
+
+@pytest.mark.parametrize("cls_space", [(MlpPolicy, VECTOR), (CnnPolicy, GRID)])
+def test_target_moves_towards_the_value_network_by_tau(cls_space):
+    made = policy(*cls_space)
+    perturb(made.quantile_net.trained())
+    target, value = made.quantile_net_target.trained(), made.quantile_net.trained()
+    expected = [0.75 * t + 0.25 * v[:1] for t, v in zip(target, value, strict=True)]
+    made.update_target(0.25)
+    for parameter, wanted in zip(made.quantile_net_target.trained(), expected, strict=True):
+        torch.testing.assert_close(parameter, wanted)
+    made.update_target(1.0)
+    for parameter, source in zip(made.quantile_net_target.trained(), value, strict=True):
+        torch.testing.assert_close(parameter, source[:1])
+
+
+def test_optimiser_is_adam_of_the_paper_and_leaves_anchors_alone():
+    made = policy(CnnPolicy, GRID)
+    optimised = {id(p) for group in made.optimizer.param_groups for p in group["params"]}
+    assert optimised == {id(p) for p in made.quantile_net.trained()}
+    assert optimised.isdisjoint({id(p) for p in made.quantile_net.anchors})
+    (group,) = made.optimizer.param_groups
+    assert isinstance(made.optimizer, torch.optim.Adam)
+    assert (group["eps"], group["weight_decay"], group["lr"]) == (1e-8, 0, 1e-3)
+
+
+def test_other_optimisers_are_taken():
+    made = policy(MlpPolicy, VECTOR, optimizer_class=torch.optim.SGD)
+    assert type(made.optimizer) is torch.optim.SGD
+
+
+@pytest.mark.parametrize("cls", [MlpPolicy, CnnPolicy])
+def test_a_saved_policy_predicts_the_same(cls, tmp_path):
+    space = GRID if cls is CnnPolicy else VECTOR
+    made = policy(cls, space, prior_gain=2.5)
+    perturb(made.quantile_net.trained())
+    made.save(tmp_path / "policy.zip")
+    loaded = cls.load(tmp_path / "policy.zip")
+    obs = samples(space, 3)
+    torch.testing.assert_close(loaded.quantile_net.quantiles(obs), made.quantile_net.quantiles(obs))
+    for anchor, kept in zip(loaded.quantile_net.anchors, made.quantile_net.anchors, strict=True):
+        torch.testing.assert_close(anchor, kept)
+
+
+def test_a_policy_can_be_copied():
+    made = policy(CnnPolicy, CHANNELS_FIRST)
+    copy, obs = deepcopy(made), samples(CHANNELS_FIRST, 1)
+    torch.testing.assert_close(copy.quantile_net.quantiles(obs), made.quantile_net.quantiles(obs))
+
+
+class Features(BaseFeaturesExtractor):
+    """An extractor with a layer of the test's choice, and a constant of its own."""
+
+    def __init__(self, space, extra=nn.Identity, scale=1.0):
+        super().__init__(space, 6)
+        self.layers = nn.Sequential(nn.Linear(4, 6), extra(), nn.Tanh())
+        self.register_buffer("scale", torch.full((4,), scale))
+
+    def forward(self, obs):
+        return self.layers(obs * self.scale)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.Dropout, nn.AlphaDropout, lambda: nn.BatchNorm1d(6), nn.LazyBatchNorm1d]
+)
+def test_layers_that_differ_in_training_are_refused(layer):
+    options = {"features_extractor_kwargs": {"extra": layer}}
+    with pytest.raises(ValueError, match="Features has batch normalisation or dropout"):
+        policy(MlpPolicy, VECTOR, features_extractor_class=Features, **options)
+
+
+def test_an_extractor_of_ones_own_keeps_its_constants():
+    options = {"features_extractor_kwargs": {"scale": 2.0}}
+    made = policy(MlpPolicy, VECTOR, features_extractor_class=Features, **options)
+    obs = samples(VECTOR, 3)
+    stacked = made.quantile_net.features_extractor.stacked
+    outputs = made.quantile_net.features_extractor(obs)
+    for k in range(3):
+        weight, bias = stacked["layers__0__weight"][k], stacked["layers__0__bias"][k]
+        torch.testing.assert_close(outputs[k], (2 * obs @ weight.T + bias).tanh())
+
+
+@pytest.mark.parametrize("n_quantiles", [1, 0])
+def test_too_few_quantiles(n_quantiles):
+    with pytest.raises(ValueError, match="n_quantiles must be at least 2"):
+        policy(MlpPolicy, VECTOR, n_quantiles=n_quantiles)
+
+
+@pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 1, (2, 5, 1))])
+def test_what_is_no_grid_is_refused(space):
+    with pytest.raises(ValueError, match=r"GridCNN takes .*height, width, channels"):
+        policy(CnnPolicy, space)
+
+
+def test_a_frozen_extractor_is_shared_and_stays_as_it_is():
+    class Frozen(BaseFeaturesExtractor):
+        def __init__(self, space):
+            super().__init__(space, 3)
+            self.layer = nn.Linear(4, 3).requires_grad_(False)
+            nn.init.constant_(self.layer.weight, 0.5)
+
+        def forward(self, observations):
+            return self.layer(observations)
+
+    options = {"policy_kwargs": {"features_extractor_class": Frozen}, "learning_starts": 5}
+    agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0, **options).learn(20)
+    weight = agent.quantile_net.features_extractor.layer.weight
+    assert (weight == 0.5).all()
+    assert agent.predict_quantiles(np.zeros((2, 4), np.float32)).shape == (3, 2, 2, 50)

@@ -1,0 +1,451 @@
+"""Runs in a folder: interrupted and continued bit for bit, finished, extended, refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+import gymnasium as gym
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+
+from skuq.uadqn import UADQNAlgorithm, _plan, runs
+from skuq.uadqn.checkpoint import CheckpointError
+from skuq.uadqn.runs import RunError, last_saved_step, load_agent, plan_run, train_run
+from skuq.uadqn.settings import settings_for
+from skuq.uadqn.spaces import policy_for
+from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
+
+QUICK = {
+    "learning_rate": 1e-3,
+    "learning_starts": 50,
+    "batch_size": 8,
+    "buffer_size": 300,
+    "target_update_interval": 40,
+    "epistemic_factor": 1.0,
+    "aleatoric_factor": 0.5,
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Settings that a test can wait for."""
+    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(QUICK))
+
+
+def train(folder, steps=400, env="CliffWind-v0", seed=0, method="uadqn", stop=None, **factors):
+    return train_run(
+        folder,
+        plan_run(env, steps, seed, method, **factors),
+        checkpoint_every=100,
+        device="cpu",
+        callbacks=() if stop is None else (Stop(stop),),
+    )
+
+
+def interrupt(folder, stop=250, **options):
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, stop=stop, **options)
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def assert_same_run(one, other):
+    assert (one / "history.csv").read_bytes() == (other / "history.csv").read_bytes()
+    assert (one / "config.json").read_bytes() == (other / "config.json").read_bytes()
+    agents = [load_agent(folder, "cpu").algorithm for folder in (one, other)]
+    for state in (lambda a: a.policy.state_dict(), lambda a: a.policy.optimizer.state_dict()):
+        pairs = list(zip(*(tensors(state(agent)) for agent in agents), strict=True))
+        assert pairs
+        for a, b in pairs:
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+# --- the plan ----------------------------------------------------------------------------------
+
+
+def test_uadqn_is_planned_with_the_settings_of_its_environment_and_given_factors(monkeypatch):
+    monkeypatch.setattr(_plan, "settings_for", settings_for)
+    plan = plan_run("MinAtar/Asterix-v1", 10, seed=3, aleatoric_factor=0.7, epistemic_factor=None)
+    assert plan[:4] == ("MinAtar/Asterix-v1", 10, 3, "uadqn")
+    assert plan.settings == settings_for("MinAtar/Asterix-v1") | {"aleatoric_factor": 0.7}
+    assert plan_run("CliffWind-v0", 10).settings == settings_for("CliffWind-v0")
+    assert plan_run("CliffWind-v0", 10, epistemic_factor=0.0).settings["epistemic_factor"] == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "steps", "fraction"),
+    [
+        ("MinAtar/Breakout-v1", 1_000_000, 0.1),
+        ("MinAtar/Breakout-v1", 50_000, 1.0),
+        ("CliffWind-v0", 1_000_000, 0.2),
+    ],
+)
+def test_epsilon_falls_over_100_000_steps_of_minatar_and_a_fifth_of_others(env, steps, fraction):
+    settings = plan_run(env, steps, method="dqn").settings
+    assert settings["exploration_fraction"] == fraction
+    assert settings["exploration_final_eps"] == 0.03
+
+
+@pytest.mark.parametrize(
+    ("method", "networks"),
+    [
+        ("qrdqn", {"net_arch": [8], "init_gain": 1.0, "n_quantiles": 7}),
+        ("dqn", {"net_arch": [8]}),
+        ("bootstrapped", {"net_arch": [8]}),
+    ],
+)
+def test_baselines_take_what_they_have(monkeypatch, method, networks):
+    everything = {"net_arch": [8], "init_gain": 1.0, "prior_gain": 2.0, "n_quantiles": 7}
+    given = QUICK | {"policy_kwargs": everything, "noise_scale": 2.0, "prior_scale": 1.0}
+    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(given))
+    settings = plan_run("CliffWind-v0", 100, method=method).settings
+    assert settings.pop("policy_kwargs") == networks
+    assert "epistemic_factor" not in settings
+    assert "noise_scale" not in settings
+    assert settings["learning_rate"] == QUICK["learning_rate"]
+    assert plan_run("CliffWind-v0", 100).settings["policy_kwargs"] == everything
+
+
+def test_baselines_without_networks_of_their_own_are_not_given_any(monkeypatch):
+    given = QUICK | {"policy_kwargs": {"prior_gain": 2.0}}
+    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(given))
+    assert "policy_kwargs" not in plan_run("CliffWind-v0", 100, method="dqn").settings
+
+
+def test_factors_of_other_methods_and_unknown_methods_are_refused():
+    with pytest.raises(RunError, match="epistemic_factor are of method 'uadqn'; 'dqn' has none"):
+        plan_run("CliffWind-v0", 10, method="dqn", epistemic_factor=1.0)
+    with pytest.raises(RunError, match="no method 'sarsa'; known are uadqn, qrdqn, dqn, boots"):
+        plan_run("CliffWind-v0", 10, method="sarsa")
+
+
+@pytest.mark.parametrize(
+    ("space", "policy"),
+    [
+        (spaces.Box(0, 1, (4,)), "MlpPolicy"),
+        (spaces.Box(0, 1, (4, 3)), "MlpPolicy"),
+        (spaces.Discrete(3), "MlpPolicy"),
+        (spaces.Box(0, 1, (10, 10, 4), bool), "CnnPolicy"),
+        (spaces.Box(0, 255, (84, 84, 3), np.uint8), "CnnPolicy"),
+        (spaces.Dict({"a": spaces.Box(0, 1, (4, 4, 1))}), "MultiInputPolicy"),
+    ],
+)
+def test_the_policy_goes_by_the_observations(space, policy):
+    assert policy_for(space) == policy
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
+def test_a_run_is_the_algorithm_with_its_settings(tmp_path):
+    outcome = train(tmp_path / "run", steps=200, seed=4)
+    agent = UADQNAlgorithm(
+        "MlpPolicy", runs.make_env("CliffWind-v0"), seed=4, device="cpu", **QUICK
+    ).learn(200)
+    trained = load_agent(tmp_path / "run", "cpu")
+    assert trained.finished
+    assert trained.algorithm.num_timesteps == 200
+    pairs = zip(agent.quantile_net.trained(), trained.algorithm.quantile_net.trained(), strict=True)
+    for a, b in pairs:
+        np.testing.assert_array_equal(a.detach(), b.detach())
+    assert (outcome.begun_at, outcome.steps) == (0, 200)
+    written = pd.read_csv(tmp_path / "run" / "history.csv")
+    pd.testing.assert_frame_equal(written, outcome.history)
+    assert written.length.sum() <= 200 < written.length.sum() + 15
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["settings"] == QUICK
+    assert config["versions"].keys() >= {"skuq", "torch", "stable-baselines3"}
+
+
+@pytest.mark.parametrize("method", ["uadqn", "qrdqn", "dqn", "bootstrapped"])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, method):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(whole, method=method)
+    interrupt(parts, stop=130, method=method)
+    interrupt(parts, stop=320, method=method)
+    assert last_saved_step(parts) == 300
+    assert train(parts, method=method).begun_at == 300
+    assert_same_run(whole, parts)
+    assert (parts / "checkpoints").exists() == (method == "uadqn")  # which can be extended
+
+
+def test_a_run_that_is_interrupted_before_its_first_checkpoint_begins_anew(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(whole)
+    interrupt(parts, stop=20)
+    assert last_saved_step(parts) == 0
+    assert train(parts).begun_at == 0
+    assert_same_run(whole, parts)
+
+
+def test_checkpoints_at_other_intervals_make_no_other_run(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(whole)
+    interrupt(parts)
+    train_run(parts, plan_run("CliffWind-v0", 400), checkpoint_every=37, device="cpu")
+    assert_same_run(whole, parts)
+
+
+def test_the_history_can_be_read_while_the_run_goes_on(tmp_path):
+    interrupt(tmp_path, stop=250)
+    so_far = pd.read_csv(tmp_path / "history.csv")
+    assert 185 <= so_far.step.max() <= 200
+    train(tmp_path)
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "history.csv").head(len(so_far)), so_far, check_exact=True
+    )
+
+
+@pytest.mark.parametrize("method", ["uadqn", "dqn"])
+def test_a_finished_run_is_not_touched(tmp_path, method):
+    train(tmp_path, steps=120, method=method)
+    before = contents(tmp_path)
+    outcome = train(tmp_path, steps=120, method=method)
+    assert outcome == (120, 120, None)
+    assert contents(tmp_path) == before
+
+
+def test_an_extended_run_equals_one_that_was_longer_from_the_start(tmp_path):
+    longer, extended = tmp_path / "longer", tmp_path / "extended"
+    train(longer, steps=400)
+    train(extended, steps=250)
+    assert train(extended, steps=400).begun_at == 250
+    assert_same_run(longer, extended)
+
+
+def test_an_extension_that_is_interrupted_is_an_unfinished_run_of_more_steps(tmp_path):
+    train(tmp_path / "longer", steps=400)
+    run = tmp_path / "run"
+    train(run, steps=250)
+    interrupt(run, stop=270)
+    agent = load_agent(run, "cpu")
+    assert (agent.finished, agent.algorithm.num_timesteps) == (False, 250)
+    with pytest.raises(RunError, match="is a run of 400 steps; ask for as many, or for more"):
+        train(run, steps=250)
+    assert train(run, steps=400).begun_at == 250
+    assert_same_run(tmp_path / "longer", run)
+
+
+def test_a_run_that_was_killed_before_its_agent_was_written_only_writes_it(tmp_path):
+    train(tmp_path, steps=120)
+    expected = (tmp_path / "history.csv").read_bytes()
+    (tmp_path / "agent.zip").unlink()
+    (tmp_path / "history.csv").unlink()
+    assert train(tmp_path, steps=120).begun_at == 120
+    assert (tmp_path / "history.csv").read_bytes() == expected
+    assert load_agent(tmp_path, "cpu").finished
+
+
+def test_what_an_interrupted_save_has_left_is_cleared_away(tmp_path):
+    interrupt(tmp_path)
+    (tmp_path / "checkpoints" / ".step-000000000250.partial").mkdir()
+    train(tmp_path)
+    names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
+    assert names == ["step-000000000400"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "agent.zip",
+        "checkpoints",
+        "config.json",
+        "history.csv",
+    ]
+
+
+SCRIPT = """
+import signal
+import sys
+from pathlib import Path
+from skuq.uadqn import _plan, runs
+_plan.settings_for = lambda env: {settings!r}
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+runs.train_run(
+    Path(sys.argv[1]), runs.plan_run("CliffWind-v0", int(sys.argv[2])),
+    checkpoint_every=40, device="cpu",
+)
+"""
+
+
+def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path):
+    steps, run = 1_500, tmp_path / "killed"
+    command = [sys.executable, "-c", SCRIPT.format(settings=QUICK), str(run), str(steps)]
+    for kill, target in ((signal.SIGKILL, 200), (signal.SIGINT, 500)):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 120
+        while not (run / "checkpoints").exists() or last_saved_step(run) < target:
+            assert process.poll() is None, process.stderr.read().decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(process.pid, kill)
+        process.communicate()
+        assert process.returncode != 0
+        assert not (run / "agent.zip").exists()
+    saved = last_saved_step(run)
+    assert 500 <= saved < steps
+    train(run, steps=steps)
+    train(tmp_path / "whole", steps=steps)
+    assert_same_run(tmp_path / "whole", run)
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"seed": 1}, "was begun with seed 0, not 1"),
+        ({"env": "CartPole-v1"}, "was begun with env 'CliffWind-v0', not 'CartPole-v1'"),
+        ({"method": "dqn"}, "was begun with method 'uadqn', not 'dqn'"),
+        ({"epistemic_factor": 3.0}, "was begun with epistemic_factor 1.0, not 3.0"),
+        ({"aleatoric_factor": 0.0}, "was begun with aleatoric_factor 0.5, not 0.0"),
+        ({"steps": 100}, "is a run of 150 steps; ask for as many, or for more"),
+    ],
+)
+def test_a_run_does_not_go_on_with_another_plan(tmp_path, other, message, finished):
+    if finished:
+        train(tmp_path, steps=150)
+    else:
+        interrupt(tmp_path, steps=150, stop=120)
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=message):
+        train(tmp_path, **{"steps": 150, **other})
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("method", ["qrdqn", "dqn", "bootstrapped"])
+def test_epsilon_schedules_are_not_extended(tmp_path, method):
+    train(tmp_path, steps=100, method=method)
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=r"exploration of method .* depends on their number"):
+        train(tmp_path, steps=200, method=method)
+    assert contents(tmp_path) == before
+
+
+def test_settings_that_a_file_writes_otherwise_are_the_same(tmp_path, monkeypatch):
+    given = QUICK | {"policy_kwargs": {"net_arch": (8, 8), "init_gain": 1.0}}
+    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(given))
+    interrupt(tmp_path, steps=150, stop=120)
+    assert train(tmp_path, steps=150).begun_at == 100
+    assert train(tmp_path, steps=150).history is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("notes.txt", "mine", "is not the folder of a run: it holds something else"),
+        ("config.json", "{}", r"config.json does not describe a run \(KeyError"),
+        ("config.json", "[1]", "config.json does not describe a run"),
+        ("config.json", "not JSON", "config.json does not describe a run"),
+        (
+            "config.json",
+            '{"env": "e", "steps": 1, "seed": 0, "method": "other", "settings": {}}',
+            "config.json does not describe a run .*method 'other'",
+        ),
+    ],
+)
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    before = contents(tmp_path)
+    for attempt in (train, load_agent):
+        with pytest.raises(RunError, match=message):
+            attempt(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match="is no folder"):
+        train(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("Absent-v0", "Environment 'Absent-v0' cannot be made: There is no environment"),
+        ("no such id", "Environment 'no such id' cannot be made"),
+        ("no_such_module:Env-v0", "cannot be made: .*no_such_module"),
+        ("Pendulum-v1", "cannot be made: The agent chooses among finitely many actions"),
+        ("Blackjack-v1", "There is no agent for 'Blackjack-v1'"),
+    ],
+)
+def test_an_environment_without_an_agent_leaves_no_folder(tmp_path, env, message):
+    with pytest.raises(RunError, match=message):
+        train(tmp_path / "run", env=env)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_environment_that_cannot_be_pickled_is_refused_before_it_is_trained_in(tmp_path):
+    gym.register("Unpicklable-v0", Unpicklable)
+    try:
+        with pytest.raises(RunError, match="cannot be pickled, so no checkpoint can be saved"):
+            train(tmp_path / "run", env="Unpicklable-v0")
+    finally:
+        del gym.registry["Unpicklable-v0"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_device_leaves_no_folder(tmp_path):
+    with pytest.raises(RunError, match="toaster"):
+        train_run(tmp_path / "run", plan_run("CliffWind-v0", 100), device="toaster")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_checkpoint_is_refused_and_kept(tmp_path):
+    interrupt(tmp_path)
+    (buffer,) = tmp_path.glob("checkpoints/step-*/buffer.pkl")
+    buffer.write_bytes(b"")
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match=r"buffer\.pkl is missing, or not as it was written"):
+        train(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_finished_run_without_checkpoint_is_not_begun_anew_to_extend_it(tmp_path):
+    train(tmp_path, steps=100)
+    (checkpoint,) = tmp_path.glob("checkpoints/step-*")
+    checkpoint.rename(tmp_path / "elsewhere")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match="has no checkpoint any more, so its run cannot be extended"):
+        train(tmp_path, steps=200)
+    assert contents(tmp_path) == before
+
+
+def test_an_agent_is_loaded_only_from_a_run_that_has_one(tmp_path):
+    with pytest.raises(RunError, match="There is no run in"):
+        load_agent(tmp_path / "absent")
+    interrupt(tmp_path / "begun", stop=10)
+    with pytest.raises(RunError, match="has no agent yet, and no checkpoint so far"):
+        load_agent(tmp_path / "begun")
+    train(tmp_path / "done", steps=60)
+    (tmp_path / "done" / "agent.zip").write_bytes(b"junk")
+    with pytest.raises(RunError, match=r"agent\.zip cannot be loaded"):
+        load_agent(tmp_path / "done")
+
+
+def test_more_callbacks_are_told_of_every_step_that_is_taken(tmp_path):
+    class Count(BaseCallback):
+        steps = 0
+
+        def _on_step(self):
+            self.steps += 1
+            return True
+
+    interrupt(tmp_path, steps=150, stop=120)
+    count = Count()
+    train_run(tmp_path, plan_run("CliffWind-v0", 150), device="cpu", callbacks=(count,))
+    assert count.steps == 50
