@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from abc import abstractmethod
 from numbers import Integral, Real
 from typing import Any, Self
@@ -14,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skuq.nets import resolve_device
 from skuq.uadqn._rl import rl_module
 
 IntArray = NDArray[np.int64]
@@ -43,7 +45,6 @@ PASSED_ON = (
     "learning_starts",
     "batch_size",
     "target_update_interval",
-    "device",
 )
 
 
@@ -79,7 +80,14 @@ class Agent(BaseEstimator):
         """
         seeds = checked_seeds(X)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        options = {name: getattr(self, name) for name in PASSED_ON} | {"seed": seed}
+        options = {name: getattr(self, name) for name in PASSED_ON}
+        options |= {"seed": seed, "device": str(resolve_device(self.device))}
+        if self.learning_starts >= self.total_timesteps:
+            warnings.warn(
+                f"Nothing is learnt in total_timesteps={self.total_timesteps}: the first update "
+                f"comes after learning_starts={self.learning_starts} steps.",
+                stacklevel=2,
+            )
         algorithm, history = rl_module("training").train(
             lambda policy, env: self._make_algorithm(
                 policy, env, options | {"policy_kwargs": dict(self.policy_kwargs or {})}
@@ -113,7 +121,8 @@ class Agent(BaseEstimator):
         ValueError
             If observations have another shape than the environment's, or are not finite.
         """
-        return self._in_batches(self._act, X)
+        actions: IntArray = self._in_batches(self._act, X)
+        return actions
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean return of one episode for each seed, without exploration.
@@ -164,8 +173,16 @@ class Agent(BaseEstimator):
         state = dict(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
-            state["algorithm_"] = cls.load(io.BytesIO(saved))
+            with rl_module("_random").random_states_kept():  # loading seeds them
+                state["algorithm_"] = cls.load(io.BytesIO(saved))
         super().__setstate__(state)
+
+
+def with_quantiles(policy_kwargs: dict[str, Any], n_quantiles: int) -> dict[str, Any]:
+    """Arguments of a policy with the number of quantiles, which must not be there already."""
+    if "n_quantiles" in policy_kwargs:
+        raise ValueError("n_quantiles is a parameter of its own; leave it out of policy_kwargs.")
+    return policy_kwargs | {"n_quantiles": n_quantiles}
 
 
 def checked_seeds(X: Any) -> IntArray:
@@ -178,9 +195,14 @@ def checked_seeds(X: Any) -> IntArray:
             "X must be seeds of the environment, of shape (n_seeds,) or (n_seeds, 1) with at "
             f"least one seed, got shape {np.shape(X)}."
         )
-    whole = np.issubdtype(seeds.dtype, np.number) and np.all(seeds == np.floor(seeds))
-    if not whole or np.any(seeds < 0):
-        raise ValueError(f"Seeds of an environment are integers from 0, got {seeds[:5]}...")
+    try:
+        numbers = seeds.astype(np.float64) if seeds.dtype.kind in "iufO" else np.array(np.nan)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if not np.all((numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < 2**63)):
+        raise ValueError(
+            f"Seeds of an environment are integers from 0 to 2**63 - 1, got {seeds[:5]}..."
+        )
     return seeds.astype(np.int64)
 
 
@@ -189,7 +211,11 @@ def checked_observations(X: Any, space: Any) -> Any:
     if hasattr(space, "spaces"):
         if not isinstance(X, dict) or set(X) != set(space.spaces):
             raise ValueError(f"Observations must be a dict with keys {sorted(space.spaces)}.")
-        return {key: checked_observations(X[key], part) for key, part in space.spaces.items()}
+        parts = {key: checked_observations(X[key], part) for key, part in space.spaces.items()}
+        if len({len(part) for part in parts.values()}) > 1:
+            sizes = {key: len(part) for key, part in parts.items()}
+            raise ValueError(f"Observations have different numbers of samples: {sizes}.")
+        return parts
     X = np.asarray(X)
     if X.shape[1:] != space.shape or not X.size:
         hint = "; one observation needs a first axis of length 1" if X.shape == space.shape else ""
@@ -197,8 +223,18 @@ def checked_observations(X: Any, space: Any) -> Any:
             f"Observations must have the shape (n_samples, {', '.join(map(str, space.shape))}) "
             f"with at least one sample, got {X.shape}{hint}."
         )
-    if not np.issubdtype(X.dtype, np.number) and X.dtype != bool:
+    if X.dtype.kind not in "biuf":
         raise ValueError(f"Observations must be numbers, got dtype {X.dtype}.")
-    if not np.all(np.isfinite(X)):
-        raise ValueError("Observations contain NaN or infinity.")
-    return X.astype(space.dtype)
+    return _converted(X, space)
+
+
+def _converted(X: np.ndarray, space: Any) -> np.ndarray:
+    """Numbers in the dtype of a space, which must hold them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = X.astype(space.dtype)
+    if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
+        raise ValueError(f"Observations contain NaN, or infinity as {space.dtype}.")
+    counted = converted.dtype.kind in "iu"  # states or pixels: whole, and among those there are
+    if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
+        raise ValueError(f"Observations must be elements of {space}, got other values.")
+    return converted

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.uadqn._agent import AGENT_PARAMETERS, Agent
+from skuq.uadqn._agent import AGENT_PARAMETERS, Agent, with_quantiles
 from skuq.uadqn._rl import rl_module
 from skuq.uadqn.estimates import quantile_variance
 
@@ -58,7 +59,7 @@ class DQNAgent(Agent):
         learning_rate: float = 1e-3,
         gamma: float = 0.99,
         buffer_size: int = 100_000,
-        learning_starts: int = 500,
+        learning_starts: int = 200,
         batch_size: int = 32,
         target_update_interval: int = 200,
         policy: str = "auto",
@@ -163,7 +164,7 @@ class QRDQNAgent(UncertaintyMixin, DQNAgent):
         learning_rate: float = 1e-3,
         gamma: float = 0.99,
         buffer_size: int = 100_000,
-        learning_starts: int = 500,
+        learning_starts: int = 200,
         batch_size: int = 32,
         target_update_interval: int = 200,
         policy: str = "auto",
@@ -192,11 +193,12 @@ class QRDQNAgent(UncertaintyMixin, DQNAgent):
         self.n_quantiles = n_quantiles
 
     def _make_algorithm(self, policy: str, env: Any, options: dict[str, Any]) -> Any:
-        options["policy_kwargs"]["n_quantiles"] = self.n_quantiles
+        options["policy_kwargs"] = with_quantiles(options["policy_kwargs"], self.n_quantiles)
         return super()._make_algorithm(policy, env, options)
 
     def predict_quantiles(self, X: Any) -> FloatArray:
         """Quantiles of the return of each action, (n_samples, n_actions, n_quantiles)."""
+        check_is_fitted(self)
         (quantiles,) = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         ordered: FloatArray = np.sort(quantiles.astype(np.float64), axis=-1)
         return ordered

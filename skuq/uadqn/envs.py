@@ -175,6 +175,10 @@ def make_env(env: EnvLike, **options: Any) -> Env:
         )
     if made.action_space.start != 0:
         raise ValueError(f"Actions must be counted from 0, {env} has {made.action_space}.")
+    if np.any(getattr(made.observation_space, "start", 0)):
+        raise ValueError(
+            f"States must be counted from 0, {env} has a start: {made.observation_space}."
+        )
     return made
 
 

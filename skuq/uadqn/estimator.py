@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.uadqn._agent import AGENT_PARAMETERS, Agent
+from skuq.uadqn._agent import AGENT_PARAMETERS, Agent, with_quantiles
 from skuq.uadqn._rl import rl_module
 from skuq.uadqn.estimates import aleatoric_variance, epistemic_variance, quantile_variance
 
@@ -30,7 +30,8 @@ class UADQN(UncertaintyMixin, Agent):
     ----------
     env : str, callable or gymnasium.Env
         Id ("CliffWind-v0", "MinAtar/Breakout-v1", any of gymnasium's), callable that makes
-        an environment, or an environment, which is copied. Actions must be discrete.
+        a new environment, or an environment, which is copied. Actions must be discrete.
+        Fitted agents are pickled with it, so a function of a module is better than a lambda.
     total_timesteps : int, default=10_000
         Steps of training.
     n_quantiles : int, default=50
@@ -53,7 +54,7 @@ class UADQN(UncertaintyMixin, Agent):
         Discount factor.
     buffer_size : int, default=100_000
         Transitions kept for learning.
-    learning_starts : int, default=500
+    learning_starts : int, default=200
         Steps before the first update. Actions are chosen by uncertainty from the first.
     batch_size : int, default=32
         Transitions of an update; there is one update per step.
@@ -130,7 +131,7 @@ class UADQN(UncertaintyMixin, Agent):
         learning_rate: float = 1e-3,
         gamma: float = 0.99,
         buffer_size: int = 100_000,
-        learning_starts: int = 500,
+        learning_starts: int = 200,
         batch_size: int = 32,
         target_update_interval: int = 200,
         policy: str = "auto",
@@ -159,7 +160,7 @@ class UADQN(UncertaintyMixin, Agent):
         self.verbose = verbose
 
     def _make_algorithm(self, policy: str, env: Any, options: dict[str, Any]) -> Any:
-        options["policy_kwargs"]["n_quantiles"] = self.n_quantiles
+        options["policy_kwargs"] = with_quantiles(options["policy_kwargs"], self.n_quantiles)
         return rl_module("algorithm").UADQNAlgorithm(
             policy,
             env,

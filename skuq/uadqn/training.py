@@ -50,6 +50,10 @@ def train(
     worlds = SeededEpisodes(make_env(env), seeds)
     if policy == "auto":
         policy = policy_for(worlds.observation_space)
+    elif policy == "MultiInputPolicy" and not hasattr(worlds.observation_space, "spaces"):
+        raise ValueError(
+            f"MultiInputPolicy takes dictionaries; for {worlds.observation_space} use 'auto'."
+        )
     history = TrainingHistory()
     callbacks = [history, *([Progress(total_timesteps)] if verbose else [])]
     with random_states_kept():

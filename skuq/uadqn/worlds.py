@@ -74,6 +74,8 @@ def play_episodes(
         If an episode had to be cut after 27,000 steps.
     """
     envs = [make() for _ in seeds]
+    if len({id(env.unwrapped) for env in envs}) < len(envs):
+        raise ValueError("`env` returns the same environment at each call; let it make a new one.")
     observations = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
     returns = np.zeros(len(envs))
     running = list(range(len(envs)))

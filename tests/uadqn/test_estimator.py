@@ -1,0 +1,745 @@
+"""UA-DQN as an estimator: its numbers against loops, and the conventions of scikit-learn."""
+
+import copy
+import inspect
+import pickle
+import random
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("stable_baselines3")
+
+import gymnasium as gym
+from gymnasium import spaces
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+
+from skuq import UADQN, all_estimators, predict_uncertainty
+from skuq.uadqn import _agent, worlds
+from skuq.uadqn.history import Episode
+from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
+from tests.uadqn.plain import plain_network
+
+CLIFF = "CliffWind-v0"
+CELLS = np.eye(10, dtype=np.float32)
+SEEDS = np.arange(6)
+QUICK = {
+    "total_timesteps": 120,
+    "learning_starts": 40,
+    "buffer_size": 500,
+    "n_quantiles": 7,
+    "policy_kwargs": {"net_arch": [16]},
+    "random_state": 0,
+}
+
+
+def make(env=CLIFF, **options):
+    return UADQN(env, **(QUICK | options))
+
+
+@pytest.fixture(scope="module")
+def agent():
+    """Averse to risk, so that means alone do not choose. Not to be fitted again."""
+    return make(aleatoric_factor=2.0).fit(SEEDS)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return make(RandomEnv(MIXED), total_timesteps=50).fit(SEEDS)
+
+
+def observations(space, n_samples=5, seed=0):
+    space = copy.deepcopy(space)
+    space.seed(seed)
+    sampled = [space.sample() for _ in range(n_samples)]
+    if isinstance(space, spaces.Dict):
+        return {key: np.stack([sample[key] for sample in sampled]) for key in space.spaces}
+    return np.stack(sampled)
+
+
+def all_quantiles(agent, X):
+    return agent.algorithm_.predict_quantiles(X).astype(np.float64)
+
+
+def by_hand(quantiles):
+    """Eq. 6 and 7 for networks A and B, number by number: (n_samples, n_actions) each."""
+    _, a, b = quantiles
+    epistemic, covariance = np.zeros(a.shape[:2]), np.zeros(a.shape[:2])
+    for i in range(a.shape[0]):
+        for action in range(a.shape[1]):
+            pairs = list(zip(a[i, action], b[i, action], strict=True))
+            mean_a = sum(x for x, _ in pairs) / len(pairs)
+            mean_b = sum(y for _, y in pairs) / len(pairs)
+            epistemic[i, action] = sum((x - y) ** 2 for x, y in pairs) / len(pairs) / 2
+            products = [(x - mean_a) * (y - mean_b) for x, y in pairs]
+            covariance[i, action] = max(sum(products) / len(pairs), 0)
+    return covariance, epistemic
+
+
+def greedy(quantiles, factor, variance):
+    """Best action by mean less `factor` deviations."""
+    actions = []
+    for of_sample, risks in zip(quantiles, variance, strict=True):
+        pairs = zip(of_sample, risks, strict=True)
+        values = [sum(q) / len(q) - factor * risk**0.5 for q, risk in pairs]
+        actions.append(values.index(max(values)))
+    return np.array(actions)
+
+
+def global_states():
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), (name, keys.tolist(), *rest), torch.get_rng_state().tolist()
+
+
+def scramble():
+    random.seed(12)
+    np.random.seed(34)  # noqa: NPY002
+    torch.manual_seed(56)
+
+
+# Conventions of scikit-learn
+
+
+def test_parameters_are_stored_untouched():
+    names = list(inspect.signature(UADQN).parameters)
+    given = {name: object() for name in names}
+    model = UADQN(given.pop("env"), **given)
+    assert list(model.get_params()) == sorted(names)
+    assert all(getattr(model, name) is value for name, value in given.items())
+    assert set(vars(model)) == set(names)
+
+
+def test_parameters_can_be_set_and_cloned():
+    env, kwargs = RandomEnv(length=7), {"net_arch": [3]}
+    model = make(env, policy_kwargs=kwargs).set_params(gamma=0.5, n_quantiles=11)
+    assert (model.gamma, model.n_quantiles) == (0.5, 11)
+    copied = clone(model)
+    assert copied.get_params().keys() == model.get_params().keys()
+    assert copied.policy_kwargs == kwargs
+    assert isinstance(copied.env, RandomEnv)
+    assert copied.env.length == 7
+    assert clone(make(RandomEnv)).env is RandomEnv
+    assert clone(make()).env == CLIFF
+    with pytest.raises(ValueError, match="Invalid parameter 'epsilon'"):
+        model.set_params(epsilon=0.1)
+
+
+def test_clone_is_not_fitted(agent):
+    with pytest.raises(NotFittedError):
+        clone(agent).predict(CELLS)
+
+
+def test_a_seed_makes_runs_equal_bit_for_bit(agent):
+    again = clone(agent).fit(SEEDS)
+    for _ in range(2):
+        np.testing.assert_array_equal(all_quantiles(again, CELLS), all_quantiles(agent, CELLS))
+        pd.testing.assert_frame_equal(again.history_, agent.history_, check_exact=True)
+        scramble()
+        again.fit(SEEDS)
+    other = clone(agent).set_params(random_state=1).fit(SEEDS)
+    assert not np.allclose(all_quantiles(other, CELLS), all_quantiles(agent, CELLS))
+    assert not other.history_.equals(agent.history_)
+
+
+def test_random_state_may_be_a_generator():
+    runs = []
+    for _ in range(2):
+        model = make(total_timesteps=60, random_state=np.random.RandomState(5))
+        runs += [all_quantiles(model.fit(SEEDS), CELLS), all_quantiles(model.fit(SEEDS), CELLS)]
+    np.testing.assert_array_equal(runs[0], runs[2])
+    np.testing.assert_array_equal(runs[1], runs[3])
+    assert not np.allclose(runs[0], runs[1])
+
+
+def test_seeds_of_worlds_matter():
+    env = RandomEnv()
+    first, second = (make(env, total_timesteps=60).fit(seeds) for seeds in ([1, 2], [3, 4]))
+    assert not first.history_.score.equals(second.history_.score)
+
+
+def test_global_random_states_are_left_alone(agent):
+    scramble()
+    before = global_states()
+    model = make(total_timesteps=60).fit(SEEDS)
+    assert global_states() == before
+    with pytest.raises(ValueError, match="GridCNN"):
+        make(policy="CnnPolicy").fit(SEEDS)
+    model.predict(CELLS)
+    model.predict_uncertainty(CELLS)
+    model.score(SEEDS)
+    pickle.dumps(model)
+    assert global_states() == before
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_unpickling_leaves_global_random_states_alone(agent, copied):
+    scramble()
+    before = global_states()
+    copied(agent)
+    assert global_states() == before
+
+
+@pytest.mark.parametrize("env", [CLIFF, RandomEnv, RandomEnv(length=3)])
+def test_pickle_round_trip(env, tmp_path):
+    model = make(env, aleatoric_factor=0.5).fit(SEEDS)
+    X = observations(model.observation_space_)
+    joblib.dump(model, tmp_path / "agent.joblib")
+    for loaded in (
+        pickle.loads(pickle.dumps(model)),
+        joblib.load(tmp_path / "agent.joblib"),
+        copy.deepcopy(model),
+    ):
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+        np.testing.assert_array_equal(all_quantiles(loaded, X), all_quantiles(model, X))
+        pairs = zip(loaded.predict_uncertainty(X), model.predict_uncertainty(X), strict=True)
+        for part, expected in pairs:
+            np.testing.assert_array_equal(part, expected)
+        np.testing.assert_array_equal(loaded.quantile_levels_, model.quantile_levels_)
+        assert loaded.history_.equals(model.history_)
+        assert loaded.score([8, 9]) == model.score([8, 9])
+        assert loaded.observation_space_ == model.observation_space_
+    again = pickle.loads(pickle.dumps(loaded)).fit(SEEDS)
+    np.testing.assert_array_equal(all_quantiles(again, X), all_quantiles(model, X))
+
+
+def test_an_unfitted_agent_can_be_pickled():
+    loaded = pickle.loads(pickle.dumps(make(gamma=0.3)))
+    assert loaded.gamma == 0.3
+    with pytest.raises(NotFittedError):
+        loaded.predict(CELLS)
+
+
+def test_search_judges_on_worlds_that_were_not_trained_on():
+    env, grid = RandomEnv(), {"aleatoric_factor": [0, 2.0]}
+    model = make(env, total_timesteps=60)
+    search = GridSearchCV(model, grid, cv=2).fit(SEEDS)
+    for i, factor in enumerate(grid["aleatoric_factor"]):
+        for k, (train, test) in enumerate(KFold(2).split(SEEDS)):
+            fitted = clone(model).set_params(aleatoric_factor=factor).fit(SEEDS[train])
+            assert search.cv_results_[f"split{k}_test_score"][i] == fitted.score(SEEDS[test])
+    X = observations(VECTOR)
+    np.testing.assert_array_equal(search.predict(X), search.best_estimator_.predict(X))
+    result = predict_uncertainty(search, X)
+    np.testing.assert_array_equal(result, search.best_estimator_.predict_uncertainty(X))
+    np.testing.assert_array_equal(search.score_samples(X), -result.epistemic)
+
+
+def test_search_in_two_processes():
+    grid = {"aleatoric_factor": [0, 0.5]}
+    model = UADQN(CLIFF, total_timesteps=300, random_state=0)
+    search = GridSearchCV(model, grid, cv=2, n_jobs=2).fit(SEEDS)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    best = search.best_estimator_
+    assert best.predict(CELLS).shape == predict_uncertainty(search, CELLS).total.shape == (10,)
+    # A fitted agent goes to another process as well.
+    scores = joblib.Parallel(n_jobs=2)(joblib.delayed(best.score)([s]) for s in (1, 2))
+    assert scores == [best.score([1]), best.score([2])]
+
+
+def test_cross_validation():
+    scores = cross_val_score(make(total_timesteps=50), SEEDS, cv=3)
+    assert scores.shape == (3,)
+    assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        SEEDS[:, None],
+        list(range(6)),
+        range(6),
+        SEEDS.astype(float),
+        SEEDS.astype(np.uint8),
+        pd.Series(SEEDS, index=list("fedcba")),
+        pd.DataFrame({"world": SEEDS}),
+    ],
+    ids=lambda X: type(X).__name__,
+)
+def test_seeds_may_be_a_list_a_column_or_a_series(agent, X):
+    assert agent.score(X) == agent.score(SEEDS)
+    model = make(RandomEnv, total_timesteps=30).fit(X)
+    history = make(RandomEnv, total_timesteps=30).fit(SEEDS).history_
+    assert model.history_.equals(history)
+
+
+def test_observations_may_be_lists_or_frames(agent):
+    expected = agent.predict(CELLS)
+    for X in (CELLS.tolist(), pd.DataFrame(CELLS), CELLS.astype(int), CELLS.astype(bool)):
+        np.testing.assert_array_equal(agent.predict(X), expected)
+
+
+# Actions, quantiles and uncertainty
+
+
+@pytest.mark.parametrize("aleatoric", ["covariance", "variance"])
+@pytest.mark.parametrize("factor", [0.0, 0.5, 2.0])
+def test_actions_and_uncertainty_are_those_of_loops(factor, aleatoric):
+    model = make(aleatoric_factor=factor, aleatoric=aleatoric, total_timesteps=70).fit(SEEDS)
+    X = np.random.default_rng(0).random((40, 10))
+    quantiles = all_quantiles(model, X)
+    risk, epistemic = by_hand(quantiles)
+    if aleatoric == "variance":
+        risk = np.array([[np.mean((q - q.mean()) ** 2) for q in row] for row in quantiles[0]])
+    actions = greedy(model.predict_quantiles(X), factor, risk)
+    np.testing.assert_array_equal(model.predict(X), actions)
+    assert model.predict(X).dtype == np.int64
+    everything = model.predict_uncertainty(X, per_action=True)
+    chosen = model.predict_uncertainty(X)
+    parts = (risk + epistemic, risk, epistemic)
+    for of_all, of_chosen, expected in zip(everything, chosen, parts, strict=True):
+        np.testing.assert_allclose(of_all, expected, rtol=1e-6, atol=1e-9)
+        assert of_all.shape == (40, 4)
+        np.testing.assert_array_equal(
+            of_chosen, [row[a] for row, a in zip(of_all, actions, strict=True)]
+        )
+        assert of_all.dtype == of_chosen.dtype == np.float64
+        assert (of_all >= 0).all()
+    np.testing.assert_array_equal(chosen.total, chosen.aleatoric + chosen.epistemic)
+    np.testing.assert_array_equal(model.score_samples(X), -chosen.epistemic)
+    assert len(set(actions)) > 1
+
+
+def test_risk_is_taken_off_the_value(agent):
+    neutral = pickle.loads(pickle.dumps(agent))
+    neutral.algorithm_.aleatoric_factor = 0.0
+    X = np.random.default_rng(0).random((200, 10))
+    assert (neutral.predict(X) != agent.predict(X)).any()
+
+
+def test_negative_estimates_of_risk_count_as_none(agent):
+    X = np.random.default_rng(1).random((500, 10))
+    aleatoric = agent.predict_uncertainty(X, per_action=True).aleatoric
+    _, a, b = all_quantiles(agent, X)
+    covariance = np.mean(a * b, -1) - a.mean(-1) * b.mean(-1)
+    assert (covariance < -1e-6).any()
+    assert (aleatoric[covariance < -1e-6] == 0).all()
+
+
+def test_quantiles_are_those_of_the_value_network(agent):
+    quantiles = agent.predict_quantiles(CELLS)
+    assert quantiles.shape == (10, 4, 7)
+    assert quantiles.dtype == np.float64
+    assert (np.diff(quantiles) >= 0).all()
+    network = plain_network(agent.algorithm_.quantile_net, 0)
+    with torch.no_grad():
+        outputs = network(torch.tensor(CELLS)).view(10, 4, 7).numpy()
+    np.testing.assert_allclose(quantiles, np.sort(outputs), atol=1e-5)
+
+
+def test_levels_of_quantiles(agent):
+    np.testing.assert_allclose(agent.quantile_levels_, [(i + 0.5) / 7 for i in range(7)])
+    assert agent.quantile_levels_.dtype == np.float64
+    kwargs = {"levels": "paper", "net_arch": [4]}
+    of_paper = make(n_quantiles=4, policy_kwargs=kwargs, total_timesteps=1).fit(SEEDS)
+    np.testing.assert_allclose(of_paper.quantile_levels_, [0.2, 0.4, 0.6, 0.8])
+
+
+def test_more_auxiliary_networks_are_averaged_over_pairs():
+    kwargs = {"n_auxiliary": 3, "net_arch": [8]}
+    model = make(policy_kwargs=kwargs, total_timesteps=60).fit(SEEDS)
+    value, *others = all_quantiles(model, CELLS)
+    pairs = [(value, others[i], others[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+    epistemic = np.mean([by_hand(pair)[1] for pair in pairs], axis=0)
+    result = model.predict_uncertainty(CELLS, per_action=True)
+    np.testing.assert_allclose(result.epistemic, epistemic, rtol=1e-6)
+
+
+def test_parts_of_a_large_batch_are_put_together(agent, mixed, monkeypatch):
+    for model, X in ((agent, np.tile(CELLS, (2, 1))[:17]), (mixed, observations(MIXED, 17))):
+        expected = model.predict_uncertainty(X, per_action=True), model.predict_quantiles(X)
+        actions, sizes = model.predict(X), []
+
+        def spy(part, whole=model.algorithm_.predict_quantiles, sizes=sizes):
+            sizes.append(len(part["vector"] if isinstance(part, dict) else part))
+            return whole(part)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_agent, "BATCH", 4)
+            patch.setattr(model.algorithm_, "predict_quantiles", spy)
+            np.testing.assert_array_equal(model.predict(X), actions)
+            assert sizes == [4, 4, 4, 4, 1]
+            result = model.predict_uncertainty(X, per_action=True)
+            np.testing.assert_allclose(result, expected[0], rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(model.predict_quantiles(X), expected[1], atol=1e-5)
+
+
+def test_results_do_not_depend_on_what_else_is_in_the_batch(agent):
+    X = np.random.default_rng(3).random((33, 10))
+    whole = np.array(agent.predict_uncertainty(X))
+    single = np.concatenate([agent.predict_uncertainty(x[None]) for x in X], axis=1)
+    np.testing.assert_allclose(single, whole, rtol=1e-5, atol=1e-5)
+    order = np.random.default_rng(4).permutation(33)
+    np.testing.assert_allclose(
+        agent.predict_quantiles(X[order]), agent.predict_quantiles(X)[order], rtol=1e-5, atol=1e-5
+    )
+
+
+SPACES = {
+    "vector": (VECTOR, "MlpPolicy"),
+    "matrix": (spaces.Box(-1, 1, (3, 4)), "MlpPolicy"),
+    "grid": (GRID, "CnnPolicy"),
+    "image": (IMAGE, "CnnPolicy"),
+    "discrete": (spaces.Discrete(5), "MlpPolicy"),
+    "multi-discrete": (spaces.MultiDiscrete([3, 4]), "MlpPolicy"),
+    "multi-binary": (spaces.MultiBinary(3), "MlpPolicy"),
+    "dict": (
+        spaces.Dict({"vector": VECTOR, "one": spaces.Discrete(3), "image": IMAGE}),
+        "MultiInputPolicy",
+    ),
+}
+
+
+@pytest.mark.parametrize(("space", "policy"), SPACES.values(), ids=SPACES)
+def test_observations_of_any_kind(space, policy):
+    model = make(RandomEnv(space), total_timesteps=26, learning_starts=20).fit(SEEDS)
+    assert model.algorithm_.policy_class is model.algorithm_.policy_aliases[policy]
+    assert model.observation_space_ == space
+    assert model.action_space_ == spaces.Discrete(3)
+    X = observations(space)
+    assert model.predict_quantiles(X).shape == (5, 3, 7)
+    result = model.predict_uncertainty(X)
+    risk, epistemic = by_hand(all_quantiles(model, X))
+    rows, actions = np.arange(5), model.predict(X)
+    np.testing.assert_allclose(result.aleatoric, risk[rows, actions], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(result.epistemic, epistemic[rows, actions], rtol=1e-5)
+    assert np.ptp(result.epistemic) > 0
+    assert np.isfinite(model.score([7, 8]))
+    loaded = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(loaded.predict_uncertainty(X), result)
+
+
+# What it learns
+
+
+class Bandit(gym.Env):
+    """One step: action 0 pays 0.5 for certain, action 1 pays 1 on average, plus or minus 3.
+
+    The observation is always (1, 0, 0).
+    """
+
+    def __init__(self):
+        self.observation_space = spaces.Box(0, 1, (3,), np.float32)
+        self.action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.array([1, 0, 0], np.float32), {}
+
+    def step(self, action):
+        reward = 1 + 3 * self.np_random.choice([-1, 1]) if action else 0.5
+        return np.array([0, 1, 0], np.float32), float(reward), True, False, {}
+
+
+def test_it_learns_value_risk_and_what_it_does_not_know():
+    options = {
+        "total_timesteps": 900,
+        "learning_starts": 50,
+        "learning_rate": 3e-3,
+        "n_quantiles": 20,
+        "policy_kwargs": {"net_arch": [32]},
+        "random_state": 0,
+    }
+    neutral = UADQN(Bandit, **options).fit(SEEDS)
+    seen, foreign = np.eye(3)[[0]], np.eye(3)[[2]]
+    means = neutral.predict_quantiles(seen).mean(-1)[0]
+    assert means == pytest.approx([0.5, 1.0], abs=0.2)
+    assert neutral.predict(seen) == 1
+    everything = neutral.predict_uncertainty(seen, per_action=True)
+    assert everything.aleatoric[0, 0] < 0.05
+    assert everything.aleatoric[0, 1] == pytest.approx(9, rel=0.25)
+    assert neutral.score_samples(foreign) < 5 * neutral.score_samples(seen)
+    # The same networks, more careful with what they say.
+    averse = UADQN(Bandit, aleatoric_factor=1.0, **options).fit(SEEDS)
+    assert averse.predict(seen) == 0
+    assert averse.score(SEEDS) == 0.5
+
+
+# History, options and progress
+
+
+def test_history_has_a_row_for_each_episode():
+    model = make(RandomEnv(length=7), total_timesteps=40).fit([4, 5])
+    history = model.history_
+    assert tuple(history.columns) == Episode._fields
+    np.testing.assert_array_equal(history.step, [7, 14, 21, 28, 35])
+    assert (history.length == 7).all()
+    assert np.isfinite(history.to_numpy()).all()
+    assert (history.epistemic > 0).all()
+
+
+def test_training_meets_no_sequence_of_noise_twice():
+    class Recorder(RandomEnv):
+        seeds, noise = [], []
+
+        def reset(self, *, seed=None, options=None):
+            result = super().reset(seed=seed)
+            self.seeds.append(seed)
+            self.noise.append(self.np_random.random())
+            return result
+
+    make(Recorder, total_timesteps=101).fit([11, 3, 8])
+    assert Recorder.seeds[:3] == [11, 3, 8]
+    assert len(Recorder.seeds) >= 20
+    assert len(set(Recorder.seeds)) == len(set(Recorder.noise)) == len(Recorder.seeds)
+
+
+def test_options_reach_the_algorithm():
+    options = {
+        "epistemic_factor": 0.7,
+        "aleatoric_factor": 0.3,
+        "aleatoric": "variance",
+        "noise_scale": 2.5,
+        "learning_rate": 2e-3,
+        "gamma": 0.8,
+        "buffer_size": 321,
+        "learning_starts": 17,
+        "batch_size": 9,
+        "target_update_interval": 13,
+    }
+    kwargs = {"net_arch": [6, 5], "prior_gain": 4.0}
+    given = copy.deepcopy(kwargs)
+    model = make(total_timesteps=40, n_quantiles=3, policy_kwargs=kwargs, **options).fit(SEEDS)
+    assert {name: getattr(model.algorithm_, name) for name in options} == options
+    assert model.algorithm_.num_timesteps == 40
+    assert model.algorithm_.policy.prior_gain == 4.0
+    shapes = [tuple(layer.weight.shape[1:]) for layer in model.algorithm_.quantile_net.head[::2]]
+    assert shapes == [(10, 6), (6, 5), (5, 4 * 3)]
+    assert kwargs == given
+    assert model.policy_kwargs is kwargs
+
+
+def test_an_environment_that_is_given_is_not_used_itself():
+    env = RandomEnv()
+    model = make(env, total_timesteps=30).fit(SEEDS)
+    model.score(SEEDS)
+    assert env.steps == 0
+    assert env._np_random is None
+    assert model.env is env
+
+
+def test_progress_is_shown_on_demand(capsys):
+    make(total_timesteps=30).fit(SEEDS)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+    make(total_timesteps=30, verbose=1).fit(SEEDS)
+    assert "30/30" in capsys.readouterr().err
+
+
+# Scoring
+
+
+@pytest.mark.parametrize("env", [CLIFF, RandomEnv()])
+def test_score_is_the_mean_return_of_greedy_episodes(env):
+    model = make(env, aleatoric_factor=0.5).fit(SEEDS)
+    returns = []
+    for seed in (3, 20, 21):
+        world = gym.make(env) if isinstance(env, str) else copy.deepcopy(env)
+        observation, _ = world.reset(seed=seed)
+        total, ended = 0.0, False
+        while not ended:
+            quantiles = all_quantiles(model, observation[None])
+            (action,) = greedy(quantiles[0], 0.5, by_hand(quantiles)[0])
+            observation, reward, terminated, truncated, _ = world.step(action)
+            total += reward
+            ended = terminated or truncated
+        returns.append(total)
+    assert model.score([3, 20, 21]) == pytest.approx(np.mean(returns))
+    assert isinstance(model.score([3]), float)
+    assert model.score([3]) == pytest.approx(returns[0])
+
+
+def test_episodes_without_end_are_cut_with_a_warning(monkeypatch):
+    monkeypatch.setattr(worlds, "MAX_STEPS", 5)
+    endless = make(RandomEnv(length=10**9), total_timesteps=20).fit(SEEDS)
+    with pytest.warns(UserWarning, match="3 of 3 episodes had not ended after 5 steps") as caught:
+        score = endless.score([1, 2, 3])
+    assert caught[0].filename == __file__
+    assert np.isfinite(score)
+    assert endless.history_.empty
+    assert tuple(endless.history_.columns) == Episode._fields
+    endless.set_params(env=RandomEnv(length=5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert endless.score([1, 2, 3]) == score
+
+
+# Bad input
+
+METHODS = ("predict", "predict_uncertainty", "predict_quantiles", "score_samples")
+
+
+@pytest.mark.parametrize("method", [*METHODS, "score"])
+def test_unfitted(method):
+    with pytest.raises(NotFittedError, match="UADQN instance is not fitted"):
+        getattr(make(), method)(CELLS)
+    assert not hasattr(make(), "quantile_levels_")
+
+
+OBSERVATIONS = {
+    "nan": (np.full((2, 10), np.nan), "contain NaN, or infinity"),
+    "infinity": (np.full((2, 10), -np.inf), "contain NaN, or infinity"),
+    "empty": (np.zeros((0, 10)), r"at least one sample, got \(0, 10\)"),
+    "too wide": (np.zeros((2, 11)), r"\(n_samples, 10\) .* got \(2, 11\)"),
+    "too deep": (np.zeros((2, 10, 1)), r"\(n_samples, 10\) .* got \(2, 10, 1\)"),
+    "a single one": (np.zeros(10), r"got \(10,\); one observation needs a first axis"),
+    "a number": (3.0, r"\(n_samples, 10\) .* got \(\)"),
+    "strings": ([["a"] * 10], "must be numbers, got dtype <U1"),
+    "objects": (np.full((1, 10), None), "must be numbers, got dtype object"),
+    "a dictionary": ({"cell": CELLS}, r"\(n_samples, 10\)"),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("X", "message"), OBSERVATIONS.values(), ids=OBSERVATIONS)
+def test_bad_observations(agent, method, X, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(agent, method)(X)
+
+
+def test_bad_dictionaries_of_observations(mixed):
+    X = observations(MIXED)
+    for wrong in (X["vector"], {"vector": X["vector"]}, X | {"more": X["vector"]}):
+        with pytest.raises(ValueError, match=r"dict with keys \['image', 'vector'\]"):
+            mixed.predict(wrong)
+    with pytest.raises(ValueError, match="one observation needs a first axis"):
+        mixed.predict({key: x[0] for key, x in X.items()})
+    with pytest.raises(ValueError, match="NaN"):
+        mixed.predict(X | {"vector": X["vector"] * np.nan})
+
+
+@pytest.mark.parametrize("n_samples", [1, 3])
+def test_dictionaries_of_unequal_length(mixed, n_samples):
+    X = observations(MIXED)
+    with pytest.raises(ValueError, match="numbers of samples"):
+        mixed.predict(X | {"vector": X["vector"][:n_samples]})
+
+
+def test_observations_that_overflow(agent):
+    with pytest.raises(ValueError, match="infinity"):
+        agent.predict_uncertainty(np.full((1, 10), 1e300))
+
+
+@pytest.fixture(scope="module")
+def discrete():
+    return make(RandomEnv(spaces.Discrete(5)), total_timesteps=50).fit(SEEDS)
+
+
+@pytest.mark.parametrize("X", [[5], [-1], [1.5]])
+def test_discrete_observations_out_of_range(discrete, X):
+    with pytest.raises(ValueError, match="Observations"):
+        discrete.predict(X)
+
+
+SEEDS_OF = "integers from 0"
+BAD_SEEDS = {
+    "fractions": ([0.5, 1.0], SEEDS_OF),
+    "negative": ([3, -1], SEEDS_OF),
+    "nan": ([np.nan], SEEDS_OF),
+    "strings": (["a", "b"], SEEDS_OF),
+    "none": ([None], SEEDS_OF),
+    "two columns": ([[1, 2]], r"\(n_seeds, 1\) with at least one seed, got shape \(1, 2\)"),
+    "empty": ([], r"at least one seed, got shape \(0,\)"),
+    "a number": (3, r"got shape \(\)"),
+    "observations": (CELLS, r"got shape \(10, 10\)"),
+}
+
+
+@pytest.mark.parametrize(("X", "message"), BAD_SEEDS.values(), ids=BAD_SEEDS)
+def test_bad_seeds(agent, X, message):
+    with pytest.raises(ValueError, match=message):
+        make().fit(X)
+    with pytest.raises(ValueError, match=message):
+        agent.score(X)
+
+
+@pytest.mark.parametrize("X", [[np.inf], [1e300], np.array([2**64 - 1], np.uint64), [1j]])
+def test_seeds_that_are_no_int64(agent, X):
+    with pytest.raises(ValueError, match="Seeds of an environment"):
+        agent.score(X)
+
+
+PARAMETERS = {
+    "no such id": ({"env": "Nowhere-v0"}, "There is no environment 'Nowhere-v0'"),
+    "no such version": ({"env": "CliffWind-v7"}, "There is no environment 'CliffWind-v7'.*v0"),
+    "continuous actions": ({"env": "Pendulum-v1"}, "finitely many actions, but Pendulum-v1"),
+    "no environment": ({"env": 3}, "'env' parameter of UADQN"),
+    "a space": ({"env": VECTOR}, "'env' parameter of UADQN"),
+    "one quantile": ({"n_quantiles": 1}, r"'n_quantiles' .* range \[2, inf\)"),
+    "negative lambda": ({"aleatoric_factor": -0.1}, "'aleatoric_factor' .* Got -0.1"),
+    "negative beta": ({"epistemic_factor": -1}, "'epistemic_factor' .* Got -1"),
+    "nan": ({"epistemic_factor": np.nan}, "'epistemic_factor' .* Got nan"),
+    "negative noise": ({"noise_scale": -1}, "'noise_scale'"),
+    "estimate": ({"aleatoric": "both"}, "'aleatoric' .* Got 'both'"),
+    "policy": ({"policy": "LstmPolicy"}, "'policy' .* Got 'LstmPolicy'"),
+    "gamma": ({"gamma": 1.01}, r"'gamma' .* range \[0.0, 1.0\]"),
+    "no steps": ({"total_timesteps": 0}, "'total_timesteps' .* Got 0"),
+    "part of a step": ({"total_timesteps": 10.5}, "'total_timesteps' .* Got 10.5"),
+    "no learning rate": ({"learning_rate": 0}, "'learning_rate' .* Got 0"),
+    "no buffer": ({"buffer_size": 0}, "'buffer_size' .* Got 0"),
+    "no batch": ({"batch_size": 0}, "'batch_size' .* Got 0"),
+    "target": ({"target_update_interval": 0}, "'target_update_interval' .* Got 0"),
+    "starts": ({"learning_starts": -1}, "'learning_starts' .* Got -1"),
+    "random state": ({"random_state": "now"}, "'random_state' .* Got 'now'"),
+    "kwargs": ({"policy_kwargs": [("net_arch", [3])]}, "'policy_kwargs'"),
+    "images of vectors": ({"policy": "CnnPolicy"}, r"observations of shape \(10,\)"),
+    "vectors of dicts": ({"env": RandomEnv(MIXED), "policy": "MlpPolicy"}, "MultiInputPolicy"),
+    "one auxiliary": ({"policy_kwargs": {"n_auxiliary": 1}}, "at least two networks"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), PARAMETERS.values(), ids=PARAMETERS)
+def test_bad_parameters(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options).fit(SEEDS)
+
+
+def test_a_callable_that_makes_no_environment():
+    with pytest.raises(TypeError, match="must make a gymnasium environment, got int"):
+        make(lambda: 3).fit(SEEDS)
+
+
+def test_observations_in_tuples_are_not_supported():
+    with pytest.raises(NotImplementedError, match="Tuple"):
+        make(RandomEnv(spaces.Tuple((VECTOR, VECTOR)))).fit(SEEDS)
+
+
+def test_policy_for_dictionaries_on_vectors():
+    with pytest.raises(ValueError, match="MultiInputPolicy"):
+        make(policy="MultiInputPolicy").fit(SEEDS)
+
+
+def test_actions_that_do_not_start_at_0():
+    env = RandomEnv()
+    env.action_space = spaces.Discrete(3, start=1)
+    with pytest.raises(ValueError, match="start"):
+        make(env, total_timesteps=50).fit(SEEDS)
+
+
+def test_discrete_observations_that_do_not_start_at_0():
+    with pytest.raises(ValueError, match="start"):
+        make(RandomEnv(spaces.Discrete(5, start=2)), total_timesteps=50).fit(SEEDS)
+
+
+def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
+    model = make(total_timesteps=50).fit(SEEDS)
+    fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
+    expected = all_quantiles(model, CELLS)
+    with pytest.raises(ValueError, match="Seeds"):
+        model.fit([-1])
+    with pytest.raises(ValueError, match="GridCNN"):
+        model.set_params(policy="CnnPolicy").fit(SEEDS)
+    with pytest.raises(ValueError, match="no environment"):
+        model.set_params(env="Nowhere-v0").fit(SEEDS)
+    for name, value in fitted.items():
+        assert getattr(model, name) is value
+    np.testing.assert_array_equal(all_quantiles(model, CELLS), expected)
+
+
+def test_it_is_a_plugin():
+    assert dict(all_estimators())["UADQN"] is UADQN
