@@ -24,12 +24,13 @@ careful = UADQN("CliffWind-v0", **settings).fit(seeds)
 # %%
 # Falls, returns and both uncertainties while it learnt. What it does not know shrinks with
 # experience; the risk of the ledge stays, until the agent keeps away from it.
-AgentTrainingDisplay.from_estimator(careful).plot()
+AgentTrainingDisplay.from_estimator(careful)
 plt.show()
 
 # %%
-# What it knows of each cell: the risk of its best action if it had to go right, along the ledge
-# (lower row) or above it.
+# What it knows about going right from each cell. From the start (lower left) that leads along the
+# ledge, and the risk falls with every cell that is behind; above, there is none. Nobody ever
+# leaves the goal (lower right), so there it knows least.
 RIGHT = 1
 cells = np.eye(10, dtype=np.float32)
 u = careful.predict_uncertainty(cells, per_action=True)
