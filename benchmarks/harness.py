@@ -2,9 +2,10 @@
 
 import argparse
 import json
+import math
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 PACKAGES = ("skuq", "torch", "scikit-learn", "numpy", "skorch")
+AGENT_PACKAGES = ("stable-baselines3", "sb3-contrib", "gymnasium", "MinAtar")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -44,12 +46,20 @@ def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespac
     if not path.exists():
         done = run(*task, args=args)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(done) + "\n")
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(done) + "\n")
+        partial.replace(path)
     return json.loads(path.read_text())
 
 
-def finish(name: str, args: argparse.Namespace, records: list[dict[str, Any]]) -> None:
-    """Print the JSON line, and write it to ``--out`` if asked."""
+def finish(
+    name: str,
+    args: argparse.Namespace,
+    records: list[dict[str, Any]],
+    packages: Sequence[str] = (),
+) -> None:
+    """Print the JSON line without figures that are none; write it to ``--out`` if asked."""
+    records = [each for each in records if math.isfinite(each["value"])]
     line = json.dumps(
         {
             "benchmark": name,
@@ -60,7 +70,7 @@ def finish(name: str, args: argparse.Namespace, records: list[dict[str, Any]]) -
                 "cpu": platform.processor() or platform.machine(),
                 "cores": os.cpu_count(),
                 "threads": args.threads,
-                "versions": {package: version(package) for package in PACKAGES},
+                "versions": {package: version(package) for package in (*PACKAGES, *packages)},
             },
             "records": records,
         }

@@ -1,14 +1,16 @@
 """Fig. 2 of the UADQN paper: falls off the windy cliff while learning, and the path learnt.
 
 QR-DQN, and UADQN risk-neutral and risk-averse by either estimate of aleatoric uncertainty, all
-with the settings of the released code. They differ in the choice of actions alone. Finished
-runs are kept in ``--out`` and not repeated.
+with the settings of the released code and quantiles at midpoint levels. They differ in the choice
+of actions alone. Finished runs are kept in ``--out`` and not repeated: empty it after a change of
+code.
 """
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.stats import t
 
-from benchmarks.harness import finish, kept_run, parser, record, set_threads
+from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
 from skuq.uadqn.history import TrainingHistory
 from skuq.uadqn.settings import GRIDWORLD
@@ -35,7 +37,9 @@ def train(method: str, seed: int, steps: int, args) -> dict:
     """Train one agent; count its falls and walk its path without wind."""
     set_threads(args)
     algorithm, options = METHODS[method]
-    agent = algorithm("MlpPolicy", make_env("CliffWind-v0"), seed=seed, **COMMON, **options)
+    agent = algorithm(
+        "MlpPolicy", make_env("CliffWind-v0"), seed=seed, device="cpu", **COMMON, **options
+    )
     history = TrainingHistory()
     agent.learn(steps, callback=history)
     frame = history.to_frame()
@@ -84,12 +88,12 @@ def main() -> None:
             spread = values.std(ddof=1) if n > 1 else 0.0
             name = "safe_share" if metric == "safe" else metric
             records.append(record(method, "cliff_wind", name, values.mean(), n, spread))
-            if metric == "falls":
-                half = 1.96 * spread / n**0.5
+            if metric == "falls" and n > 1:
+                half = t.ppf(0.975, n - 1) * spread / n**0.5
                 low, high = values.mean() - half, values.mean() + half
                 records.append(record(method, "cliff_wind", "falls_95_low", low, n))
                 records.append(record(method, "cliff_wind", "falls_95_high", high, n))
-    finish("uadqn_cliff", args, records)
+    finish("uadqn_cliff", args, records, AGENT_PACKAGES)
 
 
 if __name__ == "__main__":

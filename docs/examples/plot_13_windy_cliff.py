@@ -29,8 +29,8 @@ plt.show()
 
 # %%
 # What it knows about going right from each cell. From the start (lower left) that leads along the
-# ledge, and the risk falls with every cell that is behind; above, there is none. Nobody ever
-# leaves the goal (lower right), so there it knows least.
+# ledge, and the risk falls with every cell that is behind; above, there is none. The goal (lower
+# right) is left out: no action is ever taken there.
 RIGHT = 1
 cells = np.eye(10, dtype=np.float32)
 u = careful.predict_uncertainty(cells, per_action=True)
@@ -40,12 +40,14 @@ parts = {
 }
 fig, axes = plt.subplots(2, 1, figsize=(6, 4.6), layout="constrained")
 for ax, (title, deviation) in zip(axes, parts.items(), strict=True):
-    image = ax.imshow(deviation.reshape(2, 5), cmap="cividis")
-    for cell, value in enumerate(deviation):
+    shown = deviation.copy()
+    shown[-1] = np.nan  # no action is ever taken at the goal
+    image = ax.imshow(shown.reshape(2, 5), cmap="cividis")
+    for cell, value in enumerate(shown[:-1]):
         row, column = divmod(cell, 5)
-        light = value > deviation.max() / 2
+        light = value > np.nanmax(shown) / 2
         ax.text(column, row, f"{value:.2f}", ha="center", va="center", color="k" if light else "w")
-    ax.set(title=title, xticks=[], yticks=[0, 1], yticklabels=["above", "ledge"])
+    ax.set(title=title, xticks=[], yticks=[0, 1], yticklabels=["above", "below"])
     fig.colorbar(image, ax=ax, label="units of return", shrink=0.8)
 plt.show()
 

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils import check_random_state
@@ -33,7 +34,7 @@ AGENT_PARAMETERS: dict[str, list[Any]] = {
     "target_update_interval": [Interval(Integral, 1, None, closed="left")],
     "policy": [StrOptions({"auto", "MlpPolicy", "CnnPolicy", "MultiInputPolicy"})],
     "policy_kwargs": [dict, None],
-    "device": [str],
+    "device": [str, torch.device],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
@@ -86,7 +87,7 @@ class Agent(BaseEstimator):
             warnings.warn(
                 f"Nothing is learnt in total_timesteps={self.total_timesteps}: the first update "
                 f"comes after learning_starts={self.learning_starts} steps.",
-                stacklevel=2,
+                stacklevel=3,  # past scikit-learn's own wrapper
             )
         algorithm, history = rl_module("training").train(
             lambda policy, env: self._make_algorithm(
@@ -173,8 +174,12 @@ class Agent(BaseEstimator):
         state = dict(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
+            try:
+                device = str(resolve_device(state["device"]))
+            except ValueError:  # it was trained on a GPU that is not here
+                device = "cpu"
             with rl_module("_random").random_states_kept():  # loading seeds them
-                state["algorithm_"] = cls.load(io.BytesIO(saved))
+                state["algorithm_"] = cls.load(io.BytesIO(saved), device=device)
         super().__setstate__(state)
 
 
@@ -196,10 +201,10 @@ def checked_seeds(X: Any) -> IntArray:
             f"least one seed, got shape {np.shape(X)}."
         )
     try:
-        numbers = seeds.astype(np.float64) if seeds.dtype.kind in "iufO" else np.array(np.nan)
-    except (TypeError, ValueError):
-        numbers = np.array(np.nan)
-    if not np.all((numbers == np.floor(numbers)) & (numbers >= 0) & (numbers < 2**63)):
+        whole = [int(seed) for seed in seeds.tolist()] if seeds.dtype.kind in "iufO" else []
+    except (TypeError, ValueError, OverflowError):
+        whole = []
+    if whole != seeds.tolist() or min(whole) < 0 or max(whole) >= 2**63:
         raise ValueError(
             f"Seeds of an environment are integers from 0 to 2**63 - 1, got {seeds[:5]}..."
         )

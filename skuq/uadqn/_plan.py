@@ -17,8 +17,8 @@ METHODS = {
     "bootstrapped": "BootstrappedDQN",
 }
 # What an agent without auxiliary networks, or without quantiles, does not take.
-_UNCERTAIN = {"epistemic_factor", "aleatoric_factor", "aleatoric", "noise_scale", "prior_scale"}
-_QUANTILES = {"init_gain", "prior_gain", "n_quantiles", "levels"}
+_UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
+_QUANTILES = {"init_gain", "prior_gain", "levels"}
 _NETWORKS = {"qrdqn": {"prior_gain"}, "dqn": _QUANTILES, "bootstrapped": _QUANTILES}
 MINATAR_EXPLORATION = 100_000  # steps from epsilon 1 to its final value
 

@@ -13,11 +13,13 @@ import torch
 
 def random_states() -> dict[str, Any]:
     """States of Python's, numpy's and torch's global generators."""
+    # A GPU that nobody has used yet has no state worth keeping, and asking would open it.
+    opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),  # noqa: NPY002 - the library's generator is this one
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": torch.cuda.get_rng_state_all() if opened else [],
     }
 
 
@@ -34,7 +36,10 @@ def set_random_states(states: dict[str, Any]) -> None:
 def random_states_kept() -> Iterator[None]:
     """Leave the global generators as they were, whatever the block draws or seeds."""
     states = random_states()
+    cudnn = torch.backends.cudnn
+    flags = cudnn.deterministic, cudnn.benchmark  # seeding for a GPU sets them
     try:
         yield
     finally:
         set_random_states(states)
+        cudnn.deterministic, cudnn.benchmark = flags

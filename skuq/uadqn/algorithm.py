@@ -12,12 +12,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
-from skuq.uadqn.estimates import (
-    aleatoric_variance,
-    epistemic_variance,
-    quantile_variance,
-    risk_adjusted_values,
-)
+from skuq.uadqn.estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.uadqn.losses import bellman_targets, quantile_loss, quantile_loss_gradient
 from skuq.uadqn.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, StackedQuantileNetwork
 
@@ -315,13 +310,9 @@ class UADQNAlgorithm(QuantileDQN):
 
     def _reasons(self, quantiles: np.ndarray, values: np.ndarray, actions: np.ndarray) -> Decision:
         taken = quantiles[:, np.arange(len(actions)), actions]
-        if self.aleatoric == "covariance":
-            aleatoric = aleatoric_variance(taken[1:]).clip(0)
-        else:
-            aleatoric = quantile_variance(taken[0])
         return Decision(
             float(epistemic_variance(taken[1:]).mean()),
-            float(aleatoric.mean()),
+            float(aleatoric_part(taken, self.aleatoric).mean()),
             float((actions != values.argmax(-1)).mean()),
         )
 
@@ -329,15 +320,25 @@ class UADQNAlgorithm(QuantileDQN):
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
         """Add the gradient of ``noise**2 / (prior**2 * n) * |theta - theta_0|**2``."""
         networks = self.quantile_net
-        n_seen = self.replay_buffer.size() * self.n_envs
+        n_kept = self.replay_buffer.size() * self.n_envs
         scale = self.prior_scale or networks.prior_scale.item()
-        pull = 2 * self.noise_scale**2 / (scale**2 * n_seen)
+        pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
         for parameter, anchor in zip(parameters, networks.anchors, strict=True):
             if parameter.grad is None:  # a parameter that no output depends on
                 continue
             # Two passes in place cost less than one with a difference of its own.
             parameter.grad[1:].add_(parameter[1:], alpha=pull).sub_(anchor, alpha=pull)
 
-    def learn(self, total_timesteps: int, *args: Any, **options: Any) -> UADQNAlgorithm:
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int = 4,
+        tb_log_name: str = "UADQN",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> UADQNAlgorithm:
         """Learn for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""
-        return super().learn(total_timesteps, *args, **({"tb_log_name": "UADQN"} | options))
+        return super().learn(
+            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
+        )

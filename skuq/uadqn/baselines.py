@@ -10,23 +10,34 @@ from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     CombinedExtractor,
     FlattenExtractor,
-    NatureCNN,
 )
-from stable_baselines3.dqn.policies import DQNPolicy, MultiInputPolicy, QNetwork
+from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
 from skuq.uadqn.networks import stacked_mlp
-from skuq.uadqn.policies import GridCNN
+from skuq.uadqn.policies import default_arch, image_extractor
 
 
-class DQNCnnPolicy(DQNPolicy):
-    """Policy of DQN for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+class DQNMlpPolicy(DQNPolicy):
+    """Policy of DQN with the features and widths that the other agents have.
+
+    Parameters
+    ----------
+    observation_space, action_space, lr_schedule
+        As stable-baselines3 passes them.
+    net_arch : list of int, default=None
+        Widths of hidden layers after the features; None is [128] after `GridCNN`, none
+        after `NatureCNN`, else [100, 100].
+    features_extractor_class : type, default=None
+        None takes the one of the policy.
+    **options
+        Those of stable-baselines3's policy for DQN.
+    """
 
     def __init__(
         self,
@@ -37,20 +48,41 @@ class DQNCnnPolicy(DQNPolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         **options: Any,
     ):
-        suited = NatureCNN if is_image_space(observation_space) else GridCNN
-        extractor = features_extractor_class or suited
+        extractor = features_extractor_class or self._default_extractor(observation_space)
         super().__init__(
             observation_space,
             action_space,
             lr_schedule,
-            net_arch=[128] if net_arch is None and extractor is GridCNN else net_arch,
+            net_arch=default_arch(extractor) if net_arch is None else net_arch,
             features_extractor_class=extractor,
             **options,
         )
 
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return FlattenExtractor
+
+
+class DQNCnnPolicy(DQNMlpPolicy):
+    """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return image_extractor(observation_space)
+
+
+class DQNMultiInputPolicy(DQNMlpPolicy):
+    """The same for dictionaries of observations."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return CombinedExtractor
+
 
 class DQNAlgorithm(DQN):
     """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
+
+    Loss (Huber) and initial weights are stable-baselines3's; gradients are not clipped.
 
     Parameters
     ----------
@@ -63,9 +95,9 @@ class DQNAlgorithm(DQN):
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
-        "MlpPolicy": DQNPolicy,
+        "MlpPolicy": DQNMlpPolicy,
         "CnnPolicy": DQNCnnPolicy,
-        "MultiInputPolicy": MultiInputPolicy,
+        "MultiInputPolicy": DQNMultiInputPolicy,
     }
 
     def __init__(self, policy: str | type[DQNPolicy], env: Any, **options: Any):
@@ -77,6 +109,7 @@ class DQNAlgorithm(DQN):
             "target_update_interval": 1_000,
             "exploration_fraction": 0.02,  # 100,000 of 5 million steps
             "exploration_final_eps": 0.03,
+            "max_grad_norm": float("inf"),
         }
         adam = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"fused": True}}
         options["policy_kwargs"] = adam | (options.get("policy_kwargs") or {})
@@ -104,50 +137,22 @@ class HeadsNetwork(QNetwork):
         return self(observation).mean(0).argmax(1)
 
 
-class BootstrappedPolicy(DQNPolicy):
+class BootstrappedPolicy(DQNMlpPolicy):
     """Policy of bootstrapped DQN: the features are shared, what follows is each head's own.
 
     Parameters
     ----------
-    observation_space, action_space, lr_schedule
+    *spaces_and_schedule
         As stable-baselines3 passes them.
     n_heads : int, default=10
         Number of heads; the algorithm sets it.
-    net_arch : list of int, default=None
-        Widths of each head's hidden layers; None is [128] after `GridCNN`, none after
-        `NatureCNN`, else [100, 100].
-    features_extractor_class : type, default=None
-        None takes the one of the policy.
     **options
-        Those of stable-baselines3's policy for DQN.
+        Those of `DQNMlpPolicy`.
     """
 
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Discrete,
-        lr_schedule: Any,
-        n_heads: int = 10,
-        net_arch: list[int] | None = None,
-        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
-        **options: Any,
-    ):
+    def __init__(self, *spaces_and_schedule: Any, n_heads: int = 10, **options: Any):
         self.n_heads = n_heads
-        extractor = features_extractor_class or self._default_extractor(observation_space)
-        if net_arch is None:
-            net_arch = {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            net_arch=net_arch,
-            features_extractor_class=extractor,
-            **options,
-        )
-
-    @staticmethod
-    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return FlattenExtractor
+        super().__init__(*spaces_and_schedule, **options)
 
     def make_q_net(self) -> QNetwork:
         """Build the network of all heads, the target network likewise."""
@@ -163,7 +168,7 @@ class BootstrappedCnnPolicy(BootstrappedPolicy):
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return NatureCNN if is_image_space(observation_space) else GridCNN
+        return image_extractor(observation_space)
 
 
 class BootstrappedMultiInputPolicy(BootstrappedPolicy):

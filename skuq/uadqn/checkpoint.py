@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -90,7 +91,10 @@ def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_
         "sha256": {name: _digest(partial / name) for name in (ALGORITHM, BUFFER, STATE)},
     }
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    for path in (*partial.iterdir(), partial):
+        _to_disk(path)  # before the older ones go, a power cut must not take this one
     partial.rename(complete)
+    _to_disk(folder)
     for other in folder.glob("step-*"):
         if other != complete:
             shutil.rmtree(other)
@@ -152,6 +156,8 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
         versions, digests = manifest["versions"], manifest["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{checkpoint} is no checkpoint: {error!r}.") from error
+    if not isinstance(versions, dict) or not isinstance(digests, dict):
+        raise CheckpointError(f"{checkpoint} is no checkpoint: its manifest is not one.")
     if env != env_name:
         raise CheckpointError(f"{checkpoint} is of environment {env!r}, not {env_name!r}.")
     other = {name: v for name, v in versions.items() if installed_versions().get(name) != v}
@@ -171,6 +177,16 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
 
 def installed_versions() -> dict[str, str]:
     return {"skuq": skuq.__version__} | {name: version(name) for name in LIBRARIES}
+
+
+def _to_disk(path: Path) -> None:
+    if path.is_dir() and os.name != "posix":
+        return  # elsewhere folders cannot be opened
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _digest(path: Path) -> str:

@@ -187,7 +187,9 @@ def _by_id(name: str, **options: Any) -> Env:
         _register_minatar()
     try:
         return gym.make(name, **options)
-    except (gym.error.Error, ModuleNotFoundError) as error:
+    except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        raise ValueError(f"{name!r} needs what is not installed: {error}") from error
+    except gym.error.Error as error:
         raise ValueError(f"There is no environment {name!r}: {error}") from error
 
 

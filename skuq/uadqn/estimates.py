@@ -109,6 +109,28 @@ def quantile_variance(quantiles: Array) -> Array:
     return (deviation * deviation).mean(-1)
 
 
+def aleatoric_part(quantiles: Array, aleatoric: str) -> Array:
+    """Aleatoric variance by one of the paper's two estimates, never negative.
+
+    Parameters
+    ----------
+    quantiles : array of shape (n_networks, ..., n_quantiles)
+        Quantiles of the value network, then of the auxiliary ones.
+    aleatoric : {"covariance", "variance"}
+        Eq. 7 from the auxiliary networks, 0 where it is negative; or the variance of the
+        value network's quantiles, which is biased upwards where the network is unsure (the
+        paper's variant 1).
+
+    Returns
+    -------
+    array of shape (...)
+        Squared unit of the quantiles.
+    """
+    if aleatoric == "covariance":
+        return aleatoric_variance(quantiles[1:]).clip(0)
+    return quantile_variance(quantiles[0])
+
+
 def risk_adjusted_values(
     quantiles: Array, aleatoric_factor: float, aleatoric: str = "covariance"
 ) -> Array:
@@ -116,17 +138,16 @@ def risk_adjusted_values(
 
     Parameters
     ----------
-    quantiles : Tensor of shape (n_networks, ..., n_quantiles)
+    quantiles : array of shape (n_networks, ..., n_quantiles)
         Quantiles of the value network, which the means are of, then of the auxiliary ones.
     aleatoric_factor : float
         Lambda: how many standard deviations are taken off.
     aleatoric : {"covariance", "variance"}, default="covariance"
-        Eq. 7 from the auxiliary networks, or the variance of the value network's quantiles,
-        which is biased upwards where the network is unsure (the paper's variant 1).
+        Estimate of the variance, see `aleatoric_part`.
 
     Returns
     -------
-    Tensor of shape (...)
+    array of shape (...)
         Unit of the quantiles.
 
     References
@@ -137,11 +158,7 @@ def risk_adjusted_values(
     means = quantiles[0].mean(-1)
     if aleatoric_factor == 0:
         return means
-    if aleatoric == "covariance":
-        variance = aleatoric_variance(quantiles[1:])
-    else:
-        variance = quantile_variance(quantiles[0])
-    return means - aleatoric_factor * variance.clip(0) ** 0.5
+    return means - aleatoric_factor * aleatoric_part(quantiles, aleatoric) ** 0.5
 
 
 def _n_networks(quantiles: Any) -> int:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.uadqn._agent import AGENT_PARAMETERS, Agent, with_quantiles
 from skuq.uadqn._rl import rl_module
-from skuq.uadqn.estimates import aleatoric_variance, epistemic_variance, quantile_variance
+from skuq.uadqn.estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
 
 
 class UADQN(UncertaintyMixin, Agent):
@@ -68,7 +68,7 @@ class UADQN(UncertaintyMixin, Agent):
         "auto" takes a GPU if there is one.
     random_state : int, RandomState instance or None, default=None
         Seed of networks, exploration and replay. With the same seeds ``X``, an int makes
-        runs equal bit for bit on one machine.
+        runs equal bit for bit on one machine, where the device computes deterministically.
     verbose : int, default=0
         1 shows progress.
 
@@ -201,15 +201,12 @@ class UADQN(UncertaintyMixin, Agent):
         ValueError
             If observations have another shape than the environment's, or are not finite.
         """
-        quantiles = self._all_quantiles(X)
-        if self.algorithm_.aleatoric == "covariance":
-            aleatoric = aleatoric_variance(quantiles[1:]).clip(0)
-        else:
-            aleatoric = quantile_variance(quantiles[0])
-        epistemic = epistemic_variance(quantiles[1:])
+        quantiles, agent = self._all_quantiles(X), self.algorithm_
         if not per_action:
-            row, best = np.arange(len(epistemic)), self.predict(X)
-            aleatoric, epistemic = aleatoric[row, best], epistemic[row, best]
+            values = risk_adjusted_values(quantiles, agent.aleatoric_factor, agent.aleatoric)
+            quantiles = quantiles[:, np.arange(len(values)), values.argmax(-1)]
+        aleatoric = aleatoric_part(quantiles, agent.aleatoric)
+        epistemic = epistemic_variance(quantiles[1:])
         return Uncertainty.from_parts(aleatoric, epistemic)
 
     def predict_quantiles(self, X: Any) -> FloatArray:

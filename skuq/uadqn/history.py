@@ -26,9 +26,9 @@ class Episode(NamedTuple):
         Steps whose ``info["fell"]`` was true; 0 where environments do not say.
     epistemic, aleatoric : float
         Mean variances of the chosen actions' returns, squared return; NaN for agents that
-        do not estimate them.
+        do not estimate them. With several environments, means over all of them.
     exploratory : float
-        Share of actions that were not the best by the agent's own values; NaN likewise.
+        Share of actions that were not the best by the agent's own values; likewise.
     """
 
     step: int

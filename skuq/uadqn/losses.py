@@ -13,9 +13,9 @@ def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) ->
 
     Mean and variance over quantiles give each of them the same weight. That is right for
     the midpoints of N equal slices of probability, (i - .5) / N. The paper prints
-    i / (N + 1) (its Sec. 1), which leaves more of both tails out: with 50 quantiles, an
-    accident of probability .05 gets 2 of them (.04), and a normal variance comes out 13 %
-    too small instead of 3 %. Its authors' code has the midpoints, too.
+    i / (N + 1) (its Sec. 1), which leaves more of both tails out: with 50 quantiles, a
+    normal variance comes out 13 % too small instead of 3 %. Its authors' code has the
+    midpoints, too.
 
     Parameters
     ----------

@@ -116,5 +116,6 @@ def stacked_mlp(
 
 
 def weights_of(module: nn.Module) -> list[Tensor]:
-    """Weight tensors of a module, biases left out: what the scale of a prior is taken from."""
-    return [p for name, p in module.named_parameters() if not name.endswith("bias")]
+    """Weights of a module that are trained, biases left out: what a prior's scale is taken from."""
+    named = module.named_parameters()
+    return [p for name, p in named if p.requires_grad and not name.endswith("bias")]

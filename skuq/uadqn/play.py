@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from skuq.uadqn.estimates import aleatoric_variance, epistemic_variance, quantile_variance
+from skuq.uadqn.estimates import aleatoric_part, epistemic_variance, quantile_variance
 
 
 class Judgement(NamedTuple):
@@ -55,9 +55,8 @@ def judge(algorithm: Any, observation: Any, action: int) -> Judgement:
     value, own = float(quantiles[0].mean()), float(quantile_variance(quantiles[0]))
     if len(quantiles) < 3:
         return Judgement(value, aleatoric=own**0.5)
-    epistemic, covariance = epistemic_variance(quantiles[1:]), aleatoric_variance(quantiles[1:])
-    aleatoric = own if algorithm.aleatoric == "variance" else max(float(covariance), 0.0)
-    return Judgement(value, float(epistemic) ** 0.5, aleatoric**0.5)
+    aleatoric = float(aleatoric_part(quantiles, algorithm.aleatoric))
+    return Judgement(value, float(epistemic_variance(quantiles[1:])) ** 0.5, aleatoric**0.5)
 
 
 class Played(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from skuq.uadqn.losses import prior_scale, quantile_levels
 from skuq.uadqn.networks import StackedConv2d, stacked_mlp, weights_of
+from skuq.uadqn.spaces import MIN_GRID, MIN_IMAGE
 
 Space = spaces.Space[Any]
 Discrete = spaces.Discrete[Any]
@@ -40,7 +40,7 @@ class GridCNN(BaseFeaturesExtractor):
         Observations of shape (height, width, channels).
     """
 
-    N_FILTERS, KERNEL = 16, 3
+    N_FILTERS, KERNEL = 16, MIN_GRID
 
     def __init__(self, observation_space: spaces.Box):
         if len(observation_space.shape) != 3 or min(observation_space.shape[:2]) < self.KERNEL:
@@ -62,6 +62,30 @@ class GridCNN(BaseFeaturesExtractor):
         return _StackedGridCNN(self.convolution.in_channels, gains)
 
 
+def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
+    """`NatureCNN` for images, `GridCNN` for small grids.
+
+    Raises
+    ------
+    ValueError
+        If images of bytes are too small for `NatureCNN`.
+    """
+    if not is_image_space(space):
+        return GridCNN
+    if sorted(space.shape or (0,))[-2] < MIN_IMAGE:
+        raise ValueError(
+            f"Images of {space.shape} bytes are too small for CnnPolicy, which takes images of "
+            f"at least {MIN_IMAGE} x {MIN_IMAGE} pixels, and grids of bool or float of any size. "
+            "Take MlpPolicy, or wrap the environment so that its observations are float."
+        )
+    return NatureCNN
+
+
+def default_arch(extractor: type[BaseFeaturesExtractor]) -> list[int]:
+    """Widths of the hidden layers that follow the features."""
+    return {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
+
+
 class _StackedGridCNN(nn.Module):
     def __init__(self, channels: int, gains: Sequence[float]):
         super().__init__()
@@ -79,10 +103,14 @@ class _VmappedExtractor(nn.Module):
     def __init__(self, extractors: Sequence[nn.Module]):
         super().__init__()
         parameters, buffers = stack_module_state(list(extractors))
+        trained = {name: p.requires_grad for name, p in extractors[0].named_parameters()}
         # A dictionary of parameters sorts its keys, and takes none with a dot.
         self.keys = {name: name.replace(".", "__") for name in [*parameters, *buffers]}
         self.stacked = nn.ParameterDict(
-            {self.keys[name]: p.detach().clone() for name, p in parameters.items()}
+            {
+                self.keys[name]: nn.Parameter(p.detach().clone(), trained[name])
+                for name, p in parameters.items()
+            }
         )
         self.constants = nn.Module()
         for name, buffer in buffers.items():
@@ -118,7 +146,8 @@ def stack_extractors(
     torch.nn.Module
         Outputs (n_networks, n_samples, features), or (n_samples, features) if there is
         nothing to learn in the extractor (it has no parameters, or frozen ones), so that all
-        networks have the same features.
+        networks have the same features. Frozen weights stay as `make` sets them; weights of
+        linear and convolutional layers that are trained are drawn anew.
     int
         Number of features.
     """
@@ -135,7 +164,9 @@ def stack_extractors(
         return stacked, first.features_dim
     extractors = [make() for _ in gains]
     for extractor, gain in zip(extractors, gains, strict=True):
-        extractor.apply(partial(BasePolicy.init_weights, gain=gain))
+        for module in extractor.modules():
+            if all(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+                BasePolicy.init_weights(module, gain)
     return _VmappedExtractor(extractors), first.features_dim
 
 
@@ -202,6 +233,12 @@ class StackedQuantileNetwork(BasePolicy):
         """Parameters of all networks, without the anchors."""
         parameters = [*self.features_extractor.parameters(), *self.head.parameters()]
         return [parameter for parameter in parameters if parameter.requires_grad]
+
+    def fixed(self) -> list[Tensor]:
+        """What the extractor has beside trained parameters: frozen ones, and buffers."""
+        parameters = self.features_extractor.parameters()
+        frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+        return [*frozen, *self.features_extractor.buffers()]
 
     def quantiles(self, obs: Any) -> Tensor:
         """Quantiles by all networks, (n_networks, n_samples, n_actions, n_quantiles)."""
@@ -270,8 +307,6 @@ class MlpPolicy(QRDQNPolicy):
         if n_quantiles < 2:
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
         extractor = features_extractor_class or self._default_extractor(observation_space)
-        if net_arch is None:
-            net_arch = {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
         if optimizer_kwargs is None and optimizer_class is torch.optim.Adam:
             optimizer_kwargs = {"eps": 1e-8, "fused": True}
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
@@ -281,7 +316,7 @@ class MlpPolicy(QRDQNPolicy):
             action_space,
             lr_schedule,
             n_quantiles,
-            net_arch,
+            default_arch(extractor) if net_arch is None else net_arch,
             activation_fn,
             extractor,
             features_extractor_kwargs,
@@ -316,9 +351,11 @@ class MlpPolicy(QRDQNPolicy):
     @torch.no_grad()
     def update_target(self, tau: float) -> None:
         """Move the target network towards the value network; 1 copies it."""
-        pairs = zip(self.quantile_net_target.trained(), self.quantile_net.trained(), strict=True)
-        for old, new in pairs:
+        target, networks = self.quantile_net_target, self.quantile_net
+        for old, new in zip(target.trained(), networks.trained(), strict=True):
             old.lerp_(new[:1], tau)
+        for kept, own in zip(target.fixed(), networks.fixed(), strict=True):
+            kept.copy_(own if kept.shape == own.shape else own[:1])
 
     def set_training_mode(self, mode: bool) -> None:
         """Note the mode; no layer that is allowed here depends on it."""
@@ -335,7 +372,7 @@ class CnnPolicy(MlpPolicy):
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
-        return NatureCNN if is_image_space(observation_space) else GridCNN
+        return image_extractor(observation_space)
 
 
 class MultiInputPolicy(MlpPolicy):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
-# Table 1; it is what the algorithms have as defaults.
+# Table 1, and levels of quantiles as the paper prints them (see `quantile_levels`).
 MINATAR: dict[str, Any] = {
     "learning_rate": 1e-4,
     "buffer_size": 100_000,
@@ -14,7 +15,6 @@ MINATAR: dict[str, Any] = {
     "target_update_interval": 1_000,
     "epistemic_factor": 0.2,
     "aleatoric_factor": 0.0,
-    # Levels as the paper prints them; by default they are midpoints, see `quantile_levels`.
     "policy_kwargs": {"levels": "paper"},
 }
 
@@ -42,4 +42,4 @@ def settings_for(env_name: str) -> dict[str, Any]:
     >>> settings_for("MinAtar/Breakout-v1")["batch_size"]
     32
     """
-    return dict(MINATAR if env_name.startswith("MinAtar/") else GRIDWORLD)
+    return deepcopy(MINATAR if env_name.startswith("MinAtar/") else GRIDWORLD)

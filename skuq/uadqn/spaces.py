@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
+
+MIN_GRID = 3  # cells that `skuq.uadqn.policies.GridCNN` needs each way
+MIN_IMAGE = 36  # pixels that `NatureCNN` of stable-baselines3 does
 
 
 def policy_for(observation_space: spaces.Space[Any]) -> str:
@@ -19,6 +23,8 @@ def policy_for(observation_space: spaces.Space[Any]) -> str:
     """
     if isinstance(observation_space, spaces.Dict):
         return "MultiInputPolicy"
-    if len(observation_space.shape or ()) == 3:
+    shape = observation_space.shape or ()
+    smallest = MIN_IMAGE if observation_space.dtype == np.uint8 else MIN_GRID
+    if len(shape) == 3 and sorted(shape)[-2] >= smallest:
         return "CnnPolicy"
     return "MlpPolicy"

@@ -71,7 +71,7 @@ def test_dqn_has_128_units_on_grids_and_what_was_asked_for_otherwise():
     options = {"features_extractor_class": FlattenExtractor}
     flat = DQNAlgorithm("CnnPolicy", RandomEnv(GRID), buffer_size=10, policy_kwargs=options)
     assert isinstance(flat.q_net.features_extractor, FlattenExtractor)
-    assert flat.policy.net_arch == [64, 64]
+    assert flat.policy.net_arch == [100, 100]
     images = DQNAlgorithm("CnnPolicy", RandomEnv(IMAGE), buffer_size=10)
     assert isinstance(images.q_net.features_extractor, NatureCNN)
 

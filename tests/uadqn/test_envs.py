@@ -239,10 +239,15 @@ def test_importing_the_module_registers_the_cliff_once():
     assert gym.spec("CliffWind-v0").max_episode_steps == 15
 
 
-@pytest.mark.parametrize("name", ["foo bar!", "", "no_such_module:Env-v0"])
+@pytest.mark.parametrize("name", ["foo bar!", ""])
 def test_ids_that_cannot_be_made_are_named(name):
     with pytest.raises(ValueError, match="There is no environment"):
         make_env(name)
+
+
+def test_an_environment_of_a_missing_package():
+    with pytest.raises(ValueError, match=r"needs what is not installed: .*no_such_module"):
+        make_env("no_such_module:Env-v0")
 
 
 def test_actions_are_counted_from_0():

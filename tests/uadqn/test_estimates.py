@@ -119,3 +119,13 @@ def test_networks_may_come_in_any_order_and_epistemic_is_never_negative(quantile
     for estimate in ESTIMATES:
         np.testing.assert_allclose(estimate(quantiles[::-1]), estimate(quantiles), atol=1e-8)
     assert (epistemic_variance(quantiles) >= 0).all()
+
+
+def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():
+    # Auxiliary networks that disagree about the order of quantiles: their covariance is negative.
+    value, first, second = [0.0, 2.0, 4.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0]
+    quantiles = np.array([value, first, second])
+    assert aleatoric_part(quantiles, "covariance") == 0
+    assert aleatoric_part(quantiles, "variance") == pytest.approx(8 / 3)
+    agreeing = np.array([value, first, first])
+    assert aleatoric_part(agreeing, "covariance") == pytest.approx(2 / 3)

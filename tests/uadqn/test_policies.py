@@ -17,14 +17,16 @@ from stable_baselines3.common.torch_layers import (
 )
 from torch import nn
 
-from skuq.uadqn import UADQNAlgorithm
+from skuq.uadqn import QuantileDQN, UADQNAlgorithm
 from skuq.uadqn.policies import (
     CnnPolicy,
     GridCNN,
     MlpPolicy,
     MultiInputPolicy,
+    image_extractor,
     stack_extractors,
 )
+from skuq.uadqn.spaces import policy_for
 from tests.uadqn.environments import GRID, SMALL, VECTOR, perturb
 
 ACTIONS = spaces.Discrete(3)
@@ -245,18 +247,51 @@ def test_what_is_no_grid_is_refused(space):
         policy(CnnPolicy, space)
 
 
-def test_a_frozen_extractor_is_shared_and_stays_as_it_is():
-    class Frozen(BaseFeaturesExtractor):
-        def __init__(self, space):
-            super().__init__(space, 3)
-            self.layer = nn.Linear(4, 3).requires_grad_(False)
-            nn.init.constant_(self.layer.weight, 0.5)
+class Frozen(BaseFeaturesExtractor):
+    def __init__(self, space):
+        super().__init__(space, 8)
+        self.layer = nn.Linear(4, 8).requires_grad_(False)
 
-        def forward(self, observations):
-            return self.layer(observations)
+    def forward(self, observations):
+        return self.layer(observations)
 
-    options = {"policy_kwargs": {"features_extractor_class": Frozen}, "learning_starts": 5}
-    agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0, **options).learn(20)
-    weight = agent.quantile_net.features_extractor.layer.weight
-    assert (weight == 0.5).all()
-    assert agent.predict_quantiles(np.zeros((2, 4), np.float32)).shape == (3, 2, 2, 50)
+
+class PartlyFrozen(Frozen):
+    def __init__(self, space):
+        super().__init__(space)
+        self.register_buffer("omega", torch.randn(8))
+        nn.init.ones_(self.layer.weight)
+        self.head = nn.Linear(8, 8)
+
+    def forward(self, observations):
+        return self.head(self.layer(observations) * self.omega)
+
+
+@pytest.mark.parametrize("extractor", [Frozen, PartlyFrozen])
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN])
+def test_frozen_parts_stay_as_they_are_and_are_the_targets_too(algorithm, extractor):
+    options = {"policy_kwargs": {"features_extractor_class": extractor}, "learning_starts": 5}
+    agent = algorithm("MlpPolicy", "CartPole-v1", seed=0, **options)
+    x = torch.randn(3, 4)
+    value, target = agent.quantile_net.quantiles(x)[0], agent.quantile_net_target.quantiles(x)[0]
+    torch.testing.assert_close(value, target)
+    before = [tensor.clone() for tensor in agent.quantile_net.fixed()]
+    agent.learn(20)
+    assert before
+    for old, new in zip(before, agent.quantile_net.fixed(), strict=True):
+        torch.testing.assert_close(old, new, rtol=0, atol=0)
+
+
+def test_weights_that_are_frozen_are_not_drawn_anew():
+    options = {"policy_kwargs": {"features_extractor_class": PartlyFrozen}}
+    agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0, **options)
+    assert any((tensor == 1).all() for tensor in agent.quantile_net.fixed())
+
+
+@pytest.mark.parametrize("shape", [(7, 7, 3), (2, 2, 3)])
+def test_small_images_are_flattened_unless_asked_for(shape):
+    image = spaces.Box(0, 255, shape, np.uint8)
+    assert policy_for(image) == "MlpPolicy"
+    with pytest.raises(ValueError, match="too small for CnnPolicy"):
+        image_extractor(image)
+    assert policy_for(spaces.Box(0, 255, (3, 84, 84), np.uint8)) == "CnnPolicy"
