@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from skuq.uadqn.estimates import aleatoric_variance, epistemic_variance, quantile_variance
+from skuq.uadqn.estimates import (
+    aleatoric_part,
+    aleatoric_variance,
+    epistemic_variance,
+    quantile_variance,
+)
 
 ESTIMATES = (epistemic_variance, aleatoric_variance)
 quantile_arrays = arrays(

@@ -104,19 +104,19 @@ def test_epsilon_falls_over_100_000_steps_of_minatar_and_a_fifth_of_others(env, 
 @pytest.mark.parametrize(
     ("method", "networks"),
     [
-        ("qrdqn", {"net_arch": [8], "init_gain": 1.0, "n_quantiles": 7}),
+        ("qrdqn", {"net_arch": [8], "init_gain": 1.0, "levels": "paper"}),
         ("dqn", {"net_arch": [8]}),
         ("bootstrapped", {"net_arch": [8]}),
     ],
 )
 def test_baselines_take_what_they_have(monkeypatch, method, networks):
-    everything = {"net_arch": [8], "init_gain": 1.0, "prior_gain": 2.0, "n_quantiles": 7}
-    given = QUICK | {"policy_kwargs": everything, "noise_scale": 2.0, "prior_scale": 1.0}
+    everything = {"net_arch": [8], "init_gain": 1.0, "prior_gain": 2.0, "levels": "paper"}
+    factors = {"epistemic_factor": 2.0, "aleatoric_factor": 0.5}
+    given = QUICK | factors | {"policy_kwargs": everything}
     monkeypatch.setattr(_plan, "settings_for", lambda env: dict(given))
     settings = plan_run("CliffWind-v0", 100, method=method).settings
     assert settings.pop("policy_kwargs") == networks
-    assert "epistemic_factor" not in settings
-    assert "noise_scale" not in settings
+    assert not settings.keys() & factors.keys()
     assert settings["learning_rate"] == QUICK["learning_rate"]
     assert plan_run("CliffWind-v0", 100).settings["policy_kwargs"] == everything
 
