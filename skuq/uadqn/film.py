@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skuq.extras import import_optional
-from skuq.plotting._drawing import COLOURS
 from skuq.uadqn.envs import make_env
 from skuq.uadqn.play import Judgement
 
@@ -23,6 +22,7 @@ _CHANNELS = (
     "#56B4E9", "#F0E442", "#8A8A8A", "#D55E00", "#009E73",
     "#CC79A7", "#FFFFFF", "#E69F00", "#0072B2", "#B8E0D2",
 )  # fmt: skip
+_BARS = ("#0072B2", "#D55E00")  # epistemic, aleatoric: as in pictures of the training
 _NO_PICTURES = "The environment has no pictures (render mode 'rgb_array')"
 
 
@@ -198,7 +198,7 @@ class Film:
             draw.text((6, top), f"{text}   end", "black", self._font)
             return
         draw.text((6, top), f"{text}   expects {shot.thought.value:.3g}", "black", self._font)
-        bars = zip(("epistemic sd", "aleatoric sd"), shot.thought[1:], COLOURS, known, strict=False)
+        bars = zip(("epistemic sd", "aleatoric sd"), shot.thought[1:], _BARS, known, strict=False)
         for name, spread, colour, is_known in bars:
             if is_known:
                 top += LINE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ import numpy as np
 from skuq.base import FloatArray
 from skuq.uadqn.envs import Env
 
+MAX_ENVS = 256  # that are played side by side
 MAX_STEPS = 27_000  # of an episode without a limit of its own: half an hour of Atari
 
 
@@ -52,7 +54,7 @@ def play_episodes(
     act: Callable[[Any], np.ndarray],
     seeds: Sequence[int],
 ) -> FloatArray:
-    """Play one episode for each seed, all side by side.
+    """Play one episode for each seed, many side by side.
 
     Parameters
     ----------
@@ -73,7 +75,23 @@ def play_episodes(
     UserWarning
         If an episode had to be cut after 27,000 steps.
     """
-    envs = [make() for _ in seeds]
+    parts = [seeds[i : i + MAX_ENVS] for i in range(0, len(seeds), MAX_ENVS)]
+    return np.concatenate([_play_together(make, act, part) for part in parts])
+
+
+def _play_together(
+    make: Callable[[], Env], act: Callable[[Any], np.ndarray], seeds: Sequence[int]
+) -> FloatArray:
+    with ExitStack() as closing:
+        envs = [make() for _ in seeds]
+        for env in envs:
+            closing.callback(env.close)
+        return _returns(envs, act, seeds)
+
+
+def _returns(
+    envs: Sequence[Env], act: Callable[[Any], np.ndarray], seeds: Sequence[int]
+) -> FloatArray:
     if len({id(env.unwrapped) for env in envs}) < len(envs):
         raise ValueError("`env` returns the same environment at each call; let it make a new one.")
     observations = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
@@ -92,10 +110,8 @@ def play_episodes(
         warnings.warn(
             f"{len(running)} of {len(envs)} episodes had not ended after {MAX_STEPS} steps and "
             "were cut; wrap the environment in gymnasium's TimeLimit.",
-            stacklevel=3,
+            stacklevel=5,
         )
-    for env in envs:
-        env.close()
     return returns
 
 
