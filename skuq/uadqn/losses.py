@@ -105,10 +105,9 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
 
 def _share_below(quantiles: Tensor, ordered: Tensor) -> Tensor:
     """Share of each row's sorted targets that each quantile exceeds."""
-    n_networks, n_samples, n_quantiles = quantiles.shape
-    asked = quantiles.detach().transpose(0, 1).reshape(n_samples, -1)
-    below = torch.searchsorted(ordered, asked).view(n_samples, n_networks, n_quantiles)
-    return below.transpose(0, 1).to(quantiles.dtype) / ordered.shape[-1]
+    rows = ordered.expand(len(quantiles), *ordered.shape).contiguous()
+    below = torch.searchsorted(rows, quantiles.detach().contiguous(), out_int32=True)
+    return below.to(quantiles.dtype) / ordered.shape[-1]
 
 
 class _QuantileLoss(torch.autograd.Function):
