@@ -75,8 +75,10 @@ def play_episodes(
     UserWarning
         If an episode had to be cut after 27,000 steps.
     """
-    parts = [seeds[i : i + MAX_ENVS] for i in range(0, len(seeds), MAX_ENVS)]
-    return np.concatenate([_play_together(make, act, part) for part in parts])
+    returns = np.empty(len(seeds))
+    for i in range(0, len(seeds), MAX_ENVS):
+        returns[i : i + MAX_ENVS] = _play_together(make, act, seeds[i : i + MAX_ENVS])
+    return returns
 
 
 def _play_together(

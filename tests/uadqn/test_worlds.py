@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from skuq.uadqn import worlds
-from skuq.uadqn.envs import make_env
+from skuq.uadqn.envs import RIGHT, CliffWindEnv, make_env
 from skuq.uadqn.history import Episode
 from skuq.uadqn.training import train
 from skuq.uadqn.worlds import SeededEpisodes, play_episodes
@@ -232,3 +232,25 @@ def test_an_episode_of_exactly_the_limit_is_not_cut(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         play_episodes(SeedTeller, lambda X: np.zeros(len(X), int), [2, 7])
+
+
+def test_many_seeds_are_played_some_at_a_time(monkeypatch):
+    open_now, most = set(), []
+
+    class Watched(CliffWindEnv):
+        def __init__(self):
+            super().__init__()
+            open_now.add(self)
+            most.append(len(open_now))
+
+        def close(self):
+            open_now.discard(self)
+
+    def act(observations):
+        return np.full(len(observations), RIGHT)
+
+    seeds = range(7)
+    at_once = worlds.play_episodes(CliffWindEnv, act, seeds)
+    monkeypatch.setattr(worlds, "MAX_ENVS", 3)
+    np.testing.assert_array_equal(worlds.play_episodes(Watched, act, seeds), at_once)
+    assert (max(most), len(open_now)) == (3, 0)
