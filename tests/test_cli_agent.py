@@ -552,3 +552,11 @@ def test_help_imports_nothing_that_takes_long(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "train-agent" in done.stdout
     assert "--epistemic-factor" in done.stdout
+
+
+def test_the_command_offers_every_method():
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn.settings import METHODS
+
+    (option,) = (param for param in train_agent.params if param.name == "method")
+    assert list(option.type.choices) == list(METHODS)

@@ -7,15 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from skuq.uadqn.checkpoint import installed_versions
-from skuq.uadqn.settings import settings_for
+from skuq.uadqn.settings import METHODS, settings_for
 
 CONFIG = "config.json"
-METHODS = {
-    "uadqn": "UADQNAlgorithm",
-    "qrdqn": "QuantileDQN",
-    "dqn": "DQNAlgorithm",
-    "bootstrapped": "BootstrappedDQN",
-}
 # What an agent without auxiliary networks, or without quantiles, does not take.
 _UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
 _QUANTILES = {"init_gain", "prior_gain", "levels"}

@@ -12,6 +12,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
+from skuq.uadqn.envs import ensure_registered
 from skuq.uadqn.estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.uadqn.losses import bellman_targets, quantile_loss, quantile_loss_gradient
 from skuq.uadqn.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, StackedQuantileNetwork
@@ -71,6 +72,7 @@ class QuantileDQN(QRDQN):
         policy_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ):
+        ensure_registered(env)
         super().__init__(
             policy,
             env,

@@ -19,6 +19,7 @@ from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
+from skuq.uadqn.envs import ensure_registered
 from skuq.uadqn.networks import stacked_mlp
 from skuq.uadqn.policies import default_arch, image_extractor
 
@@ -101,6 +102,7 @@ class DQNAlgorithm(DQN):
     }
 
     def __init__(self, policy: str | type[DQNPolicy], env: Any, **options: Any):
+        ensure_registered(env)
         paper = {
             "learning_rate": 1e-4,
             "buffer_size": 100_000,

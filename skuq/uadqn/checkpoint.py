@@ -24,9 +24,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 import skuq
 from skuq.uadqn._random import random_states, set_random_states
 from skuq.uadqn.history import TrainingHistory
+from skuq.uadqn.settings import METHODS
 
 MANIFEST, ALGORITHM, BUFFER, STATE = "manifest.json", "algorithm.zip", "buffer.pkl", "state.pkl"
-ALGORITHMS = ("UADQNAlgorithm", "QuantileDQN", "DQNAlgorithm", "BootstrappedDQN")
 LIBRARIES = ("stable-baselines3", "sb3-contrib", "gymnasium", "torch", "numpy")
 
 
@@ -170,7 +170,7 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
     for name in (ALGORITHM, BUFFER, STATE):
         if not (checkpoint / name).is_file() or _digest(checkpoint / name) != digests.get(name):
             raise CheckpointError(f"{checkpoint / name} is missing, or not as it was written.")
-    if named not in ALGORITHMS:
+    if named not in METHODS.values():
         raise CheckpointError(f"{checkpoint} is of an unknown algorithm {named!r}.")
     return manifest
 

@@ -183,8 +183,7 @@ def make_env(env: EnvLike, **options: Any) -> Env:
 
 
 def _by_id(name: str, **options: Any) -> Env:
-    if name.startswith("MinAtar/"):
-        _register_minatar()
+    ensure_registered(name)
     try:
         return gym.make(name, **options)
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
@@ -193,8 +192,13 @@ def _by_id(name: str, **options: Any) -> Env:
         raise ValueError(f"There is no environment {name!r}: {error}") from error
 
 
-def _register_minatar() -> None:
-    if "MinAtar/Breakout-v1" not in gym.registry:
+def ensure_registered(env: Any) -> None:
+    """Let gymnasium know an id of MinAtar, whose package does not register them by itself.
+
+    Those of skuq are known once this module is imported. What is no id is left alone.
+    """
+    minatar = isinstance(env, str) and env.startswith("MinAtar/")
+    if minatar and "MinAtar/Breakout-v1" not in gym.registry:
         import_optional("minatar.gym", extra="rl").register_envs()
 
 

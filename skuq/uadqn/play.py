@@ -45,13 +45,13 @@ def judge(algorithm: Any, observation: Any, action: int) -> Judgement:
         UA-DQN estimates both uncertainties, QR-DQN the aleatoric one (which counts
         ignorance as risk), bootstrapped DQN the epistemic one, DQN none.
     """
-    tensor, _ = algorithm.policy.obs_to_tensor(observation)
-    with torch.no_grad():
-        if not hasattr(algorithm, "quantile_net"):
+    if not hasattr(algorithm, "predict_quantiles"):
+        tensor, _ = algorithm.policy.obs_to_tensor(observation)
+        with torch.no_grad():
             values = algorithm.q_net(tensor)[..., 0, action].cpu().double().numpy()
-            spread = values.std(ddof=1) if values.ndim else np.nan  # over heads
-            return Judgement(float(values.mean()), epistemic=float(spread))
-        quantiles = algorithm.quantile_net.quantiles(tensor)[:, 0, action].cpu().double().numpy()
+        spread = values.std(ddof=1) if values.ndim else np.nan  # over heads
+        return Judgement(float(values.mean()), epistemic=float(spread))
+    quantiles = algorithm.predict_quantiles(observation)[:, 0, action].astype(np.float64)
     value, own = float(quantiles[0].mean()), float(quantile_variance(quantiles[0]))
     if len(quantiles) < 3:
         return Judgement(value, aleatoric=own**0.5)

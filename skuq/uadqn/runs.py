@@ -19,7 +19,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 import skuq.uadqn
 from skuq.nets import resolve_device
 from skuq.uadqn._plan import (
-    METHODS,
     Plan,
     RunError,
     check_same,
@@ -36,6 +35,7 @@ from skuq.uadqn.checkpoint import (
 )
 from skuq.uadqn.envs import make_env
 from skuq.uadqn.history import TrainingHistory
+from skuq.uadqn.settings import METHODS
 from skuq.uadqn.spaces import policy_for
 
 __all__ = [

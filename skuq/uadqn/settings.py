@@ -5,6 +5,14 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+# Algorithms that can be trained, by the names that commands and runs have for them.
+METHODS = {
+    "uadqn": "UADQNAlgorithm",
+    "qrdqn": "QuantileDQN",
+    "dqn": "DQNAlgorithm",
+    "bootstrapped": "BootstrappedDQN",
+}
+
 # Table 1, and levels of quantiles as the paper prints them (see `quantile_levels`).
 MINATAR: dict[str, Any] = {
     "learning_rate": 1e-4,

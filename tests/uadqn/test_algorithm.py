@@ -1,5 +1,8 @@
 """UA-DQN and QR-DQN against plain updates, their choice of actions, and the library's parts."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -498,3 +501,16 @@ def test_uadqn_finds_the_goal():
     while not (ended or cut):
         obs, _, ended, cut, _ = env.step(agent.predict(obs, deterministic=True)[0])
     assert obs.argmax() == 9
+
+
+@pytest.mark.parametrize("algorithm", ["UADQNAlgorithm", "QuantileDQN", "DQNAlgorithm"])
+@pytest.mark.parametrize("name", ["CliffWind-v0", "MinAtar/Freeway-v1"])
+def test_ids_are_known_without_any_other_import(algorithm, name):
+    # In a fresh interpreter: here some other test has registered them.
+    code = (
+        f"from skuq.uadqn import {algorithm}\n"
+        f"agent = {algorithm}('MlpPolicy', {name!r}, buffer_size=10)\n"
+        f"assert agent.get_env().envs[0].spec.id == {name!r}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
