@@ -14,6 +14,8 @@ EXTRAS = {
     "rl": ["stable-baselines3>=2.7", "sb3-contrib>=2.7", "gymnasium>=1.0", "MinAtar>=1.0.15"],
     # DGL 2 cannot be imported beside current torch; DGL 1 needs `packaging` without saying so.
     "graph": ["dgl>=1.1.3,<2", "packaging>=24"],
+    # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
+    "sgmcmc": ["posteriors>=0.1.3"],
     "zk": ["ezkl>=23", "onnx>=1.17"],
     "docs": ["Sphinx>=8", "sphinx-gallery>=0.18", "numpydoc>=1.8", "matplotlib>=3.9"],
 }
@@ -23,6 +25,7 @@ EXTRAS["test"] = [
     *EXTRAS["distributed"],
     *EXTRAS["graph"],
     *EXTRAS["rl"],
+    *EXTRAS["sgmcmc"],
     "hypothesis>=6.100",
     "mpmath>=1.3",
     "netcal>=1.3",
@@ -62,11 +65,16 @@ setup(
         "skuq.estimators": [
             "AnchoredQuantileRegressor = skuq.uadqn:AnchoredQuantileRegressor",
             "CalibrationAuditor = skuq.audit:CalibrationAuditor",
+            "DeepEnsembleClassifier = skuq.quam.baselines:DeepEnsembleClassifier",
             "EvidentialProbe = skuq.evidential:EvidentialProbe",
+            "LaplaceClassifier = skuq.quam.baselines:LaplaceClassifier",
+            "MCDropoutClassifier = skuq.quam.baselines:MCDropoutClassifier",
             "MirageFineTuner = skuq.audit:MirageFineTuner",
             "MirageRegressor = skuq.audit:MirageRegressor",
             "QUAMClassifier = skuq.quam:QUAMClassifier",
+            "ReferenceClassifier = skuq.quam.baselines:ReferenceClassifier",
             "RobustGPC = skuq.gpc:RobustGPC",
+            "SGMCMCClassifier = skuq.quam.baselines:SGMCMCClassifier",
             "UADQN = skuq.uadqn:UADQN",
         ],
     },

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from skuq.gpc import RobustGPC
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier
+    from skuq.quam.baselines import (
+        DeepEnsembleClassifier,
+        LaplaceClassifier,
+        MCDropoutClassifier,
+        ReferenceClassifier,
+        SGMCMCClassifier,
+    )
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
 __version__ = "0.1.0"
@@ -40,13 +47,18 @@ __all__ = [
     "UADQN",
     "AnchoredQuantileRegressor",
     "CalibrationAuditor",
+    "DeepEnsembleClassifier",
     "EvidentialProbe",
+    "LaplaceClassifier",
+    "MCDropoutClassifier",
     "MirageFineTuner",
     "MirageRegressor",
     "Pipeline",
     "PluginWarning",
     "QUAMClassifier",
+    "ReferenceClassifier",
     "RobustGPC",
+    "SGMCMCClassifier",
     "Uncertainty",
     "UncertaintyMixin",
     "all_estimators",

@@ -1,45 +1,29 @@
-"""The scikit-learn face of QUAM."""
+"""The scikit-learn face of QUAM for classification."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
-from torch import Tensor
 from torch.nn.functional import cross_entropy
-from tqdm.auto import tqdm
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.nets import (
-    AdoptedClassifierMixin,
-    encode_labels,
-    evaluate,
-    fit_or_adopt,
-    resolve_device,
-    split_head,
-)
-from skuq.quam.jobs import (
-    SearchProblem,
-    SearchSettings,
-    Summary,
-    search_batch,
-    summarise_best,
-    summarise_uncertainty,
-)
+from skuq.base import Uncertainty, UncertaintyMixin
+from skuq.nets import AdoptedClassifierMixin, encode_labels, fit_or_adopt, resolve_device
+from skuq.quam._searching import SEARCH_CONSTRAINTS, SearchingMixin
+from skuq.quam.classification import plan_searches, summarise_best, summarise_uncertainty
 from skuq.quam.sampling import AdversarialModels
 
 
-class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+class QUAMClassifier(
+    SearchingMixin, AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+):
     """Classifier that asks: which other models fit as well, and what would they predict?
 
     For every test point and class, an *adversarial model* is searched: one that explains
@@ -144,19 +128,10 @@ class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, 
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
         "setting": [StrOptions({"selected", "expected"})],
-        "parameters": [StrOptions({"all", "last"})],
-        "n_steps": [Interval(Integral, 1, None, closed="left")],
-        "c0": [Interval(Real, 0, None, closed="left")],
-        "eta": [Interval(Real, 1, None, closed="left")],
-        "gamma": [Interval(Real, 0, None, closed="left")],
-        "learning_rate": [Interval(Real, 0, 10, closed="right")],
-        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "train_batch_size": [Interval(Integral, 1, None, closed="left")],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "device": [str, torch.device],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "targeted": ["boolean"],
+        "n_targets": [Interval(Integral, 1, None, closed="left"), None],
+        "mixture": [StrOptions({"trajectory", "dirac"})],
+        **SEARCH_CONSTRAINTS,
     }
 
     def __init__(
@@ -164,12 +139,18 @@ class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, 
         estimator: Any = None,
         *,
         setting: str = "selected",
-        parameters: str = "all",
+        targeted: bool = True,
+        n_targets: int | None = None,
+        mixture: str = "trajectory",
+        parameters: Any = "all",
         n_steps: int = 100,
         c0: float = 20.0,
         eta: float = 1.05,
+        update_every: int = 1,
         gamma: float = 0.01,
         learning_rate: float = 0.1,
+        learning_rate_decay: float = 1.0,
+        weight_decay: float = 0.0,
         temperature: float | str = "auto",
         train_batch_size: int = 256,
         batch_size: int = 8,
@@ -180,12 +161,18 @@ class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, 
     ):
         self.estimator = estimator
         self.setting = setting
+        self.targeted = targeted
+        self.n_targets = n_targets
+        self.mixture = mixture
         self.parameters = parameters
         self.n_steps = n_steps
         self.c0 = c0
         self.eta = eta
+        self.update_every = update_every
         self.gamma = gamma
         self.learning_rate = learning_rate
+        self.learning_rate_decay = learning_rate_decay
+        self.weight_decay = weight_decay
         self.temperature = temperature
         self.train_batch_size = train_batch_size
         self.batch_size = batch_size
@@ -234,7 +221,9 @@ class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, 
         inputs = self.model_.inputs(X)
         self.classes_, codes = encode_labels(y, self.model_, inputs)
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
-        self._set_up_search(inputs, codes, weight, device)
+        log_proba, targets = self._log_proba(inputs), torch.as_tensor(codes)
+        losses = cross_entropy(log_proba, targets, reduction="none").numpy()
+        self._set_up_search(inputs, codes, weight, losses)
         return self
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -255,14 +244,15 @@ class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, 
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
-        if self.temperature == "auto":
-            temperature = 1 / min(len(self._problem.X), self.train_batch_size)
-        else:
-            temperature = float(self.temperature)
-        summary = partial(summarise_uncertainty, setting=self.setting, temperature=temperature)
-        parts = list(self._search(X, summary))
+        self._check_ready()
+        summary = partial(
+            summarise_uncertainty,
+            setting=self.setting,
+            mixture=self.mixture,
+            temperature=self._temperature(),
+            gamma=self.gamma,
+        )
+        parts = self._searches(X, summary)
         return Uncertainty.from_parts(
             np.concatenate([part.aleatoric for part in parts]),
             np.concatenate([part.epistemic for part in parts]),
@@ -282,49 +272,20 @@ class QUAMClassifier(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, 
             Predictions, divergences and training losses of the most divergent model that
             fits the training data within `gamma`, for each input and targeted class.
         """
+        self._check_ready()
+        summary = partial(
+            summarise_best, gamma=self.gamma, targeted=self.targeted, n_targets=self.n_targets
+        )
+        best = AdversarialModels(
+            *map(np.concatenate, zip(*self._searches(X, summary), strict=True))
+        )
+        return best._replace(target=self.classes_[best.target])
+
+    def _check_ready(self) -> None:
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
-        parts = list(self._search(X, partial(summarise_best, gamma=self.gamma)))
-        return AdversarialModels(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _set_up_search(
-        self, inputs: Tensor, codes: NDArray[np.int64], weight: FloatArray, device: torch.device
-    ) -> None:
-        losses = cross_entropy(self._log_proba(inputs), torch.as_tensor(codes), reduction="none")
-        self.reference_loss_ = float(np.average(losses.numpy(), weights=weight))
-        searched, self._body = self.model_.module, None
-        if self.parameters == "last":
-            searched, self._body = split_head(self.model_.module, inputs[:1024])
-            inputs = evaluate(self._body, inputs, device=device)
-        counts = weight > 0  # a sample of weight zero is none, also to the temperature
-        self._problem = SearchProblem(
-            searched, inputs.numpy()[counts], codes[counts], weight[counts], losses.numpy()[counts]
-        )
-
-    def _search(self, X: Any, summarise: Summary) -> Iterator[Any]:
-        """Search batch by batch; `summarise` reduces each batch where it was computed."""
+    def _searches(self, X: Any, summary: Any) -> list[Any]:
         inputs = self._validated_inputs(X)
-        log_reference = self._log_proba(inputs).numpy()
-        device = resolve_device(self.device)
-        if self._body is not None:
-            inputs = evaluate(self._body, inputs, device=device)
-        features = inputs.numpy()
-        settings = SearchSettings(
-            n_steps=self.n_steps,
-            c0=self.c0,
-            eta=self.eta,
-            learning_rate=self.learning_rate,
-            train_batch_size=self.train_batch_size,
-            seed=self._search_seed,
-            device=str(device),
-        )
-        jobs = (
-            delayed(search_batch)(
-                self._problem, settings, features[rows], log_reference[rows], summarise
-            )
-            for rows in gen_batches(len(features), self.batch_size)
-        )
-        with tqdm(total=len(features), desc="QUAM", unit="input", disable=not self.verbose) as bar:
-            for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
-                bar.update(len(part[0]))
-                yield part
+        planner = partial(plan_searches, targeted=self.targeted, n_targets=self.n_targets)
+        return list(self._search(inputs, self._log_proba(inputs).numpy(), planner, summary))

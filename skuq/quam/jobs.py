@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from skuq.information import Decomposition, decompose_expected, decompose_selected
-from skuq.quam.sampling import AdversarialModels, best_adversarial_models, trajectory_weights
+from skuq.nets import stack_parameters
+from skuq.quam.objectives import Objective
 from skuq.quam.search import (
+    Schedule,
     TrainingSet,
     Trajectories,
     search_adversarial_models,
     training_batches,
 )
 
+
+class Plan(NamedTuple):
+    """The searches of a batch of test points.
+
+    Attributes
+    ----------
+    objective : Objective
+        What they want.
+    n_searches : int
+        How many there are for each point.
+    offsets : dict of str to Tensor of shape (n_points * n_searches, \\*parameter.shape)
+        What is added to parameters before the first step; broadcast.
+    """
+
+    objective: Objective
+    n_searches: int
+    offsets: Mapping[str, Tensor] = {}
+
+
+# From what the reference model returns at the test points to the plan, and from both this and
+# the result to what is wanted. The second runs where the search ran, so that trajectories
+# never travel between processes.
+Planner = Callable[[Tensor], Plan]
 Summary = Callable[[Tensor, Trajectories], Any]
 
 
@@ -33,12 +57,12 @@ class SearchProblem:
         Reference model, or its head if only the last layer moves.
     X : ndarray of shape (n_samples, ...)
         Training inputs of `module`. Plain arrays, which joblib shares between processes.
-    y : ndarray of shape (n_samples,), int64
-        Class codes.
+    y : ndarray of shape (n_samples,)
+        Class codes (int64), or targets of a regression.
     weight : ndarray of shape (n_samples,), float64
         Sample weights, all positive.
     reference_loss : ndarray of shape (n_samples,), float64
-        Cross-entropy of the reference model on each sample, in nats.
+        Loss of the reference model on each sample, in nats.
     """
 
     module: nn.Module
@@ -55,13 +79,28 @@ class SearchProblem:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """How to search; see `search_adversarial_models`."""
+    """How to search; see `search_adversarial_models`.
 
-    n_steps: int
-    c0: float
-    eta: float
-    learning_rate: float
+    Attributes
+    ----------
+    parameters : tuple of str
+        Names of the parameters that move.
+    schedule : Schedule
+        Penalties and step sizes.
+    train_batch_size : int
+        Rows in a mini-batch of the penalty.
+    weight_decay : float
+        Prior precision per training sample.
+    seed : int
+        Randomness of the mini-batches.
+    device : str
+        Where to compute.
+    """
+
+    parameters: tuple[str, ...]
+    schedule: Schedule
     train_batch_size: int
+    weight_decay: float
     seed: int
     device: str
 
@@ -71,7 +110,8 @@ def search_batch(
     problem: SearchProblem,
     settings: SearchSettings,
     x: NDArray[Any],
-    log_reference: NDArray[Any],
+    reference: NDArray[Any],
+    planner: Planner,
     summarise: Summary,
 ) -> Any:
     """Search the adversarial models of one batch of test points and summarise them.
@@ -84,11 +124,12 @@ def search_batch(
         How to search.
     x : ndarray of shape (n_points, ...)
         Test points.
-    log_reference : ndarray of shape (n_points, n_classes)
-        Log-probabilities of the reference model at the test points.
+    reference : ndarray of shape (n_points, n_outputs)
+        What the reference model returns at the test points.
+    planner : callable
+        Turns `reference`, a tensor, into the `Plan` of the searches.
     summarise : callable
-        Reduces ``(log_reference, trajectories)``, both tensors, to what is wanted, so that
-        trajectories never travel between processes.
+        Reduces ``(reference, trajectories)``, both tensors, to what is wanted.
 
     Returns
     -------
@@ -102,21 +143,25 @@ def search_batch(
     """
     device = settings.device
     module = deepcopy(problem.module).to(device)
+    reference_outputs = torch.tensor(reference, device=device)
+    plan = planner(reference_outputs)
+    weights = stack_parameters(module, len(x) * plan.n_searches, settings.parameters)
+    with torch.no_grad():
+        for name, offset in plan.offsets.items():
+            weights[name] += offset
     # The same seed for every batch of points: all searches see the same mini-batches.
     generator = torch.Generator().manual_seed(settings.seed)
-    rows = training_batches(
-        len(problem.X), settings.train_batch_size, settings.n_steps + 1, generator
-    )
+    n_steps = len(settings.schedule.penalties)
+    rows = training_batches(len(problem.X), settings.train_batch_size, n_steps + 1, generator)
     trajectories = search_adversarial_models(
         module,
+        weights,
         torch.tensor(x, device=device),
         problem.training_set(device),
         [batch.to(device) for batch in rows],
-        parameters=[name for name, p in module.named_parameters() if p.is_floating_point()],
-        n_classes=log_reference.shape[1],
-        c0=settings.c0,
-        eta=settings.eta,
-        learning_rate=settings.learning_rate,
+        objective=plan.objective,
+        schedule=settings.schedule,
+        weight_decay=settings.weight_decay,
     )
     if not all(bool(torch.isfinite(part).all()) for part in trajectories):
         raise ValueError(
@@ -124,41 +169,4 @@ def search_batch(
             "`learning_rate`, or smaller `c0`, `eta` or `n_steps` (the penalty grows to "
             "c0 * eta**n_steps), or scale the features, for instance with StandardScaler."
         )
-    return summarise(torch.tensor(log_reference, device=device), trajectories)
-
-
-def summarise_uncertainty(
-    log_reference: Tensor, trajectories: Trajectories, *, setting: str, temperature: float
-) -> Decomposition:
-    """Weigh all models met by the searches and take Eq. 1 or Eq. 2 over them.
-
-    Parameters
-    ----------
-    log_reference : Tensor of shape (n_points, n_classes)
-        Log-probabilities of the reference model.
-    trajectories : Trajectories
-        Result of the searches.
-    setting : {"selected", "expected"}
-        Eq. 2 or Eq. 1.
-    temperature : float
-        Temperature of the weights.
-
-    Returns
-    -------
-    Decomposition
-        Aleatoric and epistemic part, float64 arrays of shape (n_points,), in nats.
-    """
-    weights = trajectory_weights(trajectories.excess_loss, temperature)
-    log_proba = trajectories.log_proba.flatten(1, 2)  # (n_points, n_models, n_classes)
-    if setting == "selected":
-        parts = decompose_selected(log_reference, log_proba, weights)
-    else:
-        parts = decompose_expected(log_proba, weights)
-    return Decomposition(*(part.double().cpu().numpy() for part in parts))
-
-
-def summarise_best(
-    log_reference: Tensor, trajectories: Trajectories, *, gamma: float
-) -> AdversarialModels:
-    """Keep the best adversarial model of each search; see `best_adversarial_models`."""
-    return best_adversarial_models(log_reference, trajectories, gamma)
+    return summarise(reference_outputs, trajectories)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from skuq.information import kl_divergence
-from skuq.quam.search import Trajectories
 
 
 def importance_weights(log_posterior: Tensor, log_proposal: Tensor | None = None) -> Tensor:
@@ -71,6 +70,9 @@ class AdversarialModels(NamedTuple):
 
     Attributes
     ----------
+    target : ndarray of shape (n_points, n_targets)
+        Class that the search asked for; of an untargeted search, the class that the model
+        predicts.
     proba : ndarray of shape (n_points, n_targets, n_classes)
         What it predicts at the test point.
     divergence : ndarray of shape (n_points, n_targets)
@@ -82,6 +84,7 @@ class AdversarialModels(NamedTuple):
         the model shown is the one of smallest excess loss.
     """
 
+    target: Any
     proba: Any
     divergence: Any
     excess_loss: Any
@@ -89,7 +92,11 @@ class AdversarialModels(NamedTuple):
 
 
 def best_adversarial_models(
-    log_reference: Tensor, trajectories: Trajectories, gamma: float
+    log_reference: Tensor,
+    log_proba: Tensor,
+    excess_loss: Tensor,
+    gamma: float,
+    targets: Tensor | None = None,
 ) -> AdversarialModels:
     """Pick from each search the model that diverges most among those that fit well enough.
 
@@ -97,11 +104,15 @@ def best_adversarial_models(
     ----------
     log_reference : Tensor of shape (n_points, n_classes)
         Log-probabilities of the reference model.
-    trajectories : Trajectories
-        Result of the searches.
+    log_proba : Tensor of shape (n_points, n_targets, n_steps, n_classes)
+        Log-probabilities that each model of each search gives to the classes at its point.
+    excess_loss : Tensor of shape (n_points, n_targets, n_steps)
+        Mean training loss of each model above that of the reference model, in nats.
     gamma : float
         Slack in nats: a model is feasible if its training loss is at most this much above
         the reference model's.
+    targets : Tensor of shape (n_points, n_targets), int64, default=None
+        What the searches asked for; None for untargeted ones.
 
     Returns
     -------
@@ -112,21 +123,32 @@ def best_adversarial_models(
     ----------
     Schweighofer et al., NeurIPS 2023, Definition 1 and Algorithm 1, lines 7-8 and 10.
     """
-    divergence = kl_divergence(log_reference[:, None, None], trajectories.log_proba)
-    within = trajectories.excess_loss <= gamma
-    feasible = within.any(-1)
-    by_divergence = torch.where(within, divergence, -torch.inf)
-    score = torch.where(feasible[..., None], by_divergence, -trajectories.excess_loss)
-    best = score.argmax(-1, keepdim=True)
-
-    def pick(values: Tensor) -> Any:
-        return values.gather(-1, best).squeeze(-1).double().cpu().numpy()
-
-    n_classes = trajectories.log_proba.shape[-1]
-    proba = trajectories.log_proba.gather(2, best[..., None].expand(-1, -1, -1, n_classes))
-    return AdversarialModels(
-        proba.squeeze(2).exp().double().cpu().numpy(),
-        pick(divergence),
-        pick(trajectories.excess_loss),
-        feasible.cpu().numpy(),
+    best = best_of_searches(log_reference, log_proba, excess_loss, gamma)
+    found = log_proba.take_along_dim(best[..., None], dim=2).squeeze(2)
+    arrays = (
+        found.argmax(-1) if targets is None else targets,
+        found.exp(),
+        kl_divergence(log_reference[:, None], found),
+        excess_loss.take_along_dim(best, dim=2).squeeze(2),
+        (excess_loss <= gamma).any(-1),
     )
+    return AdversarialModels(*(array.cpu().numpy() for array in arrays))
+
+
+def best_of_searches(
+    log_reference: Tensor, log_proba: Tensor, excess_loss: Tensor, gamma: float
+) -> Tensor:
+    """Position, in its search, of the model that `best_adversarial_models` picks.
+
+    Parameters are those of `best_adversarial_models`.
+
+    Returns
+    -------
+    Tensor of shape (n_points, n_targets, 1), int64
+        Steps.
+    """
+    divergence = kl_divergence(log_reference[:, None, None], log_proba)
+    within = excess_loss <= gamma
+    by_divergence = torch.where(within, divergence, -torch.inf)
+    score = torch.where(within.any(-1, keepdim=True), by_divergence, -excess_loss)
+    return score.argmax(-1, keepdim=True)

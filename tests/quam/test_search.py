@@ -7,9 +7,16 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from skuq.nets import MLP, LeNet
+from skuq.nets import MLP, LeNet, stack_parameters
+from skuq.quam.objectives import targeted
 from skuq.quam.sampling import best_adversarial_models
-from skuq.quam.search import TrainingSet, search_adversarial_models, training_batches
+from skuq.quam.search import (
+    TrainingSet,
+    Trajectories,
+    penalty_schedule,
+    search_adversarial_models,
+    training_batches,
+)
 
 HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
 GAMMA = 0.05
@@ -25,6 +32,22 @@ def make_problem(module, shape, n_classes, seed=0, n_train=12):
         reference_loss = cross_entropy(module(X), y, reduction="none")
     x = torch.randn(3, *shape, generator=generator, dtype=torch.float64)
     return x, TrainingSet(X, y, weight, reference_loss)
+
+
+def search(module, x, train, batches, *, parameters, n_classes, weight_decay=0.0, **hyper):
+    """The search for every class of every point, predictions as log-probabilities."""
+    targets = torch.arange(n_classes).expand(len(x), -1)
+    found = search_adversarial_models(
+        module,
+        stack_parameters(module, len(x) * n_classes, parameters),
+        x,
+        train,
+        batches,
+        objective=targeted(targets),
+        schedule=penalty_schedule(len(batches) - 1, update_every=1, decay=1.0, **hyper),
+        weight_decay=weight_decay,
+    )
+    return Trajectories(found.outputs.log_softmax(-1), found.excess_loss)
 
 
 def batch_loss(module, train, rows):
@@ -79,7 +102,7 @@ def test_batched_search_equals_algorithm_1(make, shape, n_classes, batch_size, s
     generator = torch.Generator().manual_seed(seed)
     batches = list(training_batches(len(train.X), batch_size, 5, generator))
 
-    found = search_adversarial_models(
+    found = search(
         module,
         x,
         train,
@@ -89,12 +112,12 @@ def test_batched_search_equals_algorithm_1(make, shape, n_classes, batch_size, s
         **HYPER,
     )
 
-    assert found.log_proba.shape == (3, n_classes, 4, n_classes)
+    assert found.outputs.shape == (3, n_classes, 4, n_classes)
     assert found.excess_loss.shape == (3, n_classes, 4)
     for i in range(3):
         for target in range(n_classes):
             log_proba, excess = algorithm_1(module, x[i], target, train, batches, **HYPER)
-            torch.testing.assert_close(found.log_proba[i, target], log_proba, rtol=1e-8, atol=1e-9)
+            torch.testing.assert_close(found.outputs[i, target], log_proba, rtol=1e-8, atol=1e-9)
             torch.testing.assert_close(found.excess_loss[i, target], excess, rtol=1e-8, atol=1e-9)
 
 
@@ -104,9 +127,9 @@ def test_search_works_where_gradients_are_switched_off():
     settings = {"parameters": ["weight"], "n_classes": 2, **HYPER}
     batches = [torch.arange(12)] * 3
     with torch.no_grad():
-        off = search_adversarial_models(module, x, train, batches, **settings)
-    on = search_adversarial_models(module, x, train, batches, **settings)
-    torch.testing.assert_close(off.log_proba, on.log_proba, rtol=0, atol=0)
+        off = search(module, x, train, batches, **settings)
+    on = search(module, x, train, batches, **settings)
+    torch.testing.assert_close(off.outputs, on.outputs, rtol=0, atol=0)
 
 
 def test_search_leaves_the_reference_model_bit_identical():
@@ -114,9 +137,7 @@ def test_search_leaves_the_reference_model_bit_identical():
     before = {name: value.clone() for name, value in module.state_dict().items()}
     x, train = make_problem(module, (4,), 3)
     names = [name for name, _ in module.named_parameters()]
-    search_adversarial_models(
-        module, x, train, [torch.arange(12)] * 4, parameters=names, n_classes=3, **HYPER
-    )
+    search(module, x, train, [torch.arange(12)] * 4, parameters=names, n_classes=3, **HYPER)
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert all(p.grad is None for p in module.parameters())
 
@@ -125,12 +146,12 @@ def test_each_search_raises_the_probability_of_its_class():
     module = MLP(4, 3).double().eval()
     x, train = make_problem(module, (4,), 3)
     names = [name for name, _ in module.named_parameters()]
-    found = search_adversarial_models(
+    found = search(
         module, x, train, [torch.arange(12)] * 30, parameters=names, n_classes=3, **HYPER
     )
     reference = module(x).log_softmax(-1).detach()
     for target in range(3):
-        reached = found.log_proba[:, target, :, target].max(-1).values
+        reached = found.outputs[:, target, :, target].max(-1).values
         assert (reached > reference[:, target]).all()
 
 
@@ -142,10 +163,10 @@ def test_tensors_of_zeros_stay_where_they_are():
     x, train = make_problem(module, (2,), 2)
     batches = [torch.arange(12)] * 5
     both, weight = (
-        search_adversarial_models(module, x, train, batches, parameters=names, n_classes=2, **HYPER)
+        search(module, x, train, batches, parameters=names, n_classes=2, **HYPER)
         for names in (["weight", "bias"], ["weight"])
     )
-    torch.testing.assert_close(both.log_proba, weight.log_proba, rtol=0, atol=0)
+    torch.testing.assert_close(both.outputs, weight.outputs, rtol=0, atol=0)
 
 
 def test_small_training_set_is_used_whole_in_every_step():
@@ -165,16 +186,16 @@ def test_best_adversarial_model_is_line_8_of_algorithm_1(gamma):
     module = MLP(4, 3).double().eval()
     x, train = make_problem(module, (4,), 3)
     names = [name for name, _ in module.named_parameters()]
-    found = search_adversarial_models(
+    found = search(
         module, x, train, [torch.arange(12)] * 12, parameters=names, n_classes=3, **HYPER
     )
     log_reference = module(x).log_softmax(-1).detach()
-    best = best_adversarial_models(log_reference, found, gamma)
+    best = best_adversarial_models(log_reference, *found, gamma)
     for i in range(3):
         for k in range(3):
             best_divergence = None
             for step in range(11):
-                log_q = found.log_proba[i, k, step]
+                log_q = found.outputs[i, k, step]
                 divergence = (log_reference[i].exp() * (log_reference[i] - log_q)).sum().item()
                 fits = found.excess_loss[i, k, step].item() <= gamma
                 if fits and (best_divergence is None or divergence > best_divergence):

@@ -1,0 +1,247 @@
+"""Spread of the models that explain a noisy sine, method by method against HMC.
+
+Fig. C.4 of the QUAM paper with numbers: the standard deviation of the models' means along x is
+compared with that of Hamiltonian Monte Carlo by rank correlation and by mean absolute error,
+over the whole picture and within the range of the data. All methods share one posterior: its
+prior N(0, 1/10), under which functions have the size of the sine, is the weight decay of the
+reference models. Data and HMC are the same for all seeds.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
+from skuq.extras import import_optional
+from skuq.nets import seeded, stack_parameters, stacked_forward
+
+N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
+LAYERS = (1, 200, 200, 200, 1)
+WINDOW, RANGE = (-6.0, 6.0), (-np.pi, np.pi)
+N_MEMBERS, N_THINNED, DROPOUT = 10, 100, 0.2
+# The penalty's weight goes from N_TRAIN, where the objective holds the likelihood itself, to ten
+# times that. The start off the reference, without which there is no gradient, is the authors'.
+# Unlike on two moons the search follows the likelihood only: at the mode of this prior most of
+# the weights are zero and hard to move, which the models of HMC are not.
+SEARCH = {"prior": False, "n_steps": 100, "learning_rate": 0.1, "offset": 0.01}
+QUAM = {**SEARCH, "c0": N_TRAIN, "c1": 10 * N_TRAIN}
+ABLATIONS: dict[str, dict] = {
+    "with_prior": {"prior": True},
+    "200_steps": {"n_steps": 200},
+    "classifier_schedule": {"c0": 20.0, "c1": 20 * 1.05**100},
+    "constant_c": {"c0": 3 * N_TRAIN, "c1": 3 * N_TRAIN},
+}
+TITLES = {
+    "hmc": "HMC (ground truth)",
+    "quam": "QUAM",
+    "deep_ensemble_no_decay": "Ensemble, no decay",
+    "mc_dropout": "MC dropout",
+    "laplace": "Laplace",
+}
+Curve = tuple[np.ndarray, np.ndarray]  # mean and standard deviation of the models' means
+
+
+def curve_of(outputs: np.ndarray) -> Curve:
+    """Of models of equal weight, (..., n_points)."""
+    models = outputs.reshape(-1, outputs.shape[-1]).astype(np.float64)
+    return models.mean(axis=0), models.std(axis=0)
+
+
+def quam(posterior: Posterior, net: nn.Module, grid: Tensor, **changed) -> Curve:
+    """Upward and downward search at each point; models count by their likelihood, or posterior."""
+    outputs, energy = search(posterior, net, grid, **{**QUAM, **changed})
+    weights = torch.softmax(-energy.flatten(1), dim=1)
+    outputs = outputs.flatten(1)
+    mean = (weights * outputs).sum(dim=1, keepdim=True)
+    spread = (weights * (outputs - mean).square()).sum(dim=1).sqrt()
+    return mean[:, 0].numpy(), spread.numpy()
+
+
+@torch.enable_grad()
+def search(
+    posterior: Posterior,
+    net: nn.Module,
+    grid: Tensor,
+    *,
+    n_steps: int,
+    learning_rate: float,
+    c0: float,
+    c1: float,
+    offset: float,
+    prior: bool,
+) -> tuple[Tensor, Tensor]:
+    """Predictions and negative log-posteriors of all models met, (n_points, 2, n_steps)."""
+    with torch.no_grad():
+        given = net(grid)[:, 0].repeat_interleave(2)
+    sign = torch.tensor([1.0, -1.0]).repeat(len(grid))
+    weights = stack_parameters(net, len(sign), [name for name, _ in net.named_parameters()])
+    adam = torch.optim.Adam(
+        [
+            {"params": [w], "lr": learning_rate * float(w.detach()[0].square().mean().sqrt())}
+            for w in weights.values()
+        ]
+    )
+    with torch.no_grad():
+        list(weights.values())[-1].add_(offset * sign[:, None])
+    own, met = grid.repeat_interleave(2, dim=0).unsqueeze(1), []
+    for step in range(n_steps + 1):
+        there = stacked_forward(net, weights, own, shared_input=False)[:, 0, 0]
+        errors = stacked_forward(net, weights, posterior.X, shared_input=True)[..., 0] - posterior.y
+        energy = 0.5 * (errors / posterior.noise).square().sum(dim=1)
+        if prior:
+            squares = sum(w.square().flatten(1).sum(dim=1) for w in weights.values())
+            energy = energy + 0.5 * posterior.precision * squares
+        met.append((there.detach(), energy.detach()))
+        # The divergence of Eq. 25 for equal variances, negative on the wrong side.
+        away = sign * (there - given) / posterior.noise
+        divergence = 0.5 * away * away.abs()
+        c = c0 * (c1 / c0) ** (step / n_steps)
+        adam.zero_grad()
+        (c / len(posterior.X) * energy - divergence).sum().backward()
+        adam.step()
+    found = (torch.stack(part, dim=1).double() for part in zip(*met[1:], strict=True))
+    outputs, energies = (part.reshape(len(grid), 2, n_steps) for part in found)
+    return outputs, energies
+
+
+def laplace(posterior: Posterior, net: nn.Sequential, grid: Tensor) -> Curve:
+    """Exact posterior of the last layer."""
+
+    def features(X: Tensor) -> Tensor:
+        return nn.functional.pad(net[:-1](X), (0, 1), value=1.0).double()
+
+    seen, there = features(posterior.X), features(grid)
+    precision = seen.T @ seen / posterior.noise**2
+    precision += posterior.precision * torch.eye(len(precision), dtype=torch.float64)
+    variance = (there * torch.linalg.solve(precision, there.T).T).sum(dim=1)
+    return net(grid)[:, 0].numpy(), variance.sqrt().numpy()
+
+
+def thinned(posterior: Posterior, grid: Tensor, seed: int) -> Curve:
+    """Dropout after the intermediate layers, the same units for the whole grid."""
+    net = posterior.mode(seed, dropout=DROPOUT)
+    with torch.no_grad(), seeded(seed):
+        outputs = [thin(net, grid) for _ in range(N_THINNED)]
+    return curve_of(torch.stack(outputs).numpy())
+
+
+def thin(net: nn.Sequential, X: Tensor) -> Tensor:
+    for layer in net:
+        if isinstance(layer, nn.Dropout):
+            kept = (torch.rand(X.shape[1]) >= layer.p).float()
+            X = X * kept / (1 - layer.p)
+        else:
+            X = layer(X)
+    return X[:, 0]
+
+
+def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str, Curve, float]]:
+    """Every method around one reference model, with seconds after that model's training."""
+    net = posterior.mode(seed)
+    seeds = range(1000 + N_MEMBERS * seed, 1000 + N_MEMBERS * (seed + 1) - 1)
+
+    def ensemble(precision: float) -> Curve:
+        trained = replace(posterior, precision=precision)
+        members = [net, *(trained.mode(each) for each in seeds)]
+        return curve_of(np.stack([member(grid)[:, 0].numpy() for member in members]))
+
+    methods = {
+        "quam": lambda: quam(posterior, net, grid),
+        "deep_ensemble": lambda: ensemble(PRECISION),
+        "deep_ensemble_no_decay": lambda: ensemble(0.0),
+        "mc_dropout": lambda: thinned(posterior, grid, seed),
+        "laplace": lambda: laplace(posterior, net, grid),
+    }
+    for name, method in methods.items():
+        start = time.perf_counter()
+        yield name, method(), time.perf_counter() - start
+    for name, changed in ABLATIONS.items() if seed == 0 else ():
+        start = time.perf_counter()
+        yield f"quam_{name}", quam(posterior, net, grid, **changed), time.perf_counter() - start
+
+
+def compare(posterior: Posterior, grid: Tensor, models: np.ndarray, args) -> Iterator[dict]:
+    """All methods and seeds against HMC, and the picture of the first seed."""
+    truth, x = curve_of(models), grid[:, 0].numpy()
+    inside = (x >= RANGE[0]) & (x <= RANGE[1])
+    table: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    table["hmc", "sine", "mean_std"].append(truth[1].mean())
+    for seed in range(args.seed, args.seed + args.n_seeds):
+        drawn = {"hmc": truth}
+        for name, curve, seconds in curves(posterior, grid, seed):
+            drawn[name] = curve
+            for dataset, where in (("sine", slice(None)), ("sine_within_data", inside)):
+                values = closeness(curve[1][where], truth[1][where])
+                values["mean_std"] = curve[1][where].mean()
+                for metric, value in values.items():
+                    table[name, dataset, metric].append(value)
+                text = ", ".join(f"{metric} {value:.3f}" for metric, value in values.items())
+                print(f"seed {seed} {name:29}{dataset:18}{text}", flush=True)
+            table[name, "sine", "seconds_per_point"].append(seconds / len(grid))
+        if args.out is not None and seed == args.seed:
+            draw(drawn, x, posterior, args.out / "quam_sine.png")
+    for (name, dataset, metric), values in table.items():
+        spread = np.std(values, ddof=min(1, len(values) - 1))
+        yield record(name, dataset, metric, np.mean(values), len(values), spread)
+
+
+def draw(found: dict[str, Curve], x: np.ndarray, posterior: Posterior, path: Path) -> None:
+    """Mean and one, two and three standard deviations of each method's models, as in Fig. C.4."""
+    plt = import_optional("matplotlib.pyplot", extra="plot")
+    size = (2.6 * len(TITLES), 2.7)
+    fig, axes = plt.subplots(1, len(TITLES), figsize=size, layout="constrained", sharey=True)
+    for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
+        mean, spread = found[name]
+        for n in (3, 2, 1):
+            band = (mean - n * spread, mean + n * spread)
+            ax.fill_between(x, *band, color="#0072b2", alpha=0.25, linewidth=0)
+        ax.plot(x, np.sin(x), ":", color="black", linewidth=1)
+        ax.plot(x, mean, color="#d55e00", linewidth=1.5)
+        ax.scatter(posterior.X[:, 0], posterior.y, s=6, color="black", zorder=3)
+        ax.set(title=title, xlabel="x", ylim=(-6, 6), xlim=WINDOW)
+    axes[0].set(ylabel="y")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path, dpi=130)
+    plt.close(fig)
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--n-seeds", type=int, default=3)
+    arguments.add_argument("--grid", type=int, default=61, help="points on the x axis")
+    arguments.add_argument("--n-samples", type=int, default=50, help="models of each HMC chain")
+    arguments.add_argument("--n-jobs", type=int, default=2, help="processes for HMC")
+    args = arguments.parse_args()
+    set_threads(args)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(*RANGE, N_TRAIN)
+    y = np.sin(x) + rng.normal(0, NOISE, N_TRAIN)
+    posterior = Posterior(
+        torch.tensor(x[:, None]).float(), torch.tensor(y).float(), LAYERS, PRECISION, NOISE
+    )
+    grid = torch.linspace(*WINDOW, args.grid)[:, None]
+    chains = Chains(n_samples=args.n_samples, n_warmup=40, n_jobs=args.n_jobs)
+    models = chains.run(posterior, grid, 0, args.out)[..., 0]
+    found, n = r_hat(models), models.shape[0] * models.shape[1]
+    half, other = (curve_of(part)[1] for part in np.split(models, 2))
+    figures = {
+        "r_hat_median": np.median(found),
+        "r_hat_99th_percentile": np.quantile(found, 0.99),
+        "effective_samples_median": np.median(effective_samples(models)),
+        **{f"chain_agreement_{metric}": v for metric, v in closeness(half, other).items()},
+    }
+    records = [record("hmc", "sine", metric, value, n) for metric, value in figures.items()]
+    print("hmc " + ", ".join(f"{metric} {value:.3f}" for metric, value in figures.items()))
+    records += compare(posterior, grid, models, args)
+    finish("quam_sine", args, records, ("pyro-ppl",))
+
+
+if __name__ == "__main__":
+    main()
