@@ -11,7 +11,7 @@ NEEDS = {
         "skuq/evidential/comparison.py",
         *(f"skuq/evidential/baselines/{name}.py" for name in ("egnn", "ensemble", "gkde", "gpn")),
     ],
-    "posteriors": ["skuq/quam/chains.py", "skuq/quam/baselines/sgmcmc.py"],
+    "posteriors": ["skuq/quam/chains.py", "skuq/quam/langevin.py", "skuq/quam/baselines/sgmcmc.py"],
     "stable_baselines3": [
         "tests/uadqn/environments.py",
         *(f"skuq/uadqn/{name}.py" for name in RL),

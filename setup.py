@@ -19,7 +19,8 @@ EXTRAS = {
     "zk": ["ezkl>=23", "onnx>=1.17"],
     "docs": ["Sphinx>=8", "sphinx-gallery>=0.18", "numpydoc>=1.8", "matplotlib>=3.9"],
 }
-EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"]]  # the gallery draws graphs and agents
+# The gallery draws graphs, agents and chains.
+EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"], *EXTRAS["sgmcmc"]]
 EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],
@@ -72,6 +73,7 @@ setup(
             "MirageFineTuner = skuq.audit:MirageFineTuner",
             "MirageRegressor = skuq.audit:MirageRegressor",
             "QUAMClassifier = skuq.quam:QUAMClassifier",
+            "QUAMRegressor = skuq.quam:QUAMRegressor",
             "ReferenceClassifier = skuq.quam.baselines:ReferenceClassifier",
             "RobustGPC = skuq.gpc:RobustGPC",
             "SGMCMCClassifier = skuq.quam.baselines:SGMCMCClassifier",

@@ -14,38 +14,11 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.lenets import images, networks
 from skuq import EvidentialProbe
 from skuq.datasets import load_npz
 from skuq.evidential import LogitUncertainty, MCDropout
 from skuq.nets import LeNet
-
-LAYERS = {
-    "first_layer": "features.0",
-    "second_layer.2": "features.3",
-    "projection.3": "classifier.0",
-    "projection.5": "classifier.2",
-    "out": "classifier.5",
-}
-
-
-def networks(arrays: dict, run: int) -> list[LeNet]:
-    """The trained LeNets of one run."""
-    nets = []
-    for member in range(arrays["out.weight"].shape[1]):
-        net = LeNet()
-        state = {
-            f"{ours}.{kind}": torch.tensor(arrays[f"{theirs}.{kind}"][run, member])
-            for theirs, ours in LAYERS.items()
-            for kind in ("weight", "bias")
-        }
-        net.load_state_dict(state)
-        nets.append(net.eval())
-    return nets
-
-
-def images(pixels: np.ndarray) -> np.ndarray:
-    """Scaled as the networks were trained."""
-    return ((pixels[:, None] / 255 - 0.1307) / 0.3081).astype(np.float32)
 
 
 def methods(net: LeNet, seed: int) -> dict:

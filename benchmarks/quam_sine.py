@@ -15,28 +15,30 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.frozen import FrozenEstimator
 from torch import Tensor, nn
 
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
 from skuq.extras import import_optional
-from skuq.nets import seeded, stack_parameters, stacked_forward
+from skuq.nets import seeded
+from skuq.quam.regressor import QUAMRegressor
 
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)
 WINDOW, RANGE = (-6.0, 6.0), (-np.pi, np.pi)
 N_MEMBERS, N_THINNED, DROPOUT = 10, 100, 0.2
 # The penalty's weight goes from N_TRAIN, where the objective holds the likelihood itself, to ten
-# times that. The start off the reference, without which there is no gradient, is the authors'.
-# Unlike on two moons the search follows the likelihood only: at the mode of this prior most of
-# the weights are zero and hard to move, which the models of HMC are not.
-SEARCH = {"prior": False, "n_steps": 100, "learning_rate": 0.1, "offset": 0.01}
-QUAM = {**SEARCH, "c0": N_TRAIN, "c1": 10 * N_TRAIN}
+# times that. Unlike on two moons the search follows the likelihood only: at the mode of this
+# prior most of the weights are zero and hard to move, which the models of HMC are not.
+N_STEPS = 100
+QUAM = {"c0": N_TRAIN, "eta": 10 ** (1 / N_STEPS), "n_steps": N_STEPS, "setting": "expected"}
 ABLATIONS: dict[str, dict] = {
-    "with_prior": {"prior": True},
-    "200_steps": {"n_steps": 200},
-    "classifier_schedule": {"c0": 20.0, "c1": 20 * 1.05**100},
-    "constant_c": {"c0": 3 * N_TRAIN, "c1": 3 * N_TRAIN},
+    "divergence": {"attack": "divergence"},
+    "with_prior": {"weight_decay": PRECISION / N_TRAIN},
+    "200_steps": {"n_steps": 2 * N_STEPS, "eta": 10 ** (0.5 / N_STEPS)},
+    "default_schedule": {"c0": 20.0, "eta": 1.05},
+    "constant_c": {"c0": 3 * N_TRAIN, "eta": 1.0},
 }
 TITLES = {
     "hmc": "HMC (ground truth)",
@@ -45,7 +47,9 @@ TITLES = {
     "mc_dropout": "MC dropout",
     "laplace": "Laplace",
 }
-Curve = tuple[np.ndarray, np.ndarray]  # mean and standard deviation of the models' means
+# Standard deviation of the models' means, and what is drawn through the middle: their average, or
+# for QUAM the given model.
+Curve = tuple[np.ndarray, np.ndarray]
 
 
 def curve_of(outputs: np.ndarray) -> Curve:
@@ -55,60 +59,17 @@ def curve_of(outputs: np.ndarray) -> Curve:
 
 
 def quam(posterior: Posterior, net: nn.Module, grid: Tensor, **changed) -> Curve:
-    """Upward and downward search at each point; models count by their likelihood, or posterior."""
-    outputs, energy = search(posterior, net, grid, **{**QUAM, **changed})
-    weights = torch.softmax(-energy.flatten(1), dim=1)
-    outputs = outputs.flatten(1)
-    mean = (weights * outputs).sum(dim=1, keepdim=True)
-    spread = (weights * (outputs - mean).square()).sum(dim=1).sqrt()
-    return mean[:, 0].numpy(), spread.numpy()
-
-
-@torch.enable_grad()
-def search(
-    posterior: Posterior,
-    net: nn.Module,
-    grid: Tensor,
-    *,
-    n_steps: int,
-    learning_rate: float,
-    c0: float,
-    c1: float,
-    offset: float,
-    prior: bool,
-) -> tuple[Tensor, Tensor]:
-    """Predictions and negative log-posteriors of all models met, (n_points, 2, n_steps)."""
-    with torch.no_grad():
-        given = net(grid)[:, 0].repeat_interleave(2)
-    sign = torch.tensor([1.0, -1.0]).repeat(len(grid))
-    weights = stack_parameters(net, len(sign), [name for name, _ in net.named_parameters()])
-    adam = torch.optim.Adam(
-        [
-            {"params": [w], "lr": learning_rate * float(w.detach()[0].square().mean().sqrt())}
-            for w in weights.values()
-        ]
+    """The given model, and the spread of those that the searches met about their average."""
+    assert posterior.noise is not None
+    regressor = QUAMRegressor(
+        FrozenEstimator(net),
+        **{**QUAM, **changed},
+        noise_variance=posterior.noise**2,
+        random_state=0,
     )
-    with torch.no_grad():
-        list(weights.values())[-1].add_(offset * sign[:, None])
-    own, met = grid.repeat_interleave(2, dim=0).unsqueeze(1), []
-    for step in range(n_steps + 1):
-        there = stacked_forward(net, weights, own, shared_input=False)[:, 0, 0]
-        errors = stacked_forward(net, weights, posterior.X, shared_input=True)[..., 0] - posterior.y
-        energy = 0.5 * (errors / posterior.noise).square().sum(dim=1)
-        if prior:
-            squares = sum(w.square().flatten(1).sum(dim=1) for w in weights.values())
-            energy = energy + 0.5 * posterior.precision * squares
-        met.append((there.detach(), energy.detach()))
-        # The divergence of Eq. 25 for equal variances, negative on the wrong side.
-        away = sign * (there - given) / posterior.noise
-        divergence = 0.5 * away * away.abs()
-        c = c0 * (c1 / c0) ** (step / n_steps)
-        adam.zero_grad()
-        (c / len(posterior.X) * energy - divergence).sum().backward()
-        adam.step()
-    found = (torch.stack(part, dim=1).double() for part in zip(*met[1:], strict=True))
-    outputs, energies = (part.reshape(len(grid), 2, n_steps) for part in found)
-    return outputs, energies
+    regressor.fit(posterior.X.numpy(), posterior.y.numpy())
+    points = grid.numpy()
+    return regressor.predict(points), regressor.predict_model_std(points)
 
 
 def laplace(posterior: Posterior, net: nn.Sequential, grid: Tensor) -> Curve:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skuq.evidential import EvidentialProbe
     from skuq.gpc import RobustGPC
     from skuq.plugins import PluginWarning, all_estimators
-    from skuq.quam import QUAMClassifier
+    from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.quam.baselines import (
         DeepEnsembleClassifier,
         LaplaceClassifier,
@@ -56,6 +56,7 @@ __all__ = [
     "Pipeline",
     "PluginWarning",
     "QUAMClassifier",
+    "QUAMRegressor",
     "ReferenceClassifier",
     "RobustGPC",
     "SGMCMCClassifier",

@@ -68,6 +68,7 @@ QUICK = {
         {"n_steps": 5},
         {"n_steps": 5, "parameters": "last", "setting": "expected", "mixture": "dirac"},
     ],
+    "QUAMRegressor": [{"n_steps": 5}, {"n_steps": 5, "noise": "learned", "setting": "expected"}],
     "RobustGPC": [
         {"max_iter": 3},
         {"max_iter": 3, "n_inducing": 5},

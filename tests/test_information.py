@@ -6,12 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
+from scipy.stats import norm
 
 from skuq.information import (
     cross_entropy,
     decompose_expected,
     decompose_selected,
     entropy,
+    gaussian_entropy,
+    gaussian_kl,
     kl_divergence,
 )
 
@@ -80,3 +83,27 @@ def test_models_that_agree_leave_no_epistemic_uncertainty():
     weights = np.full((4, 6), 1 / 6)
     assert decompose_expected(same, weights).epistemic == pytest.approx(0, abs=1e-12)
     assert decompose_selected(log_reference, same, weights).epistemic == pytest.approx(0, abs=1e-12)
+
+
+@given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0.2, 5), st.floats(0.2, 5))
+def test_normal_distributions_agree_with_integrals(mean_p, mean_q, sd_p, sd_q):
+    y = np.linspace(mean_p - 12 * sd_p, mean_p + 12 * sd_p, 4001)
+    p, log_p, log_q = norm.pdf(y, mean_p, sd_p), norm.logpdf(y, mean_p, sd_p), norm(mean_q, sd_q)
+    assert gaussian_entropy(np.array(sd_p**2)) == pytest.approx(np.trapezoid(-p * log_p, y))
+    divergence = np.trapezoid(p * (log_p - log_q.logpdf(y)), y)
+    found = gaussian_kl(*map(np.array, (mean_p, sd_p**2, mean_q, sd_q**2)))
+    assert found == pytest.approx(divergence, abs=1e-9)
+
+
+def test_normal_distributions_by_numpy_and_torch_are_the_same_and_never_diverge_negatively():
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=(2, 50)), np.exp(rng.normal(size=(2, 50)))
+    args = (mean[0], variance[0], mean[1], variance[1])
+    by_torch = gaussian_kl(*map(torch.as_tensor, args))
+    np.testing.assert_allclose(by_torch.numpy(), gaussian_kl(*args), rtol=1e-12)
+    np.testing.assert_allclose(
+        gaussian_entropy(torch.as_tensor(variance)).numpy(), gaussian_entropy(variance), rtol=1e-12
+    )
+    nearly = gaussian_kl(mean, variance, mean, variance * (1 + 1e-9 * rng.normal(size=(2, 50))))
+    assert (nearly >= 0).all()
+    assert nearly.max() < 1e-15

@@ -1,5 +1,6 @@
 """Quantification of uncertainty with adversarial models (QUAM)."""
 
 from skuq.quam.estimator import QUAMClassifier
+from skuq.quam.regressor import QUAMRegressor
 
-__all__ = ["QUAMClassifier"]
+__all__ = ["QUAMClassifier", "QUAMRegressor"]

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from skuq.base import FloatArray
 from skuq.nets import AdoptedInputsMixin, evaluate, resolve_device, split_head
 from skuq.quam.jobs import Planner, SearchProblem, SearchSettings, Summary, search_batch
-from skuq.quam.search import penalty_schedule
+from skuq.quam.search import Schedule, penalty_schedule
 
 _NORMS = (
     nn.modules.batchnorm._NormBase,
@@ -31,8 +31,8 @@ _NORMS = (
 SEARCH_CONSTRAINTS: dict[str, Any] = {
     "parameters": [StrOptions({"all", "last", "bias", "norm"}), callable],
     "n_steps": [Interval(Integral, 1, None, closed="left")],
-    "c0": [Interval(Real, 0, None, closed="left")],
-    "eta": [Interval(Real, 1, None, closed="left")],
+    "c0": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+    "eta": [Interval(Real, 1, None, closed="left"), StrOptions({"auto"})],
     "update_every": [Interval(Integral, 1, None, closed="left")],
     "gamma": [Interval(Real, 0, None, closed="left")],
     "learning_rate": [Interval(Real, 0, 10, closed="right")],
@@ -96,7 +96,7 @@ def searched_part(
     --------
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> searched_part(net, lambda name, tensor: name == "2.weight", torch.zeros(1, 4)).parameters
-    ('0.weight',)
+    ('2.weight',)
     """
     if parameters == "last":
         head = split_head(network, X)
@@ -105,15 +105,12 @@ def searched_part(
         return Searched(module, _movable(module, chosen, parameters), body)
     names = _chosen(network, parameters)
     _movable(network, names, parameters)
-    if not isinstance(network, nn.Sequential):
-        return Searched(network, tuple(names), None)
-    first = min(int(list(network._modules).index(name.split(".")[0])) for name in names)
-    if first == 0:
-        return Searched(network, tuple(names), None)
-    module = network[first:]
-    kept = {id(network.get_parameter(name)) for name in names}
-    inner = tuple(name for name, p in module.named_parameters() if id(p) in kept)
-    return Searched(module, inner, network[:first])
+    if isinstance(network, nn.Sequential):
+        order = list(network._modules)
+        first = min(order.index(name.split(".")[0]) for name in names)
+        if first > 0:
+            return Searched(network[first:], tuple(names), network[:first])  # same names
+    return Searched(network, tuple(names), None)
 
 
 def _chosen(network: nn.Module, parameters: str | Callable[[str, Tensor], bool]) -> list[str]:
@@ -157,8 +154,8 @@ class SearchingMixin(AdoptedInputsMixin):
 
     parameters: Any
     n_steps: int
-    c0: float
-    eta: float
+    c0: float | str
+    eta: float | str
     update_every: int
     learning_rate: float
     learning_rate_decay: float
@@ -174,6 +171,12 @@ class SearchingMixin(AdoptedInputsMixin):
     ) -> None:
         """Keep what all searches have in common; samples of weight zero are none."""
         self.reference_loss_ = float(np.average(losses, weights=weight))
+        if not np.isfinite(self.reference_loss_):
+            raise ValueError(
+                f"The model's loss on its training data is {self.reference_loss_}. A skorch net "
+                "whose module returns logits needs criterion=torch.nn.CrossEntropyLoss; with "
+                "skorch's default criterion the module must return probabilities."
+            )
         self._searched = searched_part(self.model_.module, self.parameters, inputs[:1024])
         features = self._features(inputs).numpy()
         counts = weight > 0
@@ -191,6 +194,19 @@ class SearchingMixin(AdoptedInputsMixin):
             return 1 / min(len(self._problem.X), self.train_batch_size)
         return float(self.temperature)
 
+    def _schedule(self) -> Schedule:
+        # With c = n_samples a search minimises the negative log posterior of the training set
+        # and one sample more, the test point with the targeted class.
+        n_samples, updates = len(self._problem.X), max((self.n_steps - 1) // self.update_every, 1)
+        return penalty_schedule(
+            self.n_steps,
+            c0=n_samples / 10 if self.c0 == "auto" else float(self.c0),
+            eta=10 ** (1 / updates) if self.eta == "auto" else float(self.eta),
+            update_every=self.update_every,
+            learning_rate=self.learning_rate,
+            decay=self.learning_rate_decay,
+        )
+
     def _search(
         self, inputs: Tensor, reference: NDArray[Any], planner: Planner, summarise: Summary
     ) -> Iterator[Any]:
@@ -198,14 +214,7 @@ class SearchingMixin(AdoptedInputsMixin):
         features = self._features(inputs).numpy()
         settings = SearchSettings(
             parameters=self._searched.parameters,
-            schedule=penalty_schedule(
-                self.n_steps,
-                c0=self.c0,
-                eta=self.eta,
-                update_every=self.update_every,
-                learning_rate=self.learning_rate,
-                decay=self.learning_rate_decay,
-            ),
+            schedule=self._schedule(),
             train_batch_size=self.train_batch_size,
             weight_decay=self.weight_decay,
             seed=self._search_seed,

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from skuq.information import Decomposition, decompose_expected, decompose_selected
+from skuq.information import (
+    Decomposition,
+    decompose_expected,
+    decompose_selected,
+    kl_divergence,
+)
 from skuq.quam.jobs import Plan
+from skuq.quam.mixtures import MixtureSample, MixtureSampler, MixtureSettings
 from skuq.quam.objectives import targeted as targeted_objective
 from skuq.quam.objectives import untargeted as untargeted_objective
 from skuq.quam.sampling import (
     AdversarialModels,
     best_adversarial_models,
     best_of_searches,
+    importance_weights,
     trajectory_weights,
 )
 from skuq.quam.search import Trajectories
+
+# Effective sample size below which weights rest on a single model in effect.
+_FEW_MODELS = 1.5
 
 
 def targets_of(log_reference: Tensor, n_targets: int | None) -> Tensor:
@@ -49,7 +61,13 @@ def targets_of(log_reference: Tensor, n_targets: int | None) -> Tensor:
     return log_reference.topk(n_targets, dim=1).indices
 
 
-def plan_searches(log_reference: Tensor, *, targeted: bool, n_targets: int | None) -> Plan:
+def plan_searches(
+    log_reference: Tensor,
+    *,
+    targeted: bool,
+    n_targets: int | None,
+    mixture: MixtureSettings | None = None,
+) -> Plan:
     """One search for each target of each point, or a single untargeted one.
 
     Parameters
@@ -60,16 +78,30 @@ def plan_searches(log_reference: Tensor, *, targeted: bool, n_targets: int | Non
         Whether searches ask for classes.
     n_targets : int or None
         For how many of the most probable ones; None for all.
+    mixture : MixtureSettings, default=None
+        What to draw models from after the searches, if trajectories are not enough.
 
     Returns
     -------
     Plan
-        Objective and number of searches.
+        Objective, number of searches, and what follows them.
     """
-    if not targeted:
-        return Plan(untargeted_objective(log_reference), 1)
-    targets = targets_of(log_reference, n_targets)
-    return Plan(targeted_objective(targets), targets.shape[1])
+    plan = Plan(untargeted_objective(log_reference), 1)
+    if targeted:
+        targets = targets_of(log_reference, n_targets)
+        plan = Plan(targeted_objective(targets), targets.shape[1])
+        if mixture is None:
+            return plan._replace(part=lambda searches: targeted_objective(targets[:, searches]))
+    if mixture is None:
+        return plan
+    of_searches = log_reference.repeat_interleave(plan.n_searches, dim=0)
+
+    def divergence(logits: Tensor) -> Tensor:
+        found: Tensor = kl_divergence(of_searches, log_softmax(logits, dim=-1))
+        return found
+
+    sampler = MixtureSampler(divergence, plan.objective, plan.n_searches, mixture)
+    return plan._replace(follow_up=sampler)
 
 
 def summarise_uncertainty(
@@ -109,7 +141,51 @@ def summarise_uncertainty(
         log_proba = log_proba.take_along_dim(best[..., None], dim=2)
         excess = excess.take_along_dim(best, dim=2)
     weights = trajectory_weights(excess, temperature)
-    log_proba = log_proba.flatten(1, 2)  # (n_points, n_models, n_classes)
+    return _decompose(log_reference, log_proba.flatten(1, 2), weights, setting)
+
+
+def summarise_mixture(
+    log_reference: Tensor, sample: MixtureSample, *, setting: str
+) -> Decomposition:
+    """Take Eq. 1 or Eq. 2 over models drawn from a mixture, by importance sampling (Eq. 4).
+
+    Parameters
+    ----------
+    log_reference : Tensor of shape (n_points, n_classes)
+        Log-probabilities of the reference model.
+    sample : MixtureSample
+        The models.
+    setting : {"selected", "expected"}
+        Eq. 2 or Eq. 1.
+
+    Returns
+    -------
+    Decomposition
+        Aleatoric and epistemic part, float64 arrays of shape (n_points,), in nats.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the weights of most points rest on a single model.
+    """
+    weights = importance_weights(sample.log_posterior, sample.log_proposal)
+    effective = float((1 / weights.square().sum(-1)).median())
+    if sample.log_proposal is not None and effective < _FEW_MODELS:
+        warnings.warn(
+            f"Importance weights of mixture 'laplace' rest on {effective:.1f} of "
+            f"{weights.shape[-1]} models for the median input, so the estimate is a rough one. "
+            "Move fewer weights (parameters='last'), set `weight_decay` to that of the "
+            "training, or draw more models (`n_samples`).",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return _decompose(log_reference, log_softmax(sample.outputs, dim=-1), weights, setting)
+
+
+def _decompose(
+    log_reference: Tensor, log_proba: Tensor, weights: Tensor, setting: str
+) -> Decomposition:
+    """From log-probabilities of shape (n_points, n_models, n_classes), and their weights."""
     if setting == "selected":
         parts = decompose_selected(log_reference, log_proba, weights)
     else:

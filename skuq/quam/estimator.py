@@ -17,7 +17,13 @@ from torch.nn.functional import cross_entropy
 from skuq.base import Uncertainty, UncertaintyMixin
 from skuq.nets import AdoptedClassifierMixin, encode_labels, fit_or_adopt, resolve_device
 from skuq.quam._searching import SEARCH_CONSTRAINTS, SearchingMixin
-from skuq.quam.classification import plan_searches, summarise_best, summarise_uncertainty
+from skuq.quam.classification import (
+    plan_searches,
+    summarise_best,
+    summarise_mixture,
+    summarise_uncertainty,
+)
+from skuq.quam.mixtures import MixtureSettings
 from skuq.quam.sampling import AdversarialModels
 
 
@@ -44,17 +50,40 @@ class QUAMClassifier(
     setting : {"selected", "expected"}, default="selected"
         Whose uncertainty is meant. "selected": that of the given model (Eq. 2). "expected":
         that of all models that explain the data (Eq. 1).
-    parameters : {"all", "last"}, default="all"
-        Weights that the search may move. "last" moves only the last layer: far cheaper for
-        large networks, since features are computed once, but it finds fewer alternatives.
-        Acts in `fit`; the other parameters of the search act whenever uncertainty is
-        predicted and can be changed without fitting again.
+    targeted : bool, default=True
+        Whether there is one search for each class, which it asks for. False: a single search
+        for whatever differs from the fitted model's prediction, which is cheaper and tends to
+        find the same alternative again and again.
+    n_targets : int, default=None
+        Ask for this many classes only, those that the fitted model takes for most probable at
+        the input. None asks for all; the cost is proportional to the number.
+    mixture : {"trajectory", "dirac", "laplace", "sgld"}, default="trajectory"
+        Which models stand for all that explain the data. "trajectory": all models met on the
+        way. The others put a mixture component at the best adversarial model of each search
+        (Eq. 6): "dirac" takes this model alone; "laplace" draws from a Gaussian with the
+        curvature of the training loss there, and weighs by posterior over mixture density,
+        which is exact with enough models, but needs few weights (``parameters="last"``) and a
+        prior (`weight_decay`) to come near it; "sgld" runs Langevin chains from there and
+        needs the extra "sgmcmc".
+    n_samples : int, default=20
+        Models drawn from each component, for mixtures "laplace" and "sgld".
+    parameters : {"all", "last", "bias", "norm"} or callable, default="all"
+        Weights that the search may move: all, the last layer, all biases, or the scales and
+        shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns for
+        each whether it moves. "last" is far cheaper for large networks, since features are
+        computed once, but finds fewer alternatives. Acts in `fit`; the other parameters of
+        the search act whenever uncertainty is predicted and can be changed without fitting
+        again.
     n_steps : int, default=100
         Length of each search; its cost is proportional to this.
-    c0 : float, default=20.0
-        Initial weight of the penalty on training loss.
-    eta : float, default=1.05
-        Factor by which the penalty grows after each step.
+    c0 : float or "auto", default="auto"
+        Initial weight of the penalty on training loss. "auto" is a tenth of the number of
+        training samples.
+    eta : float or "auto", default="auto"
+        Factor by which the penalty grows. "auto" makes it ten times as large in the end: with
+        c0 "auto" it then equals the number of training samples, and the search minimises the
+        negative log posterior of the training set and one sample more, the test point with
+        the targeted class.
     gamma : float, default=0.01
         Training loss, in nats per sample above the fitted model's, at which a model still
         counts as explaining the data; used by `adversarial_models`.
@@ -69,15 +98,17 @@ class QUAMClassifier(
         Training samples on which each step of the search computes the penalty. More cost
         time and give sharper estimates, and with temperature "auto" sharper weights.
     batch_size : int, default=8
-        Test points searched at once; no effect on the result. Bounds memory: each point
-        takes ``4 * n_classes`` copies of the weights that the search moves.
+        Test points searched at once; no effect on the result. Bounds memory: each search
+        takes 4 copies of the weights that it moves, and 5 with mixtures "laplace" and "sgld".
+        After the searches, "laplace" takes about 16 copies (it computes in double precision),
+        and a square matrix of the weights if these are the at most 1024 of a last layer.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     n_jobs : int, default=None
         Processes that share the batches of test points, through joblib: the same call runs
         on a Dask cluster under ``joblib.parallel_config(backend="dask")``.
     random_state : int, RandomState instance or None, default=None
-        Initial weights, shuffling and mini-batches.
+        Initial weights, shuffling, mini-batches and the models drawn from mixtures.
     verbose : int, default=0
         Whether to show a progress bar while predicting uncertainty.
 
@@ -130,7 +161,8 @@ class QUAMClassifier(
         "setting": [StrOptions({"selected", "expected"})],
         "targeted": ["boolean"],
         "n_targets": [Interval(Integral, 1, None, closed="left"), None],
-        "mixture": [StrOptions({"trajectory", "dirac"})],
+        "mixture": [StrOptions({"trajectory", "dirac", "laplace", "sgld"})],
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
         **SEARCH_CONSTRAINTS,
     }
 
@@ -142,10 +174,11 @@ class QUAMClassifier(
         targeted: bool = True,
         n_targets: int | None = None,
         mixture: str = "trajectory",
+        n_samples: int = 20,
         parameters: Any = "all",
         n_steps: int = 100,
-        c0: float = 20.0,
-        eta: float = 1.05,
+        c0: float | str = "auto",
+        eta: float | str = "auto",
         update_every: int = 1,
         gamma: float = 0.01,
         learning_rate: float = 0.1,
@@ -164,6 +197,7 @@ class QUAMClassifier(
         self.targeted = targeted
         self.n_targets = n_targets
         self.mixture = mixture
+        self.n_samples = n_samples
         self.parameters = parameters
         self.n_steps = n_steps
         self.c0 = c0
@@ -242,17 +276,24 @@ class QUAMClassifier(
         Raises
         ------
         ValueError
-            If `X` does not fit the training data, or a search diverges.
+            If `X` does not fit the training data, or a search or a chain diverges.
+        ImportError
+            If `mixture` is "sgld" and the extra is missing.
         """
         self._check_ready()
-        summary = partial(
-            summarise_uncertainty,
-            setting=self.setting,
-            mixture=self.mixture,
-            temperature=self._temperature(),
-            gamma=self.gamma,
-        )
-        parts = self._searches(X, summary)
+        temperature, mixture = self._temperature(), None
+        summary: Any = partial(summarise_mixture, setting=self.setting)
+        if self.mixture in {"laplace", "sgld"}:
+            mixture = MixtureSettings(self.mixture, self.n_samples, temperature, self.gamma)
+        else:
+            summary = partial(
+                summarise_uncertainty,
+                setting=self.setting,
+                mixture=self.mixture,
+                temperature=temperature,
+                gamma=self.gamma,
+            )
+        parts = self._searches(X, summary, mixture)
         return Uncertainty.from_parts(
             np.concatenate([part.aleatoric for part in parts]),
             np.concatenate([part.epistemic for part in parts]),
@@ -285,7 +326,9 @@ class QUAMClassifier(
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
 
-    def _searches(self, X: Any, summary: Any) -> list[Any]:
+    def _searches(self, X: Any, summary: Any, mixture: MixtureSettings | None = None) -> list[Any]:
         inputs = self._validated_inputs(X)
-        planner = partial(plan_searches, targeted=self.targeted, n_targets=self.n_targets)
+        planner = partial(
+            plan_searches, targeted=self.targeted, n_targets=self.n_targets, mixture=mixture
+        )
         return list(self._search(inputs, self._log_proba(inputs).numpy(), planner, summary))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -152,3 +153,62 @@ def best_of_searches(
     by_divergence = torch.where(within, divergence, -torch.inf)
     score = torch.where(within.any(-1, keepdim=True), by_divergence, -excess_loss)
     return score.argmax(-1, keepdim=True)
+
+
+class BestModels:
+    """Keeps the weights of the model that `best_adversarial_models` picks from each search.
+
+    Searches show their models one after another, so that one copy of the weights is enough.
+
+    Parameters
+    ----------
+    divergence : callable
+        Outputs of the models at their own test points, shape (n_models, n_outputs), to their
+        divergence from the reference model in nats, shape (n_models,), never negative.
+    gamma : float
+        Slack in nats, not negative.
+
+    Attributes
+    ----------
+    weights : dict of str to Tensor of shape (n_models, \\*parameter.shape)
+        The best models so far, one of each search.
+
+    Examples
+    --------
+    >>> best = BestModels(lambda outputs: outputs.abs().sum(-1), gamma=0.1)
+    >>> for value, excess in [(1.0, 0.3), (2.0, 0.0), (3.0, 0.2), (1.5, 0.0)]:
+    ...     model = torch.tensor([[value]])
+    ...     best.observe(model, torch.tensor([excess]), {"w": model})
+    >>> best.weights["w"]
+    tensor([[2.]])
+    """
+
+    def __init__(self, divergence: Callable[[Tensor], Tensor], gamma: float):
+        self.weights: dict[str, Tensor] = {}
+        self._divergence, self._gamma = divergence, gamma
+
+    @torch.no_grad()
+    def observe(self, outputs: Tensor, excess_loss: Tensor, weights: dict[str, Tensor]) -> None:
+        """Look at the next model of each search.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_models, n_outputs)
+            What the models return at their own test points.
+        excess_loss : Tensor of shape (n_models,)
+            Mean training loss of each model above that of the reference model, in nats.
+        weights : dict of str to Tensor of shape (n_models, \\*parameter.shape)
+            The models; copied where they are better than all before.
+        """
+        # Divergences are never negative, so that models that fit beat all that do not.
+        fits = excess_loss <= self._gamma
+        score = torch.where(fits, self._divergence(outputs), -excess_loss)
+        if not self.weights:
+            self.weights = {name: w.detach().clone() for name, w in weights.items()}
+            self._score = score
+            return
+        better = score > self._score
+        self._score = score.where(better, self._score)
+        rows = better.nonzero().squeeze(1)
+        for name, w in weights.items():
+            self.weights[name][rows] = w.detach()[rows]

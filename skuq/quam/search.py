@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -51,6 +51,10 @@ class Trajectories(NamedTuple):
 
     outputs: Tensor
     excess_loss: Tensor
+
+
+# Outputs, excess losses and weights of the models that an update has led to.
+Observer = Callable[[Tensor, Tensor, dict[str, Tensor]], None]
 
 
 class Schedule(NamedTuple):
@@ -143,6 +147,7 @@ def search_adversarial_models(
     objective: Objective,
     schedule: Schedule,
     weight_decay: float = 0.0,
+    observer: Observer | None = None,
 ) -> Trajectories:
     """Search adversarial models for many test points, all at once.
 
@@ -178,6 +183,9 @@ def search_adversarial_models(
     weight_decay : float, default=0.0
         Precision of a normal prior around 0 per training sample, as weight decay in training
         means it: ``weight_decay / 2 * |w|**2`` is then part of both losses.
+    observer : callable, default=None
+        Shown the models of each update: their outputs at the own test points, their excess
+        loss and their weights, which change afterwards.
 
     Returns
     -------
@@ -210,6 +218,8 @@ def search_adversarial_models(
         if step > 0:
             outputs.append(own.detach())
             excess.append(l_pen)
+            if observer is not None:
+                observer(outputs[-1], l_pen, weights)
         if not last:
             for group in adam.param_groups:
                 group["lr"] = group["scale"] * schedule.learning_rates[step]
@@ -223,6 +233,40 @@ def search_adversarial_models(
 def _scale(module: nn.Module, name: str) -> float:
     """Root mean square of a parameter of the reference model."""
     return float(module.get_parameter(name).detach().square().mean().sqrt())
+
+
+@torch.no_grad()
+def excess_loss(
+    module: nn.Module,
+    weights: dict[str, Tensor],
+    train: TrainingSet,
+    rows: Tensor,
+    objective: Objective,
+    weight_decay: float = 0.0,
+) -> Tensor:
+    """``L_train - L_ref`` of many models, on some training samples.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Reference model.
+    weights : dict of str to Tensor of shape (n_models, \\*parameter.shape)
+        The parameters in which the models differ from it.
+    train : TrainingSet
+        Training data.
+    rows : Tensor of shape (n_rows,), int64
+        Which of its samples to use.
+    objective : Objective
+        Supplies the training loss.
+    weight_decay : float, default=0.0
+        As in `search_adversarial_models`.
+
+    Returns
+    -------
+    Tensor of shape (n_models,), float64
+        In nats.
+    """
+    return _Penalty(module, weights, train, objective, weight_decay).add_gradient(rows, 0.0)
 
 
 class _Penalty:
@@ -250,14 +294,15 @@ class _Penalty:
         share = self.train.weight[rows]
         share = share / share.sum()
         total: Tensor | float = 0.0
-        parts = zip(rows.split(self.rows_per_pass), share.split(self.rows_per_pass), strict=True)
+        size = self.rows_per_pass
+        parts = zip(torch.split(rows, size), torch.split(share, size), strict=True)
         for part, weight in parts:
             with torch.set_grad_enabled(c != 0):
                 outputs = stacked_forward(
                     self.module, self.weights, self.train.X[part], shared_input=True
                 )
-                losses = self.objective.loss(outputs.double(), self.train.y[part])
-                excess = (losses - self.train.reference_loss[part]) @ weight
+                losses = self.objective.loss(outputs, self.train.y[part])
+                excess = (losses.double() - self.train.reference_loss[part]) @ weight
                 if c != 0:
                     (c * excess).sum().backward()  # type: ignore[no-untyped-call]
             total = total + excess.detach()

@@ -2,12 +2,15 @@
 
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import make_classification
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from skuq.nets import MLP, LeNet, stack_parameters
+from skuq.quam import QUAMClassifier, jobs
 from skuq.quam.objectives import targeted
 from skuq.quam.sampling import best_adversarial_models
 from skuq.quam.search import (
@@ -208,3 +211,23 @@ def test_best_adversarial_model_is_line_8_of_algorithm_1(gamma):
                 assert best.excess_loss[i, k] <= gamma
             else:
                 assert best.excess_loss[i, k] == pytest.approx(found.excess_loss[i, k].min().item())
+
+
+@pytest.mark.parametrize("n_targets", [None, 3])
+def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_targets):
+    """Where all stacked weights would take too much memory, they run in slices."""
+    X, y = make_classification(60, n_classes=4, n_informative=6, n_features=8, random_state=0)
+    model = QUAMClassifier(n_steps=4, n_targets=n_targets, random_state=0).fit(X, y)
+    together = model.predict_uncertainty(X[:3])
+    found = model.adversarial_models(X[:3])
+    stacks = []
+    original = jobs.stack_parameters
+    model_bytes = sum(p.nbytes for p in model.model_.module.parameters())
+    monkeypatch.setattr(jobs, "_STACK_BYTES", 3 * 2 * model_bytes)
+    monkeypatch.setattr(
+        jobs, "stack_parameters", lambda m, n, names: stacks.append(n) or original(m, n, names)
+    )
+    apart = model.predict_uncertainty(X[:3])
+    assert stacks == ([6, 6] if n_targets is None else [6, 3])
+    np.testing.assert_allclose(apart.epistemic, together.epistemic, rtol=1e-5)
+    np.testing.assert_array_equal(model.adversarial_models(X[:3]).target, found.target)

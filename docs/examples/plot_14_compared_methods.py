@@ -1,0 +1,69 @@
+"""
+Ways to look for other models
+=============================
+
+Deep ensembles, dropout, Laplace's approximation and Markov chains all collect models that
+explain the training data, and ask where they disagree. QUAM searches for disagreement on
+purpose. Here all of them question the same network, about the same two half moons of points.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import make_moons
+from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNetClassifier
+from torch import nn, optim
+
+from skuq import (
+    DeepEnsembleClassifier,
+    LaplaceClassifier,
+    MCDropoutClassifier,
+    QUAMClassifier,
+    SGMCMCClassifier,
+)
+from skuq.nets import MLP
+
+X, y = make_moons(200, noise=0.1, random_state=0)
+X = StandardScaler().fit_transform(X).astype(np.float32)
+
+# %%
+# Weight decay is a prior, and a search that knows it knows which models are plausible.
+WEIGHT_DECAY = 1e-3
+net = NeuralNetClassifier(
+    MLP(2, 2, hidden=(50, 50)),
+    criterion=nn.CrossEntropyLoss,
+    max_epochs=150,
+    lr=1e-2,
+    optimizer=optim.Adam,
+    optimizer__weight_decay=WEIGHT_DECAY,
+    iterator_train__shuffle=True,
+    train_split=None,
+    verbose=0,
+)
+fixed = {"setting": "expected", "random_state": 0}
+methods = {
+    "QUAM": QUAMClassifier(net, weight_decay=WEIGHT_DECAY, batch_size=64, **fixed),
+    "Deep ensemble": DeepEnsembleClassifier(net, n_models=10, **fixed),
+    "MC dropout": MCDropoutClassifier(**fixed),
+    "Laplace": LaplaceClassifier(net, **fixed),
+    "SG-MCMC": SGMCMCClassifier(net, **fixed),
+}
+
+# %%
+# The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is bright
+# wherever some model that explains the points would say the other class. The others have
+# nothing to say against the network far away from the points, because none of their models
+# does.
+side = np.linspace(-3, 3, 30, dtype=np.float32)
+grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+fig, axes = plt.subplots(1, len(methods), figsize=(13, 3), layout="constrained")
+for ax, (name, method) in zip(axes, methods.items(), strict=True):
+    epistemic = method.fit(X, y).predict_uncertainty(grid).epistemic
+    shown = ax.imshow(
+        epistemic.reshape(30, 30), origin="lower", extent=(-3, 3, -3, 3), vmin=0, vmax=np.log(2)
+    )
+    for label, marker in ((0, "o"), (1, "^")):
+        ax.scatter(*X[y == label].T, marker=marker, s=8, edgecolors="black", linewidths=0.3)
+    ax.set(title=name, xticks=[], yticks=[])
+fig.colorbar(shown, ax=axes, label="epistemic (nats)")
+plt.show()

@@ -1,0 +1,264 @@
+"""Searches of a regressor against Algorithm 1 written out, and sums against integrals."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from skuq.nets import MLP
+from skuq.quam._gaussian_information import mixture_information
+from skuq.quam._gaussian_summaries import summarise_best, summarise_spread, summarise_uncertainty
+from skuq.quam.jobs import SearchProblem, SearchSettings, search_batch
+from skuq.quam.regression import DIRECTIONS, directed, gaussian_loss, output_bias, plan_searches
+from skuq.quam.search import Trajectories, penalty_schedule
+
+C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
+
+
+def problem(n_outputs, seed=0):
+    torch.manual_seed(seed)
+    module = MLP(2, n_outputs, hidden=(5,)).double().eval().requires_grad_(False)
+    X, x = torch.randn(9, 2).double(), torch.randn(3, 2).double()
+    y, weight = torch.randn(9).double(), torch.rand(9).double()
+    return module, X, y, weight, x
+
+
+def log_density(outputs, y):
+    variance = outputs[..., 1].exp() if outputs.shape[-1] == 2 else torch.tensor(NOISE)
+    return torch.distributions.Normal(outputs[..., 0], variance.sqrt()).log_prob(y)
+
+
+def normal(output):
+    scale = (output[1] / 2).exp() if len(output) == 2 else torch.tensor(NOISE).double().sqrt()
+    return torch.distributions.Normal(output[0], scale)
+
+
+def algorithm_1(reference, x, direction, X, y, weight, attack):
+    """Alg. 1 with the start and the direction of App. C.1, literally: one point, one search."""
+    model = deepcopy(reference).requires_grad_(True)
+    given = normal(reference(x[None])[0])
+    optimizer = torch.optim.Adam(
+        [{"params": p, "lr": LR * p.pow(2).mean().sqrt().item()} for p in model.parameters()]
+    )
+    if attack == "divergence":
+        with torch.no_grad():
+            model[-1].bias[0] += direction * 0.01 * given.scale
+    outputs, excess = [], []
+    for m in range(N_STEPS + 1):
+        losses = log_density(reference(X), y) - log_density(model(X), y)
+        l_pen = (weight * losses).sum() / weight.sum()
+        found = normal(model(x[None])[0])
+        if m > 0:
+            outputs.append(model(x[None])[0].detach())
+            excess.append(l_pen.detach())
+        l_adv = -torch.distributions.kl_divergence(given, found)
+        if direction * (found.mean - given.mean) < 0:  # back to the side that is wanted
+            l_adv = l_adv + ((found.mean - given.mean) / found.scale) ** 2
+        if attack == "displacement":
+            l_adv = -direction * (found.mean - given.mean) / given.scale
+        optimizer.zero_grad()
+        (l_adv + C0 * ETA**m * l_pen).backward()
+        optimizer.step()
+    return torch.stack(outputs), torch.stack(excess)
+
+
+@pytest.mark.parametrize("attack", ["displacement", "divergence"])
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, attack):
+    module, X, y, weight, x = problem(n_outputs, seed)
+    names = tuple(name for name, _ in module.named_parameters())
+    noise = NOISE if n_outputs == 1 else None
+    bias = output_bias(module, names, X)
+    assert bias.name == "2.bias"
+    assert bias.effect == pytest.approx(1)
+    reference_loss = gaussian_loss(module(X), y, noise)
+    np.testing.assert_allclose(reference_loss, -log_density(module(X), y), rtol=1e-6)
+    schedule = penalty_schedule(
+        N_STEPS, c0=C0, eta=ETA, update_every=1, learning_rate=LR, decay=1.0
+    )
+    arrays = (part.numpy() for part in (X, y, weight, reference_loss))
+    found = search_batch(
+        SearchProblem(module, *arrays),
+        SearchSettings(names, schedule, 100, 0.0, 0, "cpu"),
+        x.numpy(),
+        module(x).numpy(),
+        lambda reference: plan_searches(reference, attack=attack, noise_variance=noise, bias=bias),
+        lambda reference, trajectories: trajectories,
+    )
+    assert found.outputs.shape == (3, 2, N_STEPS, n_outputs)
+    for i in range(3):
+        for k, direction in enumerate(DIRECTIONS):
+            outputs, excess = algorithm_1(module, x[i], direction, X, y, weight, attack)
+            torch.testing.assert_close(found.outputs[i, k], outputs, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(found.excess_loss[i, k], excess, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", [NOISE, None])
+def test_without_a_bias_the_first_gradient_leads_to_the_wanted_side(noise):
+    reference = torch.tensor([[2.0, 0.3]] if noise is None else [[2.0]])
+    outputs = reference.repeat_interleave(2, dim=0).requires_grad_()
+    plan = plan_searches(reference, attack="divergence", noise_variance=noise, bias=None)
+    assert plan.offsets == {}
+    (gradient,) = torch.autograd.grad(plan.objective.attack(outputs).sum(), outputs)
+    assert gradient[0, 0] < 0 < gradient[1, 0]
+    # As large as it would be with the start moved by that much.
+    sd = torch.tensor(noise or np.exp(0.3)).sqrt()
+    moved = (reference.repeat(2, 1) + 0.01 * sd * torch.tensor([[1.0], [-1.0]])).detach()
+    if noise is None:
+        moved[:, 1] = reference[0, 1]
+    moved.requires_grad_()
+    attack = directed(reference, noise).attack
+    (expected,) = torch.autograd.grad(attack(moved).sum(), moved)
+    torch.testing.assert_close(gradient[:, 0], expected[:, 0], rtol=1e-4, atol=0)
+
+
+class Squared(nn.Module):
+    """Its last bias does not shift the output by a fixed amount."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, X):
+        return self.layer(X).square()
+
+
+class Shared(nn.Module):
+    """An output layer that is neither the last attribute nor in a Sequential."""
+
+    def __init__(self):
+        super().__init__()
+        self.top, self.bottom = nn.Linear(5, 1), nn.Linear(2, 5)
+
+    def forward(self, X):
+        return 3 * self.top(self.bottom(X).tanh()) + 1
+
+
+def test_output_bias_is_found_by_what_it_does():
+    torch.manual_seed(0)
+    X = torch.randn(20, 2)
+    for module, expected in [
+        (Shared(), ("top.bias", 3.0)),
+        (Squared(), None),
+        (nn.Linear(2, 1, bias=False), None),
+        (nn.Linear(2, 1), ("bias", 1.0)),
+    ]:
+        names = tuple(name for name, _ in module.named_parameters())
+        before = deepcopy(module.state_dict())
+        found = output_bias(module, names, X)
+        if expected is None:
+            assert found is None
+        else:
+            assert found.name == expected[0]
+            assert found.effect == pytest.approx(expected[1], rel=1e-3)
+        assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
+
+
+def information_by_integration(mean, variance, weights):
+    """Entropy of the mixture on a fine grid, less the expected one."""
+    sd = np.sqrt(variance)
+    parts = [np.linspace(m - 12 * s, m + 12 * s, 4001) for m, s in zip(mean, sd, strict=True)]
+    y = np.unique(np.concatenate(parts))
+    p = (np.exp(-(((y[:, None] - mean) / sd) ** 2) / 2) / sd) @ weights / np.sqrt(2 * np.pi)
+    logs = np.log(np.where(p > 0, p, 1.0))
+    own = np.log(2 * np.pi * np.e * variance) / 2
+    return np.trapezoid(-p * logs, y) - weights @ own
+
+
+@given(st.integers(0, 10_000), st.floats(0.01, 100), st.sampled_from([0.0, 0.5]))
+def test_information_of_a_mixture_equals_the_integral(seed, distance, unequal):
+    rng = np.random.default_rng(seed)
+    n = rng.integers(1, 8)
+    mean, variance = distance * rng.normal(size=n), np.exp(unequal * rng.normal(size=n))
+    weights = rng.dirichlet(np.ones(n))
+    found = mixture_information(*(torch.tensor(part)[None] for part in (mean, variance, weights)))
+    expected = information_by_integration(mean, variance, weights)
+    assert float(found[0]) == pytest.approx(expected, abs=1e-2 if unequal else 1e-4)
+
+
+def trajectories(seed=0, n_outputs=2):
+    rng = np.random.default_rng(seed)
+    reference = torch.tensor(rng.normal(size=(4, n_outputs)))
+    outputs = reference[:, None, None] + torch.tensor(rng.normal(size=(4, 2, 5, n_outputs)))
+    return reference, Trajectories(outputs, torch.tensor(rng.exponential(0.02, (4, 2, 5))))
+
+
+WEIGHING = {"mixture": "trajectory", "temperature": 0.05, "gamma": 0.02}
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
+    reference, found = trajectories(n_outputs=n_outputs)
+    noise = NOISE if n_outputs == 1 else None
+    selected, expected = (
+        summarise_uncertainty(reference, found, noise_variance=noise, setting=s, **WEIGHING)
+        for s in ("selected", "expected")
+    )
+    about, among = (
+        summarise_spread(reference, found, noise_variance=noise, setting=s, **WEIGHING)[0]
+        for s in ("selected", "expected")
+    )
+    for i in range(4):
+        p = normal(reference[i])
+        weights = np.exp(-found.excess_loss[i].flatten().numpy() / 0.05)
+        weights /= weights.sum()
+        models = [normal(output) for output in found.outputs[i].flatten(0, 1)]
+        divergences = [float(torch.distributions.kl_divergence(p, q)) for q in models]
+        assert selected.aleatoric[i] == pytest.approx(float(p.entropy()))
+        assert selected.epistemic[i] == pytest.approx(weights @ divergences)
+        entropies = [float(q.entropy()) for q in models]
+        assert expected.aleatoric[i] == pytest.approx(weights @ entropies)
+        mean = np.array([float(q.mean) for q in models])
+        variance = np.array([float(q.variance) for q in models])
+        information = information_by_integration(mean, variance, weights)
+        assert expected.epistemic[i] == pytest.approx(information, abs=1e-2)
+        assert about[i] == pytest.approx(np.sqrt(weights @ (mean - float(p.mean)) ** 2))
+        assert among[i] == pytest.approx(np.sqrt(weights @ (mean - weights @ mean) ** 2))
+
+
+def test_best_models_are_the_most_divergent_that_fit_on_the_wanted_side():
+    reference, found = trajectories()
+    best = summarise_best(reference, found, noise_variance=None, gamma=0.02)
+    assert set(best.feasible.flatten()) == {True, False}  # both cases occur
+    for i in range(4):
+        for k, direction in enumerate(DIRECTIONS):
+            p, models = normal(reference[i]), [normal(o) for o in found.outputs[i, k]]
+            excess = found.excess_loss[i, k].numpy()
+            divergence = np.array([float(torch.distributions.kl_divergence(p, q)) for q in models])
+            side = np.array([direction * float(q.mean - p.mean) > 0 for q in models])
+            fits = (excess <= 0.02) & side
+            at = np.where(fits, divergence, -1).argmax() if fits.any() else excess.argmin()
+            assert best.feasible[i, k] == fits.any()
+            assert best.direction[i, k] == direction
+            assert best.excess_loss[i, k] == excess[at]
+            assert best.divergence[i, k] == pytest.approx(divergence[at])
+            assert best.mean[i, k] == pytest.approx(float(models[at].mean))
+            assert best.variance[i, k] == pytest.approx(float(models[at].variance))
+
+
+def test_dirac_mixture_is_that_of_the_best_models():
+    reference, found = trajectories()
+    parts = summarise_spread(
+        reference,
+        found,
+        noise_variance=None,
+        setting="selected",
+        **{**WEIGHING, "mixture": "dirac"},
+    )
+    best = summarise_best(reference, found, noise_variance=None, gamma=0.02)
+    weights = np.exp(-best.excess_loss / 0.05)
+    weights /= weights.sum(axis=1, keepdims=True)
+    squares = (best.mean - reference[:, :1].numpy()) ** 2
+    np.testing.assert_allclose(parts[0], np.sqrt((weights * squares).sum(axis=1)))
+
+
+def test_extreme_log_variances_keep_everything_finite():
+    outputs = torch.tensor([[0.0, 1e6], [0.0, -1e6]], dtype=torch.float64)
+    reference = torch.zeros(1, 2, dtype=torch.float64)
+    assert torch.isfinite(directed(reference, None).attack(outputs)).all()
+    assert torch.isfinite(gaussian_loss(outputs, torch.ones(2).double(), None)).all()
