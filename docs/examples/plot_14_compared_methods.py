@@ -54,13 +54,13 @@ methods = {
 # wherever some model that explains the points would say the other class. The others have
 # nothing to say against the network far away from the points, because none of their models
 # does.
-side = np.linspace(-3, 3, 30, dtype=np.float32)
+side = np.linspace(-3, 3, 24, dtype=np.float32)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 fig, axes = plt.subplots(1, len(methods), figsize=(13, 3), layout="constrained")
 for ax, (name, method) in zip(axes, methods.items(), strict=True):
     epistemic = method.fit(X, y).predict_uncertainty(grid).epistemic
     shown = ax.imshow(
-        epistemic.reshape(30, 30), origin="lower", extent=(-3, 3, -3, 3), vmin=0, vmax=np.log(2)
+        epistemic.reshape(24, 24), origin="lower", extent=(-3, 3, -3, 3), vmin=0, vmax=np.log(2)
     )
     for label, marker in ((0, "o"), (1, "^")):
         ax.scatter(*X[y == label].T, marker=marker, s=8, edgecolors="black", linewidths=0.3)
