@@ -70,8 +70,10 @@ class QUAMRegressor(SearchingMixin, RegressorMixin, UncertaintyMixin, BaseEstima
         if the model fits them closely.
     parameters, n_steps, c0, eta, update_every, gamma, learning_rate, learning_rate_decay, \
 weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_state, verbose
-        As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods, and
-        each point takes 4 * 2 copies of the weights that move.
+        As in `QUAMClassifier`, but with a penalty from 20 to 2,600 by default: a displacement
+        pulls with the same force at any distance, and a penalty that ends at the number of
+        samples ("auto") lets it run too far. `gamma` is compared with Gaussian negative
+        log-likelihoods, and each point takes 4 * 2 copies of the weights that move.
 
     Attributes
     ----------

@@ -91,6 +91,39 @@ class AdversarialModels(NamedTuple):
     excess_loss: Any
     feasible: Any
 
+    def is_adversarial(self, min_divergence: float) -> Any:
+        """Tell which models contradict the given one, and still explain the data.
+
+        Parameters
+        ----------
+        min_divergence : float
+            Lambda: divergence, in nats, from which on a model counts as different.
+
+        Returns
+        -------
+        ndarray of shape (n_points, n_targets), bool
+            Whether the model is feasible and diverges that much.
+
+        References
+        ----------
+        Schweighofer et al., NeurIPS 2023, Definition 1; a model that explains the data better
+        than the given one by more than gamma counts here, too.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> models = AdversarialModels(
+        ...     np.array([[0, 1]]),
+        ...     np.array([[[0.9, 0.1], [0.2, 0.8]]]),
+        ...     divergence=np.array([[0.0, 1.1]]),
+        ...     excess_loss=np.array([[0.0, 0.001]]),
+        ...     feasible=np.array([[True, True]]),
+        ... )
+        >>> models.is_adversarial(0.5)
+        array([[False,  True]])
+        """
+        return self.feasible & (self.divergence >= min_divergence)
+
 
 def best_adversarial_models(
     log_reference: Tensor,
