@@ -138,6 +138,7 @@ def test_networks_with_broken_outputs_are_refused(iris):
 def test_cheap_and_full_search_detect_foreign_inputs_alike():
     """Moving the last layers on cached features gives away at most 0.005 of AUROC here."""
     data = load_digits_with_foreign(n_test=12, n_foreign=12, random_state=0)
+    torch.manual_seed(0)
     net = NeuralNetClassifier(
         nn.Sequential(
             nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
@@ -149,12 +150,11 @@ def test_cheap_and_full_search_detect_foreign_inputs_alike():
         train_split=None,
         verbose=0,
     )
-    torch.manual_seed(0)
     net.fit(data.X_train.astype(np.float32), data.y_train)
     auroc = {}
     for name, parameters in (("full", "all"), ("cheap", lambda name, _: name[0] in "24")):
         model = QUAMClassifier(FrozenEstimator(net), parameters=parameters, random_state=0)
-        model.set_params(train_batch_size=64, n_steps=50)
+        model.set_params(train_batch_size=128)
         model.fit(data.X_train.astype(np.float32), data.y_train)
         known = model.predict_uncertainty(data.X_test.astype(np.float32)).epistemic
         foreign = model.predict_uncertainty(data.foreign["inverted"].astype(np.float32)).epistemic
