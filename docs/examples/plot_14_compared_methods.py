@@ -51,9 +51,9 @@ methods = {
 
 # %%
 # The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is bright
-# wherever some model that explains the points would say the other class. The others have
-# nothing to say against the network far away from the points, because none of their models
-# does.
+# wherever some model that explains the points would say the other class. Ensemble, dropout and
+# Laplace see little beyond the boundary, because their models agree with the network elsewhere;
+# short Markov chains have got some of the way. The guide compares all of them with the truth.
 side = np.linspace(-3, 3, 24, dtype=np.float32)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 fig, axes = plt.subplots(1, len(methods), figsize=(13, 3), layout="constrained")
