@@ -137,6 +137,7 @@ def test_networks_with_broken_outputs_are_refused(iris):
 
 def test_cheap_and_full_search_detect_foreign_inputs_alike():
     """Moving the last layers on cached features gives away at most 0.005 of AUROC here."""
+    pytest.importorskip("PIL")  # for the photographs among the foreign inputs
     data = load_digits_with_foreign(n_test=12, n_foreign=12, random_state=0)
     torch.manual_seed(0)
     net = NeuralNetClassifier(
