@@ -212,6 +212,9 @@ def _quantified(model: Pipeline, X: pd.DataFrame) -> pd.DataFrame:
 
 def _familiarity(epistemic: pd.Series, held_out: pd.Series) -> FloatArray:
     usual = np.sort(held_out.to_numpy())
-    at_least = len(usual) - np.searchsorted(usual, epistemic.to_numpy(), side="left")
+    # A row that was held out itself is as uncertain as itself, whatever rounding says: that
+    # depends on which rows were computed together.
+    limits = epistemic.to_numpy() * (1 - 1e-6)
+    at_least = len(usual) - np.searchsorted(usual, limits, side="left")
     share: FloatArray = (1 + at_least) / (1 + len(usual))
     return share
