@@ -53,6 +53,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "learning_rate_0.03": {"learning_rate": 0.03},
     "learning_rate_0.3": {"learning_rate": 0.3},
     "temperature_x3": {"temperature": 3 / N_TRAIN},
+    "best_models_only": {"mixture": "dirac"},
+    "untargeted": {"targeted": False},
 }
 # Constant steps; the paper's cyclical ones; and four times as many, larger steps.
 CHAINS = {

@@ -339,7 +339,9 @@ def test_predicting_needs_a_fit_and_inputs_like_those_of_training(sine, method):
         getattr(quam, method)([[np.nan]])
     with pytest.raises(ValueError, match="2 features"):
         getattr(quam, method)([[1.0, 2.0]])
-    assert getattr(quam, method)(sine[0][:1]) is not None
+    again = np.atleast_2d(getattr(quam, method)(sine[0][:1]))  # nothing fitted is lost
+    assert again.shape[-1] == 1
+    assert np.isfinite(again).all()
 
 
 def test_diverging_search_is_an_error_with_advice(sine):
