@@ -84,11 +84,20 @@ class QUAMClassifier(
         c0 "auto" it then equals the number of training samples, and the search minimises the
         negative log posterior of the training set and one sample more, the test point with
         the targeted class.
+    update_every : int, default=1
+        Steps between two changes of the penalty and of the step size.
     gamma : float, default=0.01
         Training loss, in nats per sample above the fitted model's, at which a model still
-        counts as explaining the data; used by `adversarial_models`.
+        counts as explaining the data; used by `adversarial_models` and by all mixtures but
+        "trajectory".
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
+    learning_rate_decay : float, default=1.0
+        Factor by which the step size shrinks whenever the penalty grows.
+    weight_decay : float, default=0.0
+        Prior that the model was trained with, as optimisers state it: half of it times the
+        squared norm of the moving weights is part of the mean training loss, in the search
+        and in the weights of the models. Set it if it is known.
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-training loss / T)`` of each model found. "auto" is one over
         the number of samples that the loss is averaged over: weights are then likelihoods,
