@@ -54,10 +54,11 @@ for ax, (label, values) in zip(axes, maps.items(), strict=True):
 # plane. Left and right of the band the network is sure, and equally sure next to the data
 # and three units away from them.
 #
-# QUAM's map looks entirely different. It is dark on the moons, and bright nearly everywhere
-# else: away from the points there is a model that explains all of them and says the
-# opposite. It is bright *between* the moons too, where the boundary could run a little
-# higher or lower.
+# QUAM's map looks different. It is dark on the moons, and brightest in two wide fans, lower
+# left and upper right, far beyond the band: the boundary can be swung through them, so there
+# are models that explain the points and say the opposite. It is bright *between* the moons
+# too, where the boundary could run a little higher or lower. Above and below the moons it is
+# less bright, and to their left and right rather dark.
 points = {
     "on the upper moon": (0.0, 1.0),
     "between the moons": (0.5, 0.25),
@@ -73,7 +74,8 @@ print(u.to_frame(index=list(points)).round(3))
 # - It is not a distance to the data. The wedge to the right of the lower moon is empty and
 #   nevertheless dark. Dark means "no alternative was found with these settings", which is
 #   weaker than "there is none".
-# - Its brightness depends on the settings of the search, here with fewer steps than by
-#   default. Compare maps only at equal settings.
+# - Its brightness depends on the settings of the search, here with half as many steps as by
+#   default. With all of them, alternatives are found in the dark wedge and in the top left
+#   corner too. Compare maps only at equal settings.
 # - The aleatoric part is, in this setting, the *average* entropy of all the models found,
 #   not the entropy of the network on the left.

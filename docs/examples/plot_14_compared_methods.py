@@ -50,10 +50,11 @@ methods = {
 }
 
 # %%
-# The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is bright
-# wherever some model that explains the points would say the other class. Ensemble, dropout and
-# Laplace see little beyond the boundary, because their models agree with the network elsewhere;
-# short Markov chains have got some of the way. The guide compares all of them with the truth.
+# The maps share one scale: in this setting the epistemic part is at most ln 2. QUAM is brightest
+# where the boundary has most room to swing, and about half as bright on the other empty sides.
+# Ensemble, dropout and Laplace see little beyond the boundary, because their models agree with
+# the network elsewhere; short Markov chains have got some of the way. The guide compares all of
+# them with the truth.
 side = np.linspace(-3, 3, 24, dtype=np.float32)
 grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 fig, axes = plt.subplots(1, len(methods), figsize=(13, 3), layout="constrained")
