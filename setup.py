@@ -27,6 +27,7 @@ EXTRAS["test"] = [
     *EXTRAS["graph"],
     *EXTRAS["rl"],
     *EXTRAS["sgmcmc"],
+    *EXTRAS["zk"],
     "hypothesis>=6.100",
     "mpmath>=1.3",
     "netcal>=1.3",

@@ -293,9 +293,11 @@ class _Checker:
         self, kind: str, part: str, values: dict[str, Any], outputs: list[int], text: str
     ) -> None:
         """Verify a single proof."""
-        with tempfile.TemporaryDirectory() as temporary:
-            with verifying_key(self.committed, kind, self._keys) as (settings, key):
-                self._verify(kind, part, values, outputs, text, settings, key, Path(temporary))
+        with (
+            tempfile.TemporaryDirectory() as temporary,
+            verifying_key(self.committed, kind, self._keys) as (settings, key),
+        ):
+            self._verify(kind, part, values, outputs, text, settings, key, Path(temporary))
 
     def chunks(self, bundle: Path, kind: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Verify the proofs of all chunks, and return their outputs."""
