@@ -1,19 +1,21 @@
 """``skuq audit``: the verdict on recorded predictions, also as an exit code.
 
+Its subcommands, for audits of a model that is not shown, are in `skuq.cli_proofs`.
+
 An audit that crashed must never look like one that was failed: everything that is not a
 verdict ends with exit code 2.
 """
 
 from __future__ import annotations
 
-import sys
-import traceback
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from skuq.cli_files import (
     READABLE,
@@ -23,18 +25,39 @@ from skuq.cli_files import (
     one_line,
     read_csv,
     require_plots,
+    say,
+    say_bins,
+    tell,
 )
+from skuq.cli_proofs import COMMANDS
 
 PASSED, FAILED, NO_VERDICT = 0, 1, 2
 
 
-@click.command()
+class _Needed(click.Option):
+    """A required option, unless a subcommand takes over."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        if args and self.name not in opts:
+            ctx.params[str(self.name)] = None
+            return None, args
+        return super().handle_parse_result(ctx, opts, args)
+
+
+@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
 @click.option(
-    "--predictions", type=READABLE, required=True, help="CSV file, one prediction per row."
+    "--predictions",
+    cls=_Needed,
+    type=READABLE,
+    required=True,
+    help="CSV file, one prediction per row.",
 )
-@click.option("--label", required=True, help="Its column with the true label.")
+@click.option("--label", cls=_Needed, required=True, help="Its column with the true label.")
 @click.option(
     "--proba",
+    cls=_Needed,
     required=True,
     help="Its columns with the reported probabilities, one per class, separated by commas.",
 )
@@ -72,19 +95,37 @@ PASSED, FAILED, NO_VERDICT = 0, 1, 2
 )
 @click.option("--json", "json_path", type=WRITABLE, help="JSON file with all figures to write.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def audit(**options: Any) -> None:
+@click.pass_context
+def audit(ctx: click.Context, **options: Any) -> None:
     """Say whether reported confidence is what the labels support.
 
     Exit code 0: passed. 1: failed, confidence is wrong by more than chance explains.
     2: no verdict.
+
+    The options are those of an audit of recorded predictions. The commands prove and verify an
+    audit of a model that is not shown.
     """
+    if ctx.invoked_subcommand is not None:
+        _check_unused(ctx)
+        return
     code = NO_VERDICT
     try:
         code = PASSED if _passes(**options) else FAILED
     except BaseException as error:  # also an interrupt: whatever happens, it is no verdict
         with suppress(Exception):  # there may be nowhere left to print to
-            _tell(error)
-    click.get_current_context().exit(code)
+            tell(error)
+    ctx.exit(code)
+
+
+def _check_unused(ctx: click.Context) -> None:
+    """Options before the name of a subcommand would be lost."""
+    for param in ctx.command.params:
+        if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{param.opts[0]} stands before {ctx.invoked_subcommand!r}; the options of a "
+                "command follow its name.",
+                ctx,
+            )
 
 
 def _passes(
@@ -129,11 +170,11 @@ def _passes(
     note = f"Columns of probabilities: {recorded.note}."
     data = _write(auditor, note, report, json_path)
     if not quiet:
-        _say(note)
+        say(note)
         _show(data)
         for what, path in (("Report", report), ("Figures", json_path)):
             if path is not None:
-                _say(f"{what}: {path}")
+                say(f"{what}: {path}")
     return auditor.passed_
 
 
@@ -176,37 +217,13 @@ def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None)
 
 def _show(data: dict[str, Any]) -> None:
     """Print verdict, bins and what to make of them."""
-    from skuq.audit.phrases import between, outcome, percent
-
     verdict = data["verdict"]
-    _say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
-    _say(f"  {'confidence':<16}{'samples':>9}{'claimed':>9}{'right':>8}{'difference':>12}  finding")
-    for row in data["bins"]:
-        if row["count"]:
-            _say(
-                f"  {between(row, joint='to'):<16}{row['count']:>9}{percent(row['confidence']):>9}"
-                f"{percent(row['accuracy']):>8}{100 * row['gap']:>+z12.1f}  {outcome(row)}"
-            )
-    _say("")
+    say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
+    say_bins(data["bins"])
+    say("")
     for sentence in verdict["sentences"]:
-        _say(f"- {sentence}")
+        say(f"- {sentence}")
 
 
-def _say(text: str, **style: Any) -> None:
-    """Print text whose parts may come from data: nothing in it commands the terminal."""
-    visible = "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    click.secho(visible.encode(encoding, "backslashreplace").decode(encoding), **style)
-
-
-def _tell(error: BaseException) -> None:
-    if isinstance(error, click.ClickException):
-        error.show()
-    elif isinstance(error, KeyboardInterrupt):
-        click.echo("Aborted!", err=True)
-    elif isinstance(error, BrokenPipeError):
-        click.echo("Nobody read the verdict to its end.", err=True)
-    else:
-        traceback.print_exception(error)
+for command in COMMANDS:
+    audit.add_command(command)

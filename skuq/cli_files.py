@@ -1,11 +1,14 @@
-"""What the commands share: files that are read and written, and one line for what is wrong."""
+"""What the commands share: files that are read and written, and what is printed."""
 
 from __future__ import annotations
 
 import difflib
+import sys
+import traceback
 import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -48,11 +51,13 @@ def read_csv(
     like: pd.DataFrame | None = None,
     needed: list[str] | None = None,
     label: str | None = None,
+    exact: bool = False,
 ) -> pd.DataFrame:
     """Read a table; columns of text in `like` are read as text too.
 
     With `needed` columns, which must be there, all names are without the spaces around them.
     In column `label` the words "NA", "None" and the like are labels, unless it holds numbers.
+    `exact` reads each number as the nearest double, as Python does; pandas may miss the last bit.
     """
     import pandas as pd
     from pandas.api.types import infer_dtype
@@ -68,7 +73,13 @@ def read_csv(
         with warnings.catch_warnings():
             # Rows with more values than the header has names: pandas drops the rest of them.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(path, dtype=texts, index_col=False, low_memory=False)
+            frame = pd.read_csv(
+                path,
+                dtype=texts,
+                index_col=False,
+                low_memory=False,
+                float_precision="round_trip" if exact else None,
+            )
     except pd.errors.ParserWarning as error:
         raise InputError(f"{path} has rows with more values than column names.") from error
     except UnicodeError as error:
@@ -127,3 +138,41 @@ def write_csv(rows: pd.DataFrame, path: Path) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def visible(text: str) -> str:
+    """Text whose parts may come from others: nothing in it commands the terminal."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def say(text: str, **style: Any) -> None:
+    """Print text whose parts may come from data, also where the terminal lacks a character."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    click.secho(visible(text).encode(encoding, "backslashreplace").decode(encoding), **style)
+
+
+def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a table of confidence bins, without the empty ones."""
+    from skuq.audit.phrases import between, outcome, percent
+
+    say(f"  {'confidence':<16}{'samples':>9}{'claimed':>9}{'right':>8}{'difference':>12}  finding")
+    for row in rows:
+        if row["count"]:
+            say(
+                f"  {between(row, joint='to'):<16}{row['count']:>9}{percent(row['confidence']):>9}"
+                f"{percent(row['accuracy']):>8}{100 * row['gap']:>+z12.1f}  {outcome(row)}"
+            )
+
+
+def tell(error: BaseException) -> None:
+    """Print what ended a command whose exit code 1 has a meaning of its own."""
+    if isinstance(error, click.ClickException):
+        error.show()
+    elif isinstance(error, KeyboardInterrupt):
+        click.echo("Aborted!", err=True)
+    elif isinstance(error, BrokenPipeError):
+        click.echo("Nobody read the verdict to its end.", err=True)
+    else:
+        traceback.print_exception(error)

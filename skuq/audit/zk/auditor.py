@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import secrets
-import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.audit.judgement import Judgement, judge
+from skuq.audit.judgement import judge
 from skuq.audit.sums import BinSums
 from skuq.audit.zk import backend
-from skuq.audit.zk.commitments import Commitment, load_commitment, verifying_key
+from skuq.audit.zk.checking import Checker, integers
+from skuq.audit.zk.commitments import Commitment, load_commitment
 from skuq.audit.zk.files import (
     FORMAT,
     Refused,
@@ -26,100 +24,23 @@ from skuq.audit.zk.files import (
     read_json,
     write_json,
 )
-from skuq.audit.zk.fixed_point import CONFIDENCE_BITS, Predictions
-from skuq.audit.zk.provider import CHUNKS, REPORTED, STATEMENT, VERDICT, verdict_inputs
+from skuq.audit.zk.fixed_point import Predictions
+from skuq.audit.zk.provider import REPORTED, STATEMENT, VERDICT, verdict_inputs
+from skuq.audit.zk.results import Attestation, VerifiedAudit, notes_of
 from skuq.audit.zk.statements import (
     LEVELS,
     ONE,
-    bins_inputs,
     chosen_rows,
-    context,
     encoded,
     predict_inputs,
     predict_outputs,
-    public_inputs,
     read_predictions,
     read_sums,
     reference_digest,
+    sample_size,
     signed_sums,
 )
 from skuq.metrics._validation import IntArray
-
-
-class VerifiedAudit(NamedTuple):
-    """An audit whose proofs all hold.
-
-    Attributes
-    ----------
-    passed : bool
-        Verdict at alpha.
-    robust : bool
-        Whether the verdict is the same at alpha less and plus the tolerance, by which proven
-        confidences may differ from those of the model.
-    level : str
-        "verdict", "bins" or "predictions".
-    statement : dict
-        What was proven: commitment, reference data, alpha, bins.
-    sums : BinSums or None
-        Sums per bin; None at level "verdict".
-    judgement : Judgement or None
-        Findings per bin, as of `CalibrationAuditor`; None at level "verdict" or without a
-        confidence level.
-    n_proofs : int
-        Proofs that were verified.
-    notes : list of str
-        What the verdict does and does not say, in sentences.
-    """
-
-    passed: bool
-    robust: bool
-    level: str
-    statement: dict[str, Any]
-    sums: BinSums | None
-    judgement: Judgement | None
-    n_proofs: int
-    notes: list[str]
-
-    def as_record(self) -> dict[str, Any]:
-        """The result as JSON."""
-        record: dict[str, Any] = {
-            "passed": self.passed,
-            "robust": self.robust,
-            "level": self.level,
-            "statement": self.statement,
-            "n_proofs": self.n_proofs,
-            "notes": self.notes,
-        }
-        if self.sums is not None:
-            record["bins"] = {
-                "edges": (self.sums.edges / self.sums.scale).tolist(),
-                "count": self.sums.count.tolist(),
-                "correct": self.sums.correct.tolist(),
-                "confidence_sum": (self.sums.confidence / self.sums.scale).tolist(),
-            }
-            record["expected_calibration_error"] = self.sums.expected_calibration_error
-        return record
-
-
-class Attestation(NamedTuple):
-    """A prediction whose proof holds.
-
-    Attributes
-    ----------
-    label : object
-        Predicted class.
-    confidence : float
-        Its probability.
-    x : list of float
-        The input that it is about.
-    statement : dict
-        All that was proven.
-    """
-
-    label: Any
-    confidence: float
-    x: list[float]
-    statement: dict[str, Any]
 
 
 def make_challenge(bundle: str | Path, out: str | Path) -> Path:
@@ -152,7 +73,10 @@ def verify(
     *,
     alpha: float | None = None,
     n_bins: int | None = None,
+    confidence_level: float | Literal["stated"] | None = "stated",
     challenge: str | Path | None = None,
+    false_share: float = 0.02,
+    error: float = 0.01,
     keys: str | Path | None = None,
 ) -> VerifiedAudit:
     """Check an audit: every file, every proof, and the verdict.
@@ -165,10 +89,12 @@ def verify(
         The auditor's own reference data.
     commitment : str or Path
         The public folder as it was published, not as the bundle may bring it.
-    alpha, n_bins : optional
+    alpha, n_bins, confidence_level : optional
         What was asked for. Default: what the bundle states; look at it in the result.
     challenge : str or Path, default=None
         The auditor's own challenge; needed at level "predictions".
+    false_share, error : float, default=0.02 and 0.01
+        At level "predictions": fewer proofs than this needs are refused.
     keys : str or Path, default=None
         The auditor's folder for verifying keys, which are built from the public architecture
         once. Default: built anew and thrown away.
@@ -192,22 +118,26 @@ def verify(
     committed = load_commitment(commitment)
     check_manifest(bundle)
     statement = _statement(bundle, committed)
-    for name, asked in (("alpha", alpha), ("n_bins", n_bins)):
-        if asked is not None and statement[name] != asked:
-            raise Refused(f"The audit is about {name}={statement[name]}, asked was {asked}.")
+    asked = {"confidence_level": confidence_level} if confidence_level != "stated" else {}
+    asked |= {name: v for name, v in (("alpha", alpha), ("n_bins", n_bins)) if v is not None}
+    for name, value in asked.items():
+        if statement[name] != value:
+            raise Refused(f"The audit is about {name}={statement[name]}, asked was {value}.")
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     if statement["reference"] != reference_digest(rows, codes):
         raise Refused("The audit is about other reference data than these.")
-    checker = _Checker(committed, statement, Path(keys) if keys is not None else None)
+    checker = Checker(committed, statement, Path(keys) if keys is not None else None)
     level = statement["level"]
     if level == "verdict":
         return _verify_verdict(checker, bundle, rows, codes)
+    extra: list[str] = []
     if level == "bins":
         outputs = checker.sums(bundle, "bins", rows, codes)
         totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
-        n_proofs, extra = len(outputs), list[str]()
+        n_proofs = len(outputs)
     else:
-        found, n_proofs, extra = _verify_predictions(checker, bundle, rows, challenge)
+        needed = min(len(rows), sample_size(false_share, error))
+        found, n_proofs, extra = _verify_predictions(checker, bundle, rows, challenge, needed)
         totals = signed_sums(found, codes, statement["n_bins"], committed.shape.n_bins)
     sums = read_sums(totals, statement["n_bins"], committed.shape.n_bins)
     return _judged(committed, statement, sums, n_proofs, extra)
@@ -252,7 +182,10 @@ def check(
     if statement.get("level") != "attestation" or statement.get("format") != FORMAT:
         raise Refused(f"{path.name} is no attestation of format {FORMAT}.")
     _check_commitment(statement, committed)
-    values = np.array(field(statement, "x", list, path.name), dtype=np.float64)
+    numbers = field(statement, "x", list, path.name)
+    if not all(isinstance(value, float) for value in numbers):
+        raise Refused(f"The input in {path.name} does not consist of numbers.")
+    values = np.array(numbers, dtype=np.float64)
     if x is not None and not np.array_equal(np.asarray(x, np.float64), values):
         raise Refused("The attestation is about another input.")
     if nonce is not None and statement.get("nonce") != nonce:
@@ -266,7 +199,7 @@ def check(
     except ValueError as error:
         raise Refused(str(error)) from error
     found = Predictions(np.array([label]), np.array([confidence]))
-    checker = _Checker(committed, statement, Path(keys) if keys is not None else None)
+    checker = Checker(committed, statement, Path(keys) if keys is not None else None)
     checker.proof(
         "predict",
         "predict 0",
@@ -282,87 +215,6 @@ def check(
     )
 
 
-class _Checker:
-    """Verification of proofs that belong to one statement under one commitment."""
-
-    def __init__(self, committed: Commitment, statement: dict[str, Any], keys: Path | None):
-        self.committed, self.statement = committed, statement
-        self._keys = keys
-
-    def proof(
-        self, kind: str, part: str, values: dict[str, Any], outputs: list[int], text: str
-    ) -> None:
-        """Verify a single proof."""
-        with (
-            tempfile.TemporaryDirectory() as temporary,
-            verifying_key(self.committed, kind, self._keys) as (settings, key),
-        ):
-            self._verify(kind, part, values, outputs, text, settings, key, Path(temporary))
-
-    def chunks(self, bundle: Path, kind: str, values: list[dict[str, Any]]) -> list[list[int]]:
-        """Verify the proofs of all chunks, and return their outputs."""
-        names = {path.name for path in (bundle / CHUNKS).iterdir()}
-        expected = [f"{k:05d}.json" for k in range(len(values))]
-        if names != set(expected):
-            raise Refused(
-                f"The audit has {len(names)} proofs of chunks where {len(expected)} are needed."
-            )
-        found = []
-        with (
-            tempfile.TemporaryDirectory() as temporary,
-            verifying_key(self.committed, kind, self._keys) as (settings, key),
-        ):
-            for k, (name, value) in enumerate(zip(expected, values, strict=True)):
-                record = read_json(bundle / CHUNKS / name)
-                outputs = _integers(record, name)
-                text = field(record, "proof", str, name)
-                part = f"{kind} {k}"
-                self._verify(kind, part, value, outputs, text, settings, key, Path(temporary))
-                found.append(outputs)
-        return found
-
-    def sums(self, bundle: Path, kind: str, rows: IntArray, codes: IntArray) -> list[list[int]]:
-        """Verify the sums of all chunks of reference data, and return them."""
-        shape, size = self.committed.shape, self.committed.shape.rows_of(kind)
-        values = []
-        for k, start in enumerate(range(0, len(rows), size)):
-            part = slice(start, start + size)
-            value = bins_inputs(shape, kind, rows[part], codes[part], self.statement["n_bins"])
-            if kind == "padded":
-                value["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[self.statement["pads"][k]]
-            values.append(value)
-        return self.chunks(bundle, kind, values)
-
-    def _verify(
-        self,
-        kind: str,
-        part: str,
-        values: dict[str, Any],
-        outputs: list[int],
-        text: str,
-        settings: Path,
-        key: Path,
-        work: Path,
-    ) -> None:
-        try:
-            proof = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise Refused(f"The proof of {part!r} is damaged.") from error
-        if backend.commitment_of(proof) != self.committed.point:
-            raise Refused(
-                f"The proof of {part!r} is one of other weights: its commitment is not the "
-                "published one."
-            )
-        tied = context(self.statement, part)
-        inputs = public_inputs(kind, self.committed.shape, values, tied)
-        instances = [v for numbers in inputs for v in numbers] + [*outputs, tied]
-        if not backend.verify(proof, instances, settings, key, self.committed.srs, work):
-            raise Refused(
-                f"The proof of {part!r} does not hold for this statement, these data and these "
-                "results."
-            )
-
-
 def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
     statement = read_json(bundle / STATEMENT)
     where = STATEMENT
@@ -375,22 +227,26 @@ def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
     n_bins = field(statement, "n_bins", int, where)
     level = field(statement, "confidence_level", (float, type(None)), where)
     field(statement, "reference", str, where)
+    field(statement, "n_samples", int, where)
     if not (0 <= alpha <= 1 and 1 <= n_bins <= committed.shape.n_bins):
         raise Refused(f"{STATEMENT}: alpha={alpha} or n_bins={n_bins} is impossible.")
     if level is not None and not 0 < level < 1:
         raise Refused(f"{STATEMENT}: confidence_level={level} is impossible.")
+    if statement["level"] == "verdict" and abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
+        raise Refused(f"{STATEMENT}: alpha={alpha} of a verdict is no multiple of .001.")
     return statement
 
 
 def _check_commitment(statement: dict[str, Any], committed: Commitment) -> None:
     if statement.get("commitment") != committed.digest:
         raise Refused("This is about another commitment than the published one.")
-    if statement.get("versions", {}).get("ezkl") != backend.version():
+    versions = field(statement, "versions", dict, "The statement")
+    if versions.get("ezkl") != backend.version():
         raise Refused(f"This was made with another version of ezkl than {backend.version()}.")
 
 
 def _verify_verdict(
-    checker: _Checker, bundle: Path, rows: IntArray, codes: IntArray
+    checker: Checker, bundle: Path, rows: IntArray, codes: IntArray
 ) -> VerifiedAudit:
     committed, statement = checker.committed, checker.statement
     pads = field(statement, "pads", list, STATEMENT)
@@ -405,7 +261,7 @@ def _verify_verdict(
         raise Refused(f"{STATEMENT}: the pads do not fit the reference data.")
     outputs = checker.sums(bundle, "padded", rows, codes)
     record = read_json(bundle / VERDICT)
-    flags = _integers(record, VERDICT)
+    flags = integers(record, VERDICT)
     if len(flags) != 3 or not set(flags) <= {-1, 1}:
         raise Refused(f"{VERDICT} holds no verdict.")
     values = verdict_inputs(committed, statement, outputs)
@@ -419,12 +275,12 @@ def _verify_verdict(
         None,
         None,
         len(outputs) + 1,
-        _notes(committed, statement, len(set(flags)) == 1, []),
+        notes_of(committed, statement, len(set(flags)) == 1, []),
     )
 
 
 def _verify_predictions(
-    checker: _Checker, bundle: Path, rows: IntArray, challenge: str | Path | None
+    checker: Checker, bundle: Path, rows: IntArray, challenge: str | Path | None, needed: int
 ) -> tuple[Predictions, int, list[str]]:
     statement, shape = checker.statement, checker.committed.shape
     if challenge is None:
@@ -436,12 +292,12 @@ def _verify_predictions(
     if statement.get("nonce") != asked.get("nonce"):
         raise Refused("The audit answers another challenge; it may be an older one.")
     n, k = len(rows), field(statement, "n_proven", int, STATEMENT)
+    if not needed <= k <= n:
+        raise Refused(f"{k} predictions were proven, {needed} of {n} are needed.")
     record = read_json(bundle / REPORTED)
-    found = Predictions(
-        np.array(field(record, "label", list, REPORTED), np.int64),
-        np.array(field(record, "confidence", list, REPORTED), np.int64),
-    )
-    if len(found.label) != n or len(found.confidence) != n or not 0 < k <= n:
+    label, confidence = (integers(record, REPORTED, name, 32) for name in ("label", "confidence"))
+    found = Predictions(np.array(label, np.int64), np.array(confidence, np.int64))
+    if len(found.label) != n or len(found.confidence) != n:
         raise Refused(f"{REPORTED} does not hold one prediction per reference sample.")
     if not (
         ((found.label >= 0) & (found.label < shape.widths[-1])).all()
@@ -497,7 +353,7 @@ def _judged(
         sums,
         judgement,
         n_proofs,
-        _notes(committed, statement, robust, extra),
+        notes_of(committed, statement, robust, extra),
     )
 
 
@@ -505,32 +361,3 @@ def _passes(sums: BinSums, alpha: float, level: float | None) -> bool:
     if level is not None:
         return judge(sums, alpha=alpha, confidence_level=level).passed
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
-
-
-def _notes(
-    committed: Commitment, statement: dict[str, Any], robust: bool, extra: list[str]
-) -> list[str]:
-    agreed = committed.record["agreement"]
-    notes = [
-        "All proofs hold, and all belong to the published commitment.",
-        *extra,
-        f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}; on the provider's "
-        f"calibration data they were within {agreed['maximum']:.4f} of the model's (by its own "
-        f"account; tolerance {committed.tolerance:g}).",
-    ]
-    if not robust:
-        notes.append("The verdict would be another at alpha less or plus that tolerance.")
-    notes.append(f"Structured reference string: {committed.record['reference_string']['source']}.")
-    notes.append("An audit says nothing about inputs that the reference data do not cover.")
-    return notes
-
-
-def _integers(record: Any, where: str) -> list[int]:
-    values = field(record, "outputs", list, where)
-    try:
-        numbers = [int(value) for value in values]
-    except (TypeError, ValueError) as error:
-        raise Refused(f"The outputs in {where} are no integers.") from error
-    if any(abs(number) >= 1 << 128 for number in numbers):
-        raise Refused(f"The outputs in {where} are out of range.")
-    return numbers

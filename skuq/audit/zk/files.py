@@ -51,11 +51,17 @@ def read_json(path: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise Refused(f"{path.name} is larger than any file of this kind.")
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes(), parse_constant=_no_number)
     except FileNotFoundError as error:
         raise Refused(f"The file {path.name} is missing.") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, Refused):
+            raise
         raise Refused(f"The file {path.name} is damaged or no JSON: {error}") from error
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
 
 
 def write_manifest(folder: Path) -> None:

@@ -377,7 +377,7 @@ def _indicators(x: FloatArray, levels: int) -> FloatArray:
 
 def _single(values: FloatArray) -> IntArray:
     """Nearest integers that single precision holds: the circuit's file has no more."""
-    return np.float32(np.rint(values)).astype(np.int64)
+    return np.rint(values).astype(np.float32).astype(np.int64)
 
 
 def _product(left: IntArray, right: IntArray) -> IntArray:

@@ -206,8 +206,8 @@ def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
         if step is None or step == "passthrough":
             continue
         if isinstance(step, StandardScaler):
-            mean = np.zeros(step.n_features_in_) if step.mean_ is None else step.mean_
-            scale = np.ones(step.n_features_in_) if step.scale_ is None else step.scale_
+            mean = step.mean_ if step.with_mean else np.zeros(step.n_features_in_)
+            scale = step.scale_ if step.with_std else np.ones(step.n_features_in_)
             own, times = mean, 1 / scale
         elif isinstance(step, MinMaxScaler) and not step.clip:
             own, times = -step.min_ / step.scale_, step.scale_

@@ -156,8 +156,13 @@ def sample_size(false_share: float, error: float) -> int:
 
 
 def chosen_rows(statement: Mapping[str, Any], n: int, k: int) -> IntArray:
-    """Rows to prove: those with the smallest hashes, which nobody could choose."""
-    seed = canonical(dict(statement))
+    """Rows to prove: those with the smallest hashes.
+
+    They depend on what was fixed before the auditor chose the nonce and on nothing else, such
+    as alpha: whoever could still choose something could try until false reports are missed.
+    """
+    names = ("commitment", "reference", "reported", "nonce")
+    seed = canonical({name: statement[name] for name in names})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
     return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
 
