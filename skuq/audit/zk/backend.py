@@ -169,7 +169,7 @@ def commitment_of(proof: bytes) -> str:
 
 def memory_estimate(shape: Architecture) -> float:
     """Peak memory of setting up and proving, in GiB: measured, with a margin."""
-    return 0.3 + 0.65 * 2.0 ** (shape.rows - 14)
+    return 0.3 + 0.4 * 2.0 ** (shape.rows - 14)
 
 
 def _hex(value: int) -> str:

@@ -139,6 +139,9 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the architecture is malformed (a size is not positive)")
     if shape.rows not in ROWS or not set(shape.points) <= set(KINDS):
         raise ValueError("the architecture is malformed (rows or kinds of circuits)")
+    # Whoever builds the keys must not be made to build something huge.
+    if max(shape.n_committed, max(shape.points.values()) * sum(shape.widths)) > 2**shape.rows:
+        raise ValueError("the architecture is malformed (more numbers than rows)")
     return shape
 
 
