@@ -96,7 +96,7 @@ class _Needed(click.Option):
 @click.option("--json", "json_path", type=WRITABLE, help="JSON file with all figures to write.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
-def audit(ctx: click.Context, **options: Any) -> None:
+def audit(ctx: click.Context, /, **options: Any) -> None:
     """Say whether reported confidence is what the labels support.
 
     Exit code 0: passed. 1: failed, confidence is wrong by more than chance explains.

@@ -64,15 +64,20 @@ class _Command(click.Command):
         ctx.exit(code)
 
 
-class _Level(click.FloatRange):
-    """A probability, or the word "none"."""
+class _Probability(click.ParamType[Any]):
+    """A probability, or a word that stands for something else."""
+
+    name = "float range"
+
+    def __init__(self, **words: str | None):
+        self._words = words
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str:
-        if value == "none":
-            return "none"
-        return float(super().convert(value, param, ctx))
+    ) -> float | str | None:
+        if value in self._words:
+            return self._words[value]
+        return click.FloatRange(0, 1, min_open=True, max_open=True).convert(value, param, ctx)
 
 
 @contextmanager
@@ -126,6 +131,20 @@ _keys = click.option(
 _input = click.option("--input", "row", type=READABLE, help="CSV file with a header and one row.")
 _values = click.option("--values", help="Or its numbers, separated by commas.")
 _nonce = click.option("--nonce", help="Text that the client chose for this one prediction.")
+_false_share = click.option(
+    "--false-share",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.02,
+    show_default=True,
+    help="Share of false reports that must be found, for 'predictions'.",
+)
+_error = click.option(
+    "--error",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.01,
+    show_default=True,
+    help="Largest probability to miss it, for 'predictions'.",
+)
 _json = click.option("--json", "json_path", type=WRITABLE, help="JSON file to write.")
 
 
@@ -260,7 +279,7 @@ def commit(
 )
 @click.option(
     "--confidence-level",
-    type=_Level(0, 1, min_open=True, max_open=True),
+    type=_Probability(none=None),
     default=0.95,
     show_default=True,
     help="Least probability that a model within the tolerance passes; 'none' leaves nothing to "
@@ -275,20 +294,8 @@ def commit(
     "confidences.",
 )
 @click.option("--challenge", type=READABLE, help="The auditor's file, for 'predictions'.")
-@click.option(
-    "--false-share",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.02,
-    show_default=True,
-    help="Share of false reports that must be found, for 'predictions'.",
-)
-@click.option(
-    "--error",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.01,
-    show_default=True,
-    help="Largest probability to miss it, for 'predictions'.",
-)
+@_false_share
+@_error
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -305,7 +312,7 @@ def prove(
     drop: tuple[str, ...],
     alpha: float,
     bins: int,
-    confidence_level: float | str,
+    confidence_level: float | None,
     disclose: Any,
     challenge: Path | None,
     false_share: float,
@@ -332,7 +339,7 @@ def prove(
             out,
             alpha=alpha,
             n_bins=bins,
-            confidence_level=None if isinstance(confidence_level, str) else confidence_level,
+            confidence_level=confidence_level,
             disclose=disclose,
             challenge=challenge,
             false_share=false_share,
@@ -425,7 +432,15 @@ def challenge(bundle: Path, out: Path) -> int:
     type=click.IntRange(1),
     help="What was asked for.  [default: what the provider states]",
 )
+@click.option(
+    "--confidence-level",
+    type=_Probability(none=None, stated="stated"),
+    default="stated",
+    help="What was asked for; a probability or 'none'.  [default: what the provider states]",
+)
 @click.option("--challenge", type=READABLE, help="Your own challenge, for 'predictions'.")
+@_false_share
+@_error
 @_keys
 @_json
 @_quiet
@@ -437,7 +452,10 @@ def verify(
     drop: tuple[str, ...],
     alpha: float | None,
     bins: int | None,
+    confidence_level: Any,
     challenge: Path | None,
+    false_share: float,
+    error: float,
     keys: Path | None,
     json_path: Path | None,
     quiet: bool,
@@ -462,7 +480,10 @@ def verify(
             commitment,
             alpha=alpha,
             n_bins=bins,
+            confidence_level=confidence_level,
             challenge=challenge,
+            false_share=false_share,
+            error=error,
             keys=keys,
         )
         if json_path is not None:
@@ -730,28 +751,26 @@ def _show(found: VerifiedAudit, committed: Commitment) -> None:
 
 def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
     """One dict per bin, as in the figures of other audits."""
+    import numpy as np
+
     sums = found.sums
     assert sums is not None
-    edges = (sums.edges / sums.scale).tolist()
+    edges = sums.edges / sums.scale
     within = abs(sums.deviation) <= found.statement["alpha"] * sums.count * sums.scale
     gap = sums.accuracy - sums.mean_confidence
+    significant, direction = ~within, np.where(gap > 0, "underconfident", "overconfident")
+    if found.judgement is not None:
+        bins = found.judgement.bins
+        within, significant, direction = bins.within_alpha, bins.significant, bins.direction
     for b in range(len(sums.count)):
-        row = {
+        yield {
             "lower": edges[b],
             "upper": edges[b + 1],
-            "count": int(sums.count[b]),
-            "confidence": float(sums.mean_confidence[b]),
-            "accuracy": float(sums.accuracy[b]),
-            "gap": float(gap[b]),
-            "within_alpha": bool(within[b]),
-            "significant": not within[b],
-            "direction": "underconfident" if gap[b] > 0 else "overconfident",
+            "count": sums.count[b],
+            "confidence": sums.mean_confidence[b],
+            "accuracy": sums.accuracy[b],
+            "gap": gap[b],
+            "within_alpha": within[b],
+            "significant": significant[b],
+            "direction": direction[b],
         }
-        if found.judgement is not None:
-            bins = found.judgement.bins
-            row |= {
-                "significant": bool(bins.significant[b]),
-                "within_alpha": bool(bins.within_alpha[b]),
-                "direction": str(bins.direction[b]),
-            }
-        yield row

@@ -251,7 +251,7 @@ def _verify_verdict(
     committed, statement = checker.committed, checker.statement
     pads = field(statement, "pads", list, STATEMENT)
     n_chunks = -(-len(rows) // max(1, committed.shape.rows_of("padded")))
-    valid = all(isinstance(p, int) and 0 <= p < committed.shape.n_pads for p in pads)
+    valid = all(type(p) is int and 0 <= p < committed.shape.n_pads for p in pads)
     if (
         not committed.shape.n_pads
         or len(pads) != n_chunks

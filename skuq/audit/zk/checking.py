@@ -104,7 +104,7 @@ def integers(record: Any, where: str, name: str = "outputs", bits: int = 128) ->
     values = field(record, name, list, where)
     try:
         numbers = [int(value) for value in values]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise Refused(f"The numbers {name!r} in {where} are no integers.") from error
     if any(abs(number) >= 1 << bits for number in numbers):
         raise Refused(f"The numbers {name!r} in {where} are out of range.")

@@ -51,7 +51,7 @@ def verifying_key(
                 keys.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(work / f"{kind}.settings", settings)
                 shutil.copyfile(work / f"{kind}.vk", key)
-        published = field(commitment.record["keys"], kind, str, COMMITMENT)
+        published = field(field(commitment.record, "keys", dict, COMMITMENT), kind, str, COMMITMENT)
         if digest_file(key) != published:
             raise Refused(
                 f"The verifying key of {kind!r} does not follow from the public architecture: "
