@@ -51,13 +51,11 @@ def read_csv(
     like: pd.DataFrame | None = None,
     needed: list[str] | None = None,
     label: str | None = None,
-    exact: bool = False,
 ) -> pd.DataFrame:
     """Read a table; columns of text in `like` are read as text too.
 
     With `needed` columns, which must be there, all names are without the spaces around them.
     In column `label` the words "NA", "None" and the like are labels, unless it holds numbers.
-    `exact` reads each number as the nearest double, as Python does; pandas may miss the last bit.
     """
     import pandas as pd
     from pandas.api.types import infer_dtype
@@ -73,13 +71,7 @@ def read_csv(
         with warnings.catch_warnings():
             # Rows with more values than the header has names: pandas drops the rest of them.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                path,
-                dtype=texts,
-                index_col=False,
-                low_memory=False,
-                float_precision="round_trip" if exact else None,
-            )
+            frame = pd.read_csv(path, dtype=texts, index_col=False, low_memory=False)
     except pd.errors.ParserWarning as error:
         raise InputError(f"{path} has rows with more values than column names.") from error
     except UnicodeError as error:

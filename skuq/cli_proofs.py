@@ -568,14 +568,14 @@ def _reference(
     if label in drop:
         raise InputError(f"--drop: {label!r} is the label, which is no feature anyway.")
     text = pd.DataFrame({label: ["text"]}) if committed.classes.dtype.kind == "U" else None
-    table = read_csv(path, like=text, needed=[label, *drop], label=label, exact=True)
+    table = read_csv(path, like=text, needed=[label, *drop], label=label)
     features = _numbers(path, table.drop(columns=[label, *drop]))
     _check_width(path, len(features.columns), committed, list(features.columns))
     return features, _labels(label, table[label], committed.classes)
 
 
 def _features(path: Path, drop: tuple[str, ...]) -> pd.DataFrame:
-    return _numbers(path, read_csv(path, needed=list(drop), exact=True).drop(columns=list(drop)))
+    return _numbers(path, read_csv(path, needed=list(drop)).drop(columns=list(drop)))
 
 
 def _numbers(path: Path, table: pd.DataFrame) -> pd.DataFrame:
@@ -596,6 +596,12 @@ def _numbers(path: Path, table: pd.DataFrame) -> pd.DataFrame:
                 f"Column {name!r} of {path} must hold finite numbers, got {got} in row {row + 1} "
                 "(the header not counted); leave out columns that are no features with --drop."
             )
+    # Once more as text: pandas may miss the last bit of a number, and parties must agree.
+    inexact = [name for name in table if table[name].dtype.kind == "f"]
+    like = pd.DataFrame({name: ["text"] for name in inexact})
+    text = read_csv(path, like=like, needed=[])
+    for name in inexact:
+        table[name] = [float(value) for value in text[name]]
     return table.astype(float)
 
 
@@ -727,8 +733,12 @@ def _show(found: VerifiedAudit, committed: Commitment) -> None:
     statement = found.statement
     level = statement["confidence_level"]
     explained = " and chance explain" if level is not None else ""
-    verdict = f"confidence is wrong by more than alpha = {statement['alpha']:g}{explained}"
-    headline = f"Passed: in no bin {verdict}." if found.passed else f"Failed: {verdict}."
+    limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
+    headline = (
+        f"Passed: confidence is in no bin {limit}."
+        if found.passed
+        else f"Failed: confidence is {limit}."
+    )
     say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
     for name, value in (
         ("level", found.level),

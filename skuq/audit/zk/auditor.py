@@ -18,7 +18,6 @@ from skuq.audit.zk.files import (
     FORMAT,
     Refused,
     check_manifest,
-    digest,
     digest_file,
     field,
     read_json,
@@ -78,6 +77,8 @@ def verify(
     false_share: float = 0.02,
     error: float = 0.01,
     keys: str | Path | None = None,
+    level: str | None = None,
+    srs: str | Path | None = None,
 ) -> VerifiedAudit:
     """Check an audit: every file, every proof, and the verdict.
 
@@ -98,6 +99,11 @@ def verify(
     keys : str or Path, default=None
         The auditor's folder for verifying keys, which are built from the public architecture
         once. Default: built anew and thrown away.
+    level : {"bins", "verdict", "predictions"}, default=None
+        What was asked for. Default: what the bundle states.
+    srs : str or Path, default=None
+        The structured reference string as the auditor knows it. Default: the provider's word
+        for where it is from.
 
     Returns
     -------
@@ -118,20 +124,26 @@ def verify(
     committed = load_commitment(commitment)
     check_manifest(bundle)
     statement = _statement(bundle, committed)
-    asked = {"confidence_level": confidence_level} if confidence_level != "stated" else {}
+    asked: dict[str, Any] = {}
+    if confidence_level != "stated":
+        asked["confidence_level"] = confidence_level
     asked |= {name: v for name, v in (("alpha", alpha), ("n_bins", n_bins)) if v is not None}
+    asked |= {"level": level} if level is not None else {}
     for name, value in asked.items():
         if statement[name] != value:
             raise Refused(f"The audit is about {name}={statement[name]}, asked was {value}.")
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     if statement["reference"] != reference_digest(rows, codes):
         raise Refused("The audit is about other reference data than these.")
+    if statement["n_samples"] != len(rows):
+        raise Refused("The audit states another number of reference samples.")
     checker = Checker(committed, statement, Path(keys) if keys is not None else None)
-    level = statement["level"]
-    if level == "verdict":
+    if srs is not None and digest_file(Path(srs)) != digest_file(committed.srs):
+        raise Refused("The structured reference string is another one than yours.")
+    if statement["level"] == "verdict":
         return _verify_verdict(checker, bundle, rows, codes)
     extra: list[str] = []
-    if level == "bins":
+    if statement["level"] == "bins":
         outputs = checker.sums(bundle, "bins", rows, codes)
         totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
         n_proofs = len(outputs)
@@ -286,10 +298,12 @@ def _verify_predictions(
     if challenge is None:
         raise Refused("An audit of reported confidences needs the auditor's own challenge.")
     asked = read_json(Path(challenge))
-    reported = digest((bundle / REPORTED).read_bytes())
-    if statement.get("reported") != reported or asked.get("reported") != reported:
+    reported = digest_file(bundle / REPORTED)
+    nonce = field(asked, "nonce", str, "The challenge")
+    answered = field(asked, "reported", str, "The challenge")
+    if statement.get("reported") != reported or answered != reported:
         raise Refused("The reported confidences are not those that the challenge answered.")
-    if statement.get("nonce") != asked.get("nonce"):
+    if statement.get("nonce") != nonce:
         raise Refused("The audit answers another challenge; it may be an older one.")
     n, k = len(rows), field(statement, "n_proven", int, STATEMENT)
     if not needed <= k <= n:
@@ -314,6 +328,8 @@ def _verify_predictions(
         if not same.all():
             row = int(part[int((~same).argmax())])
             raise Refused(f"The reported confidence of row {row} is not the model's.")
+    if k == n:
+        return found, len(outputs), ["Every reported prediction was proven."]
     bound = ", ".join(
         f"{100 * share:g} % but with probability {(1 - share) ** k:.2g}"
         for share in (0.01, 0.02, 0.05)

@@ -22,7 +22,7 @@ from skuq.extras import import_optional
 
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
-VERDICT_DIGITS = 7  # squares of sums are longer than what a network computes
+VERDICT_DIGITS = 9  # squares of sums are longer than what a network computes
 BLINDING_ROWS = 10
 
 

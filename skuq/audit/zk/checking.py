@@ -38,7 +38,8 @@ class Checker:
 
     def chunks(self, bundle: Path, kind: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Verify the proofs of all chunks, and return their outputs."""
-        names = {path.name for path in (bundle / CHUNKS).iterdir()}
+        folder = bundle / CHUNKS
+        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
         expected = [f"{k:05d}.json" for k in range(len(values))]
         if names != set(expected):
             raise Refused(

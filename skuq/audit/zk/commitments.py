@@ -110,7 +110,10 @@ def load_commitment(folder: str | Path) -> Commitment:
         encoding = encoding_of(field(record, "encoding", dict, where))
     except ValueError as error:
         raise Refused(f"{COMMITMENT}: {error}") from error
-    classes = np.array(field(record, "classes", list, where))
+    labels = field(record, "classes", list, where)
+    if not all(isinstance(v, str | int | float) for v in labels) or len(set(labels)) < len(labels):
+        raise Refused(f"{COMMITMENT}: the classes must be different texts or numbers.")
+    classes = np.array(labels)
     if len(classes) != shape.widths[-1] or encoding.width != shape.widths[0]:
         raise Refused(f"{COMMITMENT}: classes, encoding and architecture do not fit together.")
     field(record, "tolerance", float, where)

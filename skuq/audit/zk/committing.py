@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
@@ -16,10 +17,18 @@ from skuq.audit.zk import backend
 from skuq.audit.zk.circuits import PAD_BITS, Architecture
 from skuq.audit.zk.commitments import COMMITMENT, REFERENCE_STRING, Commitment, load_commitment
 from skuq.audit.zk.files import FORMAT, digest_file, write_json, write_manifest
-from skuq.audit.zk.fixed_point import IntegerNetwork, fit_fixed_point, record_of
+from skuq.audit.zk.fixed_point import (
+    IntegerNetwork,
+    fit_fixed_point,
+    probabilities,
+    record_of,
+)
 from skuq.audit.zk.keys import constants_point, make_keys
-from skuq.audit.zk.network import dense_network
+from skuq.audit.zk.network import DenseNetwork, dense_network
 from skuq.audit.zk.sizing import SALT_BITS, fit_shape
+from skuq.nets import adopt
+
+FOLDING_ERROR = 1e-4  # in probability: networks in single precision differ by less
 
 
 def commit(
@@ -53,8 +62,9 @@ def commit(
     tolerance : float, default=0.005
         Largest difference between a proven confidence and that of the model on `X`.
     srs : str or Path, default=None
-        Structured reference string of a public ceremony. Default: one is generated here, which
-        is for tests only: its maker could forge proofs, and every artefact says so.
+        Structured reference string of a public ceremony, or the auditor's own. Default: one is
+        generated here, which is for tests only: its maker could forge proofs, and every artefact
+        says so.
     n_bins : int, default=10
         Largest number of confidence bins of an audit.
     n_proofs : int, default=128
@@ -95,6 +105,7 @@ def commit(
     if (public / COMMITMENT).exists() or private.exists():
         raise FileExistsError(f"{out} holds a commitment already; name another folder.")
     network = dense_network(model)
+    _check_folded(model, network, X)
     encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
     shape = fit_shape(encoding, integers, n_bins, n_proofs, verdict_samples, max_memory)
     try:
@@ -184,6 +195,18 @@ def _reference_string(target: Path, rows: int, source: str | Path | None) -> str
     except OSError as error:
         raise ValueError(f"The structured reference string cannot be read: {error}") from error
     return f"given as a file ({Path(source).name}); whoever verifies must know where it is from"
+
+
+def _check_folded(model: Any, network: DenseNetwork, X: ArrayLike) -> None:
+    """Compare the network that was folded with the model, as it is used."""
+    adopted = adopt(model)
+    with torch.no_grad():
+        proba = adopted.module(adopted.inputs(X)).double().softmax(dim=-1).numpy()
+    found = probabilities(network, X)
+    if proba.shape != found.shape or np.abs(proba - found).max() > FOLDING_ERROR:
+        raise TypeError(
+            "The model does not compute what its layers say; it cannot be put into a circuit."
+        )
 
 
 def _check_parameters(tolerance: float, n_bins: int, n_proofs: int, verdict_samples: int) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -35,8 +36,11 @@ def digest(value: Any) -> str:
 
 def digest_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Refused(f"The file {path.name} is missing or cannot be read.") from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -51,7 +55,7 @@ def read_json(path: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise Refused(f"{path.name} is larger than any file of this kind.")
-        return json.loads(path.read_bytes(), parse_constant=_no_number)
+        return json.loads(path.read_bytes(), parse_constant=_no_number, parse_float=_finite)
     except FileNotFoundError as error:
         raise Refused(f"The file {path.name} is missing.") from error
     except (OSError, ValueError, RecursionError) as error:
@@ -60,7 +64,12 @@ def read_json(path: Path) -> Any:
         raise Refused(f"The file {path.name} is damaged or no JSON: {error}") from error
 
 
-def _no_number(text: str) -> None:
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number")
 
 

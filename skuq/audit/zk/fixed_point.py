@@ -371,13 +371,14 @@ def probabilities(network: DenseNetwork, X: ArrayLike) -> FloatArray:
 def _indicators(x: FloatArray, levels: int) -> FloatArray:
     if not levels:
         return x[:, None]
-    known = (x >= 0) & (x < levels)
-    return np.eye(levels + 1)[np.where(known, x, levels).astype(np.int64)]
+    code = x.astype(np.int64)
+    return np.eye(levels + 1)[np.where((code >= 0) & (code < levels), code, levels)]
 
 
 def _single(values: FloatArray) -> IntArray:
     """Nearest integers that single precision holds: the circuit's file has no more."""
-    return np.rint(values).astype(np.float32).astype(np.int64)
+    # Weights beyond all bounds are found too long for a circuit, which is said there.
+    return np.clip(np.rint(values), -(2.0**62), 2.0**62).astype(np.float32).astype(np.int64)
 
 
 def _product(left: IntArray, right: IntArray) -> IntArray:

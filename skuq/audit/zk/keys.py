@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -49,8 +50,10 @@ def verifying_key(
             make_keys(work, kind, commitment.shape, constants, commitment.srs)
             if keys is not None:
                 keys.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(work / f"{kind}.settings", settings)
-                shutil.copyfile(work / f"{kind}.vk", key)
+                for made, kept in ((f"{kind}.settings", settings), (f"{kind}.vk", key)):
+                    partial = kept.with_name(f"{kept.name}.{os.getpid()}.partial")
+                    shutil.copyfile(work / made, partial)
+                    os.replace(partial, kept)
         published = field(field(commitment.record, "keys", dict, COMMITMENT), kind, str, COMMITMENT)
         if digest_file(key) != published:
             raise Refused(

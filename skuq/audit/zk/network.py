@@ -16,7 +16,7 @@ from skuq.nets._adopt import _Scaled
 from skuq.nets._modules import BinaryLogits, Columns
 
 SUPPORTED = (
-    "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final Softmax or LogSoftmax, "
+    "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
     "skuq.nets.MLP and skuq.nets.TabularNet"
 )
 
@@ -87,13 +87,13 @@ def dense_network(model: Any) -> DenseNetwork:
     levels = folded.add(adopted.module)
     weights, biases = folded.layers()
     if adopted.transform is not None:
-        center, factor = _scaling(adopted.transform)
-        used = np.array(levels) == 0 if levels else np.ones(len(center), bool)
-        if not used.all():
+        scaling = _scaling(adopted.transform)
+        if any(levels):
             raise TypeError(
                 "A pipeline that scales category codes cannot be put into a circuit; commit to "
                 "the network itself and give it preprocessed features."
             )
+        center, factor = (np.broadcast_to(part, len(weights[0])) for part in scaling)
         biases[0] = biases[0] - (center * factor) @ weights[0]
         weights[0] = factor[:, None] * weights[0]
     n_classes = weights[-1].shape[1]
@@ -106,15 +106,39 @@ def dense_network(model: Any) -> DenseNetwork:
     return DenseNetwork(weights, biases, levels or (0,) * len(weights[0]), classes)
 
 
+_FOLDED: tuple[type[nn.Module], ...] = (
+    TabularNet,
+    nn.Sequential,
+    nn.Linear,
+    nn.BatchNorm1d,
+    nn.ReLU,
+    nn.Identity,
+    nn.Dropout,
+    nn.Flatten,
+    nn.LogSoftmax,
+    _Scaled,
+    BinaryLogits,
+    Columns,
+)
+
+
 class _Folded:
     """Affine maps and ReLU in the order in which they are applied."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[FloatArray, FloatArray]] = []
         self._open = False  # whether the next affine map joins the last one
+        self._ended = False  # by a LogSoftmax, which alters no probability
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
         """Append a module; return the levels of its input columns if it has its own."""
+        kind = next((kind for kind in _FOLDED if isinstance(module, kind)), None)
+        # A subclass that computes something else is another layer.
+        if self._ended or kind is None or type(module).forward is not kind.forward:
+            raise TypeError(
+                f"The layer {type(module).__name__} cannot be put into a circuit"
+                f"{' after a LogSoftmax' if self._ended else ''}; supported are {SUPPORTED}."
+            )
         if isinstance(module, TabularNet):
             return self._tabular(module)
         if isinstance(module, nn.Sequential):
@@ -136,13 +160,8 @@ class _Folded:
             self._affine(np.array([[0.0, 1.0]]), np.zeros(2))
         elif isinstance(module, Columns):
             self._affine(np.eye(len(module.order))[:, module.order], np.zeros(len(module.order)))
-        elif not isinstance(
-            module, nn.Identity | nn.Dropout | nn.Flatten | nn.Softmax | nn.LogSoftmax
-        ):
-            raise TypeError(
-                f"The layer {type(module).__name__} cannot be put into a circuit; supported are "
-                f"{SUPPORTED}."
-            )
+        elif isinstance(module, nn.LogSoftmax):
+            self._ended = True
         return ()
 
     def layers(self) -> tuple[list[FloatArray], list[FloatArray]]:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from skuq import __version__
 from skuq.audit.zk import backend
 from skuq.audit.zk.commitments import Commitment, load_commitment, private_folder
-from skuq.audit.zk.files import FORMAT, digest, read_json, write_json, write_manifest
+from skuq.audit.zk.files import FORMAT, digest, field, read_json, write_json, write_manifest
 from skuq.audit.zk.fixed_point import (
     CONFIDENCE_BITS,
     IntegerNetwork,
@@ -276,22 +276,26 @@ def _prove_predictions(
 ) -> Bundle:
     """Level "predictions": all confidences are reported, a random part is proven."""
     path = run.out / REPORTED
+    if (run.out / STATEMENT).exists() and not path.exists():
+        raise ValueError(f"{run.out} holds another audit; name another folder.")
     if not path.exists():
         found = predictions(run.network, rows)
-        write_json(
-            path,
-            {"label": found.label.tolist(), "confidence": found.confidence.tolist()},
+        report = {"label": found.label.tolist(), "confidence": found.confidence.tolist()}
+        write_json(path, {"reference": statement["reference"], **report})
+    elif read_json(path).get("reference") != statement["reference"]:
+        raise ValueError(
+            f"{run.out} holds another audit: it reports on other reference data; name another "
+            "folder."
         )
     if challenge is None:
         return Bundle(run.out, 0, False)
     reported = digest(path.read_bytes())
     asked = read_json(Path(challenge))
-    if asked.get("reported") != reported:
+    nonce = field(asked, "nonce", str, "The challenge")
+    if field(asked, "reported", str, "The challenge") != reported:
         raise ValueError("The challenge answers other reported confidences than these.")
     n_proven = min(len(rows), sample_size(false_share, error))
-    statement = run.begin(
-        {**statement, "reported": reported, "nonce": asked["nonce"], "n_proven": n_proven}
-    )
+    statement = run.begin({**statement, "reported": reported, "nonce": nonce, "n_proven": n_proven})
     chosen = rows[chosen_rows(statement, len(rows), n_proven)]
     size = run.committed.shape.rows_of("predict")
     values = [

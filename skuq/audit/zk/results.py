@@ -104,6 +104,7 @@ def notes_of(
     ]
     if not robust:
         notes.append("The verdict would be another at alpha less or plus that tolerance.")
-    notes.append(f"Structured reference string: {committed.record['reference_string']['source']}.")
+    source = committed.record["reference_string"]["source"]
+    notes.append(f"Structured reference string, in the provider's words: {source}.")
     notes.append("An audit says nothing about inputs that the reference data do not cover.")
     return notes
