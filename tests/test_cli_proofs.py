@@ -16,7 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from skuq import extras
 from skuq.cli import main
 from skuq.cli_files import InputError
-from skuq.cli_proofs import COMMANDS, _labels
+from skuq.cli_proof_files import labels_of
+from skuq.cli_proofs import COMMANDS
 from skuq.datasets import make_gaussian_classes
 
 pytest.importorskip("ezkl")
@@ -450,7 +451,7 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error, shown):
     ],
 )
 def test_labels_become_what_the_classes_are(column, classes, expected):
-    found = _labels("y", pd.Series(column), np.array(classes))
+    found = labels_of("y", pd.Series(column), np.array(classes))
     assert found == expected
     assert [type(value) for value in found] == [type(value) for value in expected]
 
@@ -471,7 +472,7 @@ def test_labels_become_what_the_classes_are(column, classes, expected):
 )
 def test_a_label_that_is_none_of_the_classes_is_named(column, classes, got):
     with pytest.raises(InputError, match=got):
-        _labels("y", pd.Series(column), np.array(classes))
+        labels_of("y", pd.Series(column), np.array(classes))
 
 
 # --- usage -----------------------------------------------------------------------------------
