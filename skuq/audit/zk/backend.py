@@ -53,6 +53,8 @@ def describe(model: Path, settings: Path, kind: str, shape: Architecture) -> dic
     # Inputs are the auditor's own, and outputs are compared; neither needs a range.
     options.ignore_range_check_inputs_outputs = True
     options.logrows = shape.rows
+    # The system's probabilistic check of products returns cells that are tied to nothing.
+    options.disable_freivalds = True
     with _quiet():
         _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), options)
     found: dict[str, Any] = json.loads(settings.read_text())
@@ -61,6 +63,15 @@ def describe(model: Path, settings: Path, kind: str, shape: Architecture) -> dic
     found["required_range_checks"].sort()
     found["required_lookups"].sort(key=str)
     settings.write_text(json.dumps(found, sort_keys=True))
+    committed = found["module_sizes"]["polycommit"]
+    if committed != [shape.n_committed]:
+        raise ProofSystemError(
+            f"The proof system commits to {committed} numbers instead of {shape.n_committed}; two "
+            "layers whose constants are the same, such as biases that are all 0, cannot be "
+            "committed to."
+        )
+    if found["einsum_params"]["total_einsum_col_size"]:
+        raise ProofSystemError("The proof system checks products in a way that is not sound.")
     return found
 
 
@@ -107,8 +118,8 @@ def witness(
             str(srs),
         )
     found = json.loads(target.read_text())
-    (committed,) = found["processed_params"]["polycommit"]
-    return [_integer(v) for v in found["outputs"][0]], committed[0]
+    ((point,),) = found["processed_params"]["polycommit"]  # one column, hence one point
+    return [_integer(v) for v in found["outputs"][0]], point
 
 
 def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeout: float) -> bytes:

@@ -15,7 +15,13 @@ from skuq.audit.zk.commitments import Commitment
 from skuq.audit.zk.files import Refused, field, read_json
 from skuq.audit.zk.keys import verifying_key
 from skuq.audit.zk.provider import CHUNKS
-from skuq.audit.zk.statements import bins_inputs, context, public_inputs
+from skuq.audit.zk.statements import (
+    bins_inputs,
+    context,
+    known_outputs,
+    n_outputs,
+    public_inputs,
+)
 from skuq.metrics._validation import IntArray
 
 
@@ -91,9 +97,12 @@ class Checker:
                 f"The proof of {part!r} is one of other weights: its commitment is not the "
                 "published one."
             )
+        if len(outputs) != n_outputs(kind, self.committed.shape):
+            raise Refused(f"The result of {part!r} has the wrong length.")
         tied = context(self.statement, part)
         inputs = public_inputs(kind, self.committed.shape, values, tied)
-        instances = [v for numbers in inputs for v in numbers] + [*outputs, tied]
+        known = known_outputs(kind, values)
+        instances = [v for numbers in inputs for v in numbers] + [*outputs, *known, tied]
         if not backend.verify(proof, instances, settings, key, self.committed.srs, work):
             raise Refused(
                 f"The proof of {part!r} does not hold for this statement, these data and these "
@@ -104,8 +113,10 @@ class Checker:
 def integers(record: Any, where: str, name: str = "outputs", bits: int = 128) -> list[int]:
     values = field(record, name, list, where)
     try:
+        if not all(type(value) in (int, str) for value in values):
+            raise TypeError
         numbers = [int(value) for value in values]
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError) as error:
         raise Refused(f"The numbers {name!r} in {where} are no integers.") from error
     if any(abs(number) >= 1 << bits for number in numbers):
         raise Refused(f"The numbers {name!r} in {where} are out of range.")

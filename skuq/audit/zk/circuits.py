@@ -206,10 +206,12 @@ def build(kind: str, shape: Architecture, constants: Sequence[NDArray[Any]]) -> 
         else:
             output = _sums(graph, shape, ordered, top, confidence, one, shape.rows_of(kind))
             count = 3 * shape.n_bins
+            single = graph.columns(graph.columns(output, 0, 1, axis=0), 0, 1)
             output = graph.reshape(output, 1, count)
             if kind == "padded":
                 pads = _pads(graph, shape, held, "chunk", alive)
                 output = graph.add(output, graph.relabel(pads, CONFIDENCE_BITS))
+            output, count = graph.op("Concat", output, single, axis=1), count + 1
     context = graph.public("context", 1, 1)
     tied = graph.op("Concat", output, graph.relabel(context, CONFIDENCE_BITS), axis=1)
     return graph.finish(tied, [1, count + 1])
@@ -237,6 +239,7 @@ def input_names(kind: str, shape: Architecture) -> dict[str, tuple[int, ...]]:
             names["labels"] = (n, n_classes)
             names["counted"] = (n, 1)
             names["edges"] = (1, shape.n_bins)
+            names["others"] = (1, 1)
         if kind == "padded":
             names["chunk"] = (1, shape.n_pads)
             names["units"] = (1, PAD_LIMBS)
@@ -252,6 +255,7 @@ def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
         "factor": np.array([tie_factor(shape.widths[-1])]),
         "order": np.arange(shape.widths[-1]),
         "reach": np.array([REACH]),
+        "others": np.array([shape.widths[-1] - 1]),
         "units": 1 << PAD_BITS * np.arange(PAD_LIMBS),
         "scale": np.array([1 << CONFIDENCE_BITS]),
         "thousand": np.array([1000]),
@@ -357,11 +361,14 @@ def _sums(
     n_classes = shape.widths[-1]
     labels, counted = graph.public("labels", n, n_classes), graph.public("counted", n, 1)
     limits = graph.relabel(graph.public("edges", 1, shape.n_bins), CONFIDENCE_BITS)
-    own = graph.total(graph.op("Mul", ordered, labels), 1)
-    correct = graph.sign_of_odd(graph.op("Sub", own, top), one)
+    is_top = graph.sign_of_odd(graph.op("Sub", ordered, top), one)  # (n, n_classes)
+    correct = graph.total(graph.op("Mul", is_top, labels), 1)
+    # 1 where a single class is on top, more where several are: weights that are no integers
+    # could make logits of the field equal, and a row right whatever its label.
+    tops = graph.add(graph.total(is_top, 1), graph.public("others", 1, 1))
     reaches = graph.op("Sign", graph.op("Sub", graph.add(confidence, confidence), limits))
-    ones = graph.relabel(graph.spread(one, n, 1), CONFIDENCE_BITS)
-    parts = graph.op("Concat", ones, confidence, graph.relabel(correct, CONFIDENCE_BITS), axis=1)
+    tops, correct = (graph.relabel(value, CONFIDENCE_BITS) for value in (tops, correct))
+    parts = graph.op("Concat", tops, confidence, correct, axis=1)
     weighted = graph.op("Transpose", graph.op("Mul", parts, counted), perm=[1, 0])
     return graph.op("MatMul", weighted, reaches)
 

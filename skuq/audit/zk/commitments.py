@@ -23,15 +23,15 @@ from skuq.audit.zk.files import (
     read_json,
 )
 from skuq.audit.zk.fixed_point import (
+    BASE_BITS,
+    EXACT_BITS,
+    WEIGHT_BITS,
     Encoding,
     encoding_of,
 )
+from skuq.audit.zk.sizing import ROWS
 
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"
-SALT_BITS = 24  # what single precision holds exactly
-REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
-ROWS = range(13, 19)
-ENOUGH_POINTS = 8  # rows of data per proof below which a larger circuit is tried
 
 
 class Commitment(NamedTuple):
@@ -114,6 +114,10 @@ def load_commitment(folder: str | Path) -> Commitment:
     if not all(isinstance(v, str | int | float) for v in labels) or len(set(labels)) < len(labels):
         raise Refused(f"{COMMITMENT}: the classes must be different texts or numbers.")
     classes = np.array(labels)
+    # Other precisions than `commit` chooses could make a quotient ambiguous in the field.
+    per_layer, rest = divmod(shape.logit_bits + 1 - encoding.bits, len(shape.widths) - 1)
+    if rest or per_layer - 1 not in WEIGHT_BITS or encoding.bits not in WEIGHT_BITS:
+        raise Refused(f"{COMMITMENT}: the precision is none that this package uses.")
     if len(classes) != shape.widths[-1] or encoding.width != shape.widths[0]:
         raise Refused(f"{COMMITMENT}: classes, encoding and architecture do not fit together.")
     field(record, "tolerance", float, where)
@@ -138,12 +142,16 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the architecture is malformed ({error})") from error
     counts = [*shape.widths, shape.digits, shape.n_salts, shape.n_bins, *shape.points.values()]
+    if shape.digits * BASE_BITS > EXACT_BITS + BASE_BITS:
+        raise ValueError("the architecture is malformed (too many digits)")
     if len(shape.widths) < 2 or min(counts) < 1 or shape.n_pads < 0:
         raise ValueError("the architecture is malformed (a size is not positive)")
     if shape.rows not in ROWS or not set(shape.points) <= set(KINDS):
         raise ValueError("the architecture is malformed (rows or kinds of circuits)")
     # Whoever builds the keys must not be made to build something huge.
-    if max(shape.n_committed, max(shape.points.values()) * sum(shape.widths)) > 2**shape.rows:
+    # And all constants must stand in one column, since one commitment is compared.
+    room = 2**shape.rows - backend.BLINDING_ROWS
+    if max(shape.n_committed, max(shape.points.values()) * sum(shape.widths)) > room:
         raise ValueError("the architecture is malformed (more numbers than rows)")
     return shape
 

@@ -22,6 +22,7 @@ REACH = 12 << LOGIT_BITS  # smaller differences of logits count as this one
 BASE_BITS = 12  # numbers are split into digits of so many bits to find their sign
 SATURATION = 8.0  # features are accepted up to so many deviations, or what calibration needs
 WEIGHT_BITS = range(6, 13)
+EXACT_BITS = 52  # of an integer that double precision holds, with its sign
 # The circuit accepts a quotient rounded either way: a prover may move each logit by one unit,
 # and hence a confidence p by p (1 - p) times two units.
 ROUNDING = 0.25 * 2 * 2.0**-LOGIT_BITS
@@ -212,8 +213,13 @@ def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int)
     biases = [network.biases[0] + center @ first, *network.biases[1:]]
     bits = encoding.bits + weight_bits
     offsets = []
-    for bias in biases:
-        offsets.append(_single(bias * 2.0**bits))
+    for k, bias in enumerate(biases):
+        offset = _single(bias * 2.0**bits)
+        if not offset.any():
+            # A layer that adds nothing would be left out of the circuit, which then depended on
+            # the weights. One unit is far below what a confidence shows.
+            offset[0] = k + 1
+        offsets.append(offset)
         bits += weight_bits + 1
     rounded = [_single(weight * 2.0**weight_bits) for weight in weights]
     return IntegerNetwork(rounded, offsets, encoding.bits, weight_bits)
@@ -341,7 +347,7 @@ def fit_fixed_point(
     for bits in WEIGHT_BITS:
         encoding = fit_encoding(network, X, bits)
         rounded = integer_network(network, encoding, bits)
-        if value_bits(rounded, encoding.limits()) > 52:  # exact in double precision
+        if value_bits(rounded, encoding.limits()) > EXACT_BITS:
             break
         found = agreement(reference, predictions(rounded, encoding.encode(X)))
         best = found if best is None or found.maximum < best.maximum else best

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +30,7 @@ from skuq.audit.zk.statements import (
     chosen_rows,
     context,
     encoded,
+    n_outputs,
     predict_inputs,
     public_inputs,
     reference_digest,
@@ -195,38 +199,59 @@ class _Run:
         target = self.private / f"{kind}.witness"
         key = self.private / f"{kind}.vk"
         outputs, _ = backend.witness(inputs, circuit, target, key, committed.srs)
+        outputs = outputs[: n_outputs(kind, committed.shape)]
         self._count_proof()
         proof = backend.prove(
             target, circuit, self.private / f"{kind}.pk", committed.srs, timeout=self._timeout
         )
         return {
             "part": part,
-            "outputs": [str(v) for v in outputs[:-1]],
+            "outputs": [str(v) for v in outputs],
             "proof": base64.b64encode(proof).decode(),
         }
 
     def _count_proof(self) -> None:
-        ledger = read_json(self.private / "ledger.json")
         most = self.committed.record["n_proofs"]
-        if ledger["proofs"] >= most:
-            raise RuntimeError(
-                f"All n_proofs={most} proofs of this commitment are made; more would reveal "
-                "weights. Commit again, with a larger n_proofs."
-            )
-        ledger["proofs"] += 1
-        write_json(self.private / "ledger.json", ledger)
+        with _ledger(self.private) as ledger:
+            if ledger["proofs"] >= most:
+                raise RuntimeError(
+                    f"All n_proofs={most} proofs of this commitment are made; more would reveal "
+                    "weights. Commit again, with a larger n_proofs."
+                )
+            ledger["proofs"] += 1
 
     def _take_pads(self, n: int) -> list[int]:
-        ledger = read_json(self.private / "ledger.json")
-        first, most = ledger["pads"], self.committed.shape.n_pads
-        if first + n > most:
-            raise RuntimeError(
-                f"The verdict needs {n} pads, and {most - first} of {most} are left; a pad hides "
-                "sums once only. Commit again, with a larger verdict_samples."
-            )
-        ledger["pads"] = first + n
-        write_json(self.private / "ledger.json", ledger)
+        with _ledger(self.private) as ledger:
+            first, most = ledger["pads"], self.committed.shape.n_pads
+            if first + n > most:
+                raise RuntimeError(
+                    f"The verdict needs {n} pads, and {most - first} of {most} are left; a pad "
+                    "hides sums once only. Commit again, with a larger verdict_samples."
+                )
+            ledger["pads"] = first + n
         return list(range(first, first + n))
+
+
+@contextmanager
+def _ledger(private: Path) -> Iterator[dict[str, Any]]:
+    """What was used up under a commitment; written back if nothing is wrong.
+
+    Two calls at the same time must not take the same pad, hence the lock.
+    """
+    lock = private / "ledger.lock"
+    for _ in range(100):
+        with suppress(FileExistsError):
+            lock.open("x").close()
+            break
+        time.sleep(0.1)
+    else:
+        raise RuntimeError(f"{lock} is held by another call; if there is none, remove it.")
+    try:
+        ledger = read_json(private / "ledger.json")
+        yield ledger
+        write_json(private / "ledger.json", ledger)
+    finally:
+        lock.unlink()
 
 
 def _prove_sums(run: _Run, statement: dict[str, Any], rows: IntArray, codes: IntArray) -> Bundle:

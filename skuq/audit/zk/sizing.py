@@ -14,7 +14,9 @@ from skuq.audit.zk.fixed_point import BASE_BITS, Encoding, IntegerNetwork, value
 SALT_BITS = 24  # what single precision holds exactly
 REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
 ROWS = range(13, 19)
-ENOUGH_POINTS = 8  # rows of data per proof below which a larger circuit is tried
+# Rows of data per proof below which a larger circuit is tried: in the smallest one, salt takes a
+# good part of the room; in larger ones a single prediction gets slow.
+MANY_POINTS, FEW_POINTS = 8, 3
 
 
 def fit_shape(
@@ -31,21 +33,23 @@ def fit_shape(
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
     found: Architecture | None = None
     for rows in ROWS:
-        n_pads = -(-verdict_samples // ENOUGH_POINTS)
-        shape = Architecture(widths, network.logit_bits, digits, n_salts, n_pads, n_bins, rows, {})
+        shape = Architecture(widths, network.logit_bits, digits, n_salts, 0, n_bins, rows, {})
         if shape.n_committed > 2**rows - backend.BLINDING_ROWS:
             continue
         if backend.memory_estimate(shape) > max_memory:
             break
         points = _points(shape)
+        while verdict_samples and min(points.values()) > 0:
+            needed = -(-verdict_samples // points.get("padded", points["bins"]))
+            if needed <= shape.n_pads:
+                break
+            shape = shape._replace(n_pads=needed)  # which take room, so that points get fewer
+            fits = shape.n_committed <= 2**rows - backend.BLINDING_ROWS
+            points = _points(shape) if fits else {"padded": 0}
         if min(points.values()) < 1:
             continue
-        if n_pads:
-            # Fewer pads make room for more rows, never for fewer.
-            shape = shape._replace(n_pads=-(-verdict_samples // points["padded"]))
-            points = _points(shape)
         found = shape._replace(points=points)
-        if min(points.values()) >= ENOUGH_POINTS:
+        if min(points.values()) >= (MANY_POINTS if rows == ROWS[0] else FEW_POINTS):
             break
     if found is None:
         smallest = Architecture(widths, 0, digits, n_salts, 0, n_bins, ROWS[-1], {})
@@ -78,5 +82,7 @@ def _size(folder: Path, kind: str, shape: Architecture, n: int) -> int:
     """Rows of the circuit that `n` rows of data take."""
     shape = shape._replace(points={kind: n})
     model = folder / "size.onnx"
-    model.write_bytes(build(kind, shape, [np.ones(size) for size in shape.shapes]))
+    rng = np.random.default_rng(0)  # constants that are equal would be merged
+    constants = [rng.integers(-99, 100, size=size) for size in shape.shapes]
+    model.write_bytes(build(kind, shape, constants))
     return int(backend.describe(model, folder / "size.settings", kind, shape)["num_rows"])

@@ -47,6 +47,19 @@ def public_inputs(
     return inputs
 
 
+def known_outputs(kind: str, values: Mapping[str, Any]) -> list[int]:
+    """Outputs that a proof must have, and that nobody needs to send.
+
+    For sums: each counted row has a single most probable class.
+    """
+    return [int(np.sum(values["counted"]))] if kind in ("bins", "padded") else []
+
+
+def n_outputs(kind: str, shape: Architecture) -> int:
+    """Number of the outputs that are sent."""
+    return {"predict": 2 * shape.rows_of(kind), "verdict": N_ALPHAS}.get(kind, 3 * shape.n_bins)
+
+
 def bins_inputs(
     shape: Architecture, kind: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from skuq.audit.zk.network import DenseNetwork
 from skuq.audit.zk.statements import (
     bins_inputs,
     chance_allowance,
+    known_outputs,
     predict_inputs,
     predict_outputs,
     public_inputs,
@@ -62,7 +63,7 @@ class Circuits:
             self.constants.append(rng.integers(1 << PAD_BITS, size=self.shape.shapes[-1]))
 
     def run(self, kind, values):
-        """Outputs of a circuit; its last one is the context."""
+        """Outputs of a circuit, but for the context and the number of most probable classes."""
         model, settings, circuit, data = (
             self.folder / f"{kind}.{end}" for end in ("onnx", "settings", "circuit", "json")
         )
@@ -75,8 +76,9 @@ class Circuits:
         data.write_text(json.dumps({"input_data": numbers}))
         witness = ezkl.gen_witness(str(data), str(circuit), str(self.folder / "witness.json"))
         outputs = [backend._integer(v) for v in witness["outputs"][0]]
-        assert outputs[-1] == CONTEXT
-        return outputs[:-1]
+        assert outputs.pop() == CONTEXT
+        self.tops = outputs.pop() if kind in ("bins", "padded") else None
+        return outputs
 
     def pad(self, chunks):
         """Sum of the pads of some chunks, as integers of Python."""
@@ -117,6 +119,7 @@ def assert_circuits_agree(made, rows, codes, n_bins, kinds=("predict", "bins", "
             values["chunk"] = np.eye(made.shape.n_pads, dtype=int)[1]
             expected = [a + b for a, b in zip(sums, made.pad([1]), strict=True)]
         assert_agrees(made.run(kind, values), expected, kind)
+        assert [made.tops] == (known_outputs(kind, values) or [None])
 
 
 # Agreement
@@ -161,7 +164,7 @@ def test_circuits_agree_at_the_limits_of_the_inputs(tmp_path):
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 7])
 def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
     network = IntegerNetwork(
-        [np.tile([[3, -3]], (1, n_classes))[:, :n_classes]], [np.zeros(n_classes, np.int64)], 8, 8
+        [np.tile([[3, -3]], (1, n_classes))[:, :n_classes]], [np.full(n_classes, 5)], 8, 8
     )
     made = Circuits(tmp_path, network, np.array([4096]))
     rows = np.array([[0], [4096], [-4096], [1], [-1], [500]])
@@ -169,9 +172,33 @@ def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
         assert_circuits_agree(made, rows, np.full(6, code), 10)
 
 
+def test_layers_without_a_bias_are_committed_to_as_any_others(tmp_path):
+    encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * 2, 8)
+    weights = [np.array([[1.0, -1.0], [0.5, 2.0]])] * 2
+    dense = DenseNetwork(weights, [np.zeros(2)] * 2, (0, 0), np.arange(2))
+    made = Circuits(tmp_path, integer_network(dense, encoding, 8), encoding.limits())
+    rows = encoding.encode([[0.5, 0.25], [-1.0, 2.0]])
+    with pytest.raises(backend.ProofSystemError, match="same, such as biases"):
+        assert_circuits_agree(made, rows, np.array([0, 1]), 10)  # equal weights, in fact
+    dense = dense._replace(weights=[weights[0], weights[0].T])
+    made = Circuits(tmp_path, integer_network(dense, encoding, 8), encoding.limits())
+    assert_circuits_agree(made, rows, np.array([0, 1]), 10)
+
+
+def test_a_row_that_would_be_right_whatever_its_label_shows(tmp_path):
+    """Weights that are no integers could make ordered logits equal; here the order is left out."""
+    network = IntegerNetwork([np.array([[3, 3, 3]])], [np.full(3, 5)], 8, 8)
+    made = Circuits(tmp_path, network, np.array([4096]))
+    values = bins_inputs(made.shape, "bins", np.array([[7], [9]]), np.array([2, 1]), 10)
+    made.run("bins", values)
+    assert made.tops == 2
+    made.run("bins", {**values, "order": np.zeros(3, int)})
+    assert made.tops == 2 * 5  # three classes on top: 2 * 3 - 1 in each counted row
+
+
 def halves(tmp_path):
     """Circuits of a network whose confidence is exactly 1/2, 1 or in between."""
-    network = IntegerNetwork([np.array([[0, 64]])], [np.zeros(2, np.int64)], 6, 6)
+    network = IntegerNetwork([np.array([[0, 64]])], [np.full(2, 5)], 6, 6)
     rows = np.array([[0], [40_000], [-40_000], [0], [90], [-300]])
     return Circuits(tmp_path, network, np.array([40_000])), rows, np.array([0, 1, 1, 1, 0, 0])
 
@@ -439,10 +466,11 @@ def test_planted_a_bin_that_is_never_reached_is_found(tmp_path, plant):
 
 @pytest.mark.parametrize("n_bins", [2, 4, 10])
 def test_planted_a_bin_that_excludes_its_lower_edge_is_found(tmp_path, plant, n_bins):
-    plant(
-        "edges",
-        lambda graph, value: graph.add(value, graph._constant(np.array([2.0], np.float32))),
-    )
+    def shifted(graph, value):
+        one = graph.op("Cast", "one", to=1)  # to single precision
+        return graph.add(value, one, one)
+
+    plant("edges", shifted)
     made, rows, codes = halves(tmp_path)
     inside = np.array([[90], [200], [-300], [70], [-60], [110]])
     assert_circuits_agree(made, inside, codes, n_bins, kinds=("bins",))

@@ -42,7 +42,7 @@ from skuq.datasets import make_gaussian_classes
 ONE = 1 << CONFIDENCE_BITS
 N, N_BINS, ALPHA = 50, 4, 0.1
 SAMPLE = {"false_share": 0.1, "error": 0.1}  # 22 proofs of predictions
-COMMITTED = {"n_bins": N_BINS, "n_proofs": 16, "verdict_samples": 60, "tolerance": 0.02}
+COMMITTED = {"n_bins": N_BINS, "n_proofs": 16, "verdict_samples": 56, "tolerance": 0.02}
 
 
 @pytest.fixture(scope="module")
