@@ -429,9 +429,9 @@ def test_the_time_limit_is_for_all_points_together(model):
     import time
 
     X = np.random.default_rng(0).normal(size=(8, 2))
-    start = time.monotonic()
+    start = time.process_time()  # of this process alone, whatever else the machine does
     found = model.predict_proba_bounds(X, 0.5, tol=1e-6, max_time=0.4, bounds="linear-program")
-    assert time.monotonic() - start < 2.5
+    assert time.process_time() - start < 2.5
     assert not found.converged.any()
 
 
