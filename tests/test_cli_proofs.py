@@ -495,8 +495,6 @@ def test_options_belong_to_the_command_they_follow(auditor, arguments, message):
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_the_guide_shows_the_help(command):
-    if not GUIDE.exists():
-        pytest.skip("the documentation is not beside the tests")
     arguments = ["audit", command.name, "--help"]
     result = CliRunner().invoke(main, arguments, prog_name="skuq", terminal_width=78)
     shown = [line.removeprefix("   ") for line in GUIDE.read_text().splitlines()]

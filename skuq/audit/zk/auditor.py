@@ -24,7 +24,7 @@ from skuq.audit.zk.files import (
     write_json,
 )
 from skuq.audit.zk.fixed_point import Predictions
-from skuq.audit.zk.provider import REPORTED, STATEMENT, VERDICT, verdict_inputs
+from skuq.audit.zk.provider import REPORTED, STATEMENT, VERDICT
 from skuq.audit.zk.results import Attestation, VerifiedAudit, notes_of
 from skuq.audit.zk.statements import (
     LEVELS,
@@ -38,6 +38,7 @@ from skuq.audit.zk.statements import (
     reference_digest,
     sample_size,
     signed_sums,
+    verdict_inputs,
 )
 from skuq.metrics._validation import IntArray
 
@@ -276,7 +277,7 @@ def _verify_verdict(
     flags = integers(record, VERDICT)
     if len(flags) != 3 or not set(flags) <= {-1, 1}:
         raise Refused(f"{VERDICT} holds no verdict.")
-    values = verdict_inputs(committed, statement, outputs)
+    values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
     checker.proof("verdict", "verdict", values, flags, field(record, "proof", str, VERDICT))
     passed = flags[1] == 1
     return VerifiedAudit(

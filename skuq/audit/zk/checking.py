@@ -8,19 +8,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from skuq.audit.zk import backend
 from skuq.audit.zk.commitments import Commitment
 from skuq.audit.zk.files import Refused, field, read_json
 from skuq.audit.zk.keys import verifying_key
 from skuq.audit.zk.provider import CHUNKS
 from skuq.audit.zk.statements import (
-    bins_inputs,
     context,
     known_outputs,
     n_outputs,
     public_inputs,
+    reference_chunks,
 )
 from skuq.metrics._validation import IntArray
 
@@ -67,14 +65,7 @@ class Checker:
 
     def sums(self, bundle: Path, kind: str, rows: IntArray, codes: IntArray) -> list[list[int]]:
         """Verify the sums of all chunks of reference data, and return them."""
-        shape, size = self.committed.shape, self.committed.shape.rows_of(kind)
-        values = []
-        for k, start in enumerate(range(0, len(rows), size)):
-            part = slice(start, start + size)
-            value = bins_inputs(shape, kind, rows[part], codes[part], self.statement["n_bins"])
-            if kind == "padded":
-                value["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[self.statement["pads"][k]]
-            values.append(value)
+        values = reference_chunks(self.committed.shape, kind, rows, codes, self.statement)
         return self.chunks(bundle, kind, values)
 
     def _verify(

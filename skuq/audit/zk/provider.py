@@ -25,17 +25,16 @@ from skuq.audit.zk.fixed_point import (
 )
 from skuq.audit.zk.statements import (
     LEVELS,
-    bins_inputs,
-    chance_allowance,
     chosen_rows,
     context,
     encoded,
     n_outputs,
     predict_inputs,
     public_inputs,
+    reference_chunks,
     reference_digest,
     sample_size,
-    thresholds,
+    verdict_inputs,
 )
 from skuq.metrics._validation import IntArray
 
@@ -259,36 +258,15 @@ def _prove_sums(run: _Run, statement: dict[str, Any], rows: IntArray, codes: Int
     shape = run.committed.shape
     kind = "bins" if statement["level"] == "bins" else "padded"
     statement = run.begin(statement)
-    size = shape.rows_of(kind)
-    values = []
-    for k, start in enumerate(range(0, len(rows), size)):
-        part = slice(start, start + size)
-        value = bins_inputs(shape, kind, rows[part], codes[part], statement["n_bins"])
-        if kind == "padded":
-            value["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[statement["pads"][k]]
-        values.append(value)
+    values = reference_chunks(shape, kind, rows, codes, statement)
     outputs = run.chunks(statement, kind, values)
     if kind == "padded":
         path = run.out / VERDICT
         if not path.exists():
-            hidden = verdict_inputs(run.committed, statement, outputs)
+            hidden = verdict_inputs(shape, run.committed.tolerance, statement, outputs)
             write_json(path, run.proof(statement, "verdict", hidden, "verdict"))
     write_manifest(run.out)
     return Bundle(run.out, len(outputs) + (kind == "padded"), True)
-
-
-def verdict_inputs(
-    committed: Commitment, statement: dict[str, Any], outputs: list[list[int]]
-) -> dict[str, Any]:
-    """Public inputs of the last proof of a verdict, from the outputs of all chunks."""
-    used = np.zeros(committed.shape.n_pads, np.int64)
-    used[statement["pads"]] = 1
-    return {
-        "sums": np.array(outputs, dtype=object).sum(axis=0),
-        "chunks": used,
-        "alphas": thresholds(statement["alpha"], committed.tolerance),
-        "chance": [chance_allowance(statement["n_bins"], statement["confidence_level"])],
-    }
 
 
 def _prove_predictions(

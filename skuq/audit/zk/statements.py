@@ -74,6 +74,41 @@ def bins_inputs(
     }
 
 
+def reference_chunks(
+    shape: Architecture,
+    kind: str,
+    rows: IntArray,
+    codes: IntArray,
+    statement: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Inputs of all chunks of reference data, "bins" or "padded"."""
+    size, chunks = shape.rows_of(kind), []
+    for k, start in enumerate(range(0, len(rows), size)):
+        part = slice(start, start + size)
+        values = bins_inputs(shape, kind, rows[part], codes[part], statement["n_bins"])
+        if kind == "padded":
+            values["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[statement["pads"][k]]
+        chunks.append(values)
+    return chunks
+
+
+def verdict_inputs(
+    shape: Architecture,
+    tolerance: float,
+    statement: Mapping[str, Any],
+    outputs: list[list[int]],
+) -> dict[str, Any]:
+    """Inputs of the last proof of a verdict, from the outputs of all chunks."""
+    used = np.zeros(shape.n_pads, np.int64)
+    used[statement["pads"]] = 1
+    return {
+        "sums": np.array(outputs, dtype=object).sum(axis=0),
+        "chunks": used,
+        "alphas": thresholds(statement["alpha"], tolerance),
+        "chance": [chance_allowance(statement["n_bins"], statement["confidence_level"])],
+    }
+
+
 def predict_inputs(shape: Architecture, rows: IntArray) -> dict[str, Any]:
     """Inputs of a chunk of predictions."""
     filled = np.minimum(np.arange(shape.rows_of("predict")), len(rows) - 1)

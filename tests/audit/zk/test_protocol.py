@@ -116,7 +116,9 @@ def verdict_at_another_alpha(w):
         [int(v) for v in read_json(path)["outputs"]]
         for path in sorted((w.verdict / "chunks").iterdir())
     ]
-    values = provider.verdict_inputs(run.committed, statement, outputs)
+    values = provider.verdict_inputs(
+        run.committed.shape, run.committed.tolerance, statement, outputs
+    )
     return run.proof(statement, "verdict", values, "verdict")
 
 
@@ -318,7 +320,7 @@ def test_the_sample_that_was_proven_is_named_with_what_it_misses(world):
 def test_a_model_that_shrinks_its_confidence_fails(world):
     result = verify(world.shrunk, *world.few, world.dishonest, keys=world.keys)
     assert not result.passed
-    assert result.judgement is not None
+    assert result.judgement.bins.direction[0] == "underconfident"
     sums = result.sums
     assert sums.correct[0] / sums.count[0] > sums.confidence[0] / sums.count[0] / ONE + 0.3
 
