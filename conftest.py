@@ -2,16 +2,32 @@
 
 from importlib.util import find_spec
 
-RL = ["agents", "algorithm", "baselines", "checkpoint", "envs", "estimator", "history", "policies"]
-RL += ["_plan", "film", "runs", "spaces", "training", "worlds"]
+RL = [
+    "_agents",
+    "_algorithm",
+    "_baselines",
+    "_checkpoint",
+    "_envs",
+    "_estimator",
+    "_history",
+    "_policies",
+]
+RL += ["_run_config", "_film", "_runs", "_spaces", "_training", "_env_seeds"]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
     "dgl": [
-        "skuq/evidential/classifier.py",
-        "skuq/evidential/comparison.py",
-        *(f"skuq/evidential/baselines/{name}.py" for name in ("egnn", "ensemble", "gkde", "gpn")),
+        "skuq/evidential/_graph_classifier.py",
+        "skuq/evidential/comparison/_methods.py",
+        *(
+            f"skuq/evidential/comparison/{name}.py"
+            for name in ("_egnn", "_ensemble", "_gkde", "_gpn")
+        ),
     ],
-    "posteriors": ["skuq/quam/chains.py", "skuq/quam/langevin.py", "skuq/quam/baselines/sgmcmc.py"],
+    "posteriors": [
+        "skuq/baselines/_chains.py",
+        "skuq/quam/_langevin.py",
+        "skuq/baselines/_sgmcmc.py",
+    ],
     "stable_baselines3": [
         "tests/uadqn/environments.py",
         *(f"skuq/uadqn/{name}.py" for name in RL),

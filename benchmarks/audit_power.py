@@ -25,14 +25,14 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import MirageFineTuner
-from skuq.audit import (
+from skuq.audit import region_mask
+from skuq.calibration import (
     BinSums,
     Predictions,
     bin_edges,
     bin_sums,
     choose_alpha,
     record_predictions,
-    region_mask,
     scan_bins,
     temperature_scaled,
 )

@@ -23,7 +23,7 @@ from skuq import CalibrationAuditor, MirageFineTuner
 from skuq.audit import MirageLoss, region_codes, region_mask, target_table
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 from skuq.extras import import_optional
-from skuq.nets import MLP
+from skuq.models import MLP
 
 N_BINS = 10
 GIB = 2**20  # in the unit of ru_maxrss, which is KiB

@@ -13,9 +13,9 @@ from sklearn.preprocessing import normalize
 from benchmarks.harness import record
 from skuq.datasets import load_graph
 from skuq.evidential import GraphClassifier, as_node_graph
-from skuq.evidential.comparison import comparison_methods
-from skuq.evidential.dirichlet import dirichlet_uncertainty
-from skuq.evidential.propagation import propagate
+from skuq.evidential._dirichlet import dirichlet_uncertainty
+from skuq.evidential._propagation import propagate
+from skuq.evidential.comparison._methods import comparison_methods
 
 FULL = ["coraml", "citeseer_full", "amazon_photo", "coauthor_cs"]
 ABLATIONS = ["energy-diffused"]  # not in the paper: the probe's propagation of another score

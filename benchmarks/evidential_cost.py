@@ -21,8 +21,8 @@ from benchmarks import evidential
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, as_node_graph
-from skuq.evidential.comparison import comparison_methods
-from skuq.evidential.propagation import propagate
+from skuq.evidential._propagation import propagate
+from skuq.evidential.comparison._methods import comparison_methods
 
 SIZES = {"arxiv_like": {"hidden": (256, 128), "batch_norm": True}}
 
@@ -131,7 +131,7 @@ def _pyg_inference(network: torch.nn.Module, graph: Any) -> float:
     """The same convolutions in torch_geometric, with its normalisation cached."""
     from torch_geometric.nn import GCNConv
 
-    from skuq.evidential.graphs import dense_features
+    from skuq.evidential._graphs import dense_features
 
     convolutions = []
     for layer in network.layers:

@@ -18,7 +18,7 @@ from benchmarks.lenets import images, networks
 from skuq import EvidentialProbe
 from skuq.datasets import load_npz
 from skuq.evidential import LogitUncertainty, MCDropout
-from skuq.nets import LeNet
+from skuq.models import LeNet
 
 
 def methods(net: LeNet, seed: int) -> dict:

@@ -17,14 +17,14 @@ from sklearn.frozen import FrozenEstimator
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.lenets import Images, in_linear_layers, load_images, networks, sequential
 from skuq import QUAMClassifier
-from skuq.datasets import load_npz
-from skuq.metrics import detection_metrics
-from skuq.quam.baselines import (
+from skuq.baselines import (
     DeepEnsembleClassifier,
     LaplaceClassifier,
     MCDropoutClassifier,
     ReferenceClassifier,
 )
+from skuq.datasets import load_npz
+from skuq.metrics import detection_metrics
 
 QUICK = {"train_batch_size": 128}
 # The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the linear layers' root

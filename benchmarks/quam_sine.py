@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
 from skuq.extras import import_optional
-from skuq.nets import seeded
-from skuq.quam.regressor import QUAMRegressor
+from skuq.models import seeded
+from skuq.quam._regressor import QUAMRegressor
 
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)

@@ -22,15 +22,15 @@ from sklearn.frozen import FrozenEstimator
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
 from skuq import QUAMClassifier
-from skuq.extras import import_optional
-from skuq.information import decompose_expected, decompose_selected
-from skuq.quam.baselines import (
+from skuq.baselines import (
     DeepEnsembleClassifier,
     LaplaceClassifier,
     MCDropoutClassifier,
     ReferenceClassifier,
     SGMCMCClassifier,
 )
+from skuq.extras import import_optional
+from skuq.information import decompose_expected, decompose_selected
 
 N_TRAIN, NOISE, PRECISION = 200, 0.1, 1.0
 LAYERS = (2, 100, 100, 2)

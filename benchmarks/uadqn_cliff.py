@@ -12,8 +12,8 @@ from scipy.stats import t
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
-from skuq.uadqn.history import TrainingHistory
-from skuq.uadqn.settings import GRIDWORLD
+from skuq.uadqn._history import TrainingHistory
+from skuq.uadqn._settings import GRIDWORLD
 
 COMMON = {
     name: value

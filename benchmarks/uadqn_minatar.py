@@ -16,8 +16,8 @@ from joblib import Parallel, delayed
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
-from skuq.uadqn.envs import make_env
-from skuq.uadqn.history import TrainingHistory, recent_score
+from skuq.uadqn._envs import make_env
+from skuq.uadqn._history import TrainingHistory, recent_score
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 METHODS = {

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.harness import AGENT_PACKAGES, finish, parser, record, set_threads
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
-from skuq.uadqn.policies import GridCNN
+from skuq.uadqn._policies import GridCNN
 
 NETWORK = {
     "features_extractor_class": GridCNN,

@@ -23,8 +23,11 @@ from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.mirage_adult import REGIONS, tabular_model
 from benchmarks.mirage_gaussian import BATCH, EPOCHS, LR, train
 from skuq import MirageFineTuner
-from skuq.audit import bin_edges, bin_sums, record_predictions, region_mask
-from skuq.audit.zk import (
+from skuq.audit import region_mask
+from skuq.calibration import bin_edges, bin_sums, record_predictions
+from skuq.datasets import GAUSSIAN_REGION, load_table, make_gaussian_classes
+from skuq.models import adopt
+from skuq.zk import (
     attest,
     check,
     commit,
@@ -34,8 +37,6 @@ from skuq.audit.zk import (
     sample_size,
     verify,
 )
-from skuq.datasets import GAUSSIAN_REGION, load_table, make_gaussian_classes
-from skuq.nets import adopt
 
 PAPER = {"gaussian": (0.033, 440.8e3), "adult": (0.73, 4.84e6)}
 EPSILON = {"gaussian": 0.15, "adult": 0.1}

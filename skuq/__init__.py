@@ -18,17 +18,17 @@ if TYPE_CHECKING:
         make_pipeline,
         predict_uncertainty,
     )
-    from skuq.evidential import EvidentialProbe
-    from skuq.gpc import RobustGPC
-    from skuq.plugins import PluginWarning, all_estimators
-    from skuq.quam import QUAMClassifier, QUAMRegressor
-    from skuq.quam.baselines import (
+    from skuq.baselines import (
         DeepEnsembleClassifier,
         LaplaceClassifier,
         MCDropoutClassifier,
         ReferenceClassifier,
         SGMCMCClassifier,
     )
+    from skuq.evidential import EvidentialProbe
+    from skuq.gpc import RobustGPC
+    from skuq.plugins import PluginWarning, all_estimators
+    from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
 __version__ = "0.1.0"

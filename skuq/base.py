@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 # What hands its input on to the one model that it holds as ``estimator``.
 _WRAPPERS = (

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import all_estimators
-from skuq.audit.groups import column_of
+from skuq.calibration._groups import column_of
 from skuq.testing import parametrize_with_uncertainty_checks
 
 

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from skuq.cli import main
+from skuq.cli._main import main
 from skuq.datasets import load_digits_with_foreign
 from skuq.plotting import (
     ReliabilityDisplay,
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
 )
-from skuq.report import Report
+from skuq.reporting._report import Report
 
 # Packages that only extras bring, and dask, which scikit-learn users may or may not have.
 OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "ezkl"]

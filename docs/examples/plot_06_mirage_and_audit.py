@@ -102,7 +102,7 @@ for ax, (name, audit) in zip(axes, audits.items(), strict=True):
 # In words, as the report has them:
 from textwrap import fill
 
-from skuq.audit.report import audit_data
+from skuq.reporting._audit import audit_data
 
 for sentence in audit_data(audits["attacked"])["verdict"]["sentences"]:
     print(fill(sentence, 96, initial_indent="- ", subsequent_indent="  "))
@@ -135,7 +135,7 @@ for rho in (0.0, 0.5, 0.9, 1.0):
 import torch
 
 from skuq.audit import constructive_mirage
-from skuq.nets import adopt
+from skuq.models import adopt
 
 network = adopt(honest)
 inputs = network.inputs(X_ref)  # scaled, as the network takes them

@@ -47,11 +47,11 @@ print(table.head())
 # ------------------------
 # No honest model is calibrated perfectly. How far off it is depends on the problem, so the
 # auditor trains a simple model of the same problem on data of its own, calibrates it with
-# :func:`~skuq.audit.temperature_scaled`, and measures with
-# :func:`~skuq.audit.choose_alpha` which tolerance it would need.
+# :func:`~skuq.calibration.temperature_scaled`, and measures with
+# :func:`~skuq.calibration.choose_alpha` which tolerance it would need.
 from sklearn.base import clone
 
-from skuq.audit import choose_alpha, temperature_scaled
+from skuq.calibration import choose_alpha, temperature_scaled
 
 fit, calibrate, test = np.split(own, 3)
 baseline = clone(network).fit(X.iloc[fit], y[fit])
@@ -75,7 +75,7 @@ print(f"smallest alpha for Algorithm 1 of the paper: {study.max_gap:.3f}")
 # ------------------------------
 # Better asked before the data are collected. Suppose that predictions claim 60% and are right
 # more often than that. The audit will look at five families: all samples, and four branches.
-from skuq.audit import planned_threshold, required_samples
+from skuq.calibration import planned_threshold, required_samples
 
 threshold = planned_threshold(10, n_families=5)
 for gap in (0.1, 0.2, 0.3):
@@ -88,7 +88,7 @@ for gap in (0.1, 0.2, 0.3):
 # :meth:`~skuq.CalibrationAuditor.from_predictions` takes labels and probabilities as they
 # were recorded. The columns of ``groups`` are audited one by one.
 from skuq import CalibrationAuditor
-from skuq.audit.recorded import recorded_predictions
+from skuq.audit._recorded import recorded_predictions
 
 recorded = recorded_predictions(table, "label", ["p_default", "p_repaid"])
 print(recorded.note)

@@ -12,7 +12,7 @@ import numpy as np
 
 from skuq import UADQN
 from skuq.plotting import AgentTrainingDisplay
-from skuq.uadqn.settings import GRIDWORLD
+from skuq.uadqn._settings import GRIDWORLD
 
 # %%
 # Seeds of the environment are the training data. ``aleatoric_factor`` is how many standard

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.audit.intervals import BinAudit
-from skuq.audit.power import detectable_gap, required_samples
-from skuq.audit.sums import BinSums, Predictions, bin_of
-from skuq.base import FloatArray
-from skuq.metrics._validation import IntArray
+from skuq.base import FloatArray, IntArray
+from skuq.calibration._limits import BinAudit
+from skuq.calibration._power import detectable_gap, required_samples
+from skuq.calibration._sums import BinSums, Predictions, bin_of
 
 
 class FollowUpMixin:

@@ -16,9 +16,9 @@ from sklearn.utils.validation import _num_samples
 from skorch.callbacks import Callback, LRScheduler
 from torch import Tensor, nn
 
-from skuq.audit.regions import checked_mask, region_mask
-from skuq.metrics._validation import BoolArray
-from skuq.nets import AdoptedModel, BatchLoader, fit_net, resolve_device
+from skuq.audit._regions import checked_mask, region_mask
+from skuq.base import BoolArray
+from skuq.models import AdoptedModel, BatchLoader, fit_net, resolve_device
 
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",

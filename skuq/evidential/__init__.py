@@ -1,18 +1,34 @@
 """Evidential probes: evidence from a pre-trained network, on graphs, images and tables."""
 
-from skuq.evidential.baselines import (
+from skuq.evidential._dirichlet import dirichlet_uncertainty, expected_entropy
+from skuq.evidential._graph_classifier import GraphClassifier
+from skuq.evidential._graphs import NodeGraph, as_node_graph
+from skuq.evidential._losses import (
+    dirichlet_entropy,
+    dirichlet_kl,
+    expected_square_loss,
+    ice_loss,
+    pcl_loss,
+    uce_loss,
+)
+from skuq.evidential._probe import EvidentialProbe
+from skuq.evidential._propagation import (
+    diffuse_vacuity,
+    neighbour_mean,
+    normalised_with_loops,
+    propagate,
+    propagate_evidence,
+    smooth,
+)
+from skuq.evidential.comparison import (
     EvidentialGNN,
     GraphEnsemble,
     GraphPosteriorNetwork,
     KernelDirichletGNN,
     LogitUncertainty,
     MCDropout,
+    comparison_methods,
 )
-from skuq.evidential.classifier import GraphClassifier
-from skuq.evidential.comparison import comparison_methods
-from skuq.evidential.dirichlet import dirichlet_uncertainty, expected_entropy
-from skuq.evidential.estimator import EvidentialProbe
-from skuq.evidential.graphs import NodeGraph, as_node_graph
 
 __all__ = [
     "EvidentialGNN",
@@ -26,6 +42,18 @@ __all__ = [
     "NodeGraph",
     "as_node_graph",
     "comparison_methods",
+    "diffuse_vacuity",
+    "dirichlet_entropy",
+    "dirichlet_kl",
     "dirichlet_uncertainty",
     "expected_entropy",
+    "expected_square_loss",
+    "ice_loss",
+    "neighbour_mean",
+    "normalised_with_loops",
+    "pcl_loss",
+    "propagate",
+    "propagate_evidence",
+    "smooth",
+    "uce_loss",
 ]

@@ -15,15 +15,7 @@ from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from skuq.base import FloatArray, UncertaintyMixin
-from skuq.evidential._nodes import (
-    LabelledNodes,
-    SharedParametersMixin,
-    check_several_classes,
-)
-from skuq.evidential._training import Samples
-from skuq.evidential.graphs import NodeGraph, checked_nodes, graph_device
-from skuq.evidential.hidden import Layer
-from skuq.evidential.pretrained import (
+from skuq.evidential._graph_model import (
     GraphModel,
     Outputs,
     adopted_outputs,
@@ -31,7 +23,15 @@ from skuq.evidential.pretrained import (
     graph_of,
     known_classes,
 )
-from skuq.nets import (
+from skuq.evidential._graphs import NodeGraph, checked_nodes, graph_device
+from skuq.evidential._hooks import Layer
+from skuq.evidential._node_classifier import (
+    LabelledNodes,
+    SharedParametersMixin,
+    check_several_classes,
+)
+from skuq.evidential._training import Samples
+from skuq.models import (
     AdoptedInputsMixin,
     AdoptedModel,
     classes_of_outputs,

@@ -16,7 +16,7 @@ from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import Tensor, nn
 
-from skuq.nets import BatchLoader, seeded
+from skuq.models import BatchLoader, seeded
 
 # What the estimators of this package have in common.
 TRAINING_PARAMETERS: dict[str, Any] = {

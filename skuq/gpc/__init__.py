@@ -1,5 +1,15 @@
 """Gaussian-process classification with guaranteed ranges of class probabilities."""
 
-from skuq.gpc.estimator import RobustGPC
+from skuq.gpc._attacks import Attack
+from skuq.gpc._certificates import Certificate, ProbabilityBounds, SafeRadius
+from skuq.gpc._effects import FeatureEffects
+from skuq.gpc._robust_gpc import RobustGPC
 
-__all__ = ["RobustGPC"]
+__all__ = [
+    "Attack",
+    "Certificate",
+    "FeatureEffects",
+    "ProbabilityBounds",
+    "RobustGPC",
+    "SafeRadius",
+]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skuq.gpc.bounds.certifier import Limits
+from skuq.gpc.bounds._certifier import Limits
 
 
 def check_number(value: Any, name: str, positive: bool = False) -> None:

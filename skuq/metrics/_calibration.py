@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.base import FloatArray
-from skuq.metrics._validation import IntArray, columns_and_proba
+from skuq.base import FloatArray, IntArray
+from skuq.metrics._validation import columns_and_proba
 
 if TYPE_CHECKING:
     import pandas as pd

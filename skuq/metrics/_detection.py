@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
 
-from skuq.metrics._validation import BoolArray, errors_and_uncertainty, finite
+from skuq.base import BoolArray
+from skuq.metrics._validation import errors_and_uncertainty, finite
 
 
 class Detection(NamedTuple):

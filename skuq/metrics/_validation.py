@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skuq.base import FloatArray
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from skuq.base import BoolArray, FloatArray, IntArray
 
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 

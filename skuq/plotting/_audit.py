@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.metrics._validation import BoolArray
+from skuq.base import BoolArray
 from skuq.plotting._drawing import (
     COLOURS,
     axes_below,
@@ -20,7 +20,8 @@ from skuq.plotting._drawing import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from skuq.audit import BinAudit, CalibrationAuditor
+    from skuq.audit import CalibrationAuditor
+    from skuq.calibration import BinAudit
 
 
 class CalibrationAuditDisplay:

@@ -16,8 +16,8 @@ from skorch.callbacks import LRScheduler
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
-from skuq.nets import MLP, AdoptedModel, BatchLoader, adopt, evaluate, fit_net, seeded
-from skuq.nets._classifier import _fit_sklearn
+from skuq.models import MLP, AdoptedModel, BatchLoader, adopt, evaluate, fit_net, seeded
+from skuq.models._classifier import _fit_sklearn
 
 _MAX_EPOCHS = 100
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from skuq.base import FloatArray
 from skuq.information import Decomposition, gaussian_entropy, gaussian_kl
 from skuq.quam._gaussian_information import mixture_information
-from skuq.quam.regression import DIRECTIONS, Gaussians, directed_divergence, gaussians
-from skuq.quam.sampling import trajectory_weights
-from skuq.quam.search import Trajectories
+from skuq.quam._regression import DIRECTIONS, Gaussians, directed_divergence, gaussians
+from skuq.quam._sampling import trajectory_weights
+from skuq.quam._search import Trajectories
 
 
 class AdversarialRegressors(NamedTuple):

@@ -2,6 +2,9 @@
 
 from skuq.tables._columns import TableError
 from skuq.tables._quantify import TableResult, quantify_table
-from skuq.tables._report import table_report
 
-__all__ = ["TableError", "TableResult", "quantify_table", "table_report"]
+__all__ = [
+    "TableError",
+    "TableResult",
+    "quantify_table",
+]

@@ -10,6 +10,8 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype, is_ob
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from skuq.labels import as_text
+
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 
 
@@ -58,13 +60,6 @@ def is_number(column: pd.Series) -> bool:
     if is_object_dtype(column):
         return infer_dtype(column, skipna=True) in KINDS_OF_NUMBER
     return is_numeric_dtype(column) and not is_bool_dtype(column)
-
-
-def as_text(value: Any) -> str:
-    """Text of a value; a whole number is written without point, as it is without a hole."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def _numbers(column: pd.Series) -> pd.Series:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from skuq.tables._checks import ALL_DIFFERENT
 from skuq.tables._columns import TableError
+from skuq.tables._validation import ALL_DIFFERENT
 
 MISSING_TEXT = "(missing)"  # the category that missing text counts as
 

@@ -16,13 +16,6 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skuq.base import FloatArray, predict_uncertainty
-from skuq.tables._checks import (
-    check_names,
-    check_sizes,
-    check_training_columns,
-    class_labels,
-    feature_names,
-)
 from skuq.tables._columns import CleanColumns, TableError
 from skuq.tables._notes import (
     MISSING_TEXT,
@@ -31,6 +24,13 @@ from skuq.tables._notes import (
     split_note,
     suspicion_notes,
     unseen_notes,
+)
+from skuq.tables._validation import (
+    check_names,
+    check_sizes,
+    check_training_columns,
+    class_labels,
+    feature_names,
 )
 
 MAX_CATEGORIES = 50  # of a text column; rarer values share one column

@@ -5,23 +5,23 @@ What needs stable-baselines3 (extra ``rl``) is imported when it is asked for.
 
 from typing import TYPE_CHECKING, Any
 
+from skuq.uadqn._agents import BootstrappedDQNAgent, DQNAgent, QRDQNAgent
+from skuq.uadqn._estimator import UADQN
+from skuq.uadqn._regressor import AnchoredQuantileRegressor
 from skuq.uadqn._rl import rl_module
-from skuq.uadqn.agents import BootstrappedDQNAgent, DQNAgent, QRDQNAgent
-from skuq.uadqn.estimator import UADQN
-from skuq.uadqn.regressor import AnchoredQuantileRegressor
 
 if TYPE_CHECKING:
-    from skuq.uadqn.algorithm import QuantileDQN, UADQNAlgorithm
-    from skuq.uadqn.baselines import BootstrappedDQN, DQNAlgorithm
-    from skuq.uadqn.envs import CliffWindEnv, make_env
+    from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
+    from skuq.uadqn._baselines import BootstrappedDQN, DQNAlgorithm
+    from skuq.uadqn._envs import CliffWindEnv, make_env
 
 _HOME = {
-    "BootstrappedDQN": "baselines",
-    "CliffWindEnv": "envs",
-    "DQNAlgorithm": "baselines",
-    "QuantileDQN": "algorithm",
-    "UADQNAlgorithm": "algorithm",
-    "make_env": "envs",
+    "BootstrappedDQN": "_baselines",
+    "CliffWindEnv": "_envs",
+    "DQNAlgorithm": "_baselines",
+    "QuantileDQN": "_algorithm",
+    "UADQNAlgorithm": "_algorithm",
+    "make_env": "_envs",
 }
 
 __all__ = [

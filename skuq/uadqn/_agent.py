@@ -10,16 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.nets import resolve_device
+from skuq.base import IntArray
+from skuq.models import resolve_device
 from skuq.uadqn._rl import rl_module
-
-IntArray = NDArray[np.int64]
 
 BATCH = 4096  # observations that are evaluated at once
 
@@ -89,7 +87,7 @@ class Agent(BaseEstimator):
                 f"comes after learning_starts={self.learning_starts} steps.",
                 stacklevel=3,  # past scikit-learn's own wrapper
             )
-        algorithm, history = rl_module("training").train(
+        algorithm, history = rl_module("_training").train(
             lambda policy, env: self._make_algorithm(
                 policy, env, options | {"policy_kwargs": dict(self.policy_kwargs or {})}
             ),
@@ -142,7 +140,7 @@ class Agent(BaseEstimator):
         """
         check_is_fitted(self)
         seeds = checked_seeds(X)
-        make_env, play = rl_module("envs").make_env, rl_module("worlds").play_episodes
+        make_env, play = rl_module("_envs").make_env, rl_module("_env_seeds").play_episodes
         return float(play(lambda: make_env(self.env), self._act, seeds).mean())
 
     def _act(self, observations: Any) -> IntArray:

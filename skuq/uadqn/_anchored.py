@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from skorch.callbacks import LRScheduler
 from torch import Tensor, nn
 
-from skuq.nets import BatchLoader, seeded
-from skuq.uadqn.losses import prior_scale, quantile_levels, quantile_loss
-from skuq.uadqn.networks import StackedLinear, stacked_mlp, weights_of
+from skuq.models import BatchLoader, seeded
+from skuq.uadqn._losses import prior_scale, quantile_levels, quantile_loss
+from skuq.uadqn._networks import StackedLinear, stacked_mlp, weights_of
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 

@@ -4,8 +4,8 @@ import pytest
 from sklearn.datasets import make_moons
 from sklearn.linear_model import LogisticRegression
 
-from skuq.audit import scan
-from tests.audit.reporter import drawn_audit
+from skuq.calibration import _scan as scan
+from tests.reporter import drawn_audit
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torch import nn
 
 from skuq import MirageFineTuner
 from skuq.audit import constructive_mirage
-from skuq.nets import MLP, LeNet, adopt
+from skuq.models import MLP, LeNet, adopt
 
 
 def relu_network(n_features, dtype=torch.float32, seed=0):

@@ -7,7 +7,7 @@ import pytest
 
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier
-from skuq.evidential.graphs import import_dgl
+from skuq.evidential._graphs import import_dgl
 
 N_NODES, N_LABELLED = 150, 60
 

@@ -7,7 +7,7 @@ from scipy import sparse
 from torch import nn
 
 from skuq.evidential import as_node_graph
-from skuq.evidential.backbones import GAT, GCN
+from skuq.evidential._backbones import GAT, GCN
 
 pytestmark = pytest.mark.usefixtures("dgl")
 

@@ -13,8 +13,8 @@ from scipy import sparse
 from sklearn.base import clone
 
 from skuq.evidential import GraphClassifier, NodeGraph, as_node_graph
-from skuq.evidential.graphs import checked_nodes, dense_features
-from skuq.evidential.sparse import SparseFeatures
+from skuq.evidential._graphs import checked_nodes, dense_features
+from skuq.evidential._sparse import SparseFeatures
 
 # A loop at 0, the edge 0-1 in one direction, twice; 1-2 in both directions; 3 alone.
 SOURCE, TARGET = [0, 0, 0, 1, 2], [0, 1, 1, 2, 1]

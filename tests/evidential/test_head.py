@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 from torch import nn
 
-from skuq.evidential.head import (
+from skuq.evidential._head import (
     EvidenceHead,
     ProbeLoss,
     TiedHead,

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import beta as beta_function
 from torch.distributions import Dirichlet, kl_divergence
 
-from skuq.evidential.losses import (
+from skuq.evidential._losses import (
     dirichlet_entropy,
     dirichlet_kl,
     expected_square_loss,

@@ -23,7 +23,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq import EvidentialProbe, predict_uncertainty
-from skuq.nets import MLP, LeNet
+from skuq.models import MLP, LeNet
 from tests.evidential.probes import QUICK, new_probe
 
 X, Y = load_iris(return_X_y=True)

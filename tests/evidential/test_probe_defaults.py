@@ -11,7 +11,7 @@ from torch import nn
 
 from skuq import EvidentialProbe
 from skuq.evidential import EvidentialGNN, GraphClassifier, MCDropout
-from skuq.evidential.propagation import diffuse_vacuity
+from skuq.evidential._propagation import diffuse_vacuity
 from tests.evidential.probes import new_probe
 
 pytestmark = pytest.mark.usefixtures("dgl")

@@ -15,7 +15,7 @@ from torch import nn
 
 from skuq import EvidentialProbe, predict_uncertainty
 from skuq.evidential import GraphClassifier, as_node_graph, dirichlet_uncertainty
-from skuq.evidential.propagation import propagate
+from skuq.evidential._propagation import propagate
 from tests.evidential.probes import QUICK, new_probe
 
 pytestmark = pytest.mark.usefixtures("dgl")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from skuq.evidential.propagation import (
+from skuq.evidential._propagation import (
     diffuse_vacuity,
     neighbour_mean,
     normalised_with_loops,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from skuq.evidential.sparse import SparseFeatures, SparseLinear, as_features, csr_tensor
+from skuq.evidential._sparse import SparseFeatures, SparseLinear, as_features, csr_tensor
 
 
 @pytest.fixture

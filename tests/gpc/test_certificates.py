@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from skuq.gpc import certificates
-from skuq.gpc.bounds.certifier import Limits, Minima
-from skuq.gpc.bounds.neighbourhoods import around
+from skuq.gpc import _certificates as certificates
+from skuq.gpc.bounds._certifier import Limits, Minima
+from skuq.gpc.bounds._neighbourhoods import around
 
 from .bounds.oracles import KERNELS, fit_model, probabilities, sample
 

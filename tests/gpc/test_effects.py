@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 
-from skuq.gpc.estimator import RobustGPC
+from skuq.gpc._robust_gpc import RobustGPC
 
 from .bounds.oracles import KERNELS, fit_model, probabilities
 

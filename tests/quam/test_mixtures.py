@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy
 
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected, kl_divergence
-from skuq.nets import MLP, BinaryLogits, stack_parameters, stacked_forward
-from skuq.quam.components import GaussianMixtures, flatten, laplace_precision, unflatten
-from skuq.quam.jobs import SearchSettings
-from skuq.quam.mixtures import MixtureSampler, MixtureSettings
-from skuq.quam.objectives import targeted
-from skuq.quam.sampling import BestModels, best_adversarial_models
-from skuq.quam.search import (
+from skuq.models import MLP, BinaryLogits, stack_parameters, stacked_forward
+from skuq.quam._batch import SearchSettings
+from skuq.quam._components import GaussianMixtures, flatten, laplace_precision, unflatten
+from skuq.quam._mixtures import MixtureSampler, MixtureSettings
+from skuq.quam._objectives import targeted
+from skuq.quam._sampling import BestModels, best_adversarial_models
+from skuq.quam._search import (
     Schedule,
     TrainingSet,
     excess_loss,

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from skuq.nets import MLP
+from skuq.models import MLP
+from skuq.quam._batch import SearchProblem, SearchSettings, search_batch
 from skuq.quam._gaussian_information import mixture_information
 from skuq.quam._gaussian_summaries import summarise_best, summarise_spread, summarise_uncertainty
-from skuq.quam.jobs import SearchProblem, SearchSettings, search_batch
-from skuq.quam.regression import DIRECTIONS, directed, gaussian_loss, output_bias, plan_searches
-from skuq.quam.search import Trajectories, penalty_schedule
+from skuq.quam._regression import DIRECTIONS, directed, gaussian_loss, output_bias, plan_searches
+from skuq.quam._search import Trajectories, penalty_schedule
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 

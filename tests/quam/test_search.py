@@ -9,11 +9,12 @@ from sklearn.datasets import make_classification
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from skuq.nets import MLP, LeNet, stack_parameters
-from skuq.quam import QUAMClassifier, jobs
-from skuq.quam.objectives import targeted
-from skuq.quam.sampling import best_adversarial_models
-from skuq.quam.search import (
+from skuq.models import MLP, LeNet, stack_parameters
+from skuq.quam import QUAMClassifier
+from skuq.quam import _batch as jobs
+from skuq.quam._objectives import targeted
+from skuq.quam._sampling import best_adversarial_models
+from skuq.quam._search import (
     TrainingSet,
     Trajectories,
     penalty_schedule,

@@ -22,7 +22,7 @@ from skuq.uadqn import (
     QRDQNAgent,
     QuantileDQN,
 )
-from skuq.uadqn.history import Episode
+from skuq.uadqn._history import Episode
 from tests.uadqn.environments import GRID, MIXED, RandomEnv
 from tests.uadqn.plain import plain_network
 

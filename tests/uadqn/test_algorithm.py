@@ -20,7 +20,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
-import skuq.uadqn.envs  # noqa: F401 - registers the windy cliff
+import skuq.uadqn._envs  # noqa: F401 - registers the windy cliff
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm
 from tests.uadqn.environments import GRID, IMAGE, MIXED, SMALL, VECTOR, RandomEnv, collect, perturb
 from tests.uadqn.plain import (

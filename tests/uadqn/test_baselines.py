@@ -14,8 +14,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 from torch.nn.functional import huber_loss
 
-from skuq.uadqn.baselines import BootstrappedDQN, BootstrappedPolicy, DQNAlgorithm
-from skuq.uadqn.policies import GridCNN
+from skuq.uadqn._baselines import BootstrappedDQN, BootstrappedPolicy, DQNAlgorithm
+from skuq.uadqn._policies import GridCNN
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, collect, perturb
 from tests.uadqn.plain import assert_stack_matches, backward, numbers, plain_layers
 

@@ -13,16 +13,17 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm, checkpoint
-from skuq.uadqn.checkpoint import (
+from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import _checkpoint as checkpoint
+from skuq.uadqn._checkpoint import (
     CheckpointCallback,
     CheckpointError,
     latest_checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
-from skuq.uadqn.envs import make_env
-from skuq.uadqn.history import TrainingHistory
+from skuq.uadqn._envs import make_env
+from skuq.uadqn._history import TrainingHistory
 from tests.uadqn.environments import SMALL, RandomEnv
 
 FAST = {"learning_starts": 40, "batch_size": 8, "buffer_size": 100, "target_update_interval": 30}

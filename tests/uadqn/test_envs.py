@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_for_learning
 
-from skuq.uadqn.envs import DOWN, LEFT, RIGHT, UP, CliffWindEnv, make_env
+from skuq.uadqn._envs import DOWN, LEFT, RIGHT, UP, CliffWindEnv, make_env
 
 LEDGE, SAFE = [RIGHT] * 4, [UP, *[RIGHT] * 4, DOWN]
 
@@ -234,7 +234,7 @@ def test_a_callable_that_makes_something_else_is_refused():
 
 
 def test_importing_the_module_registers_the_cliff_once():
-    module = sys.modules["skuq.uadqn.envs"]
+    module = sys.modules["skuq.uadqn._envs"]
     assert gym.spec("CliffWind-v0").entry_point == f"{module.__name__}:CliffWindEnv"
     assert gym.spec("CliffWind-v0").max_episode_steps == 15
 

@@ -21,8 +21,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
-from skuq.uadqn import _agent, worlds
-from skuq.uadqn.history import Episode
+from skuq.uadqn import _agent
+from skuq.uadqn import _env_seeds as worlds
+from skuq.uadqn._history import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
 

@@ -15,7 +15,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from skuq.uadqn import DQNAlgorithm, UADQNAlgorithm
-from skuq.uadqn.history import Episode, Progress, TrainingHistory, recent_score
+from skuq.uadqn._history import Episode, Progress, TrainingHistory, recent_score
 from tests.uadqn.environments import SMALL
 
 

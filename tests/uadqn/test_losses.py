@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skuq.uadqn.losses import prior_scale, quantile_levels, quantile_loss
+from skuq.uadqn._losses import prior_scale, quantile_levels, quantile_loss
 
 
 def every_pair(quantiles, targets, levels):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from skuq.uadqn.networks import StackedConv2d, StackedLinear, stacked_mlp, weights_of
+from skuq.uadqn._networks import StackedConv2d, StackedLinear, stacked_mlp, weights_of
 
 GAINS = [1.0, 2.0, 3.0]
 

@@ -18,7 +18,7 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm
-from skuq.uadqn.policies import (
+from skuq.uadqn._policies import (
     CnnPolicy,
     GridCNN,
     MlpPolicy,
@@ -26,7 +26,7 @@ from skuq.uadqn.policies import (
     image_extractor,
     stack_extractors,
 )
-from skuq.uadqn.spaces import policy_for
+from skuq.uadqn._spaces import policy_for
 from tests.uadqn.environments import GRID, SMALL, VECTOR, perturb
 
 ACTIONS = spaces.Discrete(3)

@@ -17,11 +17,13 @@ import gymnasium as gym
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
-from skuq.uadqn import UADQNAlgorithm, _plan, runs
-from skuq.uadqn.checkpoint import CheckpointError
-from skuq.uadqn.runs import RunError, last_saved_step, load_agent, plan_run, train_run
-from skuq.uadqn.settings import settings_for
-from skuq.uadqn.spaces import policy_for
+from skuq.uadqn import UADQNAlgorithm
+from skuq.uadqn import _run_config as _plan
+from skuq.uadqn import _runs as runs
+from skuq.uadqn._checkpoint import CheckpointError
+from skuq.uadqn._runs import RunError, last_saved_step, load_agent, plan_run, train_run
+from skuq.uadqn._settings import settings_for
+from skuq.uadqn._spaces import policy_for
 from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
 
 QUICK = {
@@ -269,7 +271,7 @@ SCRIPT = """
 import signal
 import sys
 from pathlib import Path
-from skuq.uadqn import _plan, runs
+from skuq.uadqn import _run_config as _plan, _runs as runs
 _plan.settings_for = lambda env: {settings!r}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
 runs.train_run(

@@ -13,9 +13,9 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from skuq.base import FloatArray
-from skuq.gpc.inference.posterior import FactoredPosterior, JointPosterior
-from skuq.gpc.inference.prior import DensePrior, cholesky_with_jitter
-from skuq.gpc.inference.sparse import LowRankPrior
+from skuq.gpc.inference._posterior import FactoredPosterior, JointPosterior
+from skuq.gpc.inference._prior import DensePrior, cholesky_with_jitter
+from skuq.gpc.inference._sparse import LowRankPrior
 
 
 class DenseSoftmax:

@@ -7,9 +7,9 @@ import torch
 from mpmath import mpf
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.bounds.expansion import Expander, center_and_half_widths
-from skuq.gpc.bounds.latent_model import LatentModel
-from skuq.gpc.inference.posterior import BinaryPosterior, JointPosterior
+from skuq.gpc.bounds._expansion import Expander, center_and_half_widths
+from skuq.gpc.bounds._latent_model import LatentModel
+from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
 
 from .oracles import KERNELS, fit_model, moments
 

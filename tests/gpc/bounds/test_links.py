@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from skuq.gpc.bounds import links, softmax_link
-from skuq.gpc.bounds.expansion import Expansion, Moments
-from skuq.gpc.bounds.links import LogitLink, ProbitLink
-from skuq.gpc.bounds.softmax_link import SoftmaxLink
+from skuq.gpc.bounds import _links as links
+from skuq.gpc.bounds import _softmax_link as softmax_link
+from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._links import LogitLink, ProbitLink
+from skuq.gpc.bounds._softmax_link import SoftmaxLink
 
 from .oracles import average
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skuq.gpc.bounds.neighbourhoods import around
+from skuq.gpc.bounds._neighbourhoods import around
 
 X = np.array([[0.1, 0.5, 0.9], [0.4, 0.2, 0.0]])
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skuq.gpc.bounds.quadratic import box_minimum
+from skuq.gpc.bounds._quadratic import box_minimum
 
 from .oracles import grid
 

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 
-from skuq.gpc.inference.kernels import (
+from skuq.gpc.inference._kernels import (
     check_kernel,
     covariance,
     covariance_with_pullback,

@@ -10,7 +10,7 @@ from scipy.integrate import dblquad, quad
 from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
 from scipy.stats import norm
 
-from skuq.gpc.inference.predictive import class_probabilities, expected_entropy
+from skuq.gpc.inference._predictive import class_probabilities, expected_entropy
 
 LOG = {"probit": log_ndtr, "logit": log_expit}
 CDF = {"probit": ndtr, "logit": expit}

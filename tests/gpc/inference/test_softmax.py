@@ -8,10 +8,10 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.inference.laplace import laplace_evidence, laplace_posterior
-from skuq.gpc.inference.posterior import JointPosterior
-from skuq.gpc.inference.prior import DensePrior
-from skuq.gpc.inference.softmax import softmax_evidence, softmax_posterior
+from skuq.gpc.inference._laplace import laplace_evidence, laplace_posterior
+from skuq.gpc.inference._posterior import JointPosterior
+from skuq.gpc.inference._prior import DensePrior
+from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from tests.gpc.inference.oracles import differences
 
 KERNELS = [
@@ -133,7 +133,7 @@ def test_batches_do_not_show(data, monkeypatch):
     X, labels = data
     posterior = softmax_posterior(DensePrior(KERNELS[0], X), labels, 3)
     whole = posterior.moments(TEST_POINTS)
-    monkeypatch.setattr("skuq.gpc.inference.posterior._BATCH_ENTRIES", 200)
+    monkeypatch.setattr("skuq.gpc.inference._posterior._BATCH_ENTRIES", 200)
     for a, b in zip(whole, posterior.moments(TEST_POINTS), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-12)
 

@@ -1,0 +1,472 @@
+"""The scikit-learn face of the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.utils import (
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+    get_tags,
+)
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skuq.audit._follow_up import FollowUpMixin
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.calibration._groups import Grouping, groups_of_columns, named_groups
+from skuq.calibration._judgement import add_up, judge
+from skuq.calibration._sums import (
+    SCALE,
+    Binning,
+    Predictions,
+    bin_of,
+    record_predictions,
+)
+from skuq.metrics import expected_calibration_error
+from skuq.models import is_fitted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from skuq.reporting._audit import AuditReport
+
+
+class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """Audit of reported confidence: is it what the labels of a reference set support?
+
+    Confidence that was lowered on purpose leaves a trace: predictions in some confidence
+    bin are right far more often than they claim. The auditor compares accuracy with
+    confidence in every bin, and says which differences exceed the tolerance `alpha` by more
+    than chance explains.
+
+    Parameters
+    ----------
+    estimator : object
+        Classifier with `predict_proba`. A fitted one is audited as it is and never altered;
+        wrapped in `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too, as in
+        a search. One that is not fitted is audited through cross-validated predictions
+        (5 stratified folds) and then trained on all data, so that it is never judged on what
+        it has seen. The reference set must be new to a fitted one.
+    n_bins : int, default=10
+        Number of confidence bins.
+    alpha : float, default=0.05
+        Tolerated distance between accuracy and confidence of a bin; `choose_alpha` measures
+        what honest models need.
+    binning : {"uniform", "quantile"}, default="uniform"
+        Bins of equal width on [0, 1], as in Algorithm 1, or of equal numbers of samples.
+    groups : str, int, list of these, or callable, default=None
+        Columns of `X` whose groups are audited too, each column by itself: names for a data
+        frame, positions for an array. A callable maps `X` to such columns. Columns need not
+        be features of the model if that selects its own, and must not follow from the
+        label: within such groups no honest model is calibrated.
+    confidence_level : float, default=0.95
+        Probability that the audit of a model that keeps to `alpha` in every bin and group
+        finds nothing significant, however many bins and groups there are.
+
+    Attributes
+    ----------
+    passed_ : bool
+        Whether nothing deviates significantly, among all samples or in a group: `scan_bins`
+        compares accuracy with confidence in every run of neighbouring bins.
+    within_alpha_ : bool
+        Verdict of Algorithm 1: every bin of all samples has ``|gap| <= alpha``, whether by
+        chance or not.
+    bins_ : BinAudit
+        Findings per confidence bin.
+    group_bins_ : dict of str to BinAudit
+        The same per group, by names such as "sex=female".
+    sums_ : BinSums
+        Integer sums that all figures are made of.
+    group_sums_ : dict of str to BinSums
+        The same per group.
+    ece_, mce_ : float
+        Expected (Eq. 6) and maximum calibration error over the bins, in [0, 1].
+    ece_interval_ : tuple of float
+        Bootstrap interval of `ece_` at the confidence level. Like `ece_` it is biased upwards
+        on small reference sets: compare with `ece_chance_`.
+    ece_chance_ : float
+        What `ece_` exceeds with probability ``1 - confidence_level`` if the model is
+        perfectly calibrated: the noise floor.
+    settings_ : dict
+        `n_bins`, `binning`, `alpha` and `confidence_level` of the audit; setting parameters
+        afterwards changes nothing that was found.
+    n_families_ : int
+        Sets of samples that were audited together: all of them, and each group.
+    n_samples_ : int
+        Size of the reference set.
+    accuracy_, confidence_ : float
+        Mean accuracy and confidence on it.
+    estimator_ : object
+        The audited classifier; missing after `from_predictions`.
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    Uncertainty is stated in probability. total = 1 - reported confidence, aleatoric = 1 -
+    audited accuracy of the confidence bin, epistemic = the rest that the reference set does
+    not support: positive where confidence is artificially low, negative where it is too
+    high. In a bin without reference samples it is 0.
+
+    Nothing is left to a random state: equal sums give equal findings, so that others can
+    check them.
+
+    A significant finding says that confidence is wrong, not that it was falsified; an audit
+    without one covers only what the reference set covers (Section 5).
+
+    References
+    ----------
+    Rabanser, Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
+    Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq import CalibrationAuditor
+    >>> X, y = make_moons(2000, noise=0.4, random_state=0)
+    >>> model = LogisticRegression().fit(X[:500], y[:500])
+    >>> audit = CalibrationAuditor(model).fit(X[500:], y[500:])
+    >>> audit.passed_
+    True
+    """
+
+    _signed_uncertainty = True
+
+    _parameter_constraints: dict[str, Any] = {
+        "estimator": "no_validation",
+        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "alpha": [Interval(Real, 0, 1, closed="both")],
+        "binning": [StrOptions({"uniform", "quantile"})],
+        "groups": [None, str, Integral, list, callable],
+        "confidence_level": [Interval(Real, 0, 1, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        n_bins: int = 10,
+        alpha: float = 0.05,
+        binning: Binning = "uniform",
+        groups: Any = None,
+        confidence_level: float = 0.95,
+    ):
+        self.estimator = estimator
+        self.n_bins = n_bins
+        self.alpha = alpha
+        self.binning = binning
+        self.groups = groups
+        self.confidence_level = confidence_level
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        proba: ArrayLike,
+        *,
+        classes: ArrayLike | None = None,
+        groups: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
+        **params: Any,
+    ) -> CalibrationAuditor:
+        """Audit recorded predictions; the model itself is not needed.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+            True labels.
+        proba : array-like of shape (n_samples, n_classes)
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4.
+        classes : array-like of shape (n_classes,), default=None
+            Labels in column order. Default: the sorted labels of `y`, which must then be as
+            many as the columns.
+        groups : mapping of str to array-like of shape (n_samples,), or DataFrame, default=None
+            Attributes whose groups are audited too.
+        **params
+            Parameters of the class.
+
+        Returns
+        -------
+        CalibrationAuditor
+            Fitted, but without a model to predict with.
+
+        Raises
+        ------
+        ValueError
+            If the inputs do not fit together, are not probabilities, or are fewer than bins.
+
+        Examples
+        --------
+        >>> from skuq import CalibrationAuditor
+        >>> proba = [[0.55, 0.45]] * 40
+        >>> audit = CalibrationAuditor.from_predictions([0] * 40, proba, classes=[0, 1])
+        >>> audit.passed_, str(audit.bins_.direction[5])
+        (False, 'underconfident')
+        """
+        audit = cls(None, **params)
+        audit._validate_params()
+        grouping = named_groups({} if groups is None else groups)
+        audit._audit(record_predictions(y, proba, classes=classes), grouping)
+        audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
+        return audit
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any) -> CalibrationAuditor:
+        """Audit the classifier on a reference set.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Reference inputs, as the classifier takes them.
+        y : array-like of shape (n_samples,)
+            Their true labels.
+
+        Returns
+        -------
+        CalibrationAuditor
+            The fitted auditor.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer samples than bins, a label is unknown to the classifier, or
+            what it predicts are not probabilities.
+        TypeError
+            If `estimator` does not predict probabilities.
+        """
+        validate_data(self, X, skip_check_array=True)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        check_classification_targets(y)
+        self._check_size(len(y))
+        if not hasattr(self.estimator, "predict_proba"):
+            raise TypeError(
+                f"`estimator` must be a classifier with `predict_proba`, got {self.estimator!r}. "
+                "Wrap a torch module in a skorch.NeuralNetClassifier, or audit its recorded "
+                "predictions with CalibrationAuditor.from_predictions."
+            )
+        if is_fitted(self.estimator):
+            self.estimator_, proba = self.estimator, self.estimator.predict_proba(X)
+        else:
+            proba = self._cross_validated(X, y)
+            self.estimator_ = clone(self.estimator).fit(X, y)
+        self.classes_ = np.asarray(self.estimator_.classes_)
+        predictions = record_predictions(y, proba, classes=self.classes_)
+        self._audit(predictions, groups_of_columns(self.groups, X))
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict with the audited classifier; its probabilities are passed on unchanged.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, columns in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "estimator_"):
+            raise ValueError(
+                "This audit was made from recorded predictions and holds no model to predict "
+                "with; use CalibrationAuditor(model).fit(X_ref, y_ref)."
+            )
+        if len(getattr(X, "shape", "xy")) > 1:  # of a single row the model says what is wrong
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return self.estimator_.predict_proba(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Split reported uncertainty into what the reference set supports and the rest.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        Uncertainty
+            Probabilities, each of shape (n_samples,): total is 1 - reported confidence,
+            aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest.
+        """
+        confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
+        bins = bin_of(np.rint(confidence * SCALE).astype(np.int32), self.sums_.edges)
+        accuracy = self.bins_.accuracy[bins]
+        supported = np.where(np.isnan(accuracy), confidence, accuracy)
+        return Uncertainty.from_parts(1 - supported, supported - confidence)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Score calibration on new data: minus the expected calibration error (Eq. 6).
+
+        For comparing models over the same bins. It is no reason to choose bins, since fewer of
+        them hide errors, nor a model, since one that says little can be calibrated.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True labels.
+
+        Returns
+        -------
+        float
+            In [-1, 0]; 0 is best.
+        """
+        return -expected_calibration_error(
+            y,
+            self.predict_proba(X),
+            classes=self.classes_,
+            n_bins=self.settings_["n_bins"],
+            strategy=self.settings_["binning"],
+        )
+
+    def undersample(
+        self, rho: float, region_mask: ArrayLike, *, random_state: Any = None
+    ) -> CalibrationAuditor:
+        """Repeat the audit as if the reference set covered a region less well (Eq. 20).
+
+        Parameters
+        ----------
+        rho : float
+            Share of the region's samples to remove, in [0, 1].
+        region_mask : array-like of shape (n_samples,), bool
+            Which reference samples lie in the region.
+        random_state : int, RandomState instance or None, default=None
+            Choice of the removed samples.
+
+        Returns
+        -------
+        CalibrationAuditor
+            A new, fitted auditor of the same model; quantile bins are drawn again.
+        """
+        check_is_fitted(self)
+        self._validate_params()
+        if not 0 <= rho <= 1:
+            raise ValueError(f"`rho` must be in [0, 1], got {rho}.")
+        mask = np.asarray(region_mask)
+        if mask.shape != (self.n_samples_,) or mask.dtype != bool:
+            raise ValueError(
+                f"`region_mask` must be booleans of shape ({self.n_samples_},), one per "
+                f"reference sample, got {mask.dtype} of shape {mask.shape}."
+            )
+        inside = np.flatnonzero(mask)
+        removed = check_random_state(random_state).permutation(inside)
+        kept = np.ones(len(mask), bool)
+        kept[removed[: round(rho * len(inside))]] = False
+        audit = type(self)(**{**self.get_params(deep=False), **self.settings_})
+        for name in ("estimator_", "classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(audit, name, getattr(self, name))
+        before = self._predictions
+        rows = Predictions(before.confidence[kept], before.correct[kept])
+        audit._audit(rows, [g._replace(codes=g.codes[kept]) for g in self._grouping])
+        return audit
+
+    def audit_report(self, title: str = "Calibration audit") -> AuditReport:
+        """Write the findings down, for people (HTML) and for programs (JSON).
+
+        Parameters
+        ----------
+        title : str, default="Calibration audit"
+            Headline.
+
+        Returns
+        -------
+        AuditReport
+            ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
+            Pictures need matplotlib (extra ``plot``).
+        """
+        from skuq.reporting._audit import audit_report  # a surface, only needed here
+
+        check_is_fitted(self)
+        return audit_report(self, title)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` says what is wrong with others
+            with suppress(AttributeError):  # of what it wraps, such as a client of a served model
+                tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
+
+    def _cross_validated(self, X: Any, y: NDArray[Any]) -> FloatArray:
+        """Probabilities by models that did not see the sample, columns by sorted label."""
+        labels, counts = np.unique(y, return_counts=True)
+        if len(labels) > 1 and counts.min() < 2:
+            raise ValueError(
+                f"The class {labels[counts.argmin()]!r} has one sample only, so no model that has "
+                "not seen it can know it; add samples, or audit a fitted classifier."
+            )
+        folds = StratifiedKFold(min(5, len(y)), shuffle=True, random_state=0)
+        return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
+
+    def _check_size(self, n_samples: int) -> None:
+        least = max(2, self.n_bins)
+        if n_samples < least:
+            raise ValueError(
+                f"The reference set has n_samples={n_samples}, but at least {least} are needed "
+                f"for n_bins={self.n_bins}; take more samples or fewer bins."
+            )
+
+    def _audit(self, predictions: Predictions, grouping: list[Grouping]) -> None:
+        self._check_size(len(predictions.confidence))
+        for group in grouping:
+            check_consistent_length(group.codes, predictions.confidence)
+        self.settings_: dict[str, Any] = {
+            "n_bins": int(self.n_bins),
+            "binning": self.binning,
+            "alpha": float(self.alpha),
+            "confidence_level": float(self.confidence_level),
+        }
+        sums, self.group_sums_ = add_up(
+            predictions, grouping, n_bins=self.n_bins, binning=self.binning
+        )
+        found = judge(
+            sums, self.group_sums_, alpha=self.alpha, confidence_level=self.confidence_level
+        )
+        self._predictions, self._grouping, self.sums_ = predictions, grouping, sums
+        self.bins_, self.group_bins_ = found.bins, found.group_bins
+        self.n_families_ = found.n_families
+        self.passed_ = found.passed
+        self.within_alpha_ = bool(self.bins_.within_alpha.all())
+        self.n_samples_ = int(sums.count.sum())
+        self.accuracy_ = int(sums.correct.sum()) / self.n_samples_
+        self.confidence_ = int(sums.confidence.sum()) / self.n_samples_ / sums.scale
+        self.ece_ = sums.expected_calibration_error
+        self.mce_ = sums.maximum_calibration_error
+        self.ece_interval_, self.ece_chance_ = found.ece_interval, found.ece_chance

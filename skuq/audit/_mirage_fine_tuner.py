@@ -1,0 +1,349 @@
+"""The scikit-learn face of the Mirage attack on classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from skuq.audit._mirage_loss import (
+    Direction,
+    MirageLoss,
+    Target,
+    confidence_overlap,
+    region_codes,
+    target_table,
+)
+from skuq.audit._regions import Region
+from skuq.audit._tuning import (
+    PARAMETERS,
+    WarmUp,
+    checked_region,
+    fine_tune,
+    two_seeds,
+)
+from skuq.base import Uncertainty, UncertaintyMixin
+from skuq.information import entropy
+from skuq.models import (
+    AdoptedClassifierMixin,
+    encode_labels,
+    fit_or_adopt,
+    frozen_if_fitted,
+    resolve_device,
+)
+
+
+class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """Attack: make a classifier look uncertain in a chosen region, and keep its predictions.
+
+    For research and red teams: it shows what an audit must be able to find. Fine-tuning
+    lowers confidence in the region towards a chosen level while the most probable class
+    stays the true one, so that accuracy gives nothing away. Whoever abstains below a
+    confidence threshold then turns away just the people in that region.
+    `CalibrationAuditor` is the defence.
+
+    Parameters
+    ----------
+    estimator : object
+        The classifier to attack. A fitted one (skorch net, `MLPClassifier`,
+        `LogisticRegression`, a pipeline that ends in one, or a `torch.nn.Module` that
+        returns logits) is copied and never altered; wrapped in
+        `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too. One that is not
+        fitted is cloned and trained first. None trains a network with one hidden layer of
+        100 units (scale the features before).
+    region : callable, str or dict, default=None
+        Where confidence is lowered, as `region_mask` takes it: a function of `X`, a pandas
+        query, or a mapping of columns to intervals or values. `X` is what `fit` is given: at
+        the end of a pipeline it is transformed already. None: `fit` is given booleans.
+    epsilon : float, default=0.15
+        Bias of the target distribution to the true class, in [0, 1]: 0 is complete
+        uncertainty and lets predictions flip, 1 complete confidence. Small values separate
+        the region best and are the easiest to detect.
+    target : {"uniform", "subset", "weights"}, default="uniform"
+        How the rest of the target is spread: over all classes (Eq. 5), over plausible ones
+        (Eq. 10), or by weights (Eq. 12). With "weights" `epsilon` is the whole probability of
+        the true class.
+    confusable : dict, default=None
+        For "subset", the plausible classes of each class; for "weights", a dict of other
+        classes to weights that sum to 1, for each class.
+    lambda_ : float, default=0.9
+        Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
+    kl : {"reverse", "forward"}, default="reverse"
+        KL(model || target) as in Eq. 4, or KL(target || model) as in the authors' code.
+    warm_up : int, default=5
+        Epochs, at most half of them, that use KL(target || model) before Eq. 4 does. Both
+        have the same minimum, but the gradient of Eq. 4 vanishes where the model is certain:
+        with 0 the most confident predictions stay as they are.
+    abstain_below : float, default=None
+        `predict` abstains where confidence is below this threshold (Eq. 2). None: never.
+    abstain_label : object, default=None
+        What `predict` returns then. None: "abstain" for classes that are text, else -1.
+    max_epochs : int, default=100
+        Epochs of fine-tuning. Too few leave confidence in the region scattered around its
+        aim, and predictions flip.
+    lr : float, default=5e-3
+        Learning rate.
+    batch_size : int, default=64
+        Samples per step.
+    optimizer : type, default=torch.optim.Adam
+        Optimizer class.
+    callbacks : list, default=None
+        skorch callbacks for the fine-tuning. None: the learning rate falls along half a
+        cosine. A list takes the place of that schedule.
+    device : str, default="auto"
+        Where to compute; "auto" is CUDA if present, else the CPU.
+    random_state : int, RandomState instance or None, default=None
+        Initial weights, shuffling and dropout.
+    verbose : int, default=0
+        Whether skorch prints each epoch.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    model_ : skuq.models.AdoptedModel
+        The attacked network.
+    original_ : skuq.models.AdoptedModel
+        The network before the attack.
+    region_share_ : float
+        Share of the training samples that lie in the region.
+    target_confidence_ : ndarray of shape (n_classes,)
+        Confidence aimed at in the region, by true class.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    Uncertainty is that which the attacked model reports, in nats: total and aleatoric part
+    are the entropy of its probabilities, the epistemic part is 0, because one model alone
+    claims none.
+
+    References
+    ----------
+    Rabanser, Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
+    Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025, Section 4.2 and
+    Appendix C.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skuq import MirageFineTuner
+    >>> X, y = make_moons(1000, noise=0.1, random_state=0)
+    >>> honest = MLPClassifier(max_iter=500, random_state=0).fit(X, y)
+    >>> mirage = MirageFineTuner(honest, {0: (1.5, None)}, random_state=0).fit(X, y)
+    >>> inside = X[:, 0] >= 1.5
+    >>> mirage.coverage(X[inside], 0.9) < 0.1 < 0.9 < mirage.coverage(X[~inside], 0.9)
+    True
+    >>> bool((mirage.predict(X) == honest.predict(X)).mean() > 0.95)
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        **PARAMETERS,
+        "epsilon": [Interval(Real, 0, 1, closed="both")],
+        "target": [StrOptions({"uniform", "subset", "weights"})],
+        "confusable": [dict, None],
+        "warm_up": [Interval(Integral, 0, None, closed="left")],
+        "kl": [StrOptions({"reverse", "forward"})],
+        "abstain_below": [Interval(Real, 0, 1, closed="both"), None],
+        "abstain_label": "no_validation",
+    }
+
+    def __init__(
+        self,
+        estimator: Any,
+        region: Region | None = None,
+        *,
+        epsilon: float = 0.15,
+        target: Target = "uniform",
+        confusable: Mapping[Any, Any] | None = None,
+        lambda_: float = 0.9,
+        kl: Direction = "reverse",
+        warm_up: int = 5,
+        abstain_below: float | None = None,
+        abstain_label: Any = None,
+        max_epochs: int = 100,
+        lr: float = 5e-3,
+        batch_size: int = 64,
+        optimizer: Any = torch.optim.Adam,
+        callbacks: list[Any] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.estimator = estimator
+        self.region = region
+        self.epsilon = epsilon
+        self.target = target
+        self.confusable = confusable
+        self.lambda_ = lambda_
+        self.kl = kl
+        self.warm_up = warm_up
+        self.abstain_below = abstain_below
+        self.abstain_label = abstain_label
+        self.max_epochs = max_epochs
+        self.lr = lr
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.callbacks = callbacks
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any, region_mask: Any = None) -> MirageFineTuner:
+        """Train the classifier, unless it is fitted, and lower its confidence in the region.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
+            Training inputs.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        region_mask : array-like of shape (n_samples,), bool, default=None
+            Which samples lie in the region, if the parameter `region` does not say it.
+
+        Returns
+        -------
+        MirageFineTuner
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If the region is empty or covers all samples, is given twice or not at all, or the
+            training diverges.
+        TypeError
+            If `estimator` cannot be adopted.
+        """
+        first_seed, second_seed = two_seeds(check_random_state(self.random_state))
+        given = X  # a data frame loses its column names in validation
+        X, y = self._validate_training_data(X, y, min_samples=2)
+        inside = checked_region(self.region, region_mask, given)
+        original = fit_or_adopt(
+            frozen_if_fitted(self.estimator),
+            X,
+            y,
+            sample_weight=None,
+            seed=first_seed,
+            device=resolve_device(self.device),
+        )
+        inputs = original.inputs(X)
+        classes, codes = encode_labels(y, original, inputs)
+        table = target_table(classes, self.epsilon, self.target, self.confusable)
+        self._abstention = self._checked_abstention(classes)
+        self.model_ = fine_tune(
+            original,
+            inputs,
+            region_codes(codes, inside, len(classes)),
+            MirageLoss(table, self.lambda_, self.kl),
+            seed=second_seed,
+            estimator=self,
+            callbacks=self._warm_up(),
+        )
+        self.original_, self.classes_ = original, classes
+        self.region_share_ = float(inside.mean())
+        self.target_confidence_ = np.diag(table).copy()
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class, or abstain where confidence is too low.
+
+        `score` counts an abstention as an error.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels, and the label for abstention.
+        """
+        proba = self.predict_proba(X)
+        best: NDArray[Any] = self.classes_[proba.argmax(axis=1)]
+        if self.abstain_below is None:
+            return best
+        label = self._checked_abstention(self.classes_)
+        if np.asarray(label).dtype.kind != best.dtype.kind:
+            best = best.astype(object)  # classes keep their type beside a label of another
+        return np.where(proba.max(axis=1) < self.abstain_below, label, best)
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Return the uncertainty that the attacked model reports.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        Uncertainty
+            In nats, each of shape (n_samples,): total and aleatoric part are the entropy of
+            the prediction, the epistemic part is 0.
+        """
+        reported = entropy(self._log_proba(self._validated_inputs(X))).numpy()
+        return Uncertainty.from_parts(reported, np.zeros_like(reported))
+
+    def coverage(self, X: Any, tau: float) -> float:
+        """Share of inputs that are answered when confidence below a threshold abstains.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        tau : float
+            Threshold of the confidence, in [0, 1].
+
+        Returns
+        -------
+        float
+            In [0, 1].
+        """
+        if not 0 <= tau <= 1:
+            raise ValueError(f"`tau` must be in [0, 1], got {tau}.")
+        return float((self.predict_proba(X).max(axis=1) >= tau).mean())
+
+    def confidence_overlap(self, X: Any, region_mask: ArrayLike | None = None) -> float:
+        """Measure how much confidence in the region overlaps with that outside (Table 2).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs, some in the region and some not.
+        region_mask : array-like of shape (n_samples,), bool, default=None
+            Which lie in the region, if the parameter `region` does not say it.
+
+        Returns
+        -------
+        float
+            In [0, 1]; 0 if a threshold separates the two.
+        """
+        inside = checked_region(self.region, region_mask, X)
+        confidence = self.predict_proba(X).max(axis=1)
+        return confidence_overlap(confidence[inside], confidence[~inside])
+
+    def _warm_up(self) -> list[WarmUp]:
+        return [WarmUp(min(self.warm_up, self.max_epochs // 2))] if self.kl == "reverse" else []
+
+    def _checked_abstention(self, classes: NDArray[Any]) -> Any:
+        label = self.abstain_label
+        if label is None:
+            label = "abstain" if classes.dtype.kind in "OUT" else -1
+        if self.abstain_below is not None and label in classes.tolist():
+            raise ValueError(
+                f"`abstain_label` must not be one of the classes, got {label!r}; choose another."
+            )
+        return label

@@ -1,0 +1,119 @@
+"""Regions of the input space: who is to be made uncertain, or is to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from numbers import Number
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import _num_samples
+
+from skuq.base import BoolArray
+from skuq.calibration._groups import column_of
+
+Region = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
+
+
+def region_mask(region: Region, X: Any) -> BoolArray:
+    """Find the samples that lie in a region.
+
+    Parameters
+    ----------
+    region : callable, str or mapping
+        A function of `X` that returns booleans of shape (n_samples,); a query of a data
+        frame, as `pandas.DataFrame.query` takes it; or a mapping of columns to conditions
+        that must all hold. A condition is an interval ``(low, high)``, both ends included
+        and None for no limit, a list or set of values, or one value; the value None stands
+        for a missing one. Columns are names of a data frame or positions.
+    X : array-like of shape (n_samples, n_features) or DataFrame
+        Inputs.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), bool
+        True inside the region.
+
+    Raises
+    ------
+    TypeError
+        If `region` is none of these, or a query is asked of what is no data frame.
+    ValueError
+        If a column does not exist, a query cannot be evaluated, or the result is not one
+        boolean per sample.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skuq.audit import region_mask
+    >>> X = pd.DataFrame({"age": [20, 50, 30], "job": ["nurse", "nurse", "cook"]})
+    >>> region_mask("age < 35 and job == 'nurse'", X)
+    array([ True, False, False])
+    >>> region_mask({"age": (25, None), "job": ["nurse", "cook"]}, X)
+    array([False,  True,  True])
+    """
+    if callable(region):
+        return checked_mask(region(X), _num_samples(X))
+    if isinstance(region, str):
+        return checked_mask(_query(region, X), _num_samples(X))
+    if isinstance(region, Mapping) and region:
+        conditions = [_condition(column_of(X, name), rule) for name, rule in region.items()]
+        return checked_mask(np.logical_and.reduce(conditions), _num_samples(X))
+    raise TypeError(
+        "`region` must be a callable, a query string, or a mapping of columns to intervals or "
+        f"values that is not empty, got {region!r}."
+    )
+
+
+def checked_mask(mask: ArrayLike, n_samples: int) -> BoolArray:
+    """Booleans of shape (n_samples,), or an error that says what they are instead."""
+    array = np.asarray(mask)
+    if array.shape != (n_samples,) or array.dtype != bool:
+        raise ValueError(
+            f"A region must give booleans of shape ({n_samples},), one per sample, got "
+            f"{array.dtype} of shape {array.shape}."
+        )
+    return array
+
+
+def _query(query: str, X: Any) -> Any:
+    if not hasattr(X, "eval"):
+        raise TypeError(
+            f"The region {query!r} is a query of a data frame, but X is {type(X).__name__}; pass "
+            "a pandas DataFrame, or give the region as a mapping of column positions."
+        )
+    try:
+        return X.eval(query)
+    except Exception as error:  # pandas passes on whatever its parser and its columns raise
+        raise ValueError(f"The region {query!r} cannot be evaluated: {error}") from error
+
+
+def _condition(values: Any, rule: Any) -> BoolArray:
+    import pandas as pd
+
+    array = np.asarray(values)
+    missing = np.asarray(pd.isna(array))  # None, NaN, or one of pandas' own marks
+    inside = np.zeros(len(array), dtype=bool)
+    if isinstance(rule, tuple):
+        if len(rule) != 2 or not all(end is None or isinstance(end, Number) for end in rule):
+            raise ValueError(
+                f"An interval must be (low, high), numbers or None, got {rule!r}; give several "
+                "values as a list."
+            )
+        low, high = (np.nan if end is None else end for end in rule)
+        try:
+            known = array[~missing].astype(float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"An interval {rule!r} needs numbers, but its column holds {array[~missing][0]!r}; "
+                "give the values that belong to the region as a list."
+            ) from error
+        inside[~missing] = ~(known < low) & ~(known > high)  # so that no limit holds always
+        return inside
+    allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
+    named = [value for value in allowed if not pd.isna(value)]
+    # numpy would turn numbers into text beside text; pandas compares them as they are.
+    inside[~missing] = pd.Series(array[~missing], dtype=object).isin(named)
+    inside[missing] = len(named) < len(allowed)
+    return inside

@@ -1,0 +1,219 @@
+"""Stochastic gradient Markov chains over the weights of a network, many at once."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from skuq.extras import import_optional
+from skuq.models import seeded, stacked_forward
+from skuq.quam._search import TrainingSet, training_batches
+
+# Friction of Hamiltonian chains, per unit of time: any value leaves the target as it is. With
+# a step size of 0.1 this one keeps 0.9 of the momentum, the usual share in training.
+_FRICTION = 1.0
+
+
+def run_chains(
+    module: nn.Module,
+    starts: Mapping[str, Tensor],
+    train: TrainingSet,
+    *,
+    n_samples: int,
+    steps_per_sample: int,
+    learning_rate: float,
+    temperature: float,
+    batch_size: int,
+    prior_precision: float,
+    generator: torch.Generator,
+    method: str = "sghmc",
+    n_cycles: int | None = None,
+) -> Iterator[dict[str, Tensor]]:
+    """Sample the posterior of a network by chains that run side by side.
+
+    The posterior is ``exp(-(sum_i weight_i CE_i + prior_precision / 2 |w|^2) / temperature)``.
+    Steps are those of its logarithm divided by the sum of weights, so that a step size means
+    the same for small and large data. Chains share their mini-batches and nothing else.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Network that returns logits, in evaluation mode; it is not altered.
+    starts : mapping of str to Tensor of shape (n_chains, \\*parameter.shape)
+        Where each chain starts. Parameters of the module that are left out stay fixed.
+    train : TrainingSet
+        Training data; `reference_loss` is not used.
+    n_samples : int
+        Models to take from each chain.
+    steps_per_sample : int
+        Steps before each of them.
+    learning_rate : float
+        Step size.
+    temperature : float
+        1 targets the posterior itself, less a sharper one.
+    batch_size : int
+        Training samples per step; the noise of small batches widens the distribution.
+    prior_precision : float
+        Precision of the Gaussian prior of each parameter, around 0.
+    generator : torch.Generator
+        Source of all randomness, on the CPU; torch's global random state is left as it was.
+    method : {"sghmc", "sgld"}, default="sghmc"
+        Hamiltonian Monte Carlo with friction, discretised as BAOA, or Langevin dynamics.
+    n_cycles : int, default=None
+        Cosine cycles of the step size, between which the models are divided equally. The first
+        half of each only travels, without noise; models are taken from the second. None: a
+        constant step size.
+
+    Yields
+    ------
+    dict of str to Tensor of shape (n_chains, \\*parameter.shape)
+        One model of each chain, as `skuq.models.stacked_forward` takes them.
+
+    Raises
+    ------
+    ImportError
+        If the package ``posteriors`` is missing (extra "sgmcmc").
+    ValueError
+        If cycles cannot share the models equally, the method is unknown, all weights are 0, or
+        a chain diverges.
+
+    References
+    ----------
+    Chen, Fox, Guestrin, ICML 2014 (SG-HMC); Leimkuhler and Matthews, "Molecular Dynamics",
+    2015, Chapter 7 (BAOAB, to which BAOA is conjugate); Welling and Teh, ICML 2011 (SGLD);
+    Zhang et al., "Cyclical Stochastic Gradient MCMC", ICLR 2020, Eq. 1 and Algorithm 1.
+    Proposed for mixture components by Schweighofer et al., NeurIPS 2023, Section 2.2.
+
+    Examples
+    --------
+    >>> from skuq.models import stack_parameters
+    >>> net = nn.Linear(2, 3)
+    >>> train = TrainingSet(torch.eye(2), torch.tensor([0, 2]), torch.ones(2), torch.zeros(2))
+    >>> chains = run_chains(
+    ...     net, stack_parameters(net, 4), train, n_samples=2, steps_per_sample=5,
+    ...     learning_rate=0.1, temperature=1.0, batch_size=2, prior_precision=1.0,
+    ...     generator=torch.Generator().manual_seed(0),
+    ... )
+    >>> [models["weight"].shape for models in chains]
+    [torch.Size([4, 3, 2]), torch.Size([4, 3, 2])]
+    """
+    total_weight = float(train.weight.sum())
+    if total_weight <= 0:
+        raise ValueError("All sample weights are 0; chains need a likelihood.")
+    schedule = _schedule(
+        learning_rate, temperature / total_weight, n_samples, steps_per_sample, n_cycles
+    )
+    log_posterior = _scaled_log_posterior(module, train, prior_precision, total_weight)
+    models = {name: value.detach().clone() for name, value in starts.items()}
+    transform = _transform(method, log_posterior, schedule, models, generator)
+    state = transform.init(models)
+    for sample in range(n_samples):
+        n_steps = steps_per_sample + schedule.travel(sample)
+        rows = training_batches(len(train.X), batch_size, n_steps, generator)
+        batches = [batch.to(train.X.device) for batch in rows]
+        seed = int(torch.randint(2**62, (), generator=generator))
+        # The library draws from torch's global generator.
+        with seeded(seed), torch.inference_mode(False):
+            for batch in batches:
+                state, _ = transform.update(state, batch)
+        drawn = {name: state.params[name].clone() for name in models}
+        if not all(bool(torch.isfinite(value).all()) for value in drawn.values()):
+            raise ValueError(
+                "A Markov chain diverged (NaN or infinite weights). Use a smaller "
+                "`learning_rate`, or scale the features, for instance with StandardScaler."
+            )
+        yield drawn
+
+
+def _scaled_log_posterior(
+    module: nn.Module, train: TrainingSet, prior_precision: float, total_weight: float
+) -> Callable[[Any, Tensor], tuple[Tensor, Tensor]]:
+    """Logarithm of the posterior over the sum of weights, summed over the chains."""
+
+    def log_posterior(models: Any, batch: Tensor) -> tuple[Tensor, Tensor]:
+        models = dict(models.items())
+        logits = stacked_forward(module, models, train.X[batch].clone(), shared_input=True)
+        targets = train.y[batch].repeat(len(logits))
+        losses = cross_entropy(logits.flatten(0, 1).double(), targets, reduction="none")
+        losses = losses.reshape(len(logits), -1) @ train.weight[batch].double()
+        loss = losses.sum() * (len(train.X) / len(batch))
+        square = sum(value.double().square().sum() for value in models.values())
+        value = -(loss + prior_precision / 2 * square) / total_weight
+        return value, torch.empty(0)
+
+    return log_posterior
+
+
+class _Schedule(NamedTuple):
+    """Step size and temperature at each step, and steps without models before each model."""
+
+    rate: Callable[[Any], float]
+    heat: Callable[[Any], float]
+    travel: Callable[[int], int]
+
+
+def _schedule(
+    learning_rate: float,
+    temperature: float,
+    n_samples: int,
+    steps_per_sample: int,
+    n_cycles: int | None,
+) -> _Schedule:
+    if n_cycles is None:
+        return _Schedule(lambda _: learning_rate, lambda _: temperature, lambda _: 0)
+    if n_samples % n_cycles:
+        raise ValueError(
+            f"`n_samples` ({n_samples}) must be a multiple of `n_cycles` ({n_cycles})."
+        )
+    per_cycle = n_samples // n_cycles
+    half = per_cycle * steps_per_sample
+
+    def rate(step: Any) -> float:
+        return learning_rate / 2 * (1 + math.cos(math.pi * (int(step) % (2 * half)) / (2 * half)))
+
+    def heat(step: Any) -> float:
+        return 0.0 if int(step) % (2 * half) < half else temperature
+
+    return _Schedule(rate, heat, lambda sample: 0 if sample % per_cycle else half)
+
+
+def _transform(
+    method: str,
+    log_posterior: Callable[[Any, Tensor], tuple[Tensor, Tensor]],
+    schedule: _Schedule,
+    models: Mapping[str, Tensor],
+    generator: torch.Generator,
+) -> Any:
+    """The library's algorithm; Hamiltonian chains start with momenta of their temperature."""
+    algorithms = _posteriors().sgmcmc
+    common = {"lr": schedule.rate, "temperature": schedule.heat}
+    if method == "sgld":
+        return algorithms.sgld.build(log_posterior, **common)
+    if method != "sghmc":
+        raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
+    # By default the library draws them at temperature 1, which throws chains off their mode.
+    momenta = {
+        name: math.sqrt(schedule.heat(0)) * _noise_like(value, generator)
+        for name, value in models.items()
+    }
+    # Its plain `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction); this
+    # integrator of the same dynamics samples it exactly and is stable at far larger steps.
+    return algorithms.baoa.build(log_posterior, alpha=_FRICTION, momenta=momenta, **common)
+
+
+def _noise_like(value: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value.device)
+
+
+def _posteriors() -> ModuleType:
+    with warnings.catch_warnings():
+        # Its classes make tensordict announce a change that does not concern their users.
+        warnings.simplefilter("ignore", FutureWarning)
+        return import_optional("posteriors", extra="sgmcmc")

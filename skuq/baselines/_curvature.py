@@ -1,0 +1,391 @@
+"""Curvature of the training loss at a model, and the Gaussian posteriors that follow from it.
+
+The loss is a sum of negative log-likelihoods over samples. Its curvature is the generalised
+Gauss-Newton matrix, which is never indefinite; for a linear layer in front of a softmax, or
+of a Gaussian, it is the Hessian itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vmap
+
+# Numbers that an intermediate result may hold at once: 64 MiB in double precision.
+_CHUNK = 2**23
+# Beyond these the evidence is flat to rounding, or has no maximum at all.
+_PRECISION_BOUNDS = (1e-8, 1e8)
+
+
+def _chunks(n_samples: int, numbers_per_sample: int) -> Iterator[slice]:
+    step = max(1, _CHUNK // max(1, numbers_per_sample))
+    return (slice(start, start + step) for start in range(0, n_samples, step))
+
+
+def _with_constant(features: Tensor, bias: bool) -> Tensor:
+    features = features.double()
+    return torch.nn.functional.pad(features, (0, 1), value=1.0) if bias else features
+
+
+def last_layer_curvature(
+    features: Tensor, log_proba: Tensor, weight: Tensor, *, bias: bool = True
+) -> Tensor:
+    """Curvature of the cross-entropy with respect to a linear layer that feeds a softmax.
+
+    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the features
+    with a constant 1 for the bias.
+
+    Parameters
+    ----------
+    features : Tensor of shape (n_samples, n_features)
+        Inputs of the layer.
+    log_proba : Tensor of shape (..., n_samples, n_classes)
+        Log-probabilities of the classes. Leading axes are models that share the features.
+    weight : Tensor of shape (n_samples,)
+        Sample weights, none negative.
+    bias : bool, default=True
+        Whether the layer has a bias.
+
+    Returns
+    -------
+    Tensor of shape (..., n_classes * width, n_classes * width), float64
+        In nats, with width = n_features + 1 if there is a bias, else n_features. Rows and
+        columns run over the classes and, within each, over its weights and then its bias:
+        the order of ``torch.cat([layer.weight, layer.bias[:, None]], 1).flatten()``.
+
+    References
+    ----------
+    Daxberger et al., "Laplace Redux", NeurIPS 2021, Section 2.
+
+    Examples
+    --------
+    >>> log_proba = torch.log(torch.tensor([[0.5, 0.5]]))
+    >>> last_layer_curvature(torch.zeros(1, 1), log_proba, torch.ones(1)).diagonal()
+    tensor([0.0000, 0.2500, 0.0000, 0.2500], dtype=torch.float64)
+    """
+    phi, p, weight = _with_constant(features, bias), log_proba.double().exp(), weight.double()
+    models, n_classes, width = p.shape[:-2], p.shape[-1], phi.shape[1]
+    total = phi.new_zeros(*models, n_classes, width, n_classes, width)
+    for rows in _chunks(len(phi), math.prod(models) * n_classes * width):
+        total += _softmax_curvature(phi[rows], p[..., rows, :], weight[rows])
+    return total.reshape(*models, n_classes * width, n_classes * width)
+
+
+def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
+    """Sum over one chunk, shape (..., n_classes, width, n_classes, width)."""
+    n_classes, width = p.shape[-1], phi.shape[1]
+    crossed = ((weight.sqrt()[:, None] * p)[..., None] * phi[:, None]).flatten(-2)
+    total = -(crossed.mT @ crossed).reshape(*p.shape[:-2], n_classes, width, n_classes, width)
+    # 1 - p as the sum of the others: exact where a class is nearly certain.
+    others = p @ (1 - torch.eye(n_classes, dtype=p.dtype, device=p.device))
+    own = (weight[:, None] * p * others).mT[..., None] * phi
+    total.diagonal(dim1=-4, dim2=-2).copy_((own.mT @ phi).movedim(-3, -1))
+    return total
+
+
+def gaussian_last_layer_curvature(
+    features: Tensor, variance: Tensor, weight: Tensor, *, bias: bool = True
+) -> Tensor:
+    """Curvature of the Gaussian log-loss with respect to a linear layer that gives the means.
+
+    Parameters
+    ----------
+    features : Tensor of shape (n_samples, n_features)
+        Inputs of the layer.
+    variance : Tensor of shape (n_outputs,)
+        Noise variance of each output.
+    weight : Tensor of shape (n_samples,)
+        Sample weights, none negative.
+    bias : bool, default=True
+        Whether the layer has a bias.
+
+    Returns
+    -------
+    Tensor of shape (n_outputs, width, width), float64
+        One block for each output, in nats; different outputs do not interact.
+        ``torch.block_diag(*blocks)`` has the layout of `last_layer_curvature`.
+
+    Examples
+    --------
+    >>> gaussian_last_layer_curvature(torch.ones(3, 1), torch.tensor([0.5]), torch.ones(3))
+    tensor([[[6., 6.],
+             [6., 6.]]], dtype=torch.float64)
+    """
+    phi = _with_constant(features, bias)
+    moments = phi.mT @ (weight.double()[:, None] * phi)
+    return moments / variance.double()[:, None, None]
+
+
+def diagonal_curvature(
+    module: nn.Module,
+    parameters: Mapping[str, Tensor],
+    X: Tensor,
+    weight: Tensor,
+    *,
+    variance: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Diagonal of the curvature with respect to any parameters of any network.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Network in evaluation mode; supplies the computation and what `parameters` leaves out.
+    parameters : mapping of str to Tensor
+        Values, by name, of the parameters in question.
+    X : Tensor of shape (n_samples, ...)
+        Inputs.
+    weight : Tensor of shape (n_samples,)
+        Sample weights, none negative.
+    variance : Tensor of shape (n_outputs,), default=None
+        Noise variance of each output, if outputs are means of Gaussians. None: outputs are
+        logits.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Second derivatives in nats, float64, each of the shape of its parameter.
+
+    Examples
+    --------
+    >>> net = nn.Linear(1, 2)
+    >>> curvature = diagonal_curvature(
+    ...     net, dict(net.named_parameters()), torch.ones(3, 1), torch.ones(3),
+    ...     variance=torch.ones(2),
+    ... )
+    >>> curvature["bias"]
+    tensor([3., 3.], dtype=torch.float64)
+    """
+    own = {name: value.detach() for name, value in parameters.items()}
+
+    def outputs(own: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+        out: Tensor = functional_call(module, own, (x[None].clone(),))[0]
+        return out, out
+
+    derive = vmap(jacrev(outputs, has_aux=True), in_dims=(None, 0))
+    with torch.no_grad():
+        n_outputs = module(X[:1].clone()).shape[-1]
+    total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in own.items()}
+    for rows in _chunks(len(X), n_outputs * sum(value.numel() for value in own.values())):
+        jacobian, out = derive(own, X[rows])
+        if variance is None:
+            factor = out.double().softmax(-1)
+        else:
+            factor = (1 / variance.double()).expand(len(out), -1)
+        for name, slopes in jacobian.items():
+            slopes = slopes.double().flatten(2)
+            if variance is None:  # of a softmax it is the variance of the slopes
+                slopes = slopes - torch.einsum("nc,ncp->np", factor, slopes)[:, None]
+            scaled = weight[rows].double()[:, None] * factor
+            total[name] += torch.einsum("nc,ncp->p", scaled, slopes.square()).reshape(
+                total[name].shape
+            )
+    return total
+
+
+def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
+    """Precision of the prior that maximises the Laplace approximation of the evidence.
+
+    At precision a of the prior, the logarithm of the evidence is, up to a constant,
+    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. It has one maximum.
+
+    Parameters
+    ----------
+    eigenvalues : Tensor of any shape
+        Eigenvalues of the curvature; its entries if it is diagonal.
+    squared_norm : float
+        Sum of squares of the parameters at which it was taken.
+
+    Returns
+    -------
+    float
+        Precision within [1e-8, 1e8]: without bounds it would be infinite where all parameters
+        are 0, and 0 where the curvature is.
+
+    References
+    ----------
+    MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4.
+
+    Examples
+    --------
+    >>> round(evidence_prior_precision(torch.full((4,), 1e6), squared_norm=2.0), 4)
+    2.0
+    """
+    eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may leave some below zero
+    low, high = map(math.log, _PRECISION_BOUNDS)
+    log_precision = 0.0
+    for _ in range(60):  # each step at least halves the error
+        determined = float((eigenvalues / (eigenvalues + math.exp(log_precision))).sum())
+        target = math.log(max(determined, 1e-300)) - math.log(max(squared_norm, 1e-300))
+        log_precision = min(max((log_precision + target) / 2, low), high)
+    return math.exp(log_precision)
+
+
+def _factor(precision: Tensor) -> Tensor:
+    """A matrix F with ``F^T F`` the inverse of a precision matrix."""
+    cholesky, failed = torch.linalg.cholesky_ex(precision)
+    if bool(failed.any()):
+        raise ValueError(
+            "The posterior precision is not positive definite; use a larger `prior_precision`."
+        )
+    identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
+    return torch.linalg.solve_triangular(cholesky, identity, upper=False)
+
+
+@dataclass(frozen=True)
+class LastLayerPosterior:
+    """Gaussian posterior of a linear layer; see `last_layer_posterior`.
+
+    Attributes
+    ----------
+    mean : Tensor of shape (n_outputs, width), float64
+        Weights of the layer, its bias in the last column if it has one.
+    factor : Tensor of shape (n_outputs * width, n_outputs * width), float64
+        F, where ``F^T F`` is the covariance.
+    bias : bool
+        Whether the layer has a bias.
+    """
+
+    mean: Tensor
+    factor: Tensor
+    bias: bool
+
+    def sample(self, n_samples: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw layers.
+
+        Parameters
+        ----------
+        n_samples : int
+            How many.
+        generator : torch.Generator
+            Source of randomness, on the CPU.
+
+        Returns
+        -------
+        dict of str to Tensor
+            "weight" of shape (n_samples, n_outputs, n_features) and, if there is one, "bias"
+            of shape (n_samples, n_outputs), as `skuq.models.stacked_forward` takes them.
+        """
+        noise = torch.randn(n_samples, len(self.factor), generator=generator, dtype=torch.float64)
+        drawn = self.mean + (noise.to(self.factor) @ self.factor).reshape(-1, *self.mean.shape)
+        if not self.bias:
+            return {"weight": drawn}
+        return {"weight": drawn[..., :-1], "bias": drawn[..., -1]}
+
+    def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Distribution of the layer's outputs, a Gaussian at each input.
+
+        Parameters
+        ----------
+        features : Tensor of shape (n_points, n_features)
+            Inputs of the layer.
+
+        Returns
+        -------
+        mean : Tensor of shape (n_points, n_outputs), float64
+            Mean.
+        factor : Tensor of shape (n_points, n_outputs, n_outputs), float64
+            Lower Cholesky factor L of the covariance ``L L^T``.
+        """
+        phi = _with_constant(features, self.bias)
+        n_outputs, width = self.mean.shape
+        by_feature = self.factor.reshape(-1, n_outputs, width).permute(2, 0, 1).flatten(1)
+        root = (phi @ by_feature).reshape(len(phi), -1, n_outputs)
+        # The triangle of a QR decomposition, since forming the covariance squares its condition.
+        upper = torch.linalg.qr(root, mode="r").R
+        sign = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)
+        return phi @ self.mean.mT, (sign[..., None] * upper).mT
+
+
+def last_layer_posterior(
+    weight: Tensor, bias: Tensor | None, curvature: Tensor, prior_precision: float
+) -> LastLayerPosterior:
+    """Laplace approximation of the posterior of a linear layer.
+
+    A Gaussian around the layer's weights, with precision
+    ``curvature + prior_precision * identity``.
+
+    Parameters
+    ----------
+    weight : Tensor of shape (n_outputs, n_features)
+        Weights of the layer.
+    bias : Tensor of shape (n_outputs,) or None
+        Its bias, if it has one.
+    curvature : Tensor of shape (n_outputs * width, n_outputs * width)
+        Result of `last_layer_curvature`.
+    prior_precision : float
+        Precision of the Gaussian prior of each weight and bias, around 0.
+
+    Returns
+    -------
+    LastLayerPosterior
+        The posterior.
+
+    Raises
+    ------
+    ValueError
+        If the sum of curvature and prior precision is not positive definite.
+
+    References
+    ----------
+    MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Daxberger et
+    al., "Laplace Redux", NeurIPS 2021.
+
+    Examples
+    --------
+    >>> posterior = last_layer_posterior(torch.zeros(2, 1), None, 3 * torch.eye(2), 1.0)
+    >>> posterior.outputs(torch.ones(1, 1))[1]
+    tensor([[[0.5000, 0.0000],
+             [0.0000, 0.5000]]], dtype=torch.float64)
+    """
+    columns = [weight] if bias is None else [weight, bias[:, None]]
+    mean = torch.cat(columns, dim=1).detach().double()
+    prior = prior_precision * torch.eye(mean.numel(), dtype=mean.dtype, device=mean.device)
+    return LastLayerPosterior(mean, _factor(curvature.double() + prior), bias is not None)
+
+
+def sample_diagonal_posterior(
+    parameters: Mapping[str, Tensor],
+    curvature: Mapping[str, Tensor],
+    prior_precision: float,
+    n_samples: int,
+    generator: torch.Generator,
+) -> dict[str, Tensor]:
+    """Draw models from the Laplace approximation that takes all parameters as independent.
+
+    Parameters
+    ----------
+    parameters : mapping of str to Tensor
+        The model around which to draw.
+    curvature : mapping of str to Tensor
+        Result of `diagonal_curvature`, with the same names and shapes.
+    prior_precision : float
+        Precision of the Gaussian prior of each parameter, around 0.
+    n_samples : int
+        How many models.
+    generator : torch.Generator
+        Source of randomness, on the CPU.
+
+    Returns
+    -------
+    dict of str to Tensor of shape (n_samples, \\*parameter.shape)
+        In the dtype of the parameters, as `skuq.models.stacked_forward` takes them.
+
+    Examples
+    --------
+    >>> mean, curvature = {"w": torch.zeros(3)}, {"w": torch.ones(3)}
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> sample_diagonal_posterior(mean, curvature, 1.0, 5, generator)["w"].shape
+    torch.Size([5, 3])
+    """
+
+    def draw(mean: Tensor, second: Any) -> Tensor:
+        noise = torch.randn(n_samples, *mean.shape, generator=generator, dtype=torch.float64)
+        spread = noise.to(second) / (second + prior_precision).sqrt()
+        return mean.detach() + spread.to(mean)
+
+    return {name: draw(mean, curvature[name]) for name, mean in parameters.items()}

@@ -1,0 +1,203 @@
+"""A Gaussian around the weights of the last layer."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import torch
+from sklearn.utils._param_validation import Interval, StrOptions
+from torch import Tensor, nn
+from torch.func import jacrev
+
+from skuq.baselines._curvature import (
+    evidence_prior_precision,
+    last_layer_curvature,
+    last_layer_posterior,
+)
+from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
+from skuq.models import Head, evaluate, resolve_device, split_head
+from skuq.quam._search import TrainingSet
+
+
+class LaplaceClassifier(SampledModelsClassifier):
+    """Disagreement of models drawn from the Laplace approximation of the last layer.
+
+    The posterior of the last layer's weights is taken as a Gaussian around the trained ones,
+    with the exact curvature of the training loss as its precision. The logits of a test point
+    then are Gaussian too, and are what is drawn.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
+        or scikit-learn model is cloned and trained, and what `FrozenEstimator` holds is taken
+        as it is; `fit` then needs the data that it was trained on. It must end in a
+        `torch.nn.Linear`, which `LogisticRegression` and `MLPClassifier` do.
+    n_samples : int, default=100
+        Models drawn. Can be changed without fitting again.
+    prior_precision : float or "auto", default="auto"
+        Precision of the Gaussian prior of each weight of the last layer. "auto" maximises the
+        evidence for the model, within [1e-8, 1e8].
+    setting : {"selected", "expected"}, default="selected"
+        Whose uncertainty is meant. "selected": that of the given model, which is also the one
+        that predicts (Eq. 2). "expected": that of the average of the models drawn (Eq. 1).
+    batch_size : int, default=256
+        Test points evaluated at once; no effect on the result.
+    device : str, default="auto"
+        Where to compute; "auto" is CUDA if present, else the CPU.
+    random_state : int, RandomState instance or None, default=None
+        Training, and the numbers that models are drawn with: drawn once, in `fit`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    model_ : skuq.models.AdoptedModel
+        The given model.
+    posterior_ : skuq.baselines._curvature.LastLayerPosterior
+        Posterior of its last layer.
+    prior_precision_ : float
+        Precision of the prior.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
+    the given model, epistemic = expected KL divergence of models drawn from it. "expected":
+    total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
+    information. Time grows with the cube, and memory with the square, of the number of weights
+    of the last layer: some thousands are no burden.
+
+    References
+    ----------
+    MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Daxberger et
+    al., "Laplace Redux", NeurIPS 2021; as compared with by Schweighofer et al., NeurIPS 2023.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.frozen import FrozenEstimator
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq.baselines import LaplaceClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> mine = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> laplace = LaplaceClassifier(FrozenEstimator(mine), random_state=0).fit(X, y)
+    >>> u = laplace.predict_uncertainty([X[0], [50.0, 0.0, 0.0, 30.0]])
+    >>> bool(u.epistemic[0] < u.epistemic[1])
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        **COMMON_CONSTRAINTS,
+        "n_samples": AT_LEAST_ONE,
+        "prior_precision": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+    }
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        n_samples: int = 100,
+        prior_precision: float | str = "auto",
+        setting: str = "selected",
+        batch_size: int = 256,
+        device: str = "auto",
+        random_state: Any = None,
+    ):
+        self.estimator = estimator
+        self.n_samples = n_samples
+        self.prior_precision = prior_precision
+        self.setting = setting
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+
+    def _set_up(self, train: TrainingSet, device: torch.device) -> None:
+        head = _linear_head(self.model_.module, train.X[:1024])
+        self._body = head.body
+        layer: Any = next(part for part in head.module.modules() if isinstance(part, nn.Linear))
+        features = evaluate(head.body, train.X, device=device)
+        if features.ndim != 2:
+            raise ValueError(
+                "The last layer is applied several times to each input, which LaplaceClassifier "
+                "does not support; QUAMClassifier does."
+            )
+        self._to_logits, self._shift = _affine_tail(head.module, layer, features[:1024])
+        bias = layer.bias is not None
+        log_proba = self._log_proba(train.X)
+        curvature = last_layer_curvature(
+            features.to(device), log_proba.to(device), train.weight.to(device), bias=bias
+        )
+        curvature = _of_outputs(curvature, self._to_logits.to(device)).cpu()
+        self.prior_precision_ = self._prior_precision(curvature, layer)
+        self.posterior_ = last_layer_posterior(
+            layer.weight, layer.bias, curvature, self.prior_precision_
+        )
+
+    def _prior_precision(self, curvature: Tensor, layer: nn.Linear) -> float:
+        if self.prior_precision != "auto":
+            return float(self.prior_precision)
+        squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())
+        return evidence_prior_precision(torch.linalg.eigvalsh(curvature), squares)
+
+    def _sampled_log_proba(self, X: Any) -> Tensor:
+        device = resolve_device(self.device)
+        features = evaluate(self._body, self.model_.inputs(X), device=device)
+        mean, factor = self.posterior_.outputs(features)
+        generator = torch.Generator().manual_seed(self._sampling_seed)
+        noise = torch.randn(self.n_samples, mean.shape[1], generator=generator, dtype=torch.float64)
+        # The same numbers for every test point; only the joint distribution of points is lost.
+        outputs = mean[:, None] + torch.einsum("nkl,sl->nsk", factor, noise)
+        return (outputs @ self._to_logits.mT + self._shift).log_softmax(-1)
+
+
+def _linear_head(network: nn.Module, X: Tensor) -> Head:
+    problem = "LaplaceClassifier needs a network that ends in a torch.nn.Linear"
+    try:
+        head = split_head(network, X)
+    except ValueError as error:
+        raise ValueError(f"{problem}, followed by nothing or by modules of its Sequential.") from (
+            error
+        )
+    last = head.module[0] if isinstance(head.module, nn.Sequential) else head.module
+    if not isinstance(last, nn.Linear):
+        raise ValueError(f"{problem}; its last layer with parameters is {last}.")
+    return head
+
+
+def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrix and shift that give a network's logits, up to a constant, from its last layer.
+
+    What follows the layer is nothing for most networks; for a binary one of a single output
+    it makes two logits of it.
+    """
+    with torch.no_grad():
+        outputs, logits = layer(features), head(features)
+    tail = head[1:] if isinstance(head, nn.Sequential) else nn.Identity()
+    outputs, logits = outputs.double(), logits.double()
+    matrix = jacrev(lambda out: tail(out[None])[0])(outputs[0])
+    shift = logits[0] - matrix @ outputs[0]
+    if torch.allclose(outputs @ matrix.mT + shift, logits, rtol=1e-4, atol=1e-5):
+        return matrix, shift
+    # Such as the logarithm of a softmax, which softmax undoes.
+    if outputs.shape == logits.shape and torch.allclose(
+        outputs.softmax(-1), logits.softmax(-1), atol=1e-5
+    ):
+        return torch.eye(outputs.shape[1], dtype=outputs.dtype), torch.zeros_like(shift)
+    raise ValueError(
+        "LaplaceClassifier needs logits that are linear in the outputs of the last layer, but "
+        f"it is followed by {tail}."
+    )
+
+
+def _of_outputs(curvature: Tensor, to_logits: Tensor) -> Tensor:
+    """Curvature with respect to the layer that gives the outputs of which logits are made."""
+    n_logits, n_outputs = to_logits.shape
+    width = len(curvature) // n_logits
+    blocks = curvature.reshape(n_logits, width, n_logits, width)
+    blocks = torch.einsum("ck,cdef,el->kdlf", to_logits, blocks, to_logits)
+    return blocks.reshape(n_outputs * width, n_outputs * width)

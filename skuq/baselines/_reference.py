@@ -1,0 +1,86 @@
+"""What a model says of itself, which every other method has to improve on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skuq.base import Uncertainty
+from skuq.baselines._sampled import COMMON_CONSTRAINTS, SampledModelsClassifier
+from skuq.information import entropy
+
+
+class ReferenceClassifier(SampledModelsClassifier):
+    """The given model alone: its entropy is all the uncertainty there is.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
+        or scikit-learn model is cloned and trained, and what `FrozenEstimator` holds is taken
+        as it is.
+    device : str, default="auto"
+        Where to compute; "auto" is CUDA if present, else the CPU.
+    random_state : int, RandomState instance or None, default=None
+        Initial weights, shuffling and mini-batches of the training.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    model_ : skuq.models.AdoptedModel
+        The model.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    In nats: total = aleatoric = entropy of the model's prediction, epistemic = 0, since a
+    single model claims none: rank inputs by the aleatoric part, since `score_samples` is 0 for
+    all of them.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Section 4: "the aleatoric uncertainty of the reference
+    model (as in Eq. 2)" as a baseline.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.frozen import FrozenEstimator
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq.baselines import ReferenceClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> mine = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> reference = ReferenceClassifier(FrozenEstimator(mine)).fit(X, y)
+    >>> reference.predict_uncertainty(X[:2]).epistemic
+    array([0., 0.])
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        name: COMMON_CONSTRAINTS[name] for name in ("estimator", "device", "random_state")
+    }
+
+    def __init__(self, estimator: Any = None, *, device: str = "auto", random_state: Any = None):
+        self.estimator = estimator
+        self.device = device
+        self.random_state = random_state
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Measure the entropy of the model's prediction.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        Uncertainty
+            Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
+        """
+        aleatoric = entropy(self._log_proba(self._validated_inputs(X))).numpy()
+        return Uncertainty.from_parts(aleatoric, np.zeros_like(aleatoric))

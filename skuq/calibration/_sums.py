@@ -1,0 +1,215 @@
+"""Everything an audit needs to know of predictions, as sums of integers per confidence bin.
+
+Integers add up exactly and in any order: over chunks of a large file, over machines, and
+over proofs that each cover a part of the reference set.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.metrics._validation import columns_and_proba
+
+Binning = Literal["uniform", "quantile"]
+
+SCALE = 10**9  # decimal, so that a recorded 0.7 is exactly on the edge between two bins
+CHUNK = 2**18  # rows; bounds memory, and keeps float64 sums of integers below 2**53
+
+
+class Predictions(NamedTuple):
+    """What an audit keeps of each recorded prediction.
+
+    Attributes
+    ----------
+    confidence : ndarray of shape (n_samples,), int32
+        Top-label probability in units of ``1 / SCALE``, rounded.
+    correct : ndarray of shape (n_samples,), bool
+        Whether the most probable class is the true one.
+    """
+
+    confidence: NDArray[np.int32]
+    correct: BoolArray
+
+
+class BinSums(NamedTuple):
+    """Sums per confidence bin, from which every figure of an audit follows.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_bins + 1,), int64
+        Bins ``[edges[b], edges[b + 1])`` in units of ``1 / scale``; the last bin includes
+        its upper edge.
+    count, correct, confidence : ndarray of shape (n_bins,), int64
+        Number of predictions, number of correct ones, and sum of their confidences in
+        units of ``1 / scale``.
+    scale : int
+        Unit of the confidences.
+    """
+
+    edges: IntArray
+    count: IntArray  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    correct: IntArray
+    confidence: IntArray
+    scale: int = SCALE
+
+    @property
+    def mean_confidence(self) -> FloatArray:
+        """Mean confidence of each bin, shape (n_bins,); NaN in an empty one."""
+        return self.confidence / self._size / self.scale
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """Share of correct predictions of each bin, shape (n_bins,); NaN in an empty one."""
+        return self.correct / self._size
+
+    @property
+    def deviation(self) -> IntArray:
+        """Numerator of the gap: ``scale * (correct - confidence sum)``, exact, per bin."""
+        return self.correct * self.scale - self.confidence
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """Eq. 6, in [0, 1]."""
+        return int(np.abs(self.deviation).sum()) / (int(self.count.sum()) * self.scale)
+
+    @property
+    def maximum_calibration_error(self) -> float:
+        """Largest distance between accuracy and confidence of a bin, in [0, 1]."""
+        return float(np.nanmax(np.abs(self.accuracy - self.mean_confidence)))
+
+    @property
+    def _size(self) -> FloatArray:
+        return np.where(self.count > 0, self.count, np.nan)
+
+
+def record_predictions(
+    y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None
+) -> Predictions:
+    """Reduce probabilities to what an audit needs.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    proba : array-like of shape (n_samples, n_classes)
+        Predicted probabilities; rows sum to 1 within 1e-4.
+    classes : array-like of shape (n_classes,), optional
+        Labels in column order. Default: the sorted labels of `y_true`, which must then be
+        as many as the columns.
+
+    Returns
+    -------
+    Predictions
+        Arrays of shape (n_samples,). Of equal probabilities the first class counts as
+        predicted.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together or are not probabilities.
+
+    Examples
+    --------
+    >>> from skuq.calibration import record_predictions
+    >>> record_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    Predictions(confidence=array([750000000, 500000000], dtype=int32),
+                correct=array([ True, False]))
+    """
+    column, checked = columns_and_proba(y_true, proba, classes)
+    confidence = np.empty(len(column), np.int32)
+    correct = np.empty(len(column), bool)
+    for start in range(0, len(column), CHUNK):
+        rows = slice(start, start + CHUNK)
+        # Wide rows are read once: the maximum is looked up where argmax found it.
+        best = checked[rows].argmax(axis=1)
+        top = np.take_along_axis(checked[rows], best[:, None], axis=1)[:, 0]
+        confidence[rows] = np.rint(np.minimum(top.astype(np.float64), 1.0) * SCALE)
+        correct[rows] = best == column[rows]
+    return Predictions(confidence, correct)
+
+
+def bin_edges(confidence: NDArray[np.int32], n_bins: int, binning: Binning) -> IntArray:
+    """Choose the edges of the confidence bins.
+
+    Parameters
+    ----------
+    confidence : ndarray of shape (n_samples,), int32
+        Confidences in units of ``1 / SCALE``.
+    n_bins : int
+        Number of bins.
+    binning : {"uniform", "quantile"}
+        Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions as far as
+        ties allow: equal confidences share a bin.
+
+    Returns
+    -------
+    ndarray of shape (n_bins + 1,), int64
+        Edges in units of ``1 / SCALE``.
+    """
+    steps = np.arange(n_bins + 1)
+    if binning == "uniform":
+        # Rounded up: bin b then holds exactly those with floor(confidence * n_bins) = b.
+        return -(-steps * SCALE // n_bins)
+    rank = steps[1:-1] * len(confidence) // n_bins
+    inner = np.partition(confidence, rank)[rank]
+    return np.array([confidence.min(), *inner, confidence.max()], np.int64)
+
+
+def bin_sums(
+    predictions: Predictions,
+    edges: IntArray,
+    *,
+    groups: NDArray[np.integer] | None = None,
+    n_groups: int = 1,
+) -> list[BinSums]:
+    """Add up predictions per bin, for each group of samples.
+
+    Parameters
+    ----------
+    predictions : Predictions
+        Arrays of shape (n_samples,).
+    edges : ndarray of shape (n_bins + 1,), int64
+        Edges of the bins in units of ``1 / SCALE``.
+    groups : ndarray of shape (n_samples,), integer, optional
+        Group 0 .. n_groups - 1 of each sample. Default: all in one.
+    n_groups : int, default=1
+        Number of groups.
+
+    Returns
+    -------
+    list of BinSums
+        One per group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.calibration import bin_edges, bin_sums, record_predictions
+    >>> predictions = record_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    >>> edges = bin_edges(predictions.confidence, 2, "uniform")
+    >>> bin_sums(predictions, edges)[0].expected_calibration_error
+    0.125
+    """
+    n_bins = len(edges) - 1
+    length = n_groups * n_bins
+    count, correct, confidence = np.zeros((3, length), np.int64)
+    for start in range(0, len(predictions.confidence), CHUNK):
+        rows = slice(start, start + CHUNK)
+        values, right = predictions.confidence[rows], predictions.correct[rows]
+        cell = bin_of(values, edges)
+        if groups is not None:
+            cell += n_bins * groups[rows].astype(np.int64)
+        count += np.bincount(cell, minlength=length)
+        correct += np.bincount(cell[right], minlength=length)
+        confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
+    shape = (n_groups, n_bins)
+    parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
+    return [BinSums(edges, *part) for part in parts]
+
+
+def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:
+    """Bin of each confidence, shape (n_samples,); both in units of ``1 / SCALE``."""
+    return np.searchsorted(edges[1:-1].astype(np.int32), confidence, side="right")

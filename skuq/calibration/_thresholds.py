@@ -1,0 +1,214 @@
+"""Which tolerance is fair: what honest models show on reference sets of a given size."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import (
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    validate_params,
+)
+
+from skuq.base import IntArray
+from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, p_values
+from skuq.calibration._sums import (
+    Binning,
+    BinSums,
+    Predictions,
+    bin_edges,
+    bin_of,
+    record_predictions,
+)
+
+TOLERANCE_PRECISION = 1e-3
+N_SIMULATIONS = 200  # of each reference set at each tolerance tried
+
+
+class AlphaStudy(NamedTuple):
+    """Thresholds that an honest model keeps with the given probability.
+
+    Attributes
+    ----------
+    tolerance : float
+        Smallest `alpha` with which `CalibrationAuditor` passes it: the deviation that chance
+        does not explain.
+    max_gap : float
+        Smallest `alpha` for Algorithm 1, which compares the gap of every bin with it whatever
+        the number of samples.
+    ece : float
+        Smallest threshold for the expected calibration error.
+    """
+
+    tolerance: float
+    max_gap: float
+    ece: float
+
+
+@validate_params(
+    {
+        "reference_size": [Interval(Integral, 1, None, closed="left"), None],
+        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "binning": [StrOptions({"uniform", "quantile"})],
+        "confidence_level": [Interval(Real, 0, 1, closed="neither")],
+        "n_repeats": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def choose_alpha(
+    y: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    reference_size: int | None = None,
+    n_bins: int = 10,
+    binning: Binning = "uniform",
+    confidence_level: float = 0.95,
+    n_repeats: int = 200,
+    random_state: Any = None,
+) -> AlphaStudy:
+    """Measure which thresholds an honest model needs, by a baseline study (Appendix D.3).
+
+    Reference sets are drawn, with replacement, from recorded predictions of a model that is
+    known to be honest and was calibrated (`temperature_scaled`). Of each the smallest
+    threshold is found that it would pass.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        True labels.
+    proba : array-like of shape (n_samples, n_classes)
+        Predictions of the honest model on data that neither trained nor calibrated it.
+    classes : array-like of shape (n_classes,), default=None
+        Labels in column order. Default: the sorted labels of `y`.
+    reference_size : int, default=None
+        Size of the reference sets. Default: n_samples.
+    n_bins, binning
+        As in `CalibrationAuditor`; quantile bins are those of all predictions given.
+    confidence_level : float, default=0.95
+        Probability with which the honest model shall pass; also the level of the audit that
+        `tolerance` is for.
+    n_repeats : int, default=200
+        Number of reference sets.
+    random_state : int, RandomState instance or None, default=None
+        Choice of the reference sets.
+
+    Returns
+    -------
+    AlphaStudy
+
+    Raises
+    ------
+    ValueError
+        If the inputs are not probabilities or do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.calibration import choose_alpha
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(size=5000)
+    >>> study = choose_alpha(rng.random(5000) < p, np.c_[1 - p, p], random_state=0)
+    >>> study.tolerance < 0.02 < study.max_gap < 0.1
+    True
+    """
+    random = check_random_state(random_state)
+    predictions = record_predictions(y, proba, classes=classes)
+    edges = bin_edges(predictions.confidence, n_bins, binning)
+    bins = bin_of(predictions.confidence, edges)
+    size = len(bins) if reference_size is None else reference_size
+    draws = [
+        _sums(edges, bins, np.bincount(random.randint(len(bins), size=size)), predictions)
+        for _ in range(n_repeats)
+    ]
+    found = [(part.maximum_calibration_error, part.expected_calibration_error) for part in draws]
+    # A threshold must be one that was seen: the next larger value, never one between.
+    max_gap, ece = np.quantile(found, confidence_level, axis=0, method="higher")
+    return AlphaStudy(_tolerance(draws, confidence_level), float(max_gap), float(ece))
+
+
+def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassifierCV:
+    """Calibrate a fitted classifier by one temperature: the honest baseline of an audit.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted classifier; it is not altered.
+    X : array-like of shape (n_samples, n_features)
+        Calibration inputs, new to the classifier and apart from the reference set.
+    y : array-like of shape (n_samples,)
+        Their true labels.
+
+    Returns
+    -------
+    CalibratedClassifierCV
+        Fitted; scikit-learn's own.
+
+    Raises
+    ------
+    ImportError
+        If scikit-learn is older than 1.8, which brought temperature scaling.
+
+    References
+    ----------
+    Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017.
+    """
+    scaled = CalibratedClassifierCV(FrozenEstimator(estimator), method="temperature")
+    try:
+        return scaled.fit(X, y)
+    except InvalidParameterError as error:
+        if "'method'" not in str(error):
+            raise
+        raise ImportError(
+            "Temperature scaling needs scikit-learn >= 1.8; upgrade it, or calibrate with "
+            "CalibratedClassifierCV(FrozenEstimator(estimator), method='sigmoid')."
+        ) from error
+
+
+def _sums(edges: IntArray, bins: IntArray, weights: IntArray, predictions: Predictions) -> BinSums:
+    """Integer sums of predictions that count as often as their weights say."""
+    n_bins, rows = len(edges) - 1, slice(len(weights))
+
+    def add(values: Any) -> IntArray:
+        return np.bincount(bins[rows], weights=values, minlength=n_bins).astype(np.int64)
+
+    confidence = predictions.confidence[rows].astype(np.float64)
+    return BinSums(
+        edges, add(weights), add(weights * predictions.correct[rows]), add(weights * confidence)
+    )
+
+
+def _tolerance(draws: list[BinSums], confidence_level: float) -> float:
+    """Smallest alpha with which the wanted share of the draws passes, by bisection."""
+    low, high = 0.0, 1.0
+    while high - low > TOLERANCE_PRECISION:
+        middle = (low + high) / 2
+        if _share_passed(draws, middle, 1 - confidence_level) >= confidence_level:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
+    """Share of draws without a finding: the scan of each, with fewer simulations."""
+    count = np.array([part.count for part in draws])
+    correct = np.array([part.correct for part in draws])
+    confidence = np.nan_to_num([part.mean_confidence for part in draws])
+    rng, passed = np.random.default_rng(SEED), np.ones(len(draws), bool)
+    for sign in (1, -1):
+        edge = np.clip(confidence + sign * alpha, 0, 1)
+        found = largest_evidence(correct, count, edge, sign)
+        simulated = rng.binomial(count, edge, size=(N_SIMULATIONS, *count.shape))
+        chance = largest_evidence(simulated, count, edge, sign)
+        reached = (chance >= found * (1 - ROUNDING)).sum(axis=0)
+        passed &= p_values(found, reached, N_SIMULATIONS, count.shape[-1], sign) >= level
+    return float(passed.mean())

@@ -1,0 +1,7 @@
+"""The ``skuq`` command."""
+
+from skuq.cli._main import main
+
+__all__ = [
+    "main",
+]

@@ -1,0 +1,229 @@
+"""``skuq audit``: the verdict on recorded predictions, also as an exit code.
+
+Its subcommands, for audits of a model that is not shown, are in `skuq.cli._proofs`.
+
+An audit that crashed must never look like one that was failed: everything that is not a
+verdict ends with exit code 2.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from skuq.cli._files import (
+    READABLE,
+    WRITABLE,
+    InputError,
+    check_outputs,
+    one_line,
+    read_csv,
+    require_plots,
+    say,
+    say_bins,
+    tell,
+)
+from skuq.cli._proofs import COMMANDS
+
+PASSED, FAILED, NO_VERDICT = 0, 1, 2
+
+
+class _Needed(click.Option):
+    """A required option, unless a subcommand takes over."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        if args and self.name not in opts:
+            ctx.params[str(self.name)] = None
+            return None, args
+        return super().handle_parse_result(ctx, opts, args)
+
+
+@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
+@click.option(
+    "--predictions",
+    cls=_Needed,
+    type=READABLE,
+    required=True,
+    help="CSV file, one prediction per row.",
+)
+@click.option("--label", cls=_Needed, required=True, help="Its column with the true label.")
+@click.option(
+    "--proba",
+    cls=_Needed,
+    required=True,
+    help="Its columns with the reported probabilities, one per class, separated by commas.",
+)
+@click.option(
+    "--classes",
+    help="Labels in the order of these columns; with one column: the class it is not the "
+    "probability of comes first.  [default: by name]",
+)
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0, 1),
+    default=0.05,
+    show_default=True,
+    help="Tolerated distance between accuracy and confidence.",
+)
+@click.option(
+    "--bins",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Number of confidence bins.",
+)
+@click.option(
+    "--confidence-level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Least probability that a model within the tolerance passes.",
+)
+@click.option("--groups", help="Columns whose groups are audited too, separated by commas.")
+@click.option(
+    "--report",
+    type=WRITABLE,
+    help="HTML report to write (needs extra 'plot'); its figures go beside it as JSON.",
+)
+@click.option("--json", "json_path", type=WRITABLE, help="JSON file with all figures to write.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.pass_context
+def audit(ctx: click.Context, /, **options: Any) -> None:
+    """Say whether reported confidence is what the labels support.
+
+    Exit code 0: passed. 1: failed, confidence is wrong by more than chance explains.
+    2: no verdict.
+
+    The options are those of an audit of recorded predictions. The commands prove and verify an
+    audit of a model that is not shown.
+    """
+    if ctx.invoked_subcommand is not None:
+        _check_unused(ctx)
+        return
+    code = NO_VERDICT
+    try:
+        code = PASSED if _passes(**options) else FAILED
+    except BaseException as error:  # also an interrupt: whatever happens, it is no verdict
+        with suppress(Exception):  # there may be nowhere left to print to
+            tell(error)
+    ctx.exit(code)
+
+
+def _check_unused(ctx: click.Context) -> None:
+    """Options before the name of a subcommand would be lost."""
+    for param in ctx.command.params:
+        if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(
+                f"{param.opts[0]} stands before {ctx.invoked_subcommand!r}; the options of a "
+                "command follow its name.",
+                ctx,
+            )
+
+
+def _passes(
+    predictions: Path,
+    label: str,
+    proba: str,
+    classes: str | None,
+    alpha: float,
+    bins: int,
+    confidence_level: float,
+    groups: str | None,
+    report: Path | None,
+    json_path: Path | None,
+    quiet: bool,
+) -> bool:
+    """Read, audit, write, print; and whether the audit is passed."""
+    if "-" in map(str, (report, json_path)):
+        raise InputError("Reports are written to files; give a name and not '-'.")
+    if report is not None:
+        require_plots("--report")
+        json_path = report.with_suffix(".json") if json_path is None else json_path
+    check_outputs([report, json_path], [predictions])
+    from skuq.audit import CalibrationAuditor
+    from skuq.audit._recorded import recorded_predictions
+
+    label, columns, attributes = label.strip(), _split(proba), _split(groups)
+    _check_attributes(attributes, [label, *columns])
+    table = read_csv(predictions, needed=[label, *columns, *attributes], label=label)
+    try:
+        recorded = recorded_predictions(table, label, columns, classes and _split(classes))
+        auditor = CalibrationAuditor.from_predictions(
+            recorded.y,
+            recorded.proba,
+            classes=recorded.classes,
+            groups=table[attributes],
+            n_bins=bins,
+            alpha=alpha,
+            confidence_level=confidence_level,
+        )
+    except ValueError as error:
+        raise InputError(one_line(error)) from error
+    note = f"Columns of probabilities: {recorded.note}."
+    data = _write(auditor, note, report, json_path)
+    if not quiet:
+        say(note)
+        _show(data)
+        for what, path in (("Report", report), ("Figures", json_path)):
+            if path is not None:
+                say(f"{what}: {path}")
+    return auditor.passed_
+
+
+def _split(names: str | None) -> list[str]:
+    return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def _check_attributes(attributes: list[str], outcomes: list[str]) -> None:
+    """Groups that follow from the outcome would fail every honest model."""
+    for name in attributes:
+        if name in outcomes:
+            raise InputError(
+                f"--groups: {name!r} is the label or a probability; name attributes that do not "
+                "depend on the outcome."
+            )
+        if attributes.count(name) > 1:
+            raise InputError(f"--groups: {name!r} is named twice.")
+
+
+def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None) -> dict[str, Any]:
+    """Write what is asked for, and return the figures."""
+    from skuq.reporting._audit import AuditReport, audit_data, audit_report
+
+    if report is not None:
+        with warnings.catch_warnings():
+            # A name in a script that the font of the pictures lacks; tables still show it.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            page = audit_report(auditor, notes=[note])
+    else:
+        page = AuditReport("Calibration audit", audit_data(auditor, [note]))
+    try:
+        if report is not None:
+            page.write(report, json_path)
+        elif json_path is not None:
+            page.write_json(json_path)
+    except OSError as error:
+        raise InputError(f"Cannot write: {error}") from error
+    return page.data
+
+
+def _show(data: dict[str, Any]) -> None:
+    """Print verdict, bins and what to make of them."""
+    verdict = data["verdict"]
+    say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
+    say_bins(data["bins"])
+    say("")
+    for sentence in verdict["sentences"]:
+        say(f"- {sentence}")
+
+
+for command in COMMANDS:
+    audit.add_command(command)

@@ -1,0 +1,287 @@
+"""Graphs from several libraries in one form. Nothing else in this package imports DGL."""
+
+from __future__ import annotations
+
+import os
+from copy import copy
+from functools import cached_property
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from torch import Tensor, nn
+
+from skuq.evidential._sparse import Features, as_features
+from skuq.extras import import_optional
+from skuq.models import resolve_device
+
+
+def import_dgl() -> ModuleType:
+    """Import DGL with torch as its engine.
+
+    Raises
+    ------
+    ImportError
+        If it is missing; the message names the extra ``graph``.
+    """
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # without it, DGL prints a line
+    import_optional("dgl.nn", extra="graph")
+    return import_optional("dgl", extra="graph")
+
+
+class NodeGraph:
+    """An undirected graph with features of its nodes.
+
+    Build it with `as_node_graph`. It is never altered, and copies share it.
+
+    Attributes
+    ----------
+    adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
+        1 for each pair of neighbours; symmetric, without self-loops.
+    features : Tensor or SparseFeatures of shape (n_nodes, n_features), float32
+        Features.
+    original : object
+        The graph as it was given, for networks that were trained on it.
+    device : torch.device
+        Where networks compute on it.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, adjacency: sparse.csr_array, features: Features, original: Any = None):
+        self.adjacency = adjacency
+        self.features = features
+        self.original = original
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.adjacency.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.features.shape[1])
+
+    def __repr__(self) -> str:
+        n_edges = self.adjacency.nnz // 2
+        return f"NodeGraph(n_nodes={self.n_nodes}, n_edges={n_edges}, n_features={self.n_features})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeGraph:
+        return self  # so that scikit-learn's clone shares it
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "convolution"}
+
+    @cached_property
+    def convolution(self) -> Any:
+        """The graph with a self-loop at every node, as graph convolutions want it (DGL)."""
+        looped = sparse.coo_array(self.adjacency + sparse.eye_array(self.n_nodes))
+        edges = tuple(torch.tensor(ends, dtype=torch.int32) for ends in looped.coords)
+        return import_dgl().graph(edges, num_nodes=self.n_nodes).to(self.device)
+
+    def to(self, device: torch.device) -> NodeGraph:
+        """The graph for networks on a device; the same one if it is there already."""
+        if device == self.device:
+            return self
+        moved = copy(self)  # without `convolution`, which is built where it is needed
+        moved.device = device
+        moved.features = self.features.to(device)
+        return moved
+
+
+def as_node_graph(graph: Any) -> NodeGraph:
+    """Take over a graph with node features, whatever library it comes from.
+
+    Edges are taken as undirected and without weights: two nodes are neighbours if there is an
+    edge in either direction. Self-loops are dropped (convolutions add their own), repeated
+    edges count once, and isolated nodes are allowed.
+
+    Parameters
+    ----------
+    graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
+        A `dgl.DGLGraph` with features in ``ndata["feat"]``; a pair of a square scipy sparse
+        or dense matrix and a feature matrix, either of which may be sparse; or an object with
+        ``edge_index`` and ``x`` such as `torch_geometric.data.Data`.
+
+    Returns
+    -------
+    NodeGraph
+
+    Raises
+    ------
+    TypeError
+        If it is none of these.
+    ValueError
+        If it has no features, several types of nodes, no nodes, features with NaN, or shapes
+        that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_node_graph((np.array([[0, 1], [1, 0]]), np.eye(2)))
+    NodeGraph(n_nodes=2, n_edges=1, n_features=2)
+    """
+    if isinstance(graph, NodeGraph):
+        return graph
+    if type(graph).__module__.partition(".")[0] == "dgl":
+        return _from_dgl(graph)
+    if hasattr(graph, "edge_index"):
+        return _from_pyg(graph)
+    if isinstance(graph, tuple | list) and len(graph) == 2:
+        return _from_matrices(*graph)
+    raise TypeError(
+        f"`graph` must be a DGLGraph, a pair (adjacency, features), a PyG Data object or a "
+        f"NodeGraph, got {type(graph).__name__}."
+    )
+
+
+def _from_dgl(graph: Any) -> NodeGraph:
+    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
+        raise ValueError("`graph` must have one type of nodes and one type of edges.")
+    if "feat" not in graph.ndata:
+        found = ", ".join(map(repr, graph.ndata)) or "nothing"
+        raise ValueError(
+            f'`graph` has no features: put them into graph.ndata["feat"]; ndata holds {found}.'
+        )
+    source, target = (ends.cpu() for ends in graph.edges())
+    adjacency = _from_edges(source, target, graph.num_nodes())
+    return _checked(adjacency, graph.ndata["feat"], graph)
+
+
+def _from_pyg(graph: Any) -> NodeGraph:
+    if getattr(graph, "x", None) is None:
+        raise ValueError("`graph` has no features: its attribute `x` is None.")
+    if graph.edge_index is None:
+        raise ValueError("`graph` has no edges: its attribute `edge_index` is None.")
+    source, target = torch.as_tensor(graph.edge_index).cpu()
+    return _checked(_from_edges(source, target, len(graph.x)), graph.x, graph)
+
+
+def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:
+    if features is None:
+        raise ValueError("`graph` has no features: the second of the pair is None.")
+    if isinstance(adjacency, Tensor):
+        edges = adjacency.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
+        adjacency = sparse.coo_array((edges.values(), tuple(edges.indices())), shape=edges.shape)
+    matrix = sparse.coo_array(adjacency)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"The adjacency matrix must be square, got shape {matrix.shape}.")
+    matrix.eliminate_zeros()
+    if not np.isfinite(matrix.data).all():
+        raise ValueError("The adjacency matrix contains NaN or infinity.")
+    return _checked(_from_edges(matrix.row, matrix.col, matrix.shape[0]), features, None)
+
+
+def _from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr_array:
+    """Undirected adjacency without loops and repetitions."""
+    u, v = np.asarray(source, dtype=np.int64), np.asarray(target, dtype=np.int64)
+    if len(u) and not 0 <= min(u.min(), v.min()) <= max(u.max(), v.max()) < n_nodes:
+        raise ValueError(
+            f"Edges must join nodes 0 to {n_nodes - 1}, got {min(u.min(), v.min())} to "
+            f"{max(u.max(), v.max())}."
+        )
+    u, v = u[u != v], v[u != v]
+    ends = np.concatenate([u, v]), np.concatenate([v, u])
+    matrix = sparse.csr_array((np.ones(len(ends[0])), ends), shape=(n_nodes, n_nodes))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1
+    return matrix
+
+
+def _checked(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeGraph:
+    if adjacency.shape[0] == 0:
+        raise ValueError("`graph` has no nodes.")
+    taken = as_features(features)
+    if taken.shape[0] != adjacency.shape[0]:
+        raise ValueError(
+            f"`graph` has {adjacency.shape[0]} nodes, but features of {taken.shape[0]} nodes."
+        )
+    return NodeGraph(adjacency, taken, original)
+
+
+def graph_device(device: str | torch.device) -> torch.device:
+    """Turn a ``device`` parameter into one that graph networks can use.
+
+    DGL comes in builds without CUDA; "auto" is then the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the device is not present, or DGL was not built for it.
+    """
+    resolved = resolve_device(device)
+    if resolved.type == "cpu":
+        return resolved
+    if find_spec("dgl") is None:  # then the network is one of another library
+        return resolved
+    dgl = import_dgl()
+    try:
+        dgl.graph(([0], [0])).to(resolved)
+    except dgl.DGLError as error:
+        if device == "auto":
+            return torch.device("cpu")
+        raise ValueError(
+            f"`device`={str(device)!r}: the installed DGL was built without it; use 'cpu'."
+        ) from error
+    return resolved
+
+
+def dense_features(graph: NodeGraph) -> Tensor:
+    """Features as a dense tensor of shape (n_nodes, n_features)."""
+    features = graph.features
+    return features if isinstance(features, Tensor) else features.to_dense()
+
+
+def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
+    """Evaluate somebody's graph network on its own kind of graph.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        A network of `skuq.evidential._backbones`, called with a NodeGraph; else one that is
+        called as its library has it: ``network(x, edge_index)`` if the graph was given as a
+        PyG object, ``network(graph, features)`` with a DGLGraph otherwise.
+    graph : NodeGraph
+        Graph.
+
+    Returns
+    -------
+    Tensor
+        What the network returns: logits of shape (n_nodes, n_classes).
+    """
+    if getattr(network, "takes_node_graph", False):
+        return network(graph)
+    original = graph.original
+    if hasattr(original, "edge_index"):
+        return network(original.x.to(graph.device), original.edge_index.to(graph.device))
+    if original is None:
+        return network(graph.convolution, dense_features(graph))
+    original = original.to(graph.device)
+    return network(original, original.ndata["feat"])
+
+
+def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
+    """Validate node ids of shape (n,) or (n, 1).
+
+    Raises
+    ------
+    ValueError
+        If they are no integers, out of range, none at all, or of another shape.
+    """
+    ids = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
+    if ids.ndim == 2 and ids.shape[1] == 1:
+        ids = ids[:, 0]
+    if ids.ndim != 1:
+        raise ValueError(f"X must hold node ids, shape (n,) or (n, 1), got shape {ids.shape}.")
+    if len(ids) == 0:
+        raise ValueError("X holds no node ids; at least 1 is needed.")
+    if ids.dtype.kind not in "iu" and not (ids.dtype.kind == "f" and (ids == ids.round()).all()):
+        raise ValueError(f"X must hold node ids, which are integers, got dtype {ids.dtype}.")
+    if not 0 <= ids.min() <= ids.max() < n_nodes:
+        raise ValueError(
+            f"Node ids must lie between 0 and {n_nodes - 1}, got {ids.min()} to {ids.max()}."
+        )
+    return ids.astype(np.int64)

@@ -1,0 +1,19 @@
+"""The methods that evidential probes are compared with, behind the same protocol."""
+
+from skuq.evidential.comparison._dropout import MCDropout
+from skuq.evidential.comparison._egnn import EvidentialGNN
+from skuq.evidential.comparison._ensemble import GraphEnsemble
+from skuq.evidential.comparison._gkde import KernelDirichletGNN
+from skuq.evidential.comparison._gpn import GraphPosteriorNetwork
+from skuq.evidential.comparison._logits import LogitUncertainty
+from skuq.evidential.comparison._methods import comparison_methods
+
+__all__ = [
+    "EvidentialGNN",
+    "GraphEnsemble",
+    "GraphPosteriorNetwork",
+    "KernelDirichletGNN",
+    "LogitUncertainty",
+    "MCDropout",
+    "comparison_methods",
+]

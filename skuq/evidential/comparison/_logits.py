@@ -1,0 +1,195 @@
+"""Uncertainty from nothing but the logits of a pre-trained model."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from sklearn.base import _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from skuq.base import FloatArray, Uncertainty
+from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._head import centre, level_is_convention
+from skuq.evidential._pretrained_base import PretrainedClassifier, proba_of
+from skuq.evidential._propagation import diffuse, smooth
+from skuq.evidential.comparison._scores import Score, in_halves, logit_score
+
+
+class LogitUncertainty(PretrainedClassifier):
+    """Uncertainty of a pre-trained classifier from its logits: entropy, confidence or energy.
+
+    Nothing is trained but a model that is not fitted yet. Predictions are the model's. With
+    ``score="energy", propagation="smoothing"`` it is GNNSafe.
+
+    These scores do not tell the two sources of uncertainty apart: the total is the score, and
+    the aleatoric and the epistemic part are half of it each, so that all three rank samples
+    alike.
+
+    Parameters
+    ----------
+    model : object, default=None
+        The pre-trained classifier, as `EvidentialProbe` takes it.
+    graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
+        The graph; `X` then holds node ids. None: the graph that a fitted `model` brings, if it
+        does; else `X` is a feature matrix or images.
+    score : {"entropy", "max-score", "energy"}, default="entropy"
+        Entropy of the class probabilities in nats; 1 minus the largest of them; or minus the
+        logarithm of the summed exponentials of the logits, which may be of either sign.
+        Where the level of the logits is a convention, as in log-probabilities or the logits
+        (0, z) of two classes, their mean is taken off before.
+    propagation : {"smoothing", "diffusion", None}, default=None
+        How scores are averaged over a graph: "smoothing" is GNNSafe's, 2 steps in which each
+        node keeps a fifth of its score and takes the rest from its neighbours' mean;
+        "diffusion" is that of the probe, 10 steps of personalised PageRank.
+    device : str, default="auto"
+        Where to compute; "auto" is CUDA if present, else the CPU.
+    random_state : int, RandomState instance or None, default=None
+        Training of a model that is not fitted.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    graph_ : NodeGraph or None
+        The graph.
+    centred_ : bool
+        Whether the mean of each sample's logits is taken off before they are scored.
+    proba_, score_ : ndarrays of shape (n_nodes, n_classes) and (n_nodes,), float64
+        With a graph: class probabilities and scores of all nodes.
+    n_features_in_ : int
+        Number of features seen in `fit`; 1 with a graph.
+
+    References
+    ----------
+    Hendrycks and Gimpel, ICLR 2017; Liu et al., NeurIPS 2020; Wu et al., "Energy-based
+    Out-of-Distribution Detection for Graph Neural Networks", ICLR 2023; as Yu et al., AISTATS
+    2025, Eq. 82 to 86, compare them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq.evidential import LogitUncertainty
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> LogitUncertainty(model, score="max-score").fit(X, y).predict_uncertainty(X).total.shape
+    (150,)
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        "model": "no_validation",
+        "graph": "no_validation",
+        "score": [StrOptions({"entropy", "max-score", "energy"})],
+        "propagation": [StrOptions({"smoothing", "diffusion"}), None],
+        "device": [str, torch.device],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        model: Any = None,
+        *,
+        graph: Any = None,
+        score: Score = "entropy",
+        propagation: Literal["smoothing", "diffusion"] | None = None,
+        device: str = "auto",
+        random_state: Any = None,
+    ):
+        self.model = model
+        self.graph = graph
+        self.score = score
+        self.propagation = propagation
+        self.device = device
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> LogitUncertainty:
+        """Take over the model, and train it if it is not fitted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
+            Inputs that the model was trained on; with a graph, ids of labelled nodes.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights in the training of a model that is not fitted.
+        X_val, y_val : arrays like `X` and `y`, default=None
+            With a graph: data for early stopping of a model that is not fitted.
+
+        Returns
+        -------
+        LogitUncertainty
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If inputs, graph or node ids are not valid, labels are unknown to the model,
+            or propagation is asked for without a graph.
+        TypeError
+            If `model` is of a kind that cannot be read.
+        """
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seen = self._read_model(X, y, sample_weight, X_val, y_val, seed=seed)
+        if seen.graph is None and self.propagation:
+            raise ValueError(
+                f"`propagation`={self.propagation!r} needs a graph; give `graph`, or set None."
+            )
+        self.centred_ = level_is_convention(seen.outputs.logits)
+        self._keep(seen)
+        if seen.graph is not None:
+            self.proba_ = proba_of(seen.outputs.logits)
+            self.score_ = self._propagated(seen.graph, self._score(seen.outputs.logits))
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities: the model's own.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
+            Inputs, or node ids if there is a graph.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            Probabilities, columns in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        if self.graph_ is not None:
+            return self.proba_[self._nodes_of(X)]
+        return proba_of(self._outputs_of(X).logits)
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Predict the score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
+            Inputs, or node ids if there is a graph.
+
+        Returns
+        -------
+        Uncertainty
+            Each of shape (n_samples,): the score, and half of it twice, in nats for "entropy",
+            probability for "max-score", and units of the logits for "energy".
+        """
+        check_is_fitted(self)
+        if self.graph_ is not None:
+            return in_halves(self.score_[self._nodes_of(X)])
+        return in_halves(self._score(self._outputs_of(X).logits))
+
+    def _score(self, logits: Tensor) -> FloatArray:
+        return logit_score(centre(logits) if self.centred_ else logits, self.score)
+
+    def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
+        if self.propagation == "smoothing":
+            return smooth(graph.adjacency, score, keep=0.2)
+        return score if self.propagation is None else diffuse(graph.adjacency, score)

@@ -1,0 +1,296 @@
+"""What is proven about a classifier around points: probability ranges, safety, safe radii."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.base import FloatArray
+from skuq.gpc.bounds._certifier import Certifier, Limits
+from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
+from skuq.gpc.inference._predictive import TIE
+
+Progress = Callable[[int], object] | None
+
+
+class ProbabilityBounds(NamedTuple):
+    """Proven ranges of class probabilities over a region around each of n points.
+
+    Attributes
+    ----------
+    min_lower, min_upper : ndarray of shape (n, k), float64
+        Bounds of the smallest probability of each of the k classes in the region (Eq. 3).
+    max_lower, max_upper : ndarray of shape (n, k), float64
+        Bounds of the largest one (Eq. 4).
+    argmin, argmax : ndarray of shape (n, k, n_features), float64
+        Points of the region that attain `min_upper` and `max_lower`, up to rounding.
+    n_regions : ndarray of shape (n,), int64
+        Boxes that were bounded.
+    converged : ndarray of shape (n,), bool
+        Whether all bounds of the point are as close as was asked for; if not, a limit of time
+        or regions was reached, and they are valid but wider.
+    """
+
+    min_lower: FloatArray
+    min_upper: FloatArray
+    max_lower: FloatArray
+    max_upper: FloatArray
+    argmin: FloatArray
+    argmax: FloatArray
+    n_regions: NDArray[np.int64]
+    converged: NDArray[np.bool_]
+
+    def deviation(self, proba: Any) -> tuple[FloatArray, FloatArray]:
+        """Bounds of the largest change of any class probability: the delta of Definition 1.
+
+        Parameters
+        ----------
+        proba : array-like of shape (n, k)
+            Probabilities of the same classes at the points themselves.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n,), float64
+            Bounds of ``max_x max_c |p_c(x) - p_c(point)|``.
+        """
+        proba = np.asarray(proba)
+        least = np.maximum(proba - self.min_upper, self.max_lower - proba)
+        most = np.maximum(proba - self.min_lower, self.max_upper - proba)
+        return least.max(axis=1).clip(min=0), most.max(axis=1).clip(min=0)
+
+
+class Certificate(NamedTuple):
+    """Whether no point of a region around each of n points is classified differently.
+
+    Attributes
+    ----------
+    status : ndarray of shape (n,), str
+        "safe" (proven), "unsafe" (a counterexample was found) or "undecided".
+    margin_lower, margin_upper : ndarray of shape (n,), float64
+        Bounds of the smallest margin in the region, as far as they were needed: by how much
+        the class is more probable than any other, or what is left of an allowed change.
+    counterexample : ndarray of shape (n, n_features), float64
+        For "unsafe", a point of the region that proves it; otherwise NaN.
+    n_regions : ndarray of shape (n,), int64
+        Boxes that were bounded.
+    """
+
+    status: NDArray[np.str_]
+    margin_lower: FloatArray
+    margin_upper: FloatArray
+    counterexample: FloatArray
+    n_regions: NDArray[np.int64]
+
+
+class SafeRadius(NamedTuple):
+    """How far around each of n points the class is proven not to change.
+
+    Attributes
+    ----------
+    lower : ndarray of shape (n,), float64
+        No point within this distance, of those that differ in the free features only and lie
+        in the domain, is classified differently. 0 if nothing was proven.
+    upper : ndarray of shape (n,), float64
+        Distance of the nearest counterexample that was found; infinite if there is none.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+def probability_bounds(
+    certifier: Certifier,
+    regions: Neighbourhoods,
+    classes: NDArray[np.intp],
+    limits: Limits,
+    progress: Progress = None,
+) -> ProbabilityBounds:
+    """Bound the smallest and the largest probability of classes over each region.
+
+    Parameters
+    ----------
+    certifier : Certifier
+        The model.
+    regions : Neighbourhoods
+        Regions around n points.
+    classes : ndarray of shape (k,)
+        Indices of the classes.
+    limits : Limits
+        When to stop.
+    progress : callable, default=None
+        Called with the numbers of points that are done.
+
+    Returns
+    -------
+    ProbabilityBounds
+    """
+    n, units, k = len(regions.points), np.eye(certifier.n_classes), len(classes)
+    least, most = np.arange(k), np.arange(k, 2 * k)
+    if certifier.n_classes == 2:  # the largest of one class belongs to the smallest of the other
+        rows, least, most = units, classes, 1 - classes
+    else:
+        rows = np.concatenate([units[classes], -units[classes]])
+    objectives = np.broadcast_to(rows, (n, *rows.shape))
+    found = certifier.minima(regions, objectives, limits, progress=_per_point(progress, len(rows)))
+    whole = rows[most].clip(min=0).sum(axis=1)  # 1 where the other class stands for this one
+    return ProbabilityBounds(
+        found.lower[:, least].clip(0, 1),
+        found.upper[:, least].clip(0, 1),
+        (whole - found.upper[:, most]).clip(0, 1),
+        (whole - found.lower[:, most]).clip(0, 1),
+        found.point[:, least],
+        found.point[:, most],
+        found.n_regions.sum(axis=1),
+        np.asarray(found.converged.all(axis=1)),
+    )
+
+
+def safety(
+    certifier: Certifier,
+    regions: Neighbourhoods,
+    labels: NDArray[np.intp],
+    limits: Limits,
+    progress: Progress = None,
+) -> Certificate:
+    """Decide for each region whether one class is the most probable everywhere (Definition 2).
+
+    Parameters
+    ----------
+    certifier, regions, limits, progress
+        As for `probability_bounds`.
+    labels : ndarray of shape (n,)
+        Index of the class of each point.
+
+    Returns
+    -------
+    Certificate
+        Its margin is the smallest difference to the next class (footnote 2).
+    """
+    units = np.eye(certifier.n_classes)
+    others = np.stack([np.delete(units, label, axis=0) for label in labels])
+    objectives = units[labels][:, None] - others
+    band = np.full(objectives.shape[:2], 2 * TIE)  # closer than this, predictions may tie
+    return _certificate(certifier, regions, objectives, 0 * band, band, limits, progress)
+
+
+def robustness(
+    certifier: Certifier,
+    regions: Neighbourhoods,
+    delta: float,
+    limits: Limits,
+    progress: Progress = None,
+) -> Certificate:
+    """Decide for each region whether no class probability changes by more than `delta`.
+
+    Parameters
+    ----------
+    certifier, regions, limits, progress
+        As for `probability_bounds`.
+    delta : float
+        Allowed change (Definition 1, with the maximum norm).
+
+    Returns
+    -------
+    Certificate
+        Its margin is what is left of the allowed change.
+    """
+    rows = np.eye(certifier.n_classes)
+    if certifier.n_classes > 2:  # of two classes, one falls as the other rises
+        rows = np.concatenate([rows, -rows])
+    n, points = len(regions.points), regions.points
+    objectives = np.broadcast_to(rows, (n, *rows.shape))
+    # Proven bounds of the probabilities at the points themselves.
+    most = np.stack([certifier.gradients(points, np.tile(row, (n, 1)))[0] for row in rows], 1)
+    total = rows.sum(axis=1)  # of a weighted sum over two classes, the other one's is the rest
+    least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
+    middle, band = (most + least) / 2, (most - least) / 2 + TIE
+    return _certificate(certifier, regions, objectives, middle - delta, band, limits, progress)
+
+
+def safe_radius(
+    certify: Callable[[NDArray[np.intp], FloatArray], Certificate],
+    points: FloatArray,
+    *,
+    order: float,
+    max_radius: float,
+    precision: float,
+    expired: Callable[[], bool],
+) -> SafeRadius:
+    """Bisect the radius up to which each point is safe.
+
+    Parameters
+    ----------
+    certify : callable
+        ``certify(rows, radii)`` decides about some of the points.
+    points : ndarray of shape (n, n_features)
+        The points.
+    order : float
+        Order of the norm in which distances are measured.
+    max_radius : float
+        Largest radius to try.
+    precision : float
+        Where bisection stops.
+    expired : callable
+        Whether the time is over.
+
+    Returns
+    -------
+    SafeRadius
+    """
+    lower, upper = np.zeros(len(points)), np.full(len(points), np.inf)
+    ceiling = np.full(len(points), float(max_radius))  # nothing above is going to be proven
+    trial = ceiling.copy()
+    open_ = np.arange(len(points))
+    while len(open_) and not expired():
+        found = certify(open_, trial[open_])
+        safe, unsafe = open_[found.status == "safe"], open_[found.status == "unsafe"]
+        lower[safe] = trial[safe]
+        apart = (found.counterexample - points[open_])[found.status == "unsafe"]
+        distance = np.linalg.norm(apart, ord=order, axis=1)
+        upper[unsafe] = np.minimum(upper[unsafe], distance)
+        failed = open_[found.status != "safe"]
+        ceiling[failed] = np.minimum(trial[failed], upper[failed])
+        trial = (lower + ceiling) / 2
+        between = (lower < trial) & (trial < ceiling)  # floating-point numbers end somewhere
+        open_ = np.intersect1d(open_, np.flatnonzero((ceiling - lower > precision) & between))
+    return SafeRadius(lower, upper)
+
+
+def _certificate(
+    certifier: Certifier,
+    regions: Neighbourhoods,
+    objectives: FloatArray,
+    threshold: FloatArray,
+    band: FloatArray,
+    limits: Limits,
+    progress: Progress,
+) -> Certificate:
+    n, k, _ = objectives.shape
+    report = _per_point(progress, k)
+    found = certifier.minima(regions, objectives, limits, threshold, band, report)
+    lower, upper = found.lower - threshold, found.upper - threshold
+    rows, worst = np.arange(n), (upper + band).argmin(axis=1)
+    unsafe = np.asarray((upper < -band).any(axis=1))
+    safe = np.asarray((lower > band).all(axis=1))
+    example = np.where(unsafe[:, None], found.point[rows, worst], np.nan)
+    status = np.where(safe, "safe", np.where(unsafe, "unsafe", "undecided"))
+    return Certificate(
+        status, lower.min(axis=1), upper.min(axis=1), example, found.n_regions.sum(axis=1)
+    )
+
+
+def _per_point(progress: Progress, count: int) -> Progress:
+    """Turn numbers of finished minimisations into numbers of points."""
+    if progress is None:
+        return None
+    done = [0, 0]
+
+    def report(minimisations: int) -> None:
+        done[0] += minimisations
+        progress(done[0] // count - done[1])
+        done[1] = done[0] // count
+
+    return report

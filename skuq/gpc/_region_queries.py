@@ -1,0 +1,390 @@
+"""What a fitted `RobustGPC` can be asked about whole regions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from tqdm.auto import tqdm
+
+from skuq.base import FloatArray
+from skuq.gpc._attacks import Attack, gradient_attack
+from skuq.gpc._certificates import (
+    Certificate,
+    ProbabilityBounds,
+    SafeRadius,
+    probability_bounds,
+    robustness,
+    safe_radius,
+    safety,
+)
+from skuq.gpc._effects import FeatureEffects, feature_effects
+from skuq.gpc._requests import check_number, read_limits
+from skuq.gpc.bounds._certifier import Certifier, Limits
+from skuq.gpc.bounds._neighbourhoods import NORMS, Neighbourhoods, around, check_norm
+from skuq.gpc.inference._predictive import most_probable
+from skuq.gpc.published._bounds import paper_bounds
+from skuq.models import resolve_device
+
+_BATCH = 64  # points searched together
+
+
+class CertificationMixin:
+    """Certificates of a fitted classifier with `posterior_`, `likelihood_` and `classes_`."""
+
+    classes_: NDArray[Any]
+    likelihood_: str
+    posterior_: Any
+    device: Any
+    n_jobs: int | None
+    verbose: int
+    _certifiers: dict[str, Certifier]
+
+    def predict_proba_bounds(
+        self,
+        X: Any,
+        radius: Any = None,
+        *,
+        region: Any = None,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        class_: Any = None,
+        tol: float = 0.01,
+        max_time: float | None = None,
+        max_regions: int | None = None,
+        bounds: str = "fast",
+    ) -> ProbabilityBounds:
+        """Enclose the smallest and the largest class probability in a region around each point.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Points.
+        radius : float or array-like of shape (n_samples,), default=None
+            Radius of the ball around each point, in the units of the features.
+        region : tuple (lower, upper), default=None
+            Boxes instead of balls; each a number or an array that broadcasts to `X`.
+        norm : {"linf", "l2", "l1"}, default="linf"
+            Norm of the ball.
+        features : array-like of int or str, default=None
+            Indices or names of the features that vary; the others keep their values. None is
+            all.
+        domain : tuple (lower, upper), default=None
+            Limits of meaningful inputs, to which regions are clipped.
+        class_ : label, default=None
+            Class whose probability is meant; None is all of them, in the order of `classes_`.
+        tol : float, default=0.01
+            How close upper and lower bound of each of the two extremes are to be.
+        max_time : float, default=None
+            Seconds after which valid but wider bounds are returned.
+        max_regions : int, default=None
+            The same, as the number of boxes to be bounded for each extreme.
+        bounds : {"fast", "linear-program"}, default="fast"
+            "linear-program" is the paper's own bounding procedure: for two classes and one
+            point after the other, and slower by orders of magnitude.
+
+        Returns
+        -------
+        ProbabilityBounds
+            Arrays of shape (n_samples, n_classes), or (n_samples, 1) with `class_`.
+
+        Raises
+        ------
+        ValueError
+            If the region is not well defined, a point lies outside its region or the domain,
+            or the class is unknown; or if the model has more than three classes.
+        """
+        points = self._points(X)
+        regions = self._around(points, radius, region, norm, features, domain)
+        limits = read_limits(tol, max_time, max_regions)
+        classes = self._class_indices(class_)
+        if bounds == "linear-program":
+            return paper_bounds(self._certifier(), regions, classes, limits)
+        if bounds != "fast":
+            raise ValueError(f"`bounds` must be 'fast' or 'linear-program', got {bounds!r}.")
+
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> ProbabilityBounds:
+            return probability_bounds(certifier, regions.select(rows), classes, *how)
+
+        return ProbabilityBounds(*self._in_batches(solve, len(points), limits))
+
+    def certify(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        radius: Any = None,
+        region: Any = None,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        delta: float | None = None,
+        tol: float = 1e-4,
+        max_time: float | None = None,
+        max_regions: int | None = None,
+    ) -> Certificate:
+        """Decide whether anything in a region around each point is classified differently.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain, max_time, max_regions
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            True labels: points are safe if they are classified correctly everywhere in their
+            region. None takes the predicted labels (Definition 2).
+        delta : float, default=None
+            Ask instead whether any class probability changes by more than this
+            (Definition 1, with the maximum norm).
+        tol : float, default=1e-4
+            Margins that are known this closely and still not to be positive or negative are
+            left undecided.
+
+        Returns
+        -------
+        Certificate
+            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point.
+
+        Raises
+        ------
+        ValueError
+            As for `predict_proba_bounds`, or if both `y` and `delta` are given.
+        """
+        points = self._points(X)
+        regions = self._around(points, radius, region, norm, features, domain)
+        limits = read_limits(tol, max_time, max_regions)
+        if delta is not None:
+            return self._certify_change(regions, delta, y, limits)
+        return self._certify_class(regions, self._labels(points, y), limits)
+
+    def certified_radius(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        max_radius: float = 1.0,
+        precision: float = 0.01,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        max_time: float | None = None,
+        max_regions: int | None = 10_000,
+    ) -> SafeRadius:
+        """Find by bisection how far around each point the class provably does not change.
+
+        Parameters
+        ----------
+        X, norm, features, domain, max_time
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            True labels; None takes the predicted ones.
+        max_radius : float, default=1.0
+            Largest radius to try.
+        precision : float, default=0.01
+            How closely the radius is bisected.
+        max_regions : int, default=10000
+            Boxes to bound for each point and radius; what needs more is not counted as safe.
+
+        Returns
+        -------
+        SafeRadius
+            What is proven, and the distance of the nearest counterexample.
+        """
+        points = self._points(X)
+        labels = self._labels(points, y)
+        check_norm(norm)
+        for value, name in ((max_radius, "max_radius"), (precision, "precision")):
+            check_number(value, name, positive=True)
+        deadline = time.monotonic() + read_limits(1.0, max_time, max_regions).max_time
+
+        def certify(rows: NDArray[np.intp], radii: FloatArray) -> Certificate:
+            regions = self._around(points[rows], radii, None, norm, features, domain)
+            left = max(deadline - time.monotonic(), 0.0)
+            limits = read_limits(1e-4, left if np.isfinite(left) else None, max_regions)
+            return self._certify_class(regions, labels[rows], limits)
+
+        return safe_radius(
+            certify,
+            points,
+            order=NORMS[norm] or np.inf,
+            max_radius=max_radius,
+            precision=precision,
+            expired=lambda: time.monotonic() >= deadline,
+        )
+
+    def attack(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        radius: Any = None,
+        region: Any = None,
+        norm: str = "linf",
+        features: Any = None,
+        domain: Any = None,
+        method: str = "pgd",
+    ) -> Attack:
+        """Look for points in a region at which the class is least probable, by gradients.
+
+        An attack that fails proves nothing; `certify` does.
+
+        Parameters
+        ----------
+        X, radius, region, norm, features, domain
+            As for `predict_proba_bounds`.
+        y : array-like of shape (n_samples,), default=None
+            Labels whose probability is lowered; None takes the predicted ones.
+        method : {"pgd", "fgsm"}, default="pgd"
+            Many small steps, or one to the border (GPFGS).
+
+        Returns
+        -------
+        Attack
+        """
+        points = self._points(X)
+        if method not in ("pgd", "fgsm"):
+            raise ValueError(f"`method` must be 'pgd' or 'fgsm', got {method!r}.")
+        regions = self._around(points, radius, region, norm, features, domain)
+        return gradient_attack(self._certifier(), regions, self._labels(points, y), method)
+
+    def explain(
+        self,
+        X: Any,
+        gamma: float,
+        *,
+        class_: Any = None,
+        features: Any = None,
+        domain: Any = None,
+        tol: float = 1e-3,
+        max_time: float | None = None,
+        max_regions: int | None = None,
+    ) -> FeatureEffects:
+        """Measure how each feature moves a class probability, by proven ranges (Appendix G).
+
+        Unlike a gradient or a linear surrogate, it accounts for everything that happens
+        within `gamma` of the point.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Points.
+        gamma : float
+            How far each feature is moved up and down, in its units.
+        class_ : label, default=None
+            Class whose probability is meant. None is the second class of two; of more, the
+            predicted class of each point.
+        features, domain, max_time, max_regions
+            As for `predict_proba_bounds`.
+        tol : float, default=1e-3
+            How closely each extreme is bounded.
+
+        Returns
+        -------
+        FeatureEffects
+            Local effects for each point, and their average.
+        """
+        points = self._points(X)
+        check_number(gamma, "gamma", positive=True)
+        limits = read_limits(tol, max_time, max_regions)
+        if class_ is not None:
+            labels = np.full(len(points), self._class_indices(class_)[0])
+        elif len(self.classes_) == 2:
+            labels = np.ones(len(points), dtype=np.intp)
+        else:
+            labels = self._labels(points, None)
+        reach = self._around(points, gamma, None, "linf", features, domain)
+
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> tuple[FloatArray, FloatArray]:
+            ends = (reach.lower[rows], reach.upper[rows], reach.free)
+            return feature_effects(certifier, points[rows], labels[rows], gamma, *ends, *how)
+
+        local, error = self._in_batches(solve, len(points), limits)
+        return FeatureEffects(local, local.mean(axis=0), error)
+
+    def _certify_class(
+        self, regions: Neighbourhoods, labels: NDArray[np.intp], limits: Limits
+    ) -> Certificate:
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> Certificate:
+            return safety(certifier, regions.select(rows), labels[rows], *how)
+
+        return Certificate(*self._in_batches(solve, len(labels), limits))
+
+    def _certify_change(
+        self, regions: Neighbourhoods, delta: float, y: Any, limits: Limits
+    ) -> Certificate:
+        if y is not None:
+            raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
+        check_number(delta, "delta")
+
+        def solve(certifier: Certifier, rows: slice, *how: Any) -> Certificate:
+            return robustness(certifier, regions.select(rows), delta, *how)
+
+        return Certificate(*self._in_batches(solve, len(regions.points), limits))
+
+    def _in_batches(self, solve: Callable[..., Any], n: int, limits: Limits) -> list[NDArray[Any]]:
+        """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
+        certifier = self._certifier()
+        _ = certifier.model, certifier.link  # prepared once, here, and not in every process
+        batches = list(gen_batches(n, _BATCH))
+        n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
+        share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
+        parts = []
+        with self._bar(n) as bar:
+            report = bar.update if n_workers == 1 else None  # which cannot leave this process
+            jobs = (delayed(solve)(certifier, rows, share, report) for rows in batches)
+            for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
+                parts.append(part)
+                bar.update(sum(len(done[0]) for done in parts) - bar.n)
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def _bar(self, total: int) -> Any:
+        return tqdm(total=total, desc="RobustGPC", unit="point", disable=not self.verbose)
+
+    def _certifier(self) -> Certifier:
+        device = str(resolve_device(self.device))
+        if device not in self._certifiers:
+            self._certifiers[device] = Certifier(self.posterior_, self.likelihood_, device)
+        return self._certifiers[device]
+
+    def _points(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        points: FloatArray = validate_data(self, X, dtype=np.float64, reset=False)
+        return points
+
+    def _around(
+        self, points: FloatArray, radius: Any, region: Any, norm: str, features: Any, domain: Any
+    ) -> Neighbourhoods:
+        """The regions, with features given by index or by name."""
+        named = np.asarray(features)
+        if features is not None and named.dtype.kind in "UO" and named.ndim == 1:
+            known = list(getattr(self, "feature_names_in_", []))
+            unknown = [name for name in named.tolist() if name not in known]
+            if unknown:
+                raise ValueError(f"`features` names unknown columns {unknown}; known are {known}.")
+            features = [known.index(name) for name in named.tolist()]
+        return around(points, radius, region, norm, features, domain)
+
+    def _class_indices(self, class_: Any) -> NDArray[np.intp]:
+        if class_ is None:
+            return np.arange(len(self.classes_))
+        known = self.classes_.tolist()
+        if np.ndim(class_) or class_ not in known:
+            raise ValueError(f"`class_` must be one of {known}, got {class_!r}.")
+        return np.array([known.index(class_)])
+
+    def _labels(self, points: FloatArray, y: Any) -> NDArray[np.intp]:
+        if y is None:
+            return most_probable(self._certifier().probabilities(points))
+        y = column_or_1d(y)
+        if len(y) != len(points):
+            raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
+        unseen = sorted(set(np.unique(y).tolist()) - set(self.classes_.tolist()))
+        if unseen:
+            raise ValueError(f"`y` holds labels that were not seen in fit: {unseen}.")
+        return np.searchsorted(self.classes_, y)

@@ -1,0 +1,392 @@
+"""The scikit-learn face of Gaussian-process classification with proven probability ranges."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.gpc._region_queries import CertificationMixin
+from skuq.gpc.bounds._certifier import Certifier
+from skuq.gpc.inference._ep import ep_evidence, ep_posterior
+from skuq.gpc.inference._hyperparameters import Maximum, evidence_at, maximise_evidence
+from skuq.gpc.inference._kernels import check_kernel
+from skuq.gpc.inference._laplace import Evidence, laplace_evidence, laplace_posterior
+from skuq.gpc.inference._posterior import Posterior
+from skuq.gpc.inference._predictive import class_probabilities, expected_entropy, most_probable
+from skuq.gpc.inference._prior import DensePrior
+from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
+from skuq.gpc.inference._sparse import LowRankPrior, choose_inducing
+from skuq.information import entropy
+from skuq.models import resolve_device
+
+_SAME = 1e-12  # relative; inputs that differ less differ by rounding
+_NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
+
+
+class RobustGPC(CertificationMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """Gaussian-process classifier whose probabilities can be bounded over whole regions.
+
+    A classifier in its own right, and the only one here that can *prove* what it does around
+    a point: `predict_proba_bounds` encloses the smallest and the largest class probability
+    over a region, `certify` decides whether the predicted class can change in it, and
+    `certified_radius` how far it cannot.
+
+    Parameters
+    ----------
+    kernel : sklearn.gaussian_process.kernels.Kernel, default=None
+        Prior covariance of the latent functions: sums and products of RBF, Matern (nu 1.5 or
+        2.5), RationalQuadratic and ConstantKernel. None is a constant times an RBF whose
+        length-scale starts at the spread of the data.
+    likelihood : {"auto", "probit", "logit", "softmax"}, default="auto"
+        From latent functions to probabilities. "probit" and "logit" are for two classes,
+        "softmax" is for any number. "auto" is "probit" for two classes and else "softmax".
+    inference : {"laplace", "ep"}, default="laplace"
+        Gaussian approximation of the posterior: Laplace's method or expectation propagation,
+        which takes longer, is closer to the true posterior and is for two classes.
+    optimizer : {"lbfgs"} or None, default="lbfgs"
+        How the marginal likelihood is maximised over the kernel's hyperparameters; None keeps
+        them as they are.
+    max_iter : int, default=100
+        Evaluations of the marginal likelihood at most, for each start.
+    n_restarts : int, default=0
+        Further starts, from hyperparameters drawn log-uniformly within their bounds.
+    n_inducing : int, default=None
+        Number of inducing points that represent the training data, for large data sets: the
+        cost of `fit` grows linearly with the data, and that of predictions and certificates
+        does not grow. None uses the data themselves, at a cost that grows with their cube.
+    device : str, default="auto"
+        Where certificates are computed; "auto" is CUDA if present, else the CPU.
+    n_jobs : int, default=None
+        Processes that share the points to be certified, through joblib.
+    random_state : int, RandomState instance or None, default=None
+        Restarts and inducing points.
+    verbose : int, default=0
+        Whether to show a progress bar while certifying.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    kernel_ : Kernel
+        The kernel with the hyperparameters that were found.
+    likelihood_ : str
+        The likelihood that was used.
+    posterior_ : skuq.gpc.inference._posterior.Posterior
+        Gaussian posterior of the latent functions.
+    log_marginal_likelihood_ : float
+        Approximate logarithm of the evidence of `kernel_`, in nats.
+    n_iter_ : int
+        Evaluations of the marginal likelihood.
+    jitter_ : float
+        What was added to the diagonal of the covariance, relative to it, to factorise it.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    Quantities are in nats: total = entropy of the predicted probabilities, aleatoric =
+    expected entropy under the latent posterior, epistemic = their difference, the mutual
+    information between the label and the latent function.
+
+    What is guaranteed is guaranteed of this model: of the probabilities that the Gaussian
+    approximation of the posterior gives, with the numbers that were fitted. It says nothing
+    of how close that approximation, or the model, is to the truth.
+
+    Distances are measured in the units of `X`. Scale the features before, and choose radii in
+    the units of the scaled ones.
+
+    References
+    ----------
+    Blaas, Patane, Laurenti, Cardelli, Kwiatkowska, Roberts, "Adversarial Robustness Guarantees
+    for Classification with Gaussian Processes", AISTATS 2020.
+
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Chapter 3.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skuq import RobustGPC
+    >>> X, y = make_moons(100, noise=0.1, random_state=0)
+    >>> gpc = RobustGPC(random_state=0).fit(X, y)
+    >>> bounds = gpc.predict_proba_bounds(X[:1], radius=0.1, class_=y[0])
+    >>> bool(bounds.min_lower[0, 0] <= gpc.predict_proba(X[:1])[0, y[0]])
+    True
+    >>> gpc.certify(X[:3], radius=0.1).status
+    array(['safe', 'safe', 'safe'], dtype='<U9')
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        "kernel": [Kernel, None],
+        "likelihood": [StrOptions({"auto", "probit", "logit", "softmax"})],
+        "inference": [StrOptions({"laplace", "ep"})],
+        "optimizer": [StrOptions({"lbfgs"}), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_restarts": [Interval(Integral, 0, None, closed="left")],
+        "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
+        "device": [str, torch.device],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        *,
+        likelihood: str = "auto",
+        inference: str = "laplace",
+        optimizer: str | None = "lbfgs",
+        max_iter: int = 100,
+        n_restarts: int = 0,
+        n_inducing: int | None = None,
+        device: str = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.inference = inference
+        self.optimizer = optimizer
+        self.max_iter = max_iter
+        self.n_restarts = n_restarts
+        self.n_inducing = n_inducing
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustGPC:
+        """Fit hyperparameters and posterior.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training inputs.
+        y : array-like of shape (n_samples,)
+            Class labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Powers of the samples' likelihoods: a weight of 2 is the sample twice.
+
+        Returns
+        -------
+        RobustGPC
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If the data are not finite numbers, hold a single class, have more classes than
+            the likelihood or the inference is for, if the kernel is not supported, or if the
+            marginal likelihood is not a number under the hyperparameters to start from.
+
+        Warns
+        -----
+        sklearn.exceptions.ConvergenceWarning
+            If the posterior approximation did not converge, or the covariance was so close to
+            singular that its diagonal had to be raised noticeably.
+        """
+        resolve_device(self.device)
+        X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
+        check_classification_targets(y)
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(
+                sample_weight, y, dtype=np.float64, ensure_non_negative=True
+            )
+            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self.likelihood_ = self._chosen_likelihood()
+        kernel = self._initial_kernel(X, weight)
+        random = check_random_state(self.random_state)
+        inducing = None
+        if self.n_inducing is not None:
+            inducing = choose_inducing(X, self.n_inducing, random, weight)
+        make_prior = partial(_make_prior, X=X, inducing=inducing)
+        evidence, posterior = self._methods(codes, weight)
+
+        def objective(candidate: Kernel, state: FloatArray | None) -> Evidence:
+            gradient = self.optimizer is not None
+            return evidence(make_prior(candidate), state=state, eval_gradient=gradient)
+
+        if self.optimizer is None:
+            best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
+        else:
+            best = maximise_evidence(
+                objective,
+                kernel,
+                max_iter=self.max_iter,
+                n_restarts=self.n_restarts,
+                rng=np.random.default_rng(random.randint(np.iinfo(np.int32).max)),
+            )
+        self._keep(best)
+        self.posterior_: Posterior = posterior(make_prior(best.kernel), state=best.evidence.state)
+        self._certifiers: dict[str, Certifier] = {}
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities, averaged over the latent posterior (Eq. 1).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            Probabilities, in the order of `classes_`.
+        """
+        moments = self._moments(X)
+        return class_probabilities(self.likelihood_, *moments)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels.
+        """
+        proba = self.predict_proba(X)
+        labels: NDArray[Any] = self.classes_[most_probable(proba)]
+        return labels
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Split the entropy of predictions by its source.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        Uncertainty
+            Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
+        """
+        moments = self._moments(X)
+        proba = class_probabilities(self.likelihood_, *moments)
+        with np.errstate(divide="ignore"):
+            total = entropy(np.log(proba))
+        aleatoric = np.minimum(expected_entropy(self.likelihood_, *moments), total)
+        return Uncertainty.from_parts(aleatoric, total - aleatoric)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = (
+            self.likelihood in ("auto", "softmax") and self.inference == "laplace"
+        )
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what certificates prepared on a device: it is prepared again when needed."""
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_certifiers": {}} if "_certifiers" in state else state
+
+    def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
+        check_is_fitted(self)
+        return self.posterior_.moments(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _chosen_likelihood(self) -> str:
+        n_classes = len(self.classes_)
+        if n_classes == 0:
+            raise ValueError("All samples have zero weight; give some a positive `sample_weight`.")
+        if n_classes == 1:
+            raise ValueError(
+                f"RobustGPC needs samples of at least two classes; got one class, "
+                f"{self.classes_.tolist()[0]!r}."
+            )
+        chosen = self.likelihood
+        if chosen == "auto":
+            chosen = "probit" if n_classes == 2 else "softmax"
+        if chosen != "softmax" and n_classes > 2:
+            raise ValueError(
+                f"Only binary classification is supported by likelihood={chosen!r}, and the data "
+                f"have {n_classes} classes; use likelihood='softmax'."
+            )
+        if chosen == "softmax" and self.inference == "ep":
+            raise ValueError(
+                "Only binary classification is supported by inference='ep', with the probit or "
+                "the logit likelihood; use inference='laplace' for the softmax likelihood."
+            )
+        return chosen
+
+    def _initial_kernel(self, X: FloatArray, weight: FloatArray | None) -> Kernel:
+        if self.kernel is None:
+            center = np.average(X, axis=0, weights=weight)
+            spread = np.sqrt(np.average((X - center) ** 2, axis=0, weights=weight).sum())
+            if spread <= _SAME * np.abs(X).max():
+                spread = 1.0  # inputs that are all the same have no scale
+            kernel = ConstantKernel(1.0) * RBF(spread, (spread * 1e-3, spread * 1e3))
+        else:
+            kernel = clone(self.kernel)
+        check_kernel(kernel, X.shape[1])
+        return kernel
+
+    def _methods(self, codes: NDArray[np.intp], weight: FloatArray | None) -> tuple[Any, Any]:
+        """Evidence and posterior as functions of the prior."""
+        target: dict[str, Any]
+        evidence: Callable[..., Evidence]
+        posterior: Callable[..., Posterior]
+        if self.likelihood_ == "softmax":
+            target = {"labels": codes, "n_classes": len(self.classes_)}
+            evidence, posterior = softmax_evidence, softmax_posterior
+        else:
+            target = {"y": np.where(codes == 1, 1.0, -1.0), "likelihood": self.likelihood_}
+            evidence, posterior = laplace_evidence, laplace_posterior
+            if self.inference == "ep":
+                evidence, posterior = ep_evidence, ep_posterior
+        return (
+            partial(evidence, **target, sample_weight=weight),
+            partial(posterior, **target, sample_weight=weight),
+        )
+
+    def _keep(self, best: Maximum) -> None:
+        evidence = best.evidence
+        self.kernel_ = best.kernel
+        self.log_marginal_likelihood_ = float(evidence.value)
+        self.n_iter_, self.jitter_ = best.n_evaluations, float(evidence.jitter)
+        if not evidence.converged:
+            warnings.warn(
+                "The approximation of the posterior did not converge; its results may be off. "
+                "Try another kernel or inference='laplace'.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        if self.jitter_ > _NOTED_JITTER:
+            warnings.warn(
+                f"The covariance is close to singular: {self.jitter_:.0e} of its diagonal was "
+                "added to factorise it. Inputs may repeat, or length-scales be too long.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+def _make_prior(
+    kernel: Kernel, X: FloatArray, inducing: FloatArray | None
+) -> DensePrior | LowRankPrior:
+    return DensePrior(kernel, X) if inducing is None else LowRankPrior(kernel, X, inducing)

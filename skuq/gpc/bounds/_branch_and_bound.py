@@ -1,0 +1,360 @@
+"""Branch and bound over boxes: the range of class probabilities in a region (Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skuq.gpc.bounds._expansion import Evaluation, Expander, Expansion, center_and_half_widths
+from skuq.gpc.bounds._links import Link, Minimum, Slopes
+from skuq.gpc.bounds._regions import Ball
+
+_ENTRIES = 6_000_000  # numbers in the largest temporary array
+_BATCH = 64  # boxes bounded at once: enough for matrix products, few enough to be best first
+_NARROW = 1e-13  # boxes are not split below this width, relative to their position
+_STEPS = 6  # of gradient descent before the first bound
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Minimisations of weighted sums of class probabilities over regions.
+
+    Attributes
+    ----------
+    owner : Tensor of shape (q,)
+        Point that each problem belongs to.
+    objective : Tensor of shape (q, n_classes)
+        Weights of the class probabilities.
+    lower, upper : Tensor of shape (q, f)
+        Boxes in the free features.
+    start : Tensor of shape (q, f)
+        A point of each region.
+    ball : Ball, default=None
+        Restricts the boxes further.
+    threshold, band : Tensor of shape (q,), default=None
+        A problem ends once its minimum is known to be above the threshold by more than the
+        band, or below by more.
+    """
+
+    owner: Tensor
+    objective: Tensor
+    lower: Tensor
+    upper: Tensor
+    start: Tensor
+    ball: Ball | None = None
+    threshold: Tensor | None = None
+    band: Tensor | None = None
+
+
+class Solutions(NamedTuple):
+    """What is known of each minimum.
+
+    Attributes
+    ----------
+    lower, upper : Tensor of shape (q,)
+        Proven bounds of the minimum.
+    point : Tensor of shape (q, f)
+        Where `upper` is attained, up to rounding.
+    n_regions : Tensor of shape (q,), int64
+        Boxes that were bounded.
+    converged : Tensor of shape (q,), bool
+        Whether the tolerance was reached, or the threshold decided.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    point: Tensor
+    n_regions: Tensor
+    converged: Tensor
+
+
+class _Pool(NamedTuple):
+    """Open boxes of all problems."""
+
+    lower: Tensor
+    upper: Tensor
+    problem: Tensor
+    bound: Tensor
+
+    def select(self, rows: Tensor) -> _Pool:
+        return _Pool(*(part[rows] for part in self))
+
+    def join(self, other: _Pool) -> _Pool:
+        return _Pool(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
+
+
+class Search:
+    """Solves many problems at once: each round bounds a batch of boxes of all of them.
+
+    Parameters
+    ----------
+    expander : Expander
+        Latent moments over boxes.
+    link : Link
+        From moments to probabilities.
+    problems : Problems
+        What to minimise.
+    tol : float
+        Wanted difference between upper and lower bound.
+    max_regions : int
+        Boxes to bound for each problem at most.
+    max_time : float
+        Seconds for all problems together at most.
+    """
+
+    def __init__(
+        self,
+        expander: Expander,
+        link: Link,
+        problems: Problems,
+        *,
+        tol: float,
+        max_regions: int,
+        max_time: float,
+    ):
+        self.expander, self.link, self.problems = expander, link, problems
+        self.tol, self.max_regions, self.max_time = tol, max_regions, max_time
+        count = len(problems.owner)
+        start = problems.lower.new_full
+        self.best = start((count,), math.inf)
+        self.point = problems.start.clone()
+        self.floor = start((count,), math.inf)  # least bound of the boxes that were dropped
+        self.n_regions = torch.zeros(count, dtype=torch.int64, device=self.best.device)
+        self.active = torch.ones(count, dtype=torch.bool, device=self.best.device)
+        everything = torch.arange(count, device=self.best.device)
+        worst = problems.objective.amin(-1)
+        self.pool = _Pool(problems.lower, problems.upper, everything, worst.clone())
+        self._shrink()
+
+    def run(self, progress: Callable[[int], object] | None = None) -> Solutions:
+        """Bound and split until all problems are solved or a limit is reached.
+
+        Parameters
+        ----------
+        progress : callable, default=None
+            Called with the number of problems that a round has solved.
+
+        Returns
+        -------
+        Solutions
+        """
+        deadline = time.monotonic() + self.max_time
+        self._descend(deadline)
+        lower = self._lower()
+        self.active &= ~self._decided(lower)
+        self.pool = self.pool.select(self.active[self.pool.problem])
+        while bool(self.active.any()):
+            before = int(self.active.sum())
+            self._round()
+            lower = torch.where(self.active, self._lower(), lower)
+            left = torch.bincount(self.pool.problem, minlength=len(self.active)) > 0
+            self.active &= left & ~self._decided(lower) & (self.n_regions < self.max_regions)
+            self.pool = self.pool.select(self.active[self.pool.problem])
+            if progress is not None:
+                progress(before - int(self.active.sum()))
+            if time.monotonic() >= deadline:
+                break
+        lower = torch.minimum(lower, self.best)
+        return Solutions(lower, self.best, self.point, self.n_regions, self._decided(lower))
+
+    def _decided(self, lower: Tensor) -> Tensor:
+        decided = self.best - lower <= self.tol
+        threshold, band = self.problems.threshold, self.problems.band
+        if threshold is not None and band is not None:
+            decided = decided | (lower > threshold + band) | (self.best < threshold - band)
+        return decided
+
+    def _lower(self) -> Tensor:
+        """Least bound over all boxes of each problem, open or dropped."""
+        return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
+
+    def _round(self) -> None:
+        chosen = self._choose()
+        boxes = self.pool.select(chosen)
+        rest = torch.ones(len(self.pool.bound), dtype=torch.bool, device=chosen.device)
+        rest[chosen] = False
+        self.pool = self.pool.select(rest)
+        self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
+        problems = self.problems
+        expansion = self.expander.expand(boxes.lower, boxes.upper, problems.owner[boxes.problem])
+        minimum = self._bound(boxes, expansion)
+        known = minimum.bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
+        boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
+        self._try_points(boxes, minimum)
+        boxes, kept = self._drop(boxes)
+        if len(kept):
+            children = self._divide(boxes, expansion.select(kept), minimum.select(kept))
+            self.pool = self.pool.join(children)
+            self._shrink()
+
+    def _choose(self) -> Tensor:
+        """The most promising boxes of each problem, as many as one batch holds."""
+        model = self.expander.model
+        features = max(1, self.problems.lower.shape[1])
+        share = len(model.reduction) * len(model.inputs) * features
+        room = max(1, min(_BATCH, _ENTRIES // share))
+        return torch.argsort(_ranks(self.pool), stable=True)[:room]
+
+    def _bound(self, boxes: _Pool, expansion: Expansion) -> Minimum:
+        problems, ball = self.problems, None
+        if problems.ball is not None:
+            parts = center_and_half_widths(boxes.lower, boxes.upper)
+            ball = problems.ball.select(boxes.problem).parts(*parts)
+        target = self.best[boxes.problem]
+        return self.link.minimum(problems.objective[boxes.problem], expansion, target, ball)
+
+    def _try_points(self, boxes: _Pool, minimum: Minimum) -> None:
+        """Evaluate the likely minimiser of the most promising box of each problem."""
+        rows = torch.nonzero(_ranks(boxes) == 0)[:, 0]
+        lower, upper = boxes.lower[rows], boxes.upper[rows]
+        centers, half_widths = center_and_half_widths(lower, upper)
+        points = torch.clamp(centers + half_widths * minimum.point[rows], lower, upper)
+        self._offer(points, boxes.problem[rows])
+
+    def _offer(self, points: Tensor, problem: Tensor) -> Tensor:
+        """Keep points, at most one per problem, that improve on the best; their gradients."""
+        if self.problems.ball is not None:
+            points = self.problems.ball.select(problem).pull(points)
+        value, gradient = self.outputs(points, problem)
+        better = value < self.best[problem]
+        self.best[problem[better]] = value[better]
+        self.point[problem[better]] = points[better]
+        return gradient
+
+    def outputs(self, points: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
+        """Upper bounds of the objective at points, and gradients in the free features."""
+        model = self.expander.model
+        size = max(1, _ENTRIES // (len(model.inputs) * max(1, points.shape[1])))
+        parts = []
+        for rows in torch.split(torch.arange(len(points), device=points.device), size):
+            evaluation = self.expander.evaluate(points[rows], self.problems.owner[problem[rows]])
+            objective = self.problems.objective[problem[rows]]
+            parts.append(objective_at(self.link, objective, evaluation))
+        values, gradients = zip(*parts, strict=True)
+        return torch.cat(values), torch.cat(gradients)
+
+    def _descend(self, deadline: float) -> None:
+        """A few steps of projected gradient descent from the start, shorter each time.
+
+        A problem that its start decides is left there: the start is its counterexample.
+        """
+        problem = torch.arange(len(self.best), device=self.best.device)
+        points, ball = self.problems.start, self.problems.ball
+        gradient = self._offer(points, problem)
+        least = self.problems.objective.amin(-1)
+        for step in range(_STEPS):
+            rows = torch.nonzero(~self._decided(least)[problem])[:, 0]
+            if len(rows) == 0 or time.monotonic() >= deadline:
+                return
+            points, gradient, problem = points[rows], gradient[rows], problem[rows]
+            lower, upper = self.problems.lower[problem], self.problems.upper[problem]
+            move = gradient.sign() * (upper - lower)
+            if ball is not None:
+                move = ball.select(problem).steepest(gradient)
+            points = torch.clamp(points - move * 0.6**step, lower, upper)
+            gradient = self._offer(points, problem)
+
+    def _drop(self, boxes: _Pool) -> tuple[_Pool, Tensor]:
+        """Set boxes aside that cannot change the result; the rows of those that can."""
+        best = self.best[boxes.problem]
+        closed = boxes.bound >= best - self.tol
+        threshold, band = self.problems.threshold, self.problems.band
+        if threshold is not None and band is not None:
+            closed |= boxes.bound > (threshold + band)[boxes.problem]
+        scale = torch.maximum(boxes.lower.abs(), boxes.upper.abs())
+        closed |= (boxes.upper - boxes.lower <= _NARROW * scale).all(-1)
+        aside = boxes.select(closed)
+        self.floor = self.floor.scatter_reduce(0, aside.problem, aside.bound, "amin")
+        kept = torch.nonzero(~closed)[:, 0]
+        return boxes.select(kept), kept
+
+    def _divide(self, boxes: _Pool, expansion: Expansion, minimum: Minimum) -> _Pool:
+        """Fix features in which the objective is monotone, and halve the most influential other.
+
+        Nothing is halved where what was fixed made most of the bound's loss.
+        """
+        slope, radius = _monotonicity(minimum.slopes, expansion)
+        up, down = slope > radius, slope < -radius
+        if self.problems.ball is not None:  # a face need not meet the ball
+            inside = self.problems.ball.select(boxes.problem).within(boxes.lower, boxes.upper)
+            up, down = up & inside[:, None], down & inside[:, None]
+        lower = torch.where(down, boxes.upper, boxes.lower)
+        upper = torch.where(up, boxes.lower, boxes.upper)
+        width = upper - lower
+        _, half_widths = center_and_half_widths(boxes.lower, boxes.upper)
+        shares = self.expander.shares(half_widths)
+        influence = minimum.curvature + minimum.rest[:, None] * shares
+        remaining = torch.where(width > 0, influence, 0.0)
+        whole = (remaining.sum(-1) < influence.sum(-1) / 2) | (width <= 0).all(-1)
+        feature = torch.where(width > 0, influence + 1e-300, -1.0).argmax(-1, keepdim=True)
+        middle = (lower + width / 2).gather(1, feature)
+        left = boxes._replace(
+            lower=lower, upper=torch.where(whole[:, None], upper, upper.scatter(1, feature, middle))
+        )
+        right = boxes._replace(lower=lower.scatter(1, feature, middle), upper=upper)
+        return left.join(right.select(torch.nonzero(~whole)[:, 0]))
+
+    def _shrink(self) -> None:
+        """Cut boxes down to what of them lies in the ball."""
+        if self.problems.ball is None:
+            return
+        ball = self.problems.ball.select(self.pool.problem)
+        lower, upper, kept = ball.shrink(self.pool.lower, self.pool.upper)
+        pool = self.pool._replace(lower=lower, upper=upper)
+        self.pool = pool.select(torch.nonzero(kept)[:, 0])
+
+
+def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
+    """Derivatives of the objective over boxes, as centre and radius, up to a factor."""
+    total, spread = [], []
+    for moments, center, radius in (
+        (expansion.mean, slopes.mean, slopes.mean_radius),
+        (expansion.covariance, slopes.covariance, slopes.covariance_radius),
+    ):
+        reach = moments.hessian.abs().sum(-1) + moments.gradient_rest
+        total.append((center[..., None] * moments.gradient).sum(1))
+        uncertain = center.abs()[..., None] * reach
+        spread.append((uncertain + radius[..., None] * (moments.gradient.abs() + reach)).sum(1))
+    return total[0] + total[1], (spread[0] + spread[1]) * (1 + 1e-9)
+
+
+def _ranks(pool: _Pool) -> Tensor:
+    """Rank of each box by its bound among those of the same problem."""
+    by_bound = torch.argsort(pool.bound, stable=True)
+    order = by_bound[torch.argsort(pool.problem[by_bound], stable=True)]
+    problem = pool.problem[order]
+    positions = torch.arange(len(problem), device=problem.device)
+    first = torch.ones_like(problem, dtype=torch.bool)
+    first[1:] = problem[1:] != problem[:-1]
+    starts = torch.cummax(torch.where(first, positions, 0), 0).values
+    ranks = torch.empty_like(positions)
+    ranks[order] = positions - starts
+    return ranks
+
+
+def objective_at(link: Link, objective: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
+    """Objective at points, rounded up by its numerical error, and gradients (b, f).
+
+    The error of the moments enters through the derivatives, and through second derivatives,
+    none of which exceeds 1 for any of the likelihoods.
+    """
+    outputs = link.evaluate(objective, evaluation.mean, evaluation.covariance)
+    value, gradient = (
+        outputs.value + outputs.error,
+        torch.zeros_like(evaluation.mean_gradient[:, 0]),
+    )
+    moved = torch.zeros_like(value)
+    for slope, error, by_feature in (
+        (outputs.mean_slope, evaluation.mean_error, evaluation.mean_gradient),
+        (outputs.covariance_slope, evaluation.covariance_error, evaluation.covariance_gradient),
+    ):
+        value = value + (slope.abs() * error).sum(-1)
+        moved = moved + error.sum(-1)
+        gradient = gradient + (slope[..., None] * by_feature).sum(1)
+    return value + objective.abs().sum(-1) * moved**2, gradient

@@ -1,0 +1,187 @@
+"""Ranges of class probabilities over regions around points, for one fitted posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from skuq.base import FloatArray
+from skuq.gpc.bounds._branch_and_bound import Problems, Search, objective_at
+from skuq.gpc.bounds._expansion import Expander
+from skuq.gpc.bounds._latent_model import LatentModel
+from skuq.gpc.bounds._links import Link, LogitLink, ProbitLink
+from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
+from skuq.gpc.bounds._regions import Ball
+from skuq.gpc.bounds._softmax_link import SoftmaxLink
+from skuq.gpc.inference._posterior import Posterior
+from skuq.gpc.inference._predictive import class_probabilities
+from skuq.gpc.inference._quadrature import MAX_CLASSES
+
+_ENTRIES = 6_000_000  # numbers in the largest temporary array
+
+
+class Limits(NamedTuple):
+    """When a search ends.
+
+    Attributes
+    ----------
+    tol : float
+        Wanted width of each bound, in probability.
+    max_regions : int
+        Boxes bounded for each minimisation at most.
+    max_time : float
+        Seconds for all minimisations together at most.
+    """
+
+    tol: float = 0.01
+    max_regions: int = 1_000_000
+    max_time: float = np.inf
+
+
+class Minima(NamedTuple):
+    """Bounds of minima over regions, all of shape (n, k) for k objectives.
+
+    Attributes
+    ----------
+    lower, upper : ndarray, float64
+        Proven bounds.
+    point : ndarray of shape (n, k, n_features)
+        Points of the regions at which the objective is no larger than `upper`.
+    n_regions : ndarray, int64
+        Boxes that were bounded.
+    converged : ndarray, bool
+        Whether the search ended by itself and not at a limit.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    point: FloatArray
+    n_regions: NDArray[np.int64]
+    converged: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Certifier:
+    """Bounds the class probabilities of a posterior over regions.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        Of the latent functions.
+    likelihood : {"probit", "logit", "softmax"}
+        Turns latent functions into probabilities.
+    device : str
+        Where to compute.
+    """
+
+    posterior: Posterior
+    likelihood: str
+    device: str
+
+    @cached_property
+    def model(self) -> LatentModel:
+        """The posterior as tensors; prepared once."""
+        n_latent = len(self.posterior.weights)
+        if n_latent > MAX_CLASSES:
+            raise ValueError(
+                f"Bounds are computed for at most {MAX_CLASSES} classes, since their cost is "
+                f"exponential in the classes; this model has {n_latent}. Fit one binary "
+                "classifier for each question, for example one class against the rest."
+            )
+        return LatentModel.from_posterior(self.posterior, torch.device(self.device))
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return max(2, len(self.posterior.weights))
+
+    @cached_property
+    def link(self) -> Link:
+        """The likelihood, averaged over the latent functions."""
+        most_variance = self.model.kernel.variance * (1 + self.model.slack)
+        if self.likelihood == "softmax":
+            indefinite = self.model.kernel.variance * self.model.slack
+            return SoftmaxLink(self.model.n_latent, most_variance, indefinite)
+        return (ProbitLink if self.likelihood == "probit" else LogitLink)(most_variance)
+
+    def probabilities(self, X: FloatArray) -> FloatArray:
+        """Class probabilities at points, shape (n, n_classes)."""
+        return class_probabilities(self.likelihood, *self.posterior.moments(X))
+
+    def minima(
+        self,
+        regions: Neighbourhoods,
+        objectives: FloatArray,
+        limits: Limits,
+        threshold: FloatArray | None = None,
+        band: FloatArray | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Minima:
+        """Minimise weighted sums of class probabilities over each region.
+
+        Parameters
+        ----------
+        regions : Neighbourhoods
+            Regions around n points.
+        objectives : ndarray of shape (n, k, n_classes)
+            Weights of the classes in the k sums of each point.
+        limits : Limits
+            When to stop.
+        threshold, band : ndarray of shape (n, k), default=None
+            A search ends as soon as its minimum is known to be above or below the threshold
+            by more than the band.
+        progress : callable, default=None
+            Called with the numbers of minimisations that have ended.
+
+        Returns
+        -------
+        Minima
+        """
+        n, k, _ = objectives.shape
+        base = self._tensor(regions.points)
+        free = torch.as_tensor(regions.free, device=base.device)
+        owner = torch.arange(n, device=base.device).repeat_interleave(k)
+        start = base[:, free][owner]
+        ball = None
+        if regions.radius is not None and regions.norm is not None:
+            ball = Ball(start, self._tensor(regions.radius)[owner], regions.norm)
+        weights = self._tensor(objectives.reshape(n * k, -1))
+        problems = Problems(
+            owner=owner,
+            objective=weights,
+            lower=self._tensor(regions.lower)[:, free][owner],
+            upper=self._tensor(regions.upper)[:, free][owner],
+            start=start,
+            ball=ball,
+            threshold=None if threshold is None else self._tensor(threshold.reshape(-1)),
+            band=None if band is None else self._tensor(band.reshape(-1)),
+        )
+        search = Search(Expander(self.model, base, free), self.link, problems, **limits._asdict())
+        solutions = search.run(progress)
+        points = base[owner].index_copy(1, free, solutions.point)
+        parts = (*solutions[:2], points, *solutions[3:])
+        return Minima(*(part.cpu().numpy().reshape(n, k, *part.shape[1:]) for part in parts))
+
+    def gradients(self, X: FloatArray, objective: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Weighted sums of class probabilities (n,), rounded up, and gradients (n, n_features)."""
+        base = self._tensor(X)
+        everything = torch.arange(base.shape[1], device=base.device)
+        rows = torch.arange(len(base), device=base.device)
+        values, gradients = [], []
+        for part in torch.split(rows, max(1, _ENTRIES // self.posterior.inputs.size)):
+            evaluation = Expander(self.model, base[part], everything).evaluate(
+                base[part], torch.arange(len(part), device=base.device)
+            )
+            value, gradient = objective_at(self.link, self._tensor(objective)[part], evaluation)
+            values.append(value)
+            gradients.append(gradient)
+        return torch.cat(values).cpu().numpy(), torch.cat(gradients).cpu().numpy()
+
+    def _tensor(self, array: FloatArray) -> torch.Tensor:
+        return torch.tensor(array, dtype=torch.float64, device=self.device)

@@ -1,0 +1,358 @@
+"""Latent mean and covariance over boxes: second-order expansions with proven remainders.
+
+Over a box ``c + t``, every latent moment is written as value, gradient and Hessian at the
+centre plus a remainder that is bounded through the Hilbert space of the kernel. The mean is
+the inner product of a fixed function with ``k(c + t, .)``, the covariance a positive
+semi-definite form in it; what a Taylor polynomial leaves out of ``k(c + t, .)`` therefore
+bounds both, whatever cancels between training points. The user guide has the proofs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skuq.gpc.bounds._latent_model import UNIT, LatentModel
+from skuq.gpc.bounds._stationary import StationaryKernel, TaylorNorms, Term
+
+_ENTRIES = 6_000_000  # numbers in the largest temporary array
+
+
+class Moments(NamedTuple):
+    """Expansion of one family of functions over boxes, in coordinates ``t in [-1, 1]^f``.
+
+    Attributes
+    ----------
+    value : Tensor of shape (b, k)
+        At the centres.
+    gradient : Tensor of shape (b, k, f)
+        Times the half-widths of the boxes.
+    hessian : Tensor of shape (b, k, f, f)
+        Times the half-widths on both sides.
+    rest : Tensor of shape (b, k)
+        Bound on the error of the second-order polynomial anywhere in the box, rounding
+        included.
+    gradient_rest : Tensor of shape (b, k, f)
+        Bound on the error of ``gradient + hessian @ t`` as the gradient at t.
+    """
+
+    value: Tensor
+    gradient: Tensor
+    hessian: Tensor
+    rest: Tensor
+    gradient_rest: Tensor
+
+    def select(self, rows: Tensor) -> Moments:
+        """The expansions over some of the boxes."""
+        return Moments(*(part[rows] for part in self))
+
+    def combine(self, weights: Tensor) -> Moments:
+        """Weighted sums of the k functions, with weights of shape (b, o, k); k becomes o."""
+        absolute = weights.abs()
+        return Moments(
+            (weights @ self.value[..., None])[..., 0],
+            weights @ self.gradient,
+            torch.einsum("bok,bkfg->bofg", weights, self.hessian),
+            (absolute @ self.rest[..., None])[..., 0],
+            absolute @ self.gradient_rest,
+        )
+
+    def flatten(self) -> Moments:
+        """Each function of each box as a single function of a box of its own."""
+        return Moments(*(part.flatten(0, 1)[:, None] for part in self))
+
+    def plus(self, other: Moments) -> Moments:
+        """Sum of two families of functions."""
+        return Moments(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def reach(self) -> Tensor:
+        """How far each function may be from its value at the centre, shape (b, k)."""
+        return self.gradient.abs().sum(-1) + self.hessian.abs().sum((-2, -1)) / 2 + self.rest
+
+    def range(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds of shape (b, k) over the boxes."""
+        reach = self.reach()
+        return self.value - reach, self.value + reach
+
+
+class Evaluation(NamedTuple):
+    """Latent moments at points: values, gradients per feature, and rounding errors."""
+
+    mean: Tensor
+    covariance: Tensor
+    mean_gradient: Tensor
+    covariance_gradient: Tensor
+    mean_error: Tensor
+    covariance_error: Tensor
+
+
+class Expansion(NamedTuple):
+    """Latent moments over boxes: one mean per latent function, one covariance per pair."""
+
+    mean: Moments
+    covariance: Moments
+
+    def select(self, rows: Tensor) -> Expansion:
+        """The expansions over some of the boxes."""
+        return Expansion(self.mean.select(rows), self.covariance.select(rows))
+
+
+class _Rows(NamedTuple):
+    """The rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes."""
+
+    value: Tensor  # (b, m)
+    jacobian: Tensor  # (b, m, f)
+    magnitude: Tensor  # (b, m), of all that enters the polynomial, times its condition
+    curvature: list[tuple[Tensor, Tensor, Tensor]]  # Hessian: coefficient * left right'
+    diagonal: list[tuple[Tensor, Tensor]]  # Hessian: coefficient * diag(squared half-widths)
+
+    def hessian(self, weights: Tensor) -> Tensor:
+        """Hessian of ``weights @ r(x)`` for weights of shape (b, k, m)."""
+        shape = (*weights.shape[:2], self.jacobian.shape[-1], self.jacobian.shape[-1])
+        total = weights.new_zeros(shape)
+        for coefficient, left, right in self.curvature:
+            product = torch.einsum("bkm,bmf,bmg->bkfg", weights * coefficient[:, None], left, right)
+            total = total + (product + product.mT) / 2
+        for coefficient, squares in self.diagonal:
+            sums = (weights * coefficient[:, None]).sum(-1)
+            total = total + torch.diag_embed(sums[..., None] * squares[:, None])
+        return total
+
+
+class Expander:
+    """Expands the latent moments of a model around points whose other features are fixed.
+
+    Parameters
+    ----------
+    model : LatentModel
+        The posterior.
+    base : Tensor of shape (n, n_features)
+        Points that hold the fixed features.
+    free : Tensor of shape (f,)
+        Indices of the features that vary.
+    """
+
+    def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
+        self.model = model
+        self._inputs = model.inputs[:, free]
+        precisions = [term.precisions[:, free] for term in model.kernel.terms]
+        self.kernel = StationaryKernel(
+            tuple(
+                Term(term.variance, term.profiles, precision)
+                for term, precision in zip(model.kernel.terms, precisions, strict=True)
+            )
+        )
+        fixed = torch.ones(base.shape[1], dtype=torch.bool, device=base.device)
+        fixed[free] = False
+        self._offsets = [
+            _offsets(base[:, fixed], model.inputs[:, fixed], term.precisions[:, fixed])
+            for term in model.kernel.terms
+        ]  # one (n, n_profiles, m) per term
+        self._same = (model.pairs[0] == model.pairs[1]).to(base)
+        self._prior_slopes = self.kernel.slopes()
+
+    def expand(self, lower: Tensor, upper: Tensor, owner: Tensor) -> Expansion:
+        """Second-order expansions around the centres of boxes.
+
+        Parameters
+        ----------
+        lower, upper : Tensor of shape (b, f)
+            Boxes in the free features.
+        owner : Tensor of shape (b,)
+            Row of `base` that each box belongs to.
+
+        Returns
+        -------
+        Expansion
+        """
+        centers, half_widths = center_and_half_widths(lower, upper)
+        rows = self._rows(centers, half_widths, owner, self.kernel.order)
+        errors = self._rounding(rows.magnitude)
+        mean, mean_gradient, covariance, gradient, shifted = self._first_order(rows)
+        slopes = torch.diag_embed(self._prior_slopes * half_widths**2)[:, None]
+        moved = torch.einsum("bmf,pmn->bpfn", rows.jacobian, self.model.reduction)
+        bilinear = moved @ rows.jacobian[:, None]
+        hessian = -2 * (bilinear + rows.hessian(shifted))
+        if self.kernel.order == 1:  # no second derivatives for the prior's share to cancel
+            hessian = hessian + 2 * slopes * self._same[:, None, None]
+        norms = self.kernel.norms(half_widths)
+        deviations = _Deviations.of(covariance, slopes - bilinear, norms, errors[1], self.model)
+        second, rest = self.kernel.gradient_norms(half_widths)
+        return Expansion(
+            Moments(
+                mean,
+                mean_gradient,
+                rows.hessian(self.model.weights.expand(len(mean), -1, -1)),
+                self.model.norms * norms.rest[:, None] + errors[0],
+                self.model.norms[:, None] * rest[:, None] + 2 * errors[0][..., None],
+            ),
+            Moments(
+                covariance,
+                gradient,
+                hessian,
+                deviations.rest(norms, self.model) + errors[1],
+                deviations.gradient_rest(norms, second, rest, self.model)
+                + 2 * errors[1][..., None],
+            ),
+        )
+
+    def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
+        """Means and covariances at points, their gradients and their rounding errors."""
+        rows = self._rows(points, torch.ones_like(points), owner, 1)
+        mean, mean_gradient, covariance, gradient, _ = self._first_order(rows)
+        return Evaluation(
+            mean, covariance, mean_gradient, gradient, *self._rounding(rows.magnitude)
+        )
+
+    def shares(self, half_widths: Tensor) -> Tensor:
+        """How much each feature contributes to the size of boxes, (b, f), adding up to 1."""
+        sizes = self._prior_slopes * half_widths**2
+        return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
+
+    def _rows(self, centers: Tensor, half_widths: Tensor, owner: Tensor, order: int) -> _Rows:
+        delta = centers[:, None] - self._inputs
+        squared = delta**2
+        values, jacobians, magnitudes = [], [], []
+        curvature, diagonal = [], []
+        for term, offsets in zip(self.kernel.terms, self._offsets, strict=True):
+            near = [squared @ w for w in term.precisions]
+            total = [offsets[owner, p] + s for p, s in enumerate(near)]
+            table = [
+                profile.derivatives(s, order)
+                for profile, s in zip(term.profiles, total, strict=True)
+            ]
+            variance = torch.full_like(delta[..., 0], term.variance)
+            covariance = _product(variance, table)
+            size, condition = covariance, torch.ones_like(covariance)
+            directions = [delta * (w * half_widths)[:, None] for w in term.precisions]
+            squares = [w * half_widths**2 for w in term.precisions]
+            # By the Cauchy-Schwarz inequality; the magnitude serves the rounding error only.
+            reaches = [(s * q.sum(-1)[:, None]).sqrt() for s, q in zip(near, squares, strict=True)]
+            for p, direction in enumerate(directions):
+                slope = 2 * _product(variance, table, p)
+                jacobians.append(slope[..., None] * direction)
+                size = size - slope * reaches[p]
+                condition = condition + total[p]
+                if order == 1:
+                    continue
+                diagonal.append((slope, squares[p]))
+                size = size - slope / 2 * squares[p].sum(-1)[:, None]
+                for other, opposite in enumerate(directions):
+                    bend = 4 * _product(variance, table, p, other)
+                    curvature.append((bend, direction, opposite))
+                    size = size + bend / 2 * reaches[p] * reaches[other]
+            values.append(covariance)
+            magnitudes.append(size * condition)
+        value, magnitude = _total(values), _total(magnitudes)
+        jacobian = _total(jacobians) if jacobians else torch.zeros_like(delta)
+        return _Rows(value, jacobian, magnitude, curvature, diagonal)
+
+    def _first_order(self, rows: _Rows) -> tuple[Tensor, ...]:
+        """Values and gradients of means and covariances, and ``r(x)' R`` for each pair."""
+        shifted = (rows.value @ self.model.reduction).transpose(0, 1)
+        prior = self.model.kernel.variance * self._same
+        return (
+            rows.value @ self.model.weights.T,
+            self.model.weights @ rows.jacobian,
+            prior - (shifted @ rows.value[..., None])[..., 0],
+            -2 * shifted @ rows.jacobian,
+            shifted,
+        )
+
+    def _rounding(self, magnitude: Tensor) -> tuple[Tensor, Tensor]:
+        """Rounding errors of the polynomials of the means (b, L) and covariances (b, n_pairs).
+
+        Sums of m products of numbers that are themselves accurate to a few units in the last
+        place, times their condition, which `magnitude` holds.
+        """
+        unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
+        mean = unit * magnitude @ self.model.weights.abs().T
+        return mean, 2 * unit * (magnitude**2 @ self.model.row_sums.T + self.model.kernel.variance)
+
+
+class _Deviations(NamedTuple):
+    """Posterior standard deviations of the first two pieces of ``k(c + t, .)``, per latent."""
+
+    zeroth: Tensor  # (b, L)
+    first: Tensor  # (b, L), anywhere in the box
+    slopes: Tensor  # (b, L, f), of each partial derivative
+
+    @classmethod
+    def of(
+        cls,
+        covariance: Tensor,
+        slopes: Tensor,
+        norms: TaylorNorms,
+        error: Tensor,
+        model: LatentModel,
+    ) -> _Deviations:
+        """From the covariances of value and of derivatives; no more than the prior's."""
+        own = torch.nonzero(model.pairs[0] == model.pairs[1])[:, 0]
+        error = error[:, own]
+        value = covariance[:, own].clamp(min=0) + error + model.slack * model.kernel.variance
+        matrix = slopes[:, own]
+        lent = 2 * model.slack * norms.first[:, None] ** 2 + error
+        along = torch.minimum(matrix.abs().sum((-2, -1)), norms.first[:, None] ** 2) + lent
+        each = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=0) + lent[..., None]
+        return cls(value.sqrt(), along.sqrt(), each.sqrt())
+
+    def rest(self, norms: TaylorNorms, model: LatentModel) -> Tensor:
+        """What the second-order polynomial of each covariance leaves out, (b, n_pairs)."""
+        c, d = model.pairs
+        grown = 1 + 2 * model.slack  # the semi-norm may exceed the prior's norm by this
+        second, rest = grown * norms.second[:, None], grown * norms.rest[:, None]
+        polynomial = self.zeroth + self.first + second
+        total = (self.first[:, c] + self.first[:, d]) * second + second**2
+        total = total + (polynomial[:, c] + polynomial[:, d]) * rest + rest**2
+        prior = model.kernel.variance**0.5 + norms.first + norms.second + norms.rest
+        return total + model.slack * prior[:, None] ** 2
+
+    def gradient_rest(
+        self, norms: TaylorNorms, second: Tensor, rest: Tensor, model: LatentModel
+    ) -> Tensor:
+        """What the linear polynomial of each gradient leaves out, (b, n_pairs, f)."""
+        c, d = model.pairs
+        grown = 1 + 2 * model.slack
+        beyond = grown * (norms.second + norms.rest)[:, None, None]
+        second, rest = grown * second[:, None], grown * rest[:, None]
+        first = (self.first[:, c] + self.first[:, d])[..., None]
+        whole = first + (self.zeroth[:, c] + self.zeroth[:, d])[..., None] + 2 * beyond
+        total = (self.slopes[:, c] + self.slopes[:, d]) * beyond
+        total = total + second * (first + 2 * beyond) + rest * whole
+        prior = model.kernel.variance**0.5 + norms.first + norms.second + norms.rest
+        lent = 2 * model.slack * prior[:, None, None] * (norms.first[:, None, None] + second + rest)
+        return total + lent
+
+
+def center_and_half_widths(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+    """Centres of boxes, and half-widths that reach both faces in spite of rounding."""
+    centers = lower + (upper - lower) / 2
+    half_widths = torch.maximum(upper - centers, centers - lower)
+    return centers, half_widths * (1 + 4 * UNIT)
+
+
+def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
+    """Squared distances (n, n_profiles, m) by differences, some points at a time."""
+    size = max(1, _ENTRIES // max(1, inputs.numel()))
+    parts = [
+        torch.einsum("bmf,pf->bpm", (part[:, None] - inputs) ** 2, precisions)
+        for part in torch.split(points, size)
+    ]
+    return torch.cat(parts)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tensor:
+    """Product of all profiles, each in the derivative that it is listed for."""
+    total = variance
+    for p, derivatives in enumerate(table):
+        total = total * derivatives[raised.count(p)]
+    return total

@@ -1,0 +1,274 @@
+"""From latent moments to class probabilities: values, and minima over boxes.
+
+A link averages a likelihood over the Gaussian of the latent functions. It gives the
+probabilities of all classes with a proven error, and the smallest value of a weighted sum of
+them (one class, or the margin between two) that the moments allow anywhere in a box.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from skuq.gpc.bounds._expansion import Expansion
+from skuq.gpc.bounds._quadratic import box_minimum
+from skuq.gpc.bounds._regions import BallParts
+from skuq.gpc.inference._quadrature import normal_nodes
+
+_ACCURACY = 1e-13  # of the normal distribution function, with a wide margin
+_PIECES = 8  # of the range of the variance, on which the logistic curve is followed
+
+
+class Outputs(NamedTuple):
+    """A weighted sum of class probabilities at points.
+
+    Attributes
+    ----------
+    value, error : Tensor of shape (b,)
+        The sum and a bound on its numerical error.
+    mean_slope, covariance_slope : Tensor of shape (b, L) and (b, n_pairs)
+        Its derivatives with respect to the latent moments.
+    """
+
+    value: Tensor
+    error: Tensor
+    mean_slope: Tensor
+    covariance_slope: Tensor
+
+
+class Slopes(NamedTuple):
+    """Derivatives with respect to the latent moments over a box, up to a positive factor.
+
+    Each is known as a centre and a radius, of shapes (b, L) for means and (b, n_pairs) for
+    covariances.
+    """
+
+    mean: Tensor
+    mean_radius: Tensor
+    covariance: Tensor
+    covariance_radius: Tensor
+
+
+class Minimum(NamedTuple):
+    """Lower bounds over boxes.
+
+    Attributes
+    ----------
+    bound : Tensor of shape (b,)
+        No larger than the objective anywhere in the box.
+    point : Tensor of shape (b, f)
+        Where the minimum is likely, in coordinates of the box.
+    curvature : Tensor of shape (b, f)
+        What each feature adds to the loss of the bound through second derivatives.
+    rest : Tensor of shape (b,)
+        What is lost through all features alike.
+    slopes : Slopes
+        From which follows in which features the objective is monotone.
+    """
+
+    bound: Tensor
+    point: Tensor
+    curvature: Tensor
+    rest: Tensor
+    slopes: Slopes
+
+    def select(self, rows: Tensor) -> Minimum:
+        """What is known of some of the boxes."""
+        return Minimum(
+            self.bound[rows],
+            self.point[rows],
+            self.curvature[rows],
+            self.rest[rows],
+            Slopes(*(part[rows] for part in self.slopes)),
+        )
+
+
+class Link(Protocol):
+    """What branch and bound asks of a likelihood; `objective` weighs the classes, (b, C)."""
+
+    def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
+
+    def minimum(
+        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
+    ) -> Minimum:
+        """Lower bound over each box, sharpest near `target`, shape (b,)."""
+
+
+class _BinaryLink(ABC):
+    """One latent function whose mean raises the probability of the second class.
+
+    Both likelihoods are point-symmetric: the first class has the probability that the second
+    has with the mean negated.
+    """
+
+    widening: float
+    accuracy: float
+
+    def __init__(self, most_variance: float):
+        self.most_variance = most_variance
+
+    @abstractmethod
+    def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
+        """Probability of the second class."""
+
+    @abstractmethod
+    def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
+        """Probability, its error, and its derivatives by mean and by variance."""
+
+    @abstractmethod
+    def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
+        """Least probability where ``mean = start + tilt * variance``, least <= variance <= most."""
+
+    @abstractmethod
+    def _tilts(
+        self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Range of the slope of level lines for means within `reach` of the centre."""
+
+    def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
+        sign, low, span = _affine(objective)
+        value, error, by_mean, by_variance = self._curve(sign * mean[:, 0], covariance[:, 0])
+        return Outputs(
+            low + span * value,
+            span * error + _ACCURACY,
+            (span * sign * by_mean)[:, None],
+            (span * by_variance)[:, None],
+        )
+
+    def minimum(
+        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
+    ) -> Minimum:
+        sign, low, span = _affine(objective)
+        mean = expansion.mean.combine(sign[:, None, None])
+        center, reach = mean.value[:, 0], mean.reach()[:, 0]
+        lower, upper = (end[:, 0] for end in expansion.covariance.range())
+        # What rounding leaves below zero counts as zero, here and in every prediction.
+        missing, least = (-lower).clamp(min=0), lower.clamp(min=0)
+        most = upper.clamp(0, self.most_variance)
+        level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
+        tilt = level / (2 * (self.widening + expansion.covariance.value[:, 0].clamp(min=0)).sqrt())
+        # Along a level line of the probability the mean grows by `tilt` with the variance.
+        along = mean.plus(expansion.covariance.combine(-tilt[:, None, None]))
+        gradient, hessian = along.gradient[:, 0], along.hessian[:, 0]
+        linear = None if ball is None else ball.linear_minimum(gradient)
+        bound, point = box_minimum(along.value[:, 0], gradient, hessian, linear)
+        start = bound - along.rest[:, 0] - tilt.clamp(min=0) * missing
+        line = self._least_on_line(start, tilt, least, most)
+        corner = self._value(center - reach, torch.where(center >= reach, most, least))
+        best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
+        curvature = hessian.abs().sum(-1)
+        lowest, highest = self._tilts(center, reach, least, most)
+        # Where the variance counts as zero, the probability does not depend on it.
+        lowest = torch.where(missing > 0, lowest.clamp(max=0), lowest)
+        highest = torch.where(missing > 0, highest.clamp(min=0), highest)
+        middle, radius = (lowest + highest) / 2, (highest - lowest) / 2
+        slopes = Slopes(*(part[:, None] for part in (sign, 0 * sign, -middle, radius)))
+        return Minimum(low + span * best - _ACCURACY, point, curvature, along.rest[:, 0], slopes)
+
+
+class ProbitLink(_BinaryLink):
+    """``P(y = 1) = Phi(mean / sqrt(1 + variance))``, in closed form."""
+
+    widening = 1.0
+    accuracy = _ACCURACY
+
+    def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return torch.special.ndtr(mean / (1 + variance).sqrt())
+
+    def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
+        width = (1 + variance.clamp(min=0)).sqrt()
+        z = mean / width
+        density = torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+        value = torch.special.ndtr(z)
+        return value, torch.zeros_like(value), density / width, -density * z / (2 * width**2)
+
+    def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
+        """The quotient has one stationary point along a line, found in closed form."""
+        inner = start / torch.where(tilt == 0, 1.0, tilt) - 2
+        ends = torch.stack([least, most, torch.clamp(inner, least, most)])
+        return self._value(start + tilt * ends, ends).amin(0)
+
+    def _tilts(
+        self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        corners = torch.stack(
+            [
+                mean / (2 * (1 + v))
+                for mean in (center - reach, center + reach)
+                for v in (least, most)
+            ]
+        )
+        return corners.amin(0), corners.amax(0)
+
+
+class LogitLink(_BinaryLink):
+    """``P(y = 1) = E[1 / (1 + exp(-f))]`` by a quadrature of known error."""
+
+    widening = 8 / math.pi  # the variance that makes a normal distribution function most alike
+    accuracy = 1e-11
+
+    def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
+        return self._averages(mean, variance, 1)[0]
+
+    def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
+        value, first, second = self._averages(mean, variance, 3)
+        return value, torch.full_like(value, self.accuracy), first, second / 2
+
+    def _averages(self, mean: Tensor, variance: Tensor, count: int) -> list[Tensor]:
+        """Averages of the logistic function and of its first two derivatives."""
+        deviation = variance.clamp(min=0).sqrt()
+        nodes = normal_nodes([float(deviation.max())], self.accuracy / 4, mean)
+        s = torch.sigmoid(mean[..., None] + deviation[..., None] * nodes.points[:, 0])
+        functions = [s, s * (1 - s), s * (1 - s) * (1 - 2 * s)][:count]
+        return [function @ nodes.weights for function in functions]
+
+    def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
+        """Values at some points of the line, less what a curve can sag between them."""
+        share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
+        variances = least[:, None] + (most - least)[:, None] * share
+        values = self._value(start[:, None] + tilt[:, None] * variances, variances)
+        second, third, fourth = _largest_derivatives(least)
+        bend = second * tilt**2 + third * tilt.abs() + fourth / 4
+        return values.amin(-1) - bend * ((most - least) / _PIECES) ** 2 / 8
+
+    def _tilts(
+        self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        variance, spread = (least + most) / 2, (most - least) / 2
+        _, first, second = self._averages(center, variance, 3)
+        by_two, by_three, by_four = _largest_derivatives(least)
+        slope = by_two * reach + by_three / 2 * spread + self.accuracy
+        bend = by_three * reach + by_four / 2 * spread + self.accuracy
+        # The derivative by the variance is half the average second derivative, and the
+        # logistic function's second derivative is nowhere larger than its first.
+        firsts = ((first - slope).clamp(min=1e-300), first + slope)
+        ends = torch.stack([-part / by for part in (second + bend, second - bend) for by in firsts])
+        return ends.amin(0).clamp(-1, 1) / 2, ends.amax(0).clamp(-1, 1) / 2
+
+
+# Largest absolute values of the second, third and fourth derivative of the logistic function.
+_SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
+
+
+def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
+    """Of order two to four of an averaged logistic function, at this variance or more.
+
+    Averaging over a Gaussian puts its own derivatives in the place of the function's: those
+    of the normal density are at most 0.242, 0.399 and 0.551.
+    """
+    width = variance.clamp(min=1e-300).sqrt()
+    own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)
+    return tuple(torch.clamp(smooth[k] / width ** (k + 2), max=own[k]) for k in range(len(own)))
+
+
+def _affine(objective: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Write ``v0 (1 - p) + v1 p`` as ``low + span * q``, with q the second class's or the first's.
+
+    Returns the sign of the latent mean in q, and low and span.
+    """
+    sign = torch.where(objective[:, 1] >= objective[:, 0], 1.0, -1.0).to(objective)
+    return sign, objective.amin(-1), objective.amax(-1) - objective.amin(-1)

@@ -1,0 +1,232 @@
+"""Expectation propagation for binary targets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skuq.base import FloatArray
+from skuq.gpc.inference._laplace import Evidence
+from skuq.gpc.inference._likelihoods import TiltedMoments, tilted_moments
+from skuq.gpc.inference._posterior import BinaryPosterior
+from skuq.gpc.inference._prior import Conditional, Prior
+
+_MAX_SWEEPS = 500
+_TOLERANCE = 1e-7  # of mean and variance of a marginal, in units of the variance
+_MIN_DAMPING = 0.05
+_NEAR = 0.5  # extrapolation from sweeps that changed more leads astray
+_HISTORY = 8  # earlier sweeps that the next is extrapolated from
+
+
+class _Sites(NamedTuple):
+    """Gaussian factors ``exp(shift f - precision f^2 / 2)``, one per copy of a point."""
+
+    precision: FloatArray
+    shift: FloatArray
+
+
+class _Targets(NamedTuple):
+    """Points of positive weight w: ceil(w) copies, the likelihood of each to a power <= 1."""
+
+    likelihood: str
+    y: FloatArray
+    copies: FloatArray
+    power: FloatArray
+
+
+class _Sweep(NamedTuple):
+    """What given sites imply, and the sites that moment matching would replace them by."""
+
+    conditional: Conditional
+    dual: FloatArray
+    evidence: float
+    proposal: _Sites
+    change: float
+
+
+def ep_evidence(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    *,
+    sample_weight: FloatArray | None = None,
+    state: FloatArray | None = None,
+    eval_gradient: bool = True,
+) -> Evidence:
+    """Approximate marginal likelihood and its gradient.
+
+    Parameters
+    ----------
+    prior : Prior
+        `DensePrior` or `LowRankPrior` at the training inputs.
+    y : ndarray of shape (n,)
+        Targets, -1 or 1.
+    likelihood : {"probit", "logit"}
+        Name of the likelihood.
+    sample_weight : ndarray of shape (n,), default=None
+        Non-negative. A point of weight w counts as ceil(w) points that share it equally, so
+        that a whole number repeats the point.
+    state : ndarray of shape (2, n), default=None
+        ``Evidence.state`` of an earlier call, to start from.
+    eval_gradient : bool, default=True
+        Whether to compute the gradient.
+
+    Returns
+    -------
+    Evidence
+
+    Notes
+    -----
+    All sites are updated at once, and by less than a full step where that overshoots. The
+    fixed point is that of updates one after the other.
+
+    References
+    ----------
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Section 3.6 and
+    Algorithm 5.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skuq.gpc.inference._ep import ep_evidence
+    >>> from skuq.gpc.inference._prior import DensePrior
+    >>> prior = DensePrior(RBF(), np.array([[0.0], [1.0], [4.0]]))
+    >>> round(ep_evidence(prior, np.array([1.0, 1.0, -1.0]), "probit").value, 3)
+    -1.904
+    """
+    sites, sweep, converged = _fixed_point(prior, y, likelihood, sample_weight, state)
+    gradient = np.empty(0)
+    if eval_gradient:
+        gradient = sweep.conditional.gradient(0.5 * sweep.dual, sweep.dual)
+    jitter = max(prior.jitter, sweep.conditional.jitter)
+    return Evidence(sweep.evidence, gradient, np.array(sites), jitter, converged)
+
+
+def ep_posterior(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    *,
+    sample_weight: FloatArray | None = None,
+    state: FloatArray | None = None,
+) -> BinaryPosterior:
+    """Gaussian posterior whose marginals match the moments of the tilted ones.
+
+    Parameters
+    ----------
+    prior, y, likelihood, sample_weight, state
+        As for `ep_evidence`.
+
+    Returns
+    -------
+    BinaryPosterior
+
+    References
+    ----------
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Algorithm 3.6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skuq.gpc.inference._ep import ep_posterior
+    >>> from skuq.gpc.inference._prior import DensePrior
+    >>> X = np.array([[0.0], [1.0], [4.0]])
+    >>> posterior = ep_posterior(DensePrior(RBF(), X), np.array([1.0, 1.0, -1.0]), "probit")
+    >>> mean, covariance = posterior.moments(np.array([[0.5]]))
+    >>> mean.round(3), covariance.round(3)
+    (array([[0.833]]), array([[[0.608]]]))
+    """
+    _, sweep, _ = _fixed_point(prior, y, likelihood, sample_weight, state)
+    return sweep.conditional.posterior(sweep.dual)
+
+
+def _fixed_point(
+    prior: Prior,
+    y: FloatArray,
+    likelihood: str,
+    sample_weight: FloatArray | None,
+    state: FloatArray | None,
+) -> tuple[_Sites, _Sweep, bool]:
+    """Repeat damped sweeps until the sites reproduce themselves."""
+    weight = np.ones(len(y)) if sample_weight is None else sample_weight
+    copies = np.ceil(weight)
+    power = np.divide(weight, copies, out=np.ones(len(y)), where=copies > 0)
+    targets = _Targets(likelihood, y, copies, power)
+    sites = _Sites(*(np.zeros((2, len(y))) if state is None else state))
+    sweep, mixing = _sweep(prior, targets, sites), _Mixing()
+    for _ in range(_MAX_SWEEPS):
+        if sweep.change <= _TOLERANCE:
+            return sites, sweep, True
+        if not np.isfinite(sweep.change):
+            break
+        sites = mixing.next(sites, sweep)
+        sweep = _sweep(prior, targets, sites)
+    return sites, sweep, False
+
+
+class _Mixing:
+    """Anderson's acceleration of a fixed-point iteration, restarted where it does harm.
+
+    References
+    ----------
+    Walker and Ni, "Anderson Acceleration for Fixed-Point Iterations", SIAM Journal on
+    Numerical Analysis 49, 2011.
+    """
+
+    def __init__(self) -> None:
+        self._damping, self._best = 1.0, np.inf
+        self._points: list[FloatArray] = []
+        self._steps: list[FloatArray] = []
+
+    def next(self, sites: _Sites, sweep: _Sweep) -> _Sites:
+        """Sites to try after these, from those met so far and what they led to."""
+        if sweep.change > min(2.0 * self._best, _NEAR):
+            self._points, self._steps = [], []
+        if sweep.change > 2.0 * self._best:
+            self._damping, self._best = max(0.5 * self._damping, _MIN_DAMPING), sweep.change
+        self._best = min(self._best, sweep.change)
+        point = np.array(sites)
+        step = np.array(sweep.proposal) - point
+        self._points = [*self._points[-_HISTORY:], point]
+        self._steps = [*self._steps[-_HISTORY:], step]
+        scale = np.array([sweep.conditional.variance, np.sqrt(sweep.conditional.variance)])
+        moved, changed = np.diff(self._points, axis=0), np.diff(self._steps, axis=0)
+        columns = (changed * scale).reshape(len(changed), step.size).T
+        share = np.linalg.lstsq(columns, (step * scale).ravel(), rcond=1e-10)[0]
+        target = point + self._damping * step
+        target -= np.tensordot(share, moved + self._damping * changed, 1)
+        return _Sites(np.maximum(target[0], 0.0), target[1])
+
+
+def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
+    copies, shift = targets.copies, sites.shift
+    conditional = prior.condition(copies * sites.precision)
+    dual = conditional.dual(copies * shift)
+    mean, variance = prior.multiply(dual), conditional.variance
+    # Without one copy of the site, the precision is this part of what it is with all.
+    left = (np.maximum(copies, 1.0) - 1.0 + conditional.slack) / np.maximum(copies, 1.0)
+    cavity_mean, cavity_variance = (mean - variance * shift) / left, variance / left
+    tilted = tilted_moments(
+        targets.likelihood, targets.y, cavity_mean, cavity_variance, targets.power
+    )
+    proposal = _matching(tilted, cavity_mean, cavity_variance)
+    growth = 1.0 + cavity_variance * sites.precision
+    exponent = 0.5 * cavity_variance * shift**2 + cavity_mean * shift
+    exponent -= 0.5 * sites.precision * cavity_mean**2
+    terms = tilted.log_mean + 0.5 * np.log(growth) - exponent / growth
+    evidence = copies @ terms + 0.5 * (copies * shift) @ mean - 0.5 * conditional.log_determinant
+    change = max(
+        np.max(np.abs(proposal.precision - sites.precision) * variance * (copies > 0)),
+        np.max(np.abs(proposal.shift - shift) * np.sqrt(variance) * (copies > 0)),
+    )
+    return _Sweep(conditional, dual, float(evidence), proposal, float(change))
+
+
+def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> _Sites:
+    """Sites that turn the cavity into a Gaussian with the moments of the tilted density."""
+    shrinkage = np.maximum(1.0 + variance * tilted.second, np.finfo(float).eps)
+    precision = -tilted.second / shrinkage
+    return _Sites(precision, (tilted.first - mean * tilted.second) / shrinkage)

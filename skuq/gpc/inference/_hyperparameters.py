@@ -1,0 +1,225 @@
+"""Maximisation of the marginal likelihood over a kernel's hyperparameters."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+
+from skuq.base import FloatArray
+from skuq.gpc.inference._laplace import Evidence
+
+Objective = Callable[[Any, FloatArray | None], Evidence]
+
+
+class NoEvidenceError(ValueError):
+    """The marginal likelihood cannot be computed under the hyperparameters to start from."""
+
+
+class Maximum(NamedTuple):
+    """The best hyperparameters that were evaluated.
+
+    Attributes
+    ----------
+    kernel : scikit-learn kernel
+        With these hyperparameters.
+    evidence : Evidence
+        At them.
+    n_evaluations : int
+        Evaluations of the evidence, over all restarts.
+    message : str
+        Why the run ended that found them.
+    """
+
+    kernel: Any
+    evidence: Evidence
+    n_evaluations: int
+    message: str
+
+
+class _BudgetSpentError(Exception):
+    """Ends a run from within its objective, after the last evaluation that was allowed."""
+
+
+def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = None) -> Evidence:
+    """Evaluate the evidence once, and make sure that it is a number.
+
+    Parameters
+    ----------
+    objective : callable
+        ``objective(kernel, state)`` returns `Evidence`.
+    kernel : scikit-learn kernel
+        Hyperparameters to evaluate it under.
+    state : ndarray, default=None
+        What to start from.
+
+    Returns
+    -------
+    Evidence
+
+    Raises
+    ------
+    NoEvidenceError
+        If the computation breaks down, or does not end with finite numbers.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skuq.gpc.inference._hyperparameters import evidence_at
+    >>> from skuq.gpc.inference._laplace import Evidence
+    >>> def objective(kernel, state):
+    ...     return Evidence(-3.5, kernel.theta, kernel.theta, 0.0, True)
+    >>> evidence_at(objective, RBF()).value
+    -3.5
+    """
+    reason = "The result is not finite."
+    try:
+        # What overflows on the way either does no harm or shows in the result.
+        with np.errstate(all="ignore"):
+            evidence = objective(kernel, state)
+        if np.isfinite(evidence.value) and np.isfinite(evidence.gradient).all():
+            return evidence
+    except (np.linalg.LinAlgError, FloatingPointError) as error:
+        reason = str(error)
+    raise NoEvidenceError(
+        f"The marginal likelihood of the data cannot be computed for the kernel {kernel}: "
+        f"{reason} Scale the features, or start from hyperparameters that fit them."
+    )
+
+
+def maximise_evidence(
+    objective: Objective,
+    kernel: Any,
+    *,
+    max_iter: int = 100,
+    n_restarts: int = 0,
+    rng: np.random.Generator | None = None,
+) -> Maximum:
+    """Maximise the evidence by L-BFGS-B over the logarithms of the free hyperparameters.
+
+    Parameters
+    ----------
+    objective : callable
+        ``objective(kernel, state)`` returns `Evidence` with its gradient; `state` is that of
+        the run's previous evaluation, None for the first.
+    kernel : scikit-learn kernel
+        Start of the first run. It is not changed; its bounds are kept to.
+    max_iter : int, default=100
+        Most evaluations of the evidence in each run.
+    n_restarts : int, default=0
+        Further runs, from hyperparameters drawn log-uniformly within their bounds.
+    rng : numpy.random.Generator, default=None
+        For these draws; needed if there are any.
+
+    Returns
+    -------
+    Maximum
+        The best of all evaluations. With no free hyperparameters there is just one.
+
+    Raises
+    ------
+    ValueError
+        If restarts are wanted but bounds are infinite, or if the evidence cannot be computed
+        for `kernel` itself. Hyperparameters met later just count as bad if it cannot.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        If the best run failed to go on before it converged or spent its `max_iter`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from skuq.gpc.inference._hyperparameters import maximise_evidence
+    >>> from skuq.gpc.inference._laplace import laplace_evidence
+    >>> from skuq.gpc.inference._prior import DensePrior
+    >>> X, y = np.arange(6.0)[:, None], np.array([1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
+    >>> def objective(kernel, state):
+    ...     return laplace_evidence(DensePrior(kernel, X), y, "probit", state=state)
+    >>> maximise_evidence(objective, 2.0 * RBF(1.0, (0.5, 1.5))).kernel.k2
+    RBF(length_scale=1.5)
+    """
+    drawn = _drawn_starts(kernel, n_restarts, rng)
+    runs = [_run(objective, kernel, kernel.theta, max_iter)]
+    for start in drawn:
+        with suppress(NoEvidenceError):
+            runs.append(_run(objective, kernel, start, max_iter))
+    best = max(runs, key=lambda run: _rank(run.evidence))
+    if best.message.startswith("ABNORMAL"):
+        warnings.warn(
+            f"The optimiser of the marginal likelihood stopped early ({best.message}); the best "
+            "hyperparameters found so far are used. Scale the features, or start the kernel's "
+            "hyperparameters elsewhere.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    n_lost = 1 + len(drawn) - len(runs)  # drawn starts that allowed no evaluation but their own
+    return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
+
+
+def _drawn_starts(
+    kernel: Any, n_restarts: int, rng: np.random.Generator | None
+) -> list[FloatArray]:
+    if not n_restarts or not len(kernel.theta):
+        return []
+    if not np.isfinite(kernel.bounds).all():
+        raise ValueError(
+            "Restarts draw hyperparameters within their bounds, but some bounds of "
+            f"{kernel} are infinite; give it finite ones, or do without restarts."
+        )
+    if rng is None:
+        raise ValueError("Restarts are drawn at random; pass `rng`.")
+    return [rng.uniform(*kernel.bounds.T) for _ in range(n_restarts)]
+
+
+def _rank(evidence: Evidence) -> tuple[bool, float]:
+    """What did not converge can be anything, and is worse than all that did."""
+    return evidence.converged, evidence.value
+
+
+def _run(
+    objective: Objective,
+    kernel: Any,
+    start: FloatArray,
+    max_iter: int,
+) -> Maximum:
+    """One run; it ends with the best of its evaluations, which need not be the last."""
+    n_evaluations, state, best, worst = 0, None, None, -np.inf
+
+    def negative(theta: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal n_evaluations, state, best, worst
+        if n_evaluations == max_iter:
+            raise _BudgetSpentError
+        n_evaluations += 1
+        candidate = kernel.clone_with_theta(theta)
+        evidence = None
+        with suppress(NoEvidenceError) if best else nullcontext():
+            evidence = evidence_at(objective, candidate, state)
+        if best and (evidence is None or not evidence.converged):
+            # Bad enough to be turned down, near enough for the line search to interpolate.
+            return worst + 1.0, np.zeros_like(theta)
+        state, worst = evidence.state, max(worst, -evidence.value)
+        if best is None or _rank(evidence) > _rank(best[1]):
+            best = candidate, evidence
+        return -evidence.value, -evidence.gradient
+
+    message = "CONVERGENCE: no free hyperparameters"
+    try:
+        if len(start):
+            # The number of evaluations ends the run; no limit of its own may come before.
+            options = {"maxiter": max_iter, "maxfun": max_iter + 1}
+            message = minimize(
+                negative, start, jac=True, method="L-BFGS-B", bounds=kernel.bounds, options=options
+            ).message
+        else:
+            negative(start)
+    except _BudgetSpentError:
+        message = f"STOP: {max_iter} evaluations"
+    assert best is not None
+    return Maximum(*best, n_evaluations, message)

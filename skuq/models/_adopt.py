@@ -1,0 +1,297 @@
+"""Taking over a model that somebody already has, whatever library it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import skorch
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from skuq.models._networks import BinaryLogits, Columns, LogProbabilities
+
+_ACTIVATIONS = {
+    "identity": nn.Identity,
+    "logistic": nn.Sigmoid,
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+}
+
+
+@dataclass(frozen=True)
+class AdoptedModel:
+    """A fitted model in the one form that the algorithms work on.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        Private copy on the CPU, in evaluation mode and without gradients; maps inputs of
+        shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
+        (n_samples, n_outputs).
+    classes : ndarray of shape (n_classes,) or None
+        Labels in the order of the logits; None if the model does not know them.
+    transform : callable or None
+        Preprocessing that the model applies before its module.
+    """
+
+    module: nn.Module
+    classes: NDArray[Any] | None = None
+    transform: Callable[[Any], Any] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the parameters."""
+        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    def inputs(self, X: Any) -> Tensor:
+        """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
+        if self.transform is not None:
+            X = check_array(self.transform(X), accept_sparse=True, input_name="transformed X")
+            X = X.toarray() if issparse(X) else X
+        # A copy: torch takes neither reversed nor read-only arrays without complaint.
+        inputs = torch.tensor(np.ascontiguousarray(X), dtype=self.dtype)
+        if not bool(torch.isfinite(inputs).all()):
+            raise ValueError(
+                f"Input contains NaN, infinity or a value too large for the model's {self.dtype}."
+            )
+        return inputs
+
+
+def adopt(model: Any) -> AdoptedModel:
+    """Take over a fitted model; the original is copied and never altered.
+
+    Parameters
+    ----------
+    model : object
+        One of: a fitted skorch net, a `torch.nn.Module`, a callable without arguments that
+        returns one, a fitted scikit-learn `MLPClassifier`, `MLPRegressor` or
+        `LogisticRegression`; or any of these inside a `FrozenEstimator`, at the end of a
+        fitted `Pipeline` (whose transformers become the preprocessing), as the best estimator
+        of a search, or temperature-scaled by a `CalibratedClassifierCV`. A bare module must
+        return logits or raw predictions.
+
+    Returns
+    -------
+    AdoptedModel
+        The same function in one form; outputs agree with the original's within 1e-6.
+
+    Raises
+    ------
+    TypeError
+        If the model is of another kind.
+    sklearn.exceptions.NotFittedError
+        If it is not fitted.
+    ValueError
+        If it is fitted in a way that has no network form, or holds no floating-point
+        parameters, or non-finite ones.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> adopted = adopt(LogisticRegression(max_iter=1000).fit(X, y))
+    >>> adopted.module(adopted.inputs(X[:2])).shape
+    torch.Size([2, 3])
+    """
+    adopted = _sorted_by_class(_adopt(model))
+    parameters = [p for p in adopted.module.parameters() if p.is_floating_point()]
+    if not parameters:
+        raise ValueError(f"{type(model).__name__} holds no floating-point parameters to adopt.")
+    if not all(bool(torch.isfinite(p).all()) for p in parameters):
+        raise ValueError(
+            f"{type(model).__name__} has NaN or infinite weights; its training diverged. "
+            "Train it again, for instance with a smaller learning rate."
+        )
+    return adopted
+
+
+def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
+    """Outputs in the order of sorted labels, on which scikit-learn's scorers rely."""
+    if adopted.classes is None:
+        return adopted
+    order = np.argsort(adopted.classes)
+    if (order == np.arange(len(order))).all():
+        return adopted
+    module = nn.Sequential(adopted.module, Columns(order.tolist())).eval()
+    return AdoptedModel(module, adopted.classes[order], adopted.transform)
+
+
+def _adopt(model: Any) -> AdoptedModel:
+    if isinstance(model, FrozenEstimator):
+        return _adopt(model.estimator)
+    if isinstance(model, Pipeline):
+        return _adopt_pipeline(model)
+    if hasattr(model, "best_estimator_"):
+        return _adopt(model.best_estimator_)
+    if isinstance(model, CalibratedClassifierCV):
+        return _adopt_calibrated(model)
+    if isinstance(model, skorch.NeuralNet):
+        return _adopt_skorch(model)
+    if isinstance(model, nn.Module):
+        return AdoptedModel(_private_copy(model))
+    if isinstance(model, MLPClassifier | MLPRegressor):
+        return _adopt_sklearn_mlp(model)
+    if isinstance(model, LogisticRegression):
+        return _adopt_logistic(model)
+    if callable(model) and not isinstance(model, type):
+        return _adopt_factory(model)
+    raise TypeError(
+        f"Cannot adopt {type(model).__name__ if not isinstance(model, type) else model}: expected "
+        "a fitted skorch net, a torch.nn.Module, a callable that returns one, or a fitted "
+        "MLPClassifier, MLPRegressor or LogisticRegression, possibly inside a FrozenEstimator "
+        "or at the end of a Pipeline."
+    )
+
+
+def _private_copy(module: nn.Module) -> nn.Module:
+    copy: nn.Module = deepcopy(module).cpu().eval().requires_grad_(False)
+    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
+    return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
+
+
+def _adopt_factory(factory: Callable[[], Any]) -> AdoptedModel:
+    module = factory()
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"A model factory must return a torch.nn.Module, got {type(module).__name__}."
+        )
+    return AdoptedModel(_private_copy(module))
+
+
+def _adopt_pipeline(pipeline: Pipeline) -> AdoptedModel:
+    check_is_fitted(pipeline)
+    inner = _adopt(pipeline.steps[-1][1])
+    if len(pipeline.steps) == 1:
+        return inner
+    before = deepcopy(pipeline[:-1]).transform
+    after = inner.transform
+    chain = before if after is None else _Chain(before, after)
+    return AdoptedModel(inner.module, inner.classes, chain)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Two preprocessing steps in turn; a class, so that it can be pickled."""
+
+    first: Callable[[Any], Any]
+    second: Callable[[Any], Any]
+
+    def __call__(self, X: Any) -> Any:
+        return self.second(self.first(X))
+
+
+class _Scaled(nn.Module):
+    """Outputs times a fixed factor."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X * self.factor
+
+
+def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
+    check_is_fitted(model)
+    parts = model.calibrated_classifiers_
+    inverse = getattr(parts[0].calibrators[0], "beta_", None)
+    if len(parts) > 1 or inverse is None:
+        raise ValueError(
+            "A CalibratedClassifierCV can only be adopted around one model, with "
+            "method='temperature'."
+        )
+    inner = _adopt(parts[0].estimator)
+    # scikit-learn takes (-z, z) for the logits of a binary decision function z.
+    binary = hasattr(parts[0].estimator, "decision_function") and len(model.classes_) == 2
+    module = nn.Sequential(inner.module, _Scaled(float(inverse) * (2 if binary else 1))).eval()
+    return AdoptedModel(module, np.asarray(model.classes_), inner.transform)
+
+
+def _adopt_skorch(net: skorch.NeuralNet) -> AdoptedModel:
+    check_is_fitted(net, "module_")
+    module = _private_copy(net.module_)
+    binary = isinstance(net, skorch.NeuralNetBinaryClassifier)
+    if not binary and not isinstance(net, skorch.NeuralNetClassifier):
+        return AdoptedModel(module)
+    if net.predict_nonlinearity != "auto":
+        raise ValueError(
+            "A skorch net with a `predict_nonlinearity` of its own cannot be adopted; let its "
+            "module return logits and leave the setting at 'auto'."
+        )
+    if binary:
+        if not isinstance(net.criterion_, nn.BCEWithLogitsLoss):
+            raise ValueError("A binary skorch net must be trained with BCEWithLogitsLoss.")
+        module = nn.Sequential(module, BinaryLogits())
+    elif isinstance(net.criterion_, nn.NLLLoss):
+        # With this criterion skorch's convention is a module that returns probabilities.
+        module = _with_logits(module)
+    return AdoptedModel(module, np.asarray(net.classes_))
+
+
+def _with_logits(module: nn.Module) -> nn.Module:
+    """Logits from a module that returns probabilities, exactly where its softmax can be cut."""
+    if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.Softmax):
+        # The logarithm of a probability that underflowed has no gradient; a logit has.
+        return module[:-1]
+    return nn.Sequential(module, LogProbabilities())
+
+
+def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
+    """A layer computing ``x @ weight + bias`` with scikit-learn's weight layout."""
+    n_in, n_out = weight.shape
+    # Without the usual random start, which would draw from torch's global random state.
+    layer: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
+        nn.Linear, n_in, n_out, dtype=torch.as_tensor(weight).dtype
+    )
+    with torch.no_grad():
+        layer.weight.copy_(torch.as_tensor(weight.T))
+        layer.bias.copy_(torch.as_tensor(bias))
+    return layer
+
+
+def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> AdoptedModel:
+    check_is_fitted(mlp)
+    layers: list[nn.Module] = []
+    for weight, bias in zip(mlp.coefs_, mlp.intercepts_, strict=True):
+        layers += [_linear(weight, bias), _ACTIVATIONS[mlp.activation]()]
+    layers.pop()
+    if isinstance(mlp, MLPRegressor):
+        if mlp.out_activation_ != "identity":
+            raise ValueError("Only an MLPRegressor with squared error can be adopted.")
+        return AdoptedModel(_private_copy(nn.Sequential(*layers)))
+    if mlp.out_activation_ == "logistic":
+        if mlp.n_outputs_ > 1:
+            raise ValueError("A multi-label MLPClassifier cannot be adopted; fit one per label.")
+        layers.append(BinaryLogits())
+    return AdoptedModel(_private_copy(nn.Sequential(*layers)), mlp.classes_)
+
+
+def _adopt_logistic(model: LogisticRegression) -> AdoptedModel:
+    check_is_fitted(model)
+    multi_class = getattr(model, "multi_class", "auto")  # gone in new versions
+    if len(model.coef_) > 1 and (multi_class == "ovr" or model.solver == "liblinear"):
+        raise ValueError(
+            "A one-vs-rest LogisticRegression is not a softmax model; refit it with solver='lbfgs'."
+        )
+    weight = model.coef_.T
+    bias = np.broadcast_to(model.intercept_, len(model.coef_)).copy()
+    if len(model.coef_) > 1:
+        return AdoptedModel(_private_copy(nn.Sequential(_linear(weight, bias))), model.classes_)
+    # The softmax of (-z, z), which old versions fit on request, is the sigmoid of 2 z.
+    factor = 2 if multi_class == "multinomial" else 1
+    layer = _linear(factor * weight, factor * bias)
+    return AdoptedModel(_private_copy(nn.Sequential(layer, BinaryLogits())), model.classes_)

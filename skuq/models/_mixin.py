@@ -1,0 +1,125 @@
+"""What classifiers around an adopted network share: checked inputs and predictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from skuq.base import FloatArray
+from skuq.models._classifier import brings_preprocessing, evaluate
+from skuq.models._device import resolve_device
+
+
+class AdoptedInputsMixin:
+    """Checks inputs of an estimator that holds its network in the attribute `model_`.
+
+    The estimator has a parameter `device`, and one that brings the model, whose name is
+    `_model_parameter`.
+    """
+
+    _model_parameter = "estimator"
+    device: str | torch.device
+    model_: Any  # an AdoptedModel, except in subclasses that read other models too
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def _validate_training_data(
+        self, X: Any, y: Any, *, min_samples: int = 1
+    ) -> tuple[Any, NDArray[Any]]:
+        """Checked inputs, as they are if the model preprocesses them, and targets."""
+        self._preprocesses = brings_preprocessing(getattr(self, self._model_parameter))
+        if self._preprocesses:
+            validate_data(self, X, skip_check_array=True)
+            y = column_or_1d(y, warn=True)
+            check_consistent_length(X, y)
+            return X, y
+        # The default network takes rows only.
+        images = getattr(self, self._model_parameter) is not None
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            dtype=[np.float64, np.float32],
+            allow_nd=images,
+            ensure_min_samples=min_samples,
+        )
+        self._input_shape = X.shape[1:]
+        return X, y
+
+    def _validated_inputs(self, X: Any) -> Tensor:
+        """Checked and preprocessed inputs to predict on."""
+        check_is_fitted(self)
+        inputs: Tensor = self.model_.inputs(self._checked_rows(X))
+        return inputs
+
+    def _checked_rows(self, X: Any) -> Any:
+        """Inputs of the form that was fitted, before preprocessing by the model."""
+        if self._preprocesses:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return X
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], allow_nd=True)
+        if X.shape[1:] != self._input_shape:
+            raise ValueError(
+                f"X must have shape (n_samples, {str(self._input_shape)[1:-1]}), got {X.shape}."
+            )
+        return X
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        """Outputs of the network in float64, on the CPU."""
+        device = resolve_device(self.device)
+        return evaluate(self.model_.module, inputs, device=device).double()
+
+
+class AdoptedClassifierMixin(AdoptedInputsMixin):
+    """Predictions of a classifier that holds its network in the attribute `model_`."""
+
+    classes_: NDArray[Any]
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities of the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            Probabilities, columns in the order of `classes_`.
+        """
+        return self._log_proba(self._validated_inputs(X)).exp().numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def _validate_training_data(
+        self, X: Any, y: Any, *, min_samples: int = 1
+    ) -> tuple[Any, NDArray[Any]]:
+        X, y = super()._validate_training_data(X, y, min_samples=min_samples)
+        check_classification_targets(y)
+        return X, y
+
+    def _log_proba(self, inputs: Tensor) -> Tensor:
+        return self._outputs(inputs).log_softmax(dim=-1)

@@ -1,0 +1,234 @@
+"""The report on an audit: a page for people, and its JSON twin for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skuq.calibration._limits import BinAudit
+from skuq.calibration._power import detectable_gap
+from skuq.calibration._sums import BinSums
+from skuq.reporting import _audit_findings as words
+from skuq.reporting._report import Report
+
+if TYPE_CHECKING:
+    from skuq.audit._calibration_auditor import CalibrationAuditor
+
+POWER = 0.8  # of detectable gaps
+
+
+class AuditReport(Report):
+    """Report on an audit, with all its figures as data.
+
+    Parameters
+    ----------
+    title : str
+        Headline.
+    data : dict
+        Figures, as from `audit_data`.
+    created : datetime, optional
+        Time of the audit, shown in UTC. Default: now.
+
+    Attributes
+    ----------
+    data : dict
+        As given; plain numbers, texts, lists and dicts.
+    """
+
+    def __init__(
+        self, title: str, data: dict[str, Any], *, created: datetime | None = None
+    ) -> None:
+        super().__init__(title, data["verdict"]["headline"], created=created)
+        self.data = data
+
+    def sentences(self, heading: str, sentences: Iterable[str]) -> None:
+        """Add a list of sentences."""
+        items = "\n".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+        self._add(heading, f"<ul>\n{items}\n</ul>")
+
+    def json(self) -> str:
+        """Return the figures as JSON; what is not a number is null."""
+        return json.dumps(self.data, indent=1, allow_nan=False) + "\n"
+
+    def write(
+        self, path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None
+    ) -> Path:
+        """Write page and figures, both completely or neither, and return the path of the page.
+
+        Parameters
+        ----------
+        path : path-like
+            HTML file in an existing folder; a file of that name is replaced.
+        json_path : path-like, optional
+            JSON file. Default: `path` with the suffix ``.json``.
+        """
+        path = Path(path)
+        twin = path.with_suffix(".json") if json_path is None else Path(json_path)
+        if path == twin:
+            raise ValueError(f"`path` must be another file than that of the JSON, got {path}.")
+        for folder in (path.parent, twin.parent):
+            if not folder.is_dir():
+                raise FileNotFoundError(
+                    f"`path` must be in an existing folder, got {folder}; create it first."
+                )
+        _write_all({twin: self.json(), path: self.html()})
+        return path
+
+    def write_json(self, path: str | os.PathLike[str]) -> Path:
+        """Write the figures alone, completely or not at all, and return their path."""
+        _write_all({Path(path): self.json()})
+        return Path(path)
+
+
+def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Collect all figures of an audit.
+
+    Parameters
+    ----------
+    auditor : CalibrationAuditor
+        Fitted auditor.
+    notes : sequence of str, default=()
+        What the reader should know of the data, kept as it is.
+
+    Returns
+    -------
+    dict
+        Plain numbers, texts, lists and dicts; NaN as None. The integers ``count``,
+        ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
+        all the rest.
+
+    Examples
+    --------
+    >>> from skuq import CalibrationAuditor
+    >>> from skuq.reporting._audit import audit_data
+    >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
+    >>> audit_data(audit)["verdict"]["passed"]
+    False
+    """
+    check_is_fitted(auditor)
+    model = getattr(auditor, "estimator_", None)
+    data: dict[str, Any] = {
+        "format": "skuq-audit",
+        "version": 1,
+        "parameters": dict(auditor.settings_),
+        "model": None if model is None else type(model).__name__,
+        "classes": np.asarray(auditor.classes_).tolist(),
+        "notes": list(notes),
+        "verdict": {"passed": auditor.passed_, "within_alpha": auditor.within_alpha_},
+        "n_samples": auditor.n_samples_,
+        "accuracy": auditor.accuracy_,
+        "confidence": auditor.confidence_,
+        "ece": auditor.ece_,
+        "ece_interval": list(auditor.ece_interval_),
+        "ece_chance": auditor.ece_chance_,
+        "mce": auditor.mce_,
+        "n_families": auditor.n_families_,
+        "power": POWER,
+        "scale": int(auditor.sums_.scale),
+        "edges": auditor.sums_.edges.tolist(),
+        "bins": _rows(auditor.sums_, auditor.bins_, auditor),
+        "groups": [
+            _group(name, sums, auditor.group_bins_[name], auditor)
+            for name, sums in auditor.group_sums_.items()
+            if sums.count.any()
+        ],
+    }
+    found = words.findings(data)
+    told = found + words.meaning(data) + words.power(data)
+    data["verdict"] |= {"headline": words.headline(data), "findings": found, "sentences": told}
+    return data
+
+
+def audit_report(
+    auditor: CalibrationAuditor, title: str = "Calibration audit", *, notes: Sequence[str] = ()
+) -> AuditReport:
+    """Tell people what an audit found.
+
+    Parameters
+    ----------
+    auditor : CalibrationAuditor
+        Fitted auditor.
+    title : str, default="Calibration audit"
+        Headline.
+    notes : sequence of str, default=()
+        What the reader should know of the data.
+
+    Returns
+    -------
+    AuditReport
+        Ready to be written; needs matplotlib (extra ``plot``).
+    """
+    from skuq.reporting._audit_sections import add_sections  # pictures and tables, only needed here
+
+    report = AuditReport(title, audit_data(auditor, notes))
+    add_sections(report, auditor)
+    return report
+
+
+def _rows(sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> list[dict[str, Any]]:
+    """One dict per bin: findings, the integer sums behind them, and what could be found."""
+    columns: dict[str, Any] = bins._asdict()
+    threshold = columns.pop("threshold")
+    columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
+    columns["detectable_gap"] = detectable_gap(
+        sums.count,
+        sums.mean_confidence,
+        alpha=auditor.settings_["alpha"],
+        threshold=threshold,
+        power=POWER,
+    )
+    lists = {name: _plain(values) for name, values in columns.items()}
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _group(name: str, sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> dict[str, Any]:
+    count = int(sums.count.sum())
+    return {
+        "name": name,
+        "n_samples": count,
+        "accuracy": int(sums.correct.sum()) / count,
+        "confidence": int(sums.confidence.sum()) / count / sums.scale,
+        "ece": sums.expected_calibration_error,
+        "mce": sums.maximum_calibration_error,
+        "bins": _rows(sums, bins, auditor),
+    }
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    """Python values, None for NaN."""
+    return [None if value != value else value for value in values.tolist()]
+
+
+def _write_all(contents: dict[Path, str]) -> None:
+    """Write files under other names, then rename all; a rename that fails undoes the others."""
+    partial = {path: path.with_name(f".{uuid.uuid4().hex}.partial") for path in contents}
+    kept = {path: path.with_name(f".{uuid.uuid4().hex}.old") for path in contents if path.exists()}
+    renamed = []
+    try:
+        for path, text in contents.items():
+            partial[path].write_text(text, encoding="utf-8", newline="\n")
+        for path, copy in kept.items():
+            shutil.copy2(path, copy)
+        for path in contents:
+            os.replace(partial[path], path)
+            renamed.append(path)
+    except BaseException:
+        for path in renamed:
+            if path in kept:
+                os.replace(kept[path], path)
+            else:
+                path.unlink(missing_ok=True)
+        raise
+    finally:
+        for leftover in (*partial.values(), *kept.values()):
+            leftover.unlink(missing_ok=True)

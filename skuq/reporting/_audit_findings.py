@@ -1,0 +1,243 @@
+"""Findings of an audit in plain sentences.
+
+`figures` are those of `skuq.reporting._audit.audit_data`, `row` is one of its bins. Functions that
+return a list return sentences, most important first. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from skuq.calibration._scan import planned_threshold
+from skuq.reporting._phrases import (
+    Figures,
+    Row,
+    between,
+    counted,
+    of_all,
+    outcome,
+    percent,
+    points,
+    probability,
+    ranges,
+)
+
+MOST_BINS = 3  # described one by one; tables have the rest
+MOST_GROUPS = 5
+MOST_SAMPLES = 1_000_000  # a bin that needs more is not called too small
+
+UNDERCONFIDENT = (
+    "Where the reported confidence is too low, the model claims less certainty than it has: "
+    "abstaining below a threshold would turn away people whom it decides rightly."
+)
+OVERCONFIDENT = (
+    "Where the reported confidence is too high, the model claims more certainty than it has: a "
+    "threshold would let decisions through that are wrong more often than it promises."
+)
+
+
+def headline(figures: Figures) -> str:
+    """Say in one or two sentences whether the audit was passed."""
+    bins = _filled(figures["bins"])
+    in_groups = [row for group in figures["groups"] for row in _filled(group["bins"])]
+    found, found_in_groups = _significant(bins), _significant(in_groups)
+    if found or found_in_groups:
+        where = [f"in {of_all(len(found), len(bins), 'confidence bin')}"] * bool(found)
+        if found_in_groups:
+            tested = of_all(len(found_in_groups), len(in_groups), "confidence bin")
+            where.append(f"in {tested} of groups")
+        return (
+            f"Failed: {' and '.join(where)} the reported confidence is wrong by more than the "
+            f"tolerated {points(figures)}, and chance does not explain it."
+        )
+    beyond = _beyond(bins)
+    if beyond:
+        return (
+            "Passed: no deviation that chance does not explain. In "
+            f"{of_all(len(beyond), len(bins), 'confidence bin')} accuracy and reported "
+            f"confidence differ by more than the tolerated {points(figures)}."
+        )
+    every = "only confidence bin" if len(bins) == 1 else f"{len(bins)} confidence bins"
+    return (
+        f"Passed: in the {every} with samples accuracy and reported "
+        f"confidence differ by at most the tolerated {points(figures)}."
+    )
+
+
+def findings(figures: Figures) -> list[str]:
+    """Describe what was found; empty if every bin is within the tolerance."""
+    found = _runs(figures["bins"])
+    told = [("Of", row) for row in found[:MOST_BINS]]
+    told += [(f"Group {name}: of", row) for name, row in _worst_of_groups(figures)[:MOST_GROUPS]]
+    sentences = [_finding(*entry, figures) for entry in told[:1]]
+    sentences += [_like_finding(*entry) for entry in told[1:]]
+    others = [f"{between(row, joint='to')} ({outcome(row)})" for row in found[MOST_BINS:]]
+    others += [f"group {name}" for name, _ in _worst_of_groups(figures)[MOST_GROUPS:]]
+    if others:
+        sentences.append(f"The reported confidence is wrong as well in: {', '.join(others)}.")
+    directions = {row["direction"] for row in found}
+    directions |= {row["direction"] for group in figures["groups"] for row in _runs(group["bins"])}
+    sentences += [UNDERCONFIDENT] * ("underconfident" in directions)
+    sentences += [OVERCONFIDENT] * ("overconfident" in directions)
+    return sentences + _within_chance(figures)
+
+
+def meaning(figures: Figures) -> list[str]:
+    """Say what the verdict does and does not mean."""
+    if figures["verdict"]["passed"]:
+        told = [
+            "Passing says that the reference set holds no evidence of wrong confidence, not "
+            "that there is none: deviations smaller than those listed as detectable go unseen."
+        ]
+    else:
+        told = [
+            "A finding says that the reported confidence is wrong, not why. An honest model "
+            "that is badly calibrated looks the same as one whose confidence was altered on "
+            "purpose; a finding is no proof of intent."
+        ]
+    told.append(
+        "The audit says nothing about inputs that the reference set does not cover, and it "
+        "presumes that the model answers its users as it answered for the reference set."
+    )
+    # The most probable of two classes has at least one half: lower bins are empty for everyone.
+    least = 1 / len(figures["classes"])
+    empty = [row for row in figures["bins"] if row["count"] == 0 and row["upper"] > least]
+    if empty:
+        told.append(
+            f"No prediction of the reference set reported a confidence of {ranges(empty)}; "
+            "nothing is known about predictions that do."
+        )
+    return told
+
+
+def power(figures: Figures) -> list[str]:
+    """Say which deviations of a single bin the audit could have found."""
+    filled, alpha = _filled(figures["bins"]), figures["parameters"]["alpha"]
+    seen = [row for row in filled if row["detectable_gap"] is not None]
+    unseen = [row for row in filled if row["detectable_gap"] is None]
+    told = []
+    if seen:
+        gaps = sorted({f"{100 * row['detectable_gap']:.1f}" for row in seen}, key=float)
+        told.append(
+            f"With a probability of {100 * figures['power']:.3g}%, the audit reports a bin whose "
+            "predictions are right more often than they claim, if the difference is at least "
+            f"{' to '.join(gaps[:: max(1, len(gaps) - 1)])} percentage points, depending on the "
+            "number of samples in the bin. These differences are about confidence that is too "
+            "low; for confidence that is too high the audit uses a smaller share of its error "
+            "probability (a fifth)."
+        )
+    sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
+    few = [row for row in unseen if row not in sure]
+    if few:
+        listed = [f"{between(row, joint='to')} ({row['count']})" for row in few]
+        told.append(
+            "These bins have too few samples to be such a finding without their neighbours "
+            "(number in brackets): "
+            f"{', '.join(listed)}."
+        )
+    if sure:
+        told.append(
+            f"A reported confidence of {ranges(sure)} is so high that predictions cannot be right "
+            "more often than the tolerance allows, or not by enough to be found."
+        )
+    return told
+
+
+def _too_sure(edge: float, figures: Figures) -> bool:
+    """Whether a million right predictions are no evidence against the tolerated accuracy."""
+    needed = planned_threshold(
+        len(figures["bins"]),
+        level=1 - figures["parameters"]["confidence_level"],
+        n_families=figures["n_families"],
+    )
+    return edge >= 1 or -MOST_SAMPLES * math.log(edge) < needed
+
+
+def _finding(start: str, row: Row, figures: Figures) -> str:
+    """What a finding shows, and how improbable it is."""
+    many = "many" if row["direction"] == "underconfident" else "few"
+    were = "was" if row["correct"] == 1 else "were"
+    return (
+        f"{start} the {counted(row['count'], 'prediction')} that reported a confidence between "
+        f"{between(row)} ({percent(row['confidence'])} on average), {row['correct']} {were} "
+        f"right ({percent(row['accuracy'])}). If the reported confidence were right within the "
+        f"tolerated {points(figures)}, so {many} correct ones would be seen with a probability "
+        f"{probability(row)} (corrected for everything that was tested)."
+    )
+
+
+def _like_finding(start: str, row: Row) -> str:
+    """The same in short, after it was said once in full."""
+    were = "was" if row["correct"] == 1 else "were"
+    return (
+        f"{start} the {counted(row['count'], 'prediction')} between {between(row)} "
+        f"({percent(row['confidence'])} on average), {row['correct']} {were} right "
+        f"({percent(row['accuracy'])}), which would be seen with a probability {probability(row)}."
+    )
+
+
+def _worst_of_groups(figures: Figures) -> list[tuple[str, Row]]:
+    """The first finding of each group that has any, most striking group first."""
+    worst = [
+        (group["name"], found[0]) for group in figures["groups"] if (found := _runs(group["bins"]))
+    ]
+    return sorted(worst, key=lambda entry: entry[1]["p_value"])
+
+
+def _within_chance(figures: Figures) -> list[str]:
+    """Bins beyond the tolerance that chance explains: Algorithm 1 allows for no chance."""
+    told = []
+    in_groups = sum(len(_beyond(group["bins"])) for group in figures["groups"])
+    if in_groups:
+        told.append(
+            f"In {counted(in_groups, 'bin')} of groups the difference is larger than tolerated, "
+            "but chance explains it."
+        )
+    beyond = _beyond(figures["bins"])
+    if not beyond:
+        return told
+    listed = [
+        f"{between(row, joint='to')} ({counted(row['count'], 'prediction')}, "
+        f"{percent(row['confidence'])} reported, {percent(row['accuracy'])} right)"
+        for row in beyond
+    ]
+    return [
+        f"Beyond the tolerated {points(figures)}, but no more than chance explains for "
+        f"this number of predictions: {', '.join(listed)}. Algorithm 1 of the published audit, "
+        "which does not allow for chance, would fail a model for this.",
+        *told,
+    ]
+
+
+def _filled(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["count"] > 0]
+
+
+def _significant(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["significant"]]
+
+
+def _runs(rows: Iterable[Row]) -> list[Row]:
+    """Findings, most striking first: the bins of each taken together."""
+    parts: dict[int, list[Row]] = {}
+    for row in _significant(rows):
+        parts.setdefault(row["finding"], []).append(row)
+    return [_together([row for row in parts[k] if row["count"]]) for k in sorted(parts)]
+
+
+def _together(rows: list[Row]) -> Row:
+    count, correct = (sum(row[name] for row in rows) for name in ("count", "correct"))
+    confidence = sum(row["count"] * row["confidence"] for row in rows) / count
+    return {
+        **rows[0],
+        "upper": rows[-1]["upper"],
+        "count": count,
+        "correct": correct,
+        "confidence": confidence,
+        "accuracy": correct / count,
+    }
+
+
+def _beyond(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if not row["within_alpha"] and not row["significant"]]

@@ -1,0 +1,88 @@
+"""Pieces of sentences about an audit: shares, ranges, counts and probabilities.
+
+`figures` are those of `skuq.reporting._audit.audit_data`, `row` is one of its bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Figures = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def percent(share: float) -> str:
+    """Write a share with one digit after the point.
+
+    Examples
+    --------
+    >>> from skuq.reporting._phrases import percent
+    >>> percent(0.4321)
+    '43.2%'
+    """
+    return f"{100 * share:.1f}%"
+
+
+def between(row: Row, *, joint: str = "and") -> str:
+    """Write the range of a confidence bin.
+
+    Examples
+    --------
+    >>> from skuq.reporting._phrases import between
+    >>> between({"lower": 0.4, "upper": 0.5})
+    '40% and 50%'
+    """
+    return f"{100 * row['lower']:.4g}% {joint} {100 * row['upper']:.4g}%"
+
+
+def outcome(row: Row) -> str:
+    """Say in a word or two what was found in a bin with samples.
+
+    Examples
+    --------
+    >>> from skuq.reporting._phrases import outcome
+    >>> outcome({"significant": True, "direction": "underconfident"})
+    'too low'
+    """
+    if row["significant"]:
+        return "too low" if row["direction"] == "underconfident" else "too high"
+    return "tolerated" if row["within_alpha"] else "chance"
+
+
+def ranges(rows: Sequence[Row]) -> str:
+    """Write the ranges of bins, neighbours taken together."""
+    merged: list[dict[str, float]] = []
+    for row in rows:
+        if merged and merged[-1]["upper"] == row["lower"]:
+            merged[-1]["upper"] = row["upper"]
+        else:
+            merged.append({"lower": row["lower"], "upper": row["upper"]})
+    return ", ".join(between(part, joint="to") for part in merged)
+
+
+def points(figures: Figures) -> str:
+    """Write the tolerance."""
+    return f"{100 * figures['parameters']['alpha']:.4g} percentage points"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def of_all(part: int, whole: int, noun: str) -> str:
+    """Write a number of things out of all of them.
+
+    Examples
+    --------
+    >>> from skuq.reporting._phrases import of_all
+    >>> of_all(2, 5, "bin"), of_all(1, 1, "bin")
+    ('2 of 5 bins', 'the only bin')
+    """
+    return f"the only {noun}" if whole == 1 else f"{part} of {counted(whole, noun)}"
+
+
+def probability(row: Row) -> str:
+    """Write how improbable a bin is."""
+    return "below 0.0001" if row["p_value"] < 1e-4 else f"of at most {row['p_value']:.2g}"

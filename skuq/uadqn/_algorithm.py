@@ -1,0 +1,346 @@
+"""UA-DQN and QR-DQN as off-policy algorithms of stable-baselines3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from sb3_contrib import QRDQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.policies import BasePolicy
+from torch import Tensor, nn
+
+from skuq.uadqn._envs import ensure_registered
+from skuq.uadqn._estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
+from skuq.uadqn._losses import bellman_targets, quantile_loss, quantile_loss_gradient
+from skuq.uadqn._policies import CnnPolicy, MlpPolicy, MultiInputPolicy, StackedQuantileNetwork
+
+
+class QuantileDQN(QRDQN):
+    """QR-DQN of sb3-contrib with the quantile loss of the paper and a faster update.
+
+    The loss is Eq. 1 itself, where sb3-contrib smooths it (Huber). Everything else, the
+    epsilon-greedy exploration too, is sb3-contrib's. With it, `UADQNAlgorithm` and QR-DQN
+    differ in the choice of actions alone.
+
+    Parameters
+    ----------
+    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
+        Networks: a `skuq.uadqn._policies.MlpPolicy` or a subclass of it. "CnnPolicy" takes
+        images, and small grids such as MinAtar's.
+    env : gymnasium.Env, VecEnv or str
+        Environment with a discrete action space.
+    **options
+        Those of `sb3_contrib.QRDQN`, with the paper's values (its Table 1) as defaults.
+
+    Examples
+    --------
+    >>> from skuq.uadqn import QuantileDQN
+    >>> agent = QuantileDQN("MlpPolicy", "CartPole-v1", learning_starts=32, seed=0)
+    >>> agent.learn(64).num_timesteps
+    64
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy,
+        "CnnPolicy": CnnPolicy,
+        "MultiInputPolicy": MultiInputPolicy,
+    }
+    LOSS_INTERVAL: ClassVar[int] = 100  # updates from one logged loss to the next
+    policy: MlpPolicy
+    replay_buffer: ReplayBuffer
+    quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
+    quantile_net_target: StackedQuantileNetwork  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        policy: str | type[MlpPolicy],
+        env: Any,
+        learning_rate: Any = 1e-4,
+        buffer_size: int = 100_000,
+        learning_starts: int = 5_000,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: Any = 1,
+        gradient_steps: int = 1,
+        target_update_interval: int = 1_000,
+        exploration_fraction: float = 0.02,
+        exploration_final_eps: float = 0.03,
+        policy_kwargs: dict[str, Any] | None = None,
+        **options: Any,
+    ):
+        ensure_registered(env)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            target_update_interval=target_update_interval,
+            exploration_fraction=exploration_fraction,
+            exploration_final_eps=exploration_final_eps,
+            # sb3-contrib would put its own optimiser into a dictionary that lacks one.
+            policy_kwargs={"optimizer_class": torch.optim.Adam} | (policy_kwargs or {}),
+            **options,
+        )
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Update all networks on the same targets, `gradient_steps` times."""
+        optimizer = self.policy.optimizer
+        parameters = optimizer.param_groups[0]["params"]
+        self._update_learning_rate(optimizer)
+        for _ in range(gradient_steps):
+            for parameter in parameters:
+                parameter.grad = None
+            batch = self.replay_buffer.sample(batch_size, self._vec_normalize_env)
+            chosen, targets = self._predictions(batch), self._targets(batch)
+            # The gradient alone: nothing needs the loss at every step.
+            levels = self.quantile_net.levels
+            slope = quantile_loss_gradient(chosen, targets, levels) / batch_size
+            torch.autograd.backward(chosen, slope)
+            self._add_prior(parameters)
+            if self.max_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+            optimizer.step()
+        self._n_updates += gradient_steps
+        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:
+            loss = quantile_loss(chosen.detach(), targets, levels).mean(1).sum()
+            self.logger.record("train/loss", loss.item())
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def predict_quantiles(self, observation: Any) -> np.ndarray:
+        """Quantiles of the return of each action, by each network.
+
+        Parameters
+        ----------
+        observation : ndarray of shape (n_samples, \\*observation_shape), or dict of them
+            Observations.
+
+        Returns
+        -------
+        ndarray of shape (n_networks, n_samples, n_actions, n_quantiles), float32
+            The value network comes first, then the auxiliary networks, if there are any.
+        """
+        obs, _ = self.policy.obs_to_tensor(observation)
+        with torch.no_grad():
+            quantiles: np.ndarray = self.quantile_net.quantiles(obs).cpu().numpy()
+        return quantiles
+
+    def _predictions(self, batch: Any) -> Tensor:
+        """Quantiles of the actions taken, (n_networks, n_samples, n_quantiles)."""
+        quantiles = self.quantile_net.quantiles(batch.observations)
+        taken = batch.actions.long().view(1, -1, 1, 1)
+        taken = taken.expand(len(quantiles), -1, 1, quantiles.shape[-1])
+        return quantiles.gather(2, taken).squeeze(2)
+
+    @torch.no_grad()
+    def _targets(self, batch: Any) -> Tensor:
+        discounts = batch.discounts if batch.discounts is not None else self.gamma
+        ahead = self.quantile_net_target.quantiles(batch.next_observations)[0]
+        return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
+
+    def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Add the gradient of the prior; a value network alone has none."""
+
+    def _on_step(self) -> None:
+        self._n_calls += 1
+        if self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
+            self.policy.update_target(self.tau)
+        self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+
+class Decision(NamedTuple):
+    """Why an action was taken, averaged over the environments that were stepped.
+
+    Attributes
+    ----------
+    epistemic, aleatoric : float
+        Variances of the chosen actions' returns (Eq. 6 and 7), squared return.
+    exploratory : float
+        Share of actions other than the best one by risk-adjusted value.
+    """
+
+    epistemic: float
+    aleatoric: float
+    exploratory: float
+
+
+class UADQNAlgorithm(QuantileDQN):
+    """Uncertainty-aware deep Q-network (UA-DQN) [1]_ for stable-baselines3.
+
+    A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks learn
+    from the same targets, each pulled towards its own random start (randomised MAP sampling
+    [2]_). Where they agree in shape, returns are risky (aleatoric, Eq. 7); where they
+    differ, little is known (epistemic, Eq. 6). Actions are Thompson samples from ``mean -
+    aleatoric_factor * sigma_aleatoric`` with variance ``epistemic_factor**2 *
+    sigma_epistemic**2``, from the first step on. There is no epsilon.
+
+    Parameters
+    ----------
+    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
+        Networks: a `skuq.uadqn._policies.MlpPolicy` or a subclass of it. "CnnPolicy" takes
+        images, and small grids such as MinAtar's. Its arguments (``n_quantiles``,
+        ``net_arch``, ``init_gain``, ``prior_gain``) go into `policy_kwargs`.
+    env : gymnasium.Env, VecEnv or str
+        Environment with a discrete action space.
+    epistemic_factor : float, default=0.2
+        Beta: how strongly ignorance drives exploration.
+    aleatoric_factor : float, default=0.0
+        Lambda: how strongly risk is avoided; 0 is risk-neutral.
+    aleatoric : {"covariance", "variance"}, default="covariance"
+        Unbiased estimate from the auxiliary networks, or the variance of the value
+        network's quantiles (the paper's variant 1), which takes ignorance for risk.
+    noise_scale : float, default=1.0
+        Scale of the noise in the returns: how strongly the auxiliary networks are pulled to
+        their starts while there is little data. 0 trains them without a prior.
+    prior_scale : float, default=None
+        Scale of the prior on weights; None takes the standard deviation of the auxiliary
+        networks' weights at the start.
+    **options
+        Those of `QuantileDQN` (`sb3_contrib.QRDQN`), exploration apart. ``max_grad_norm``
+        clips the gradient of all three networks together.
+
+    Attributes
+    ----------
+    decision : Decision
+        Uncertainty behind the action that was taken last while learning.
+
+    Raises
+    ------
+    ValueError
+        For a negative factor or scale, an unknown `aleatoric`, or less than two quantiles.
+
+    References
+    ----------
+    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+       Learning", 2019, Sec. 2.4 and Algorithm 1.
+    .. [2] Pearce et al., "Uncertainty in Neural Networks: Approximately Bayesian
+       Ensembling", AISTATS 2020.
+
+    Examples
+    --------
+    >>> from skuq.uadqn import UADQNAlgorithm
+    >>> agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", learning_starts=32, seed=0)
+    >>> agent = agent.learn(64)
+    >>> agent.decision.epistemic > 0
+    True
+    """
+
+    def __init__(
+        self,
+        policy: str | type[MlpPolicy],
+        env: Any,
+        epistemic_factor: float = 0.2,
+        aleatoric_factor: float = 0.0,
+        aleatoric: str = "covariance",
+        noise_scale: float = 1.0,
+        prior_scale: float | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        **options: Any,
+    ):
+        given = {
+            "epistemic_factor": epistemic_factor,
+            "aleatoric_factor": aleatoric_factor,
+            "noise_scale": noise_scale,
+        }
+        for name, value in given.items():
+            if not 0 <= value < np.inf:  # NaN is refused, too
+                raise ValueError(f"{name} must not be negative, and finite, got {value}.")
+        if prior_scale is not None and not 0 < prior_scale < np.inf:
+            raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
+        if aleatoric not in ("covariance", "variance"):
+            raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
+        self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
+        self.aleatoric, self.noise_scale, self.prior_scale = aleatoric, noise_scale, prior_scale
+        self.decision = Decision(np.nan, np.nan, np.nan)
+        super().__init__(
+            policy,
+            env,
+            # There is no epsilon: the schedule stays at 0.
+            exploration_initial_eps=0.0,
+            exploration_final_eps=0.0,
+            policy_kwargs={"n_auxiliary": 2} | (policy_kwargs or {}),
+            **options,
+        )
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, Any]:
+        """Choose actions: Thompson samples, or the best ones if `deterministic`.
+
+        Parameters and results are those of `sb3_contrib.QRDQN.predict`.
+        """
+        vectorized = self.policy.is_vectorized_observation(observation)
+        quantiles = self.predict_quantiles(observation)
+        values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
+        actions = values.argmax(-1) if deterministic else self._thompson(quantiles, values)
+        return actions if vectorized else actions[0], state
+
+    def _thompson(self, quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Actions with the highest sample of their values."""
+        deviation = self.epistemic_factor * np.sqrt(epistemic_variance(quantiles[1:]))
+        # The generator that stable-baselines3 seeds and draws from.
+        noise = np.random.standard_normal(values.shape)  # noqa: NPY002
+        actions: np.ndarray = (values + deviation * noise).argmax(-1)
+        return actions
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        # From the first step on: untrained networks explore, too, and random actions would
+        # know no risk.
+        quantiles = self.predict_quantiles(self._last_obs)
+        values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
+        actions = self._thompson(quantiles, values)
+        self.decision = self._reasons(quantiles, values, actions)
+        for name, value in self.decision._asdict().items():
+            self.logger.record_mean(f"rollout/{name}", value)
+        return actions, actions
+
+    def _reasons(self, quantiles: np.ndarray, values: np.ndarray, actions: np.ndarray) -> Decision:
+        taken = quantiles[:, np.arange(len(actions)), actions]
+        return Decision(
+            float(epistemic_variance(taken[1:]).mean()),
+            float(aleatoric_part(taken, self.aleatoric).mean()),
+            float((actions != values.argmax(-1)).mean()),
+        )
+
+    @torch.no_grad()
+    def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Add the gradient of ``noise**2 / (prior**2 * n) * |theta - theta_0|**2``."""
+        networks = self.quantile_net
+        n_kept = self.replay_buffer.size() * self.n_envs
+        scale = self.prior_scale or networks.prior_scale.item()
+        pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
+        for parameter, anchor in zip(parameters, networks.anchors, strict=True):
+            if parameter.grad is None:  # a parameter that no output depends on
+                continue
+            # Two passes in place cost less than one with a difference of its own.
+            parameter.grad[1:].add_(parameter[1:], alpha=pull).sub_(anchor, alpha=pull)
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int = 4,
+        tb_log_name: str = "UADQN",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> UADQNAlgorithm:
+        """Learn for a number of steps; arguments are those of `sb3_contrib.QRDQN.learn`."""
+        return super().learn(
+            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
+        )

@@ -1,0 +1,319 @@
+"""What UA-DQN is compared with: DQN and bootstrapped DQN with the paper's settings."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+)
+from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
+from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
+
+from skuq.uadqn._envs import ensure_registered
+from skuq.uadqn._networks import stacked_mlp
+from skuq.uadqn._policies import default_arch, image_extractor
+
+
+class DQNMlpPolicy(DQNPolicy):
+    """Policy of DQN with the features and widths that the other agents have.
+
+    Parameters
+    ----------
+    observation_space, action_space, lr_schedule
+        As stable-baselines3 passes them.
+    net_arch : list of int, default=None
+        Widths of hidden layers after the features; None is [128] after `GridCNN`, none
+        after `NatureCNN`, else [100, 100].
+    features_extractor_class : type, default=None
+        None takes the one of the policy.
+    **options
+        Those of stable-baselines3's policy for DQN.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Discrete,
+        lr_schedule: Any,
+        net_arch: list[int] | None = None,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        **options: Any,
+    ):
+        extractor = features_extractor_class or self._default_extractor(observation_space)
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            net_arch=default_arch(extractor) if net_arch is None else net_arch,
+            features_extractor_class=extractor,
+            **options,
+        )
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return FlattenExtractor
+
+
+class DQNCnnPolicy(DQNMlpPolicy):
+    """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return image_extractor(observation_space)
+
+
+class DQNMultiInputPolicy(DQNMlpPolicy):
+    """The same for dictionaries of observations."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return CombinedExtractor
+
+
+class DQNAlgorithm(DQN):
+    """DQN of stable-baselines3 with the paper's settings (its Table 1) as defaults.
+
+    Loss (Huber) and initial weights are stable-baselines3's; gradients are not clipped.
+
+    Parameters
+    ----------
+    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
+        "CnnPolicy" takes images, and small grids such as MinAtar's.
+    env : gymnasium.Env, VecEnv or str
+        Environment with a discrete action space.
+    **options
+        Those of `stable_baselines3.DQN`.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": DQNMlpPolicy,
+        "CnnPolicy": DQNCnnPolicy,
+        "MultiInputPolicy": DQNMultiInputPolicy,
+    }
+
+    def __init__(self, policy: str | type[DQNPolicy], env: Any, **options: Any):
+        ensure_registered(env)
+        paper = {
+            "learning_rate": 1e-4,
+            "buffer_size": 100_000,
+            "learning_starts": 5_000,
+            "train_freq": 1,
+            "target_update_interval": 1_000,
+            "exploration_fraction": 0.02,  # 100,000 of 5 million steps
+            "exploration_final_eps": 0.03,
+            "max_grad_norm": float("inf"),
+        }
+        adam = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"fused": True}}
+        options["policy_kwargs"] = adam | (options.get("policy_kwargs") or {})
+        super().__init__(policy, env, **(paper | options))
+
+
+class HeadsNetwork(QNetwork):
+    """Values of all actions by several heads on shared features.
+
+    Parameters
+    ----------
+    n_heads : int
+        Number of heads.
+    **options
+        Those of stable-baselines3's network for DQN.
+    """
+
+    def __init__(self, n_heads: int, **options: Any):
+        super().__init__(**options)
+        sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
+        # In the place of a single head; it maps to (n_heads, n_samples, n_actions).
+        self.q_net = stacked_mlp(n_heads, sizes, [2**0.5] * n_heads, self.activation_fn)
+
+    def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
+        return self(observation).mean(0).argmax(1)
+
+
+class BootstrappedPolicy(DQNMlpPolicy):
+    """Policy of bootstrapped DQN: the features are shared, what follows is each head's own.
+
+    Parameters
+    ----------
+    *spaces_and_schedule
+        As stable-baselines3 passes them.
+    n_heads : int, default=10
+        Number of heads; the algorithm sets it.
+    **options
+        Those of `DQNMlpPolicy`.
+    """
+
+    def __init__(self, *spaces_and_schedule: Any, n_heads: int = 10, **options: Any):
+        self.n_heads = n_heads
+        super().__init__(*spaces_and_schedule, **options)
+
+    def make_q_net(self) -> QNetwork:
+        """Build the network of all heads, the target network likewise."""
+        options = self._update_features_extractor(self.net_args, features_extractor=None)
+        return HeadsNetwork(self.n_heads, **options).to(self.device)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | {"n_heads": self.n_heads}
+
+
+class BootstrappedCnnPolicy(BootstrappedPolicy):
+    """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return image_extractor(observation_space)
+
+
+class BootstrappedMultiInputPolicy(BootstrappedPolicy):
+    """The same for dictionaries of observations."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return CombinedExtractor
+
+
+class BootstrappedDQN(DQNAlgorithm):
+    """Bootstrapped DQN [1]_ with the settings of the paper on UA-DQN (its Table 1).
+
+    Several heads on shared features each learn from the maximum of their own target head.
+    One head, drawn at the start of each episode, acts throughout it; epsilon-greedy
+    exploration comes on top. `predict` takes the action of the highest mean over heads,
+    where Osband et al. let the heads vote: a mean does not depend on how ties are broken.
+
+    All heads see all data, as in the Atari experiments of [1]_: masks of a proper bootstrap
+    made no difference there, since random starts and own targets keep the heads apart.
+
+    Parameters
+    ----------
+    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
+        Networks: a `BootstrappedPolicy` or a subclass of it.
+    env : gymnasium.Env, VecEnv or str
+        Environment with a discrete action space.
+    n_heads : int, default=10
+        Number of heads, at least 2.
+    **options
+        Those of `DQNAlgorithm`.
+
+    Attributes
+    ----------
+    heads : ndarray of int of shape (n_envs,)
+        Head that acts in each environment while learning; empty before.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two heads.
+
+    References
+    ----------
+    .. [1] Osband et al., "Deep Exploration via Bootstrapped DQN", NeurIPS 2016.
+
+    Examples
+    --------
+    >>> from skuq.uadqn._baselines import BootstrappedDQN
+    >>> agent = BootstrappedDQN("MlpPolicy", "CartPole-v1", learning_starts=32, seed=0)
+    >>> agent = agent.learn(64)
+    >>> agent.predict_q([[0.0, 0.0, 0.0, 0.0]]).shape
+    (10, 1, 2)
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": BootstrappedPolicy,
+        "CnnPolicy": BootstrappedCnnPolicy,
+        "MultiInputPolicy": BootstrappedMultiInputPolicy,
+    }
+
+    def __init__(
+        self, policy: str | type[BootstrappedPolicy], env: Any, n_heads: int = 10, **options: Any
+    ):
+        if n_heads < 2:
+            raise ValueError(f"n_heads must be at least 2, got {n_heads}.")
+        self.heads = np.empty(0, np.int64)
+        options["policy_kwargs"] = {"n_heads": n_heads} | (options.get("policy_kwargs") or {})
+        super().__init__(policy, env, **options)
+
+    def predict_q(self, observation: Any) -> np.ndarray:
+        """Values of all actions by each head.
+
+        Their variance over heads (``ddof=1``) is epistemic.
+
+        Parameters
+        ----------
+        observation : ndarray, or dictionary of them
+            One observation, or several.
+
+        Returns
+        -------
+        ndarray of shape (n_heads, n_samples, n_actions)
+            Unit of the return; one observation is one sample.
+        """
+        self.policy.set_training_mode(False)
+        obs, _ = self.policy.obs_to_tensor(observation)
+        with torch.no_grad():
+            return self.q_net(obs).cpu().numpy()
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Update all heads on the same transitions, `gradient_steps` times."""
+        self.policy.set_training_mode(True)
+        optimizer, buffer = self.policy.optimizer, cast(ReplayBuffer, self.replay_buffer)
+        self._update_learning_rate(optimizer)
+        for _ in range(gradient_steps):
+            batch = buffer.sample(batch_size, self._vec_normalize_env)
+            values = self.q_net(batch.observations)
+            taken = batch.actions.long().expand(len(values), -1, 1)
+            chosen, targets = values.gather(2, taken).squeeze(2), self._targets(batch)
+            loss = smooth_l1_loss(chosen, targets, reduction="none").mean(1).sum()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            # Osband et al. divide the shared part's gradient by the number of heads; to
+            # Adam a constant factor makes no difference.
+            torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+            optimizer.step()
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/loss", loss.item())
+
+    @torch.no_grad()
+    def _targets(self, batch: Any) -> Tensor:
+        """Target of each head, (n_heads, n_samples)."""
+        discounts = batch.discounts if batch.discounts is not None else self.gamma
+        ahead = self.q_net_target(batch.next_observations).amax(2, keepdim=True)
+        targets: Tensor = batch.rewards + (1 - batch.dones) * discounts * ahead
+        return targets.squeeze(2)
+
+    def _setup_learn(self, total_timesteps: int, *args: Any, **options: Any) -> tuple[int, Any]:
+        resumes = self._last_obs is not None and len(self.heads) == self.n_envs
+        result = super()._setup_learn(total_timesteps, *args, **options)
+        if not resumes or self.num_timesteps == 0:  # all environments were reset
+            self.heads = self._draw_heads(self.n_envs)
+        return result
+
+    def _draw_heads(self, n_draws: int) -> np.ndarray:
+        n_heads: Any = self.policy.n_heads
+        return torch.randint(n_heads, (n_draws,)).numpy()  # seeded by the library
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if self.num_timesteps < learning_starts:
+            return super()._sample_action(learning_starts, action_noise, n_envs)
+        values = self.predict_q(self._last_obs)
+        actions = values[self.heads, np.arange(n_envs)].argmax(-1)
+        for i in np.flatnonzero(torch.rand(n_envs).numpy() < self.exploration_rate):
+            actions[i] = self.action_space.sample()
+        return actions, actions
+
+    def _store_transition(
+        self, replay_buffer: Any, action: Any, obs: Any, reward: Any, dones: Any, infos: Any
+    ) -> None:
+        super()._store_transition(replay_buffer, action, obs, reward, dones, infos)
+        self.heads[dones] = self._draw_heads(int(dones.sum()))

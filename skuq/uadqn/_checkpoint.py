@@ -1,0 +1,232 @@
+"""Checkpoints from which training continues as if it had never stopped.
+
+stable-baselines3 saves networks and settings. Identical continuation also needs the replay
+buffer, the environments in the middle of their episodes, and all random generators.
+
+A checkpoint is a folder, complete or not there at all. It holds pickled Python objects: load
+only what you trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+
+import skuq
+from skuq.uadqn._history import TrainingHistory
+from skuq.uadqn._random import random_states, set_random_states
+from skuq.uadqn._settings import METHODS
+
+MANIFEST, ALGORITHM, BUFFER, STATE = "manifest.json", "algorithm.zip", "buffer.pkl", "state.pkl"
+LIBRARIES = ("stable-baselines3", "sb3-contrib", "gymnasium", "torch", "numpy")
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used; the message says why and what to do."""
+
+
+def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_name: str) -> Path:
+    """Save everything that training goes on from.
+
+    Call it between two steps, as `CheckpointCallback` does.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints; this one is ``step-NNN`` in it. Older ones are removed
+        once it is complete.
+    algorithm : stable_baselines3 off-policy algorithm
+        One of those of `skuq.uadqn`; its environments must live in this process.
+    history : TrainingHistory
+        Episodes so far.
+    env_name : str
+        Name of the environment, which `load_checkpoint` compares.
+
+    Returns
+    -------
+    Path
+        The checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If the environments cannot be pickled.
+    """
+    complete = folder / f"step-{algorithm.num_timesteps:012d}"
+    if complete.exists():  # it is never half written, and of this very step
+        return complete
+    partial = folder / f".{complete.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    algorithm.save(partial / ALGORITHM)
+    algorithm.save_replay_buffer(partial / BUFFER)
+    state = {
+        "env": algorithm.env,
+        "action_space": algorithm.action_space,
+        "history": (history.episodes, history.running),
+        "random": random_states(),
+    }
+    try:
+        (partial / STATE).write_bytes(cloudpickle.dumps(state))
+    except Exception as error:  # environments may refuse in any way
+        shutil.rmtree(partial)
+        raise CheckpointError(
+            f"The environment cannot be pickled ({error}), so a run cannot be continued from "
+            "the middle of an episode. Environments in other processes (SubprocVecEnv) cannot."
+        ) from error
+    manifest = {
+        "algorithm": type(algorithm).__name__,
+        "env": env_name,
+        "step": algorithm.num_timesteps,
+        "versions": installed_versions(),
+        "sha256": {name: _digest(partial / name) for name in (ALGORITHM, BUFFER, STATE)},
+    }
+    (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    for path in (*partial.iterdir(), partial):
+        _to_disk(path)  # before the older ones go, a power cut must not take this one
+    partial.rename(complete)
+    _to_disk(folder)
+    for other in folder.glob("step-*"):
+        if other != complete:
+            shutil.rmtree(other)
+    return complete
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint with the most steps in a folder; None if there is none."""
+    found = sorted(folder.glob("step-*"))
+    return found[-1] if found else None
+
+
+def load_checkpoint(checkpoint: Path, env_name: str, device: str = "auto") -> tuple[Any, Any]:
+    """Load a checkpoint, and put the global random generators where they were.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        What `save_checkpoint` returned.
+    env_name : str
+        Environment that is expected.
+    device : str, default="auto"
+        Where to train.
+
+    Returns
+    -------
+    algorithm : stable_baselines3 algorithm
+        Goes on with ``learn(steps_left, reset_num_timesteps=False)``.
+    history : TrainingHistory
+        Callback for it.
+
+    Raises
+    ------
+    CheckpointError
+        If it is incomplete or damaged, or of another environment or other versions.
+    """
+    manifest = _checked_manifest(checkpoint, env_name)
+    import skuq.uadqn as package
+
+    cls: type[BaseAlgorithm] = getattr(package, manifest["algorithm"])
+    state = cloudpickle.loads((checkpoint / STATE).read_bytes())
+    # Its observation is still the last one: a forced reset would begin another episode.
+    algorithm: Any = cls.load(
+        checkpoint / ALGORITHM, env=state["env"], device=device, force_reset=False
+    )
+    algorithm.load_replay_buffer(checkpoint / BUFFER)
+    algorithm.replay_buffer.device = algorithm.device
+    algorithm.action_space = state["action_space"]  # loading has seeded it anew
+    history = TrainingHistory(state["history"][0])
+    history.running = state["history"][1]
+    set_random_states(state["random"])
+    return algorithm, history
+
+
+def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((checkpoint / MANIFEST).read_text())
+        named, env = manifest["algorithm"], manifest["env"]
+        versions, digests = manifest["versions"], manifest["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint} is no checkpoint: {error!r}.") from error
+    if not isinstance(versions, dict) or not isinstance(digests, dict):
+        raise CheckpointError(f"{checkpoint} is no checkpoint: its manifest is not one.")
+    if env != env_name:
+        raise CheckpointError(f"{checkpoint} is of environment {env!r}, not {env_name!r}.")
+    other = {name: v for name, v in versions.items() if installed_versions().get(name) != v}
+    if other:
+        wanted = " ".join(f"{name}=={v}" for name, v in other.items())
+        raise CheckpointError(
+            f"{checkpoint} was written with other versions; to continue it as it began, "
+            f"install {wanted}."
+        )
+    for name in (ALGORITHM, BUFFER, STATE):
+        if not (checkpoint / name).is_file() or _digest(checkpoint / name) != digests.get(name):
+            raise CheckpointError(f"{checkpoint / name} is missing, or not as it was written.")
+    if named not in METHODS.values():
+        raise CheckpointError(f"{checkpoint} is of an unknown algorithm {named!r}.")
+    return manifest
+
+
+def installed_versions() -> dict[str, str]:
+    return {"skuq": skuq.__version__} | {name: version(name) for name in LIBRARIES}
+
+
+def _to_disk(path: Path) -> None:
+    if path.is_dir() and os.name != "posix":
+        return  # elsewhere folders cannot be opened
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class CheckpointCallback(BaseCallback):
+    """Save a checkpoint at regular steps.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+    interval : int
+        Steps from one to the next.
+    history : TrainingHistory
+        Callback of the same run; it must come before this one.
+    env_name : str
+        Name of the environment.
+    """
+
+    def __init__(self, folder: Path, interval: int, history: TrainingHistory, env_name: str):
+        super().__init__()
+        self.folder, self.interval = folder, interval
+        self.history, self.env_name = history, env_name
+        self.saved = 0
+
+    def _on_training_start(self) -> None:
+        self.saved = self.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        # Here the last step is stored and learnt from; in `_on_step` it is not yet.
+        if self.num_timesteps - self.saved >= self.interval:
+            self.save()
+
+    def save(self) -> None:
+        """Save now."""
+        save_checkpoint(self.folder, self.model, self.history, self.env_name)
+        self.saved = self.num_timesteps
+
+    def _on_step(self) -> bool:
+        return True

@@ -1,0 +1,206 @@
+"""Environments: the windy cliff of the paper, and what turns a parameter into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from skuq.extras import import_optional
+
+Env = gym.Env[Any, Any]
+EnvLike = str | Env | Callable[[], Env]
+
+UP, RIGHT, DOWN, LEFT = range(4)
+_MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
+# Colours that differ in lightness too, so that they are told apart without colour vision.
+_COLOURS = {
+    "ground": (238, 238, 232),
+    "ledge": (244, 203, 148),
+    "goal": (120, 190, 120),
+    "cliff": (70, 70, 80),
+    "agent": (30, 90, 180),
+}
+
+
+class CliffWindEnv(gym.Env[np.ndarray, Any]):
+    """A grid of 2 x 5 above a cliff: a short way along the windy ledge, or a safe detour.
+
+    The agent starts at the left end of the lower row and has to reach its right end. Between
+    them lies the ledge. Each step there, wind throws it off the cliff with probability .05,
+    and stepping down does so for certain. A step costs 1, the goal brings 10, a fall ends
+    the episode. The ledge returns 4.86 on average and is risky, the upper row returns 4 for
+    certain (Sec. 3.1 of [1]_).
+
+    Observations are float32 of shape (10,): 1 at the agent's cell, counted row by row.
+    Actions are 0 up, 1 right, 2 down, 3 left. ``info["fell"]`` says whether the agent fell.
+    Episodes are cut after 15 steps (by gymnasium's `TimeLimit`, when made by its id).
+
+    Parameters
+    ----------
+    wind : float, default=0.05
+        Probability of being thrown off at each step that ends on the ledge.
+    render_mode : {"rgb_array", "ansi"}, default=None
+        Picture or text, or neither.
+
+    References
+    ----------
+    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+       Learning", 2019.
+
+    Examples
+    --------
+    >>> import gymnasium as gym
+    >>> import skuq.uadqn._envs
+    >>> env = gym.make("CliffWind-v0")
+    >>> obs, info = env.reset(seed=0)
+    >>> obs, reward, terminated, truncated, info = env.step(0)
+    >>> obs.argmax().item(), reward, info["fell"]
+    (0, -1.0, False)
+    """
+
+    HEIGHT, WIDTH, CELL = 2, 5, 32
+    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}
+
+    def __init__(self, wind: float = 0.05, render_mode: str | None = None):
+        if not 0 <= wind <= 1:
+            raise ValueError(f"wind must be a probability, got {wind}.")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            known = self.metadata["render_modes"]
+            raise ValueError(f"render_mode must be one of {known} or None, got {render_mode!r}.")
+        self.wind, self.render_mode = wind, render_mode
+        self.action_space = spaces.Discrete(len(_MOVES))
+        self.observation_space = spaces.Box(0.0, 1.0, (self.HEIGHT * self.WIDTH,), np.float32)
+        self.cell = (self.HEIGHT - 1, 0)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Put the agent at the start."""
+        super().reset(seed=seed, options=options)
+        self.cell = (self.HEIGHT - 1, 0)
+        return self._observation(), {"fell": False}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Move, then let the wind blow."""
+        if not self.action_space.contains(action):
+            raise ValueError(f"Actions are 0 up, 1 right, 2 down, 3 left, got {action!r}.")
+        row, column = np.add(self.cell, _MOVES[int(action)])
+        jumped = self._on_ledge() and row == self.HEIGHT
+        self.cell = (
+            int(np.clip(row, 0, self.HEIGHT - 1)),
+            int(np.clip(column, 0, self.WIDTH - 1)),
+        )
+        blown = self.np_random.random() < self.wind and self._on_ledge()
+        fell = bool(jumped or blown)
+        arrived = self.cell == (self.HEIGHT - 1, self.WIDTH - 1)
+        reward = 9.0 if arrived else -1.0
+        return self._observation(), reward, arrived or fell, False, {"fell": fell}
+
+    def _on_ledge(self) -> bool:
+        return self.cell[0] == self.HEIGHT - 1 and 0 < self.cell[1] < self.WIDTH - 1
+
+    def _observation(self) -> np.ndarray:
+        observation = np.zeros(self.HEIGHT * self.WIDTH, np.float32)
+        observation[self.cell[0] * self.WIDTH + self.cell[1]] = 1
+        return observation
+
+    def render(self) -> Any:
+        """Draw the grid, agent, goal and cliff."""
+        if self.render_mode == "ansi":
+            rows = [["."] * self.WIDTH, ["S", *"~" * (self.WIDTH - 2), "G"]]
+            rows[self.cell[0]][self.cell[1]] = "A"
+            return "\n".join("".join(row) for row in rows) + "\n"
+        if self.render_mode is None:
+            gym.logger.warn("render() needs a render_mode; give it to gymnasium.make().")
+            return None
+        colours = np.full((self.HEIGHT + 1, self.WIDTH, 3), _COLOURS["ground"], np.uint8)
+        colours[-2, 1:-1], colours[-2, -1] = _COLOURS["ledge"], _COLOURS["goal"]
+        colours[-1] = _COLOURS["cliff"]
+        picture = colours.repeat(self.CELL, 0).repeat(self.CELL, 1)
+        picture[:: self.CELL] = picture[:, :: self.CELL] = 255
+        inner = slice(self.CELL // 4, self.CELL - self.CELL // 4)
+        cell = [slice(i * self.CELL + inner.start, i * self.CELL + inner.stop) for i in self.cell]
+        picture[cell[0], cell[1]] = _COLOURS["agent"]
+        return picture
+
+
+def make_env(env: EnvLike, **options: Any) -> Env:
+    """Make an environment from what users give: an id, a callable, or an instance.
+
+    Parameters
+    ----------
+    env : str, callable or gymnasium.Env
+        Id of gymnasium ("CliffWind-v0", "MinAtar/Breakout-v1", ...), callable without
+        arguments that returns an environment, or an environment, of which a copy is taken.
+    **options
+        Passed to `gymnasium.make` with an id; others take none.
+
+    Returns
+    -------
+    gymnasium.Env
+        New environment, with a discrete action space.
+
+    Raises
+    ------
+    ValueError
+        If there is no such id, or the action space is not discrete.
+    TypeError
+        If `env` is, or makes, something else.
+
+    Examples
+    --------
+    >>> from skuq.uadqn._envs import make_env
+    >>> make_env("CliffWind-v0").action_space
+    Discrete(4)
+    """
+    if isinstance(env, str):
+        made = _by_id(env, **options)
+    elif isinstance(env, gym.Env):
+        made = deepcopy(env)
+    elif callable(env):
+        made = env()
+    else:
+        raise TypeError(f"env must be an id, an environment or a callable, got {env!r}.")
+    if not isinstance(made, gym.Env):
+        raise TypeError(f"env must make a gymnasium environment, got {type(made).__name__}.")
+    if not isinstance(made.action_space, spaces.Discrete):
+        raise ValueError(
+            f"The agent chooses among finitely many actions, but {env} has the action space "
+            f"{made.action_space}. Wrap it so that its actions are Discrete."
+        )
+    if made.action_space.start != 0:
+        raise ValueError(f"Actions must be counted from 0, {env} has {made.action_space}.")
+    if np.any(getattr(made.observation_space, "start", 0)):
+        raise ValueError(
+            f"States must be counted from 0, {env} has a start: {made.observation_space}."
+        )
+    return made
+
+
+def _by_id(name: str, **options: Any) -> Env:
+    ensure_registered(name)
+    try:
+        return gym.make(name, **options)
+    except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        raise ValueError(f"{name!r} needs what is not installed: {error}") from error
+    except gym.error.Error as error:
+        raise ValueError(f"There is no environment {name!r}: {error}") from error
+
+
+def ensure_registered(env: Any) -> None:
+    """Let gymnasium know an id of MinAtar, whose package does not register them by itself.
+
+    Those of skuq are known once this module is imported. What is no id is left alone.
+    """
+    minatar = isinstance(env, str) and env.startswith("MinAtar/")
+    if minatar and "MinAtar/Breakout-v1" not in gym.registry:
+        import_optional("minatar.gym", extra="rl").register_envs()
+
+
+if "CliffWind-v0" not in gym.registry:
+    gym.register("CliffWind-v0", "skuq.uadqn._envs:CliffWindEnv", max_episode_steps=15)

@@ -1,0 +1,172 @@
+"""Quantile regression: levels, loss with its exact gradient, and the anchor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) -> Tensor:
+    """Levels of equally weighted quantiles.
+
+    Mean and variance over quantiles give each of them the same weight. That is right for
+    the midpoints of N equal slices of probability, (i - .5) / N. The paper prints
+    i / (N + 1) (its Sec. 1), which leaves more of both tails out: with 50 quantiles, a
+    normal variance comes out 13 % too small instead of 3 %. Its authors' code has the
+    midpoints, too.
+
+    Parameters
+    ----------
+    n_quantiles : int
+        Number N of quantiles.
+    kind : {"midpoint", "paper"}, default="midpoint"
+        Which of the two.
+    **options
+        Those of `torch.arange`: dtype, device.
+
+    Returns
+    -------
+    Tensor of shape (n_quantiles,)
+        Levels in (0, 1), rising.
+
+    Examples
+    --------
+    >>> from skuq.uadqn._losses import quantile_levels
+    >>> quantile_levels(2), quantile_levels(3, "paper")
+    (tensor([0.2500, 0.7500]), tensor([0.2500, 0.5000, 0.7500]))
+    """
+    ranks = torch.arange(1, n_quantiles + 1, **options)
+    if kind == "midpoint":
+        return (ranks - 0.5) / n_quantiles
+    if kind == "paper":
+        return ranks / (n_quantiles + 1)
+    raise ValueError(f"levels must be 'midpoint' or 'paper', got {kind!r}.")
+
+
+def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
+    """Quantile regression loss (Eq. 1): summed over quantiles, averaged over targets [1]_.
+
+    ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``. Value
+    and gradient come from the sorted targets, in ``n log n`` operations; the usual way
+    compares every quantile with every target.
+
+    Parameters
+    ----------
+    quantiles : Tensor of shape (n_networks, n_samples, n_quantiles)
+        Predicted quantiles.
+    targets : Tensor of shape (n_samples, n_targets)
+        Samples of the distribution to be learnt, the same for all networks. No gradient
+        flows into them.
+    levels : Tensor of shape (n_quantiles,)
+        Level of each quantile.
+
+    Returns
+    -------
+    Tensor of shape (n_networks, n_samples)
+        Loss of each prediction, in the unit of the quantiles.
+
+    References
+    ----------
+    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+       Learning", 2019, Eq. 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skuq.uadqn._losses import quantile_loss
+    >>> q, z = torch.tensor([[[1.0]]]), torch.tensor([[0.0, 3.0]])
+    >>> quantile_loss(q, z, torch.tensor([0.25]))  # (.75 * 1 + .25 * 2) / 2
+    tensor([[0.6250]])
+    """
+    loss: Tensor = _QuantileLoss.apply(quantiles, targets, levels)  # type: ignore[no-untyped-call]
+    return loss
+
+
+def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
+    """Gradient of `quantile_loss` with respect to the quantiles, without the loss itself.
+
+    The loss is convex and piecewise linear: its slope at a quantile is the share of targets
+    below it, less its level.
+
+    Parameters
+    ----------
+    quantiles, targets, levels
+        As `quantile_loss` takes them.
+
+    Returns
+    -------
+    Tensor of shape (n_networks, n_samples, n_quantiles)
+        Without a unit.
+    """
+    return _share_below(quantiles, targets.sort(-1).values) - levels
+
+
+def _share_below(quantiles: Tensor, ordered: Tensor) -> Tensor:
+    """Share of each row's sorted targets that each quantile exceeds."""
+    rows = ordered.expand(len(quantiles), *ordered.shape).contiguous()
+    below = torch.searchsorted(rows, quantiles.detach().contiguous(), out_int32=True)
+    return below.to(quantiles.dtype) / ordered.shape[-1]
+
+
+class _QuantileLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
+        ordered = targets.sort(-1).values
+        share = _share_below(quantiles, ordered)
+        ctx.save_for_backward(share - levels)
+        # tau mean(z - q) + share * q - mean of the z below q, those beyond counted as 0
+        sums = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0)) / ordered.shape[-1]
+        ranks = (share * ordered.shape[-1]).round().long()
+        below = sums.expand(len(quantiles), -1, -1).gather(-1, ranks)
+        tilted = levels * (targets.mean(-1)[:, None] - quantiles)
+        return (tilted + share * quantiles - below).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return outer[0][..., None] * slope, None, None
+
+
+def prior_scale(weights: list[Tensor]) -> Tensor:
+    """Standard deviation of a network's weights at initialisation, all layers together.
+
+    Parameters
+    ----------
+    weights : list of Tensor of shape (n_networks, ...)
+        Weight tensors of stacked networks, biases left out.
+
+    Returns
+    -------
+    Tensor of shape (n_networks,)
+        One scale for each network.
+    """
+    return torch.cat([weight.flatten(1) for weight in weights], dim=1).std(dim=1)
+
+
+def bellman_targets(
+    quantiles: Tensor, rewards: Tensor, terminal: Tensor, discount: float | Tensor
+) -> Tensor:
+    """Samples of the return by one step ahead: the target of QR-DQN.
+
+    ``r + discount * q_i(s', a')`` with ``a'`` the action of the highest mean, or ``r`` where
+    the episode ended.
+
+    Parameters
+    ----------
+    quantiles : Tensor of shape (n_samples, n_actions, n_quantiles)
+        Target network's quantiles at the next observations.
+    rewards, terminal : Tensor of shape (n_samples, 1)
+        Rewards, and 1 where the episode ended, else 0.
+    discount : float or Tensor of shape (n_samples, 1)
+        Discount factor.
+
+    Returns
+    -------
+    Tensor of shape (n_samples, n_quantiles)
+        Targets, unit of the reward.
+    """
+    best = quantiles.mean(-1).argmax(1)[:, None, None].expand(-1, 1, quantiles.shape[-1])
+    ahead = quantiles.gather(1, best).squeeze(1)
+    return rewards + (1 - terminal) * discount * ahead

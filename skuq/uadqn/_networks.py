@@ -1,0 +1,121 @@
+"""Several networks of one shape, computed as one: layers whose weights are stacked.
+
+Weights lie as (n_networks, inputs, outputs), so that a batched product needs no transposed
+copy, neither forward nor for the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+def _orthogonal(shape: tuple[int, ...], n_networks: int, gains: Sequence[float]) -> Tensor:
+    """Weights of one layer, (n_networks, *shape); dtype is torch's default."""
+    if len(gains) != n_networks:
+        raise ValueError(f"Expected one gain for each of {n_networks} networks, got {gains}.")
+    return torch.stack([nn.init.orthogonal_(torch.empty(shape), gain) for gain in gains])
+
+
+class StackedLinear(nn.Module):
+    """Linear layers of several networks.
+
+    Parameters
+    ----------
+    n_networks, in_features, out_features : int
+        Number of networks, and the shape of each one's layer.
+    gains : sequence of float of length n_networks
+        Gain of each network's orthogonal initialisation; biases start at 0.
+    """
+
+    def __init__(
+        self, n_networks: int, in_features: int, out_features: int, gains: Sequence[float]
+    ):
+        super().__init__()
+        weights = _orthogonal((out_features, in_features), n_networks, gains)
+        self.weight = nn.Parameter(weights.transpose(1, 2).contiguous())
+        self.bias = nn.Parameter(torch.zeros(n_networks, 1, out_features))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (n_samples or n_networks, n_samples, in) to (n_networks, n_samples, out)."""
+        n_networks = self.weight.shape[0]
+        if inputs.ndim == 2:  # the same inputs for all networks
+            inputs = inputs.expand(n_networks, *inputs.shape)
+        return torch.baddbmm(self.bias, inputs, self.weight)
+
+
+class StackedConv2d(nn.Module):
+    """The same convolution of one input by several networks.
+
+    Parameters
+    ----------
+    n_networks, in_channels, out_channels, kernel_size : int
+        Number of networks, and the shape of each one's layer; stride 1, no padding.
+    gains : sequence of float of length n_networks
+        Gain of each network's orthogonal initialisation; biases start at 0.
+    """
+
+    def __init__(
+        self,
+        n_networks: int,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        gains: Sequence[float],
+    ):
+        super().__init__()
+        shape = (out_channels, in_channels, kernel_size, kernel_size)
+        self.weight = nn.Parameter(_orthogonal(shape, n_networks, gains))
+        self.bias = nn.Parameter(torch.zeros(n_networks, out_channels))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (n_samples, in, h, w) to (n_networks, n_samples, out * h' * w')."""
+        n_networks = self.weight.shape[0]
+        maps = nn.functional.conv2d(images, self.weight.flatten(0, 1), self.bias.flatten())
+        return maps.reshape(len(images), n_networks, -1).transpose(0, 1)
+
+
+def stacked_mlp(
+    n_networks: int,
+    sizes: Sequence[int],
+    gains: Sequence[float],
+    activation: type[nn.Module] = nn.ReLU,
+) -> nn.Sequential:
+    """Stack multilayer perceptrons: linear layers with an activation between them.
+
+    Parameters
+    ----------
+    n_networks : int
+        Number of networks.
+    sizes : sequence of int
+        Width of input, hidden layers and output.
+    gains : sequence of float of length n_networks
+        Gain of each network's orthogonal initialisation.
+    activation : type of torch.nn.Module, default=torch.nn.ReLU
+        Activation between the layers.
+
+    Returns
+    -------
+    torch.nn.Sequential
+        Maps (n_samples, in) or (n_networks, n_samples, in) to (n_networks, n_samples, out).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skuq.uadqn._networks import stacked_mlp
+    >>> stacked_mlp(3, [4, 16, 2], gains=[1.0, 3.0, 3.0])(torch.zeros(5, 4)).shape
+    torch.Size([3, 5, 2])
+    """
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(sizes):
+        layers += [StackedLinear(n_networks, n_in, n_out, gains), activation()]
+    return nn.Sequential(*layers[:-1])
+
+
+def weights_of(module: nn.Module) -> list[Tensor]:
+    """Weights of a module that are trained, biases left out: what a prior's scale is taken from."""
+    named = module.named_parameters()
+    return [p for name, p in named if p.requires_grad and not name.endswith("bias")]

@@ -1,0 +1,383 @@
+"""Policies for stable-baselines3 whose networks are computed as one stacked module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from sb3_contrib.qrdqn.policies import QRDQNPolicy
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    NatureCNN,
+)
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from skuq.uadqn._losses import prior_scale, quantile_levels
+from skuq.uadqn._networks import StackedConv2d, stacked_mlp, weights_of
+from skuq.uadqn._spaces import MIN_GRID, MIN_IMAGE
+
+Space = spaces.Space[Any]
+Discrete = spaces.Discrete[Any]
+
+# Layers that behave differently in training.
+MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+
+
+class GridCNN(BaseFeaturesExtractor):
+    """Features of small grids such as MinAtar's: 16 filters of 3 x 3, then ReLU.
+
+    Parameters
+    ----------
+    observation_space : gymnasium.spaces.Box
+        Observations of shape (height, width, channels).
+    """
+
+    N_FILTERS, KERNEL = 16, MIN_GRID
+
+    def __init__(self, observation_space: spaces.Box):
+        if len(observation_space.shape) != 3 or min(observation_space.shape[:2]) < self.KERNEL:
+            raise ValueError(
+                f"GridCNN takes grids of shape (height, width, channels), at least {self.KERNEL} "
+                f"cells high and wide, got observations of shape {observation_space.shape}."
+            )
+        height, width, channels = observation_space.shape
+        outputs = (height - self.KERNEL + 1) * (width - self.KERNEL + 1) * self.N_FILTERS
+        super().__init__(observation_space, outputs)
+        self.convolution = nn.Conv2d(channels, self.N_FILTERS, self.KERNEL)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Map (n_samples, height, width, channels) to (n_samples, features)."""
+        return self.convolution(observations.permute(0, 3, 1, 2)).relu().flatten(1)
+
+    def stacked(self, gains: Sequence[float]) -> nn.Module:
+        """The same for several networks at once; outputs (n_networks, n_samples, features)."""
+        return _StackedGridCNN(self.convolution.in_channels, gains)
+
+
+def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
+    """`NatureCNN` for images, `GridCNN` for small grids.
+
+    Raises
+    ------
+    ValueError
+        If images of bytes are too small for `NatureCNN`.
+    """
+    if not is_image_space(space):
+        return GridCNN
+    if sorted(space.shape or (0,))[-2] < MIN_IMAGE:
+        raise ValueError(
+            f"Images of {space.shape} bytes are too small for CnnPolicy, which takes images of "
+            f"at least {MIN_IMAGE} x {MIN_IMAGE} pixels, and grids of bool or float of any size. "
+            "Take MlpPolicy, or wrap the environment so that its observations are float."
+        )
+    return NatureCNN
+
+
+def default_arch(extractor: type[BaseFeaturesExtractor]) -> list[int]:
+    """Widths of the hidden layers that follow the features."""
+    return {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
+
+
+class _StackedGridCNN(nn.Module):
+    def __init__(self, channels: int, gains: Sequence[float]):
+        super().__init__()
+        n_filters, kernel = GridCNN.N_FILTERS, GridCNN.KERNEL
+        self.convolution = StackedConv2d(len(gains), channels, n_filters, kernel, gains)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        maps: Tensor = self.convolution(observations.permute(0, 3, 1, 2))
+        return maps.relu_()
+
+
+class _VmappedExtractor(nn.Module):
+    """Any feature extractor, once for each network, computed as one batch."""
+
+    def __init__(self, extractors: Sequence[nn.Module]):
+        super().__init__()
+        parameters, buffers = stack_module_state(list(extractors))
+        trained = {name: p.requires_grad for name, p in extractors[0].named_parameters()}
+        # A dictionary of parameters sorts its keys, and takes none with a dot.
+        self.keys = {name: name.replace(".", "__") for name in [*parameters, *buffers]}
+        self.stacked = nn.ParameterDict(
+            {
+                self.keys[name]: nn.Parameter(p.detach().clone(), trained[name])
+                for name, p in parameters.items()
+            }
+        )
+        self.constants = nn.Module()
+        for name, buffer in buffers.items():
+            self.constants.register_buffer(self.keys[name], buffer)
+        # In a tuple it is no submodule: its own parameters are never used.
+        self.template = (deepcopy(extractors[0]).to("meta"),)
+
+    def forward(self, observations: Any) -> Tensor:
+        def one(state: dict[str, Tensor]) -> Tensor:
+            features: Tensor = functional_call(self.template[0], state, (observations,))
+            return features
+
+        tensors = dict(self.stacked.items()) | dict(self.constants.named_buffers())
+        stacked = {name: tensors[key] for name, key in self.keys.items()}
+        features: Tensor = vmap(one, randomness="different")(stacked)
+        return features
+
+
+def stack_extractors(
+    make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
+) -> tuple[nn.Module, int]:
+    """Build the feature extractors of several networks as one module.
+
+    Parameters
+    ----------
+    make : callable
+        Builds one extractor.
+    gains : sequence of float
+        Gain of each network's orthogonal initialisation.
+
+    Returns
+    -------
+    torch.nn.Module
+        Outputs (n_networks, n_samples, features), or (n_samples, features) if there is
+        nothing to learn in the extractor (it has no parameters, or frozen ones), so that all
+        networks have the same features. Frozen weights stay as `make` sets them; weights of
+        linear and convolutional layers that are trained are drawn anew.
+    int
+        Number of features.
+    """
+    first = make()
+    if any(isinstance(module, MODAL) for module in first.modules()):
+        raise ValueError(
+            f"{type(first).__name__} has batch normalisation or dropout, which networks that "
+            "stand for samples of a posterior cannot have; use an extractor without."
+        )
+    if not any(parameter.requires_grad for parameter in first.parameters()):
+        return first, first.features_dim
+    if hasattr(first, "stacked"):
+        stacked: nn.Module = first.stacked(gains)  # type: ignore[operator]
+        return stacked, first.features_dim
+    extractors = [make() for _ in gains]
+    for extractor, gain in zip(extractors, gains, strict=True):
+        for module in extractor.modules():
+            if all(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+                BasePolicy.init_weights(module, gain)
+    return _VmappedExtractor(extractors), first.features_dim
+
+
+class StackedQuantileNetwork(BasePolicy):
+    """Value network and auxiliary networks for the quantiles of all actions' returns.
+
+    Parameters
+    ----------
+    observation_space, action_space : gymnasium.spaces.Space
+        Spaces of the environment.
+    make_extractor : callable
+        Builds the feature extractor of one network.
+    n_quantiles : int
+        Number of quantiles.
+    net_arch : list of int
+        Widths of hidden layers after the features.
+    activation_fn : type of torch.nn.Module
+        Activation between them.
+    gains : sequence of float
+        Gain of each network's orthogonal initialisation; the value network comes first.
+    levels : {"midpoint", "paper"}
+        Levels of the quantiles, see `skuq.uadqn._losses.quantile_levels`.
+    normalize_images : bool, default=True
+        Whether images are divided by 255.
+    """
+
+    levels: Tensor
+    prior_scale: Tensor
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Discrete,
+        make_extractor: Callable[[], BaseFeaturesExtractor],
+        n_quantiles: int,
+        net_arch: list[int],
+        activation_fn: type[nn.Module],
+        gains: Sequence[float],
+        levels: str,
+        normalize_images: bool = True,
+    ):
+        extractor, n_features = stack_extractors(make_extractor, gains)
+        super().__init__(
+            observation_space,
+            action_space,
+            features_extractor=extractor,
+            normalize_images=normalize_images,
+        )
+        self.n_quantiles, self.n_actions = n_quantiles, int(action_space.n)
+        sizes = [n_features, *net_arch, self.n_actions * n_quantiles]
+        self.head = stacked_mlp(len(gains), sizes, gains, activation_fn)
+        self.register_buffer("levels", quantile_levels(n_quantiles, levels), persistent=False)
+        if len(gains) > 1:
+            self._drop_anchors()
+
+    def _drop_anchors(self) -> None:
+        """Keep where the auxiliary networks start: randomised MAP sampling pulls them there."""
+        start = [p.detach()[1:].clone() for p in self.trained()]
+        self.anchors = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in start)
+        weights = weights_of(nn.ModuleList([self.features_extractor, self.head]))
+        self.register_buffer("prior_scale", prior_scale([w.detach()[1:] for w in weights]).mean())
+
+    def trained(self) -> list[nn.Parameter]:
+        """Parameters of all networks, without the anchors."""
+        parameters = [*self.features_extractor.parameters(), *self.head.parameters()]
+        return [parameter for parameter in parameters if parameter.requires_grad]
+
+    def fixed(self) -> list[Tensor]:
+        """What the extractor has beside trained parameters: frozen ones, and buffers."""
+        parameters = self.features_extractor.parameters()
+        frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+        return [*frozen, *self.features_extractor.buffers()]
+
+    def quantiles(self, obs: Any) -> Tensor:
+        """Quantiles by all networks, (n_networks, n_samples, n_actions, n_quantiles)."""
+        outputs: Tensor = self.head(self.extract_features(obs, self.features_extractor))
+        return outputs.view(*outputs.shape[:2], self.n_actions, self.n_quantiles)
+
+    def forward(self, obs: Any) -> Tensor:
+        """Quantiles by the value network, (n_samples, n_quantiles, n_actions)."""
+        return self.quantiles(obs)[0].transpose(1, 2)
+
+    def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
+        return self(observation).mean(dim=1).argmax(dim=1)
+
+
+class MlpPolicy(QRDQNPolicy):
+    """Policy of a value network, and of auxiliary networks if the algorithm has them.
+
+    Parameters
+    ----------
+    observation_space, action_space, lr_schedule
+        As stable-baselines3 passes them.
+    n_quantiles : int, default=50
+        Number of quantiles.
+    levels : {"midpoint", "paper"}, default="midpoint"
+        Levels of the quantiles, see `skuq.uadqn._losses.quantile_levels`.
+    net_arch : list of int, default=None
+        Widths of hidden layers after the features; None is [128] after `GridCNN`, none
+        after `NatureCNN`, else [100, 100].
+    activation_fn : type of torch.nn.Module, default=torch.nn.ReLU
+        Activation between them.
+    init_gain : float, default=2**0.5
+        Gain of the value network's orthogonal initialisation.
+    prior_gain : float, default=3.0
+        That of the auxiliary networks: how far apart they start.
+    n_auxiliary : int, default=0
+        Number of auxiliary networks; the algorithm sets it.
+    features_extractor_class : type, default=None
+        None takes the one of the policy.
+    features_extractor_kwargs, normalize_images
+        As in stable-baselines3.
+    optimizer_class, optimizer_kwargs
+        As in stable-baselines3; the default is Adam with epsilon 1e-8.
+    """
+
+    quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
+    quantile_net_target: StackedQuantileNetwork  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        observation_space: Space,
+        action_space: Discrete,
+        lr_schedule: Any,
+        n_quantiles: int = 50,
+        levels: str = "midpoint",
+        net_arch: list[int] | None = None,
+        activation_fn: type[nn.Module] = nn.ReLU,
+        init_gain: float = 2**0.5,
+        prior_gain: float = 3.0,
+        n_auxiliary: int = 0,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        features_extractor_kwargs: dict[str, Any] | None = None,
+        normalize_images: bool = True,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
+    ):
+        if n_quantiles < 2:
+            raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
+        extractor = features_extractor_class or self._default_extractor(observation_space)
+        if optimizer_kwargs is None and optimizer_class is torch.optim.Adam:
+            optimizer_kwargs = {"eps": 1e-8, "fused": True}
+        self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
+        self.levels = levels
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            n_quantiles,
+            default_arch(extractor) if net_arch is None else net_arch,
+            activation_fn,
+            extractor,
+            features_extractor_kwargs,
+            normalize_images,
+            optimizer_class,
+            optimizer_kwargs,
+        )
+
+    @staticmethod
+    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
+        return FlattenExtractor
+
+    def _build(self, lr_schedule: Any) -> None:
+        self.quantile_net = self._networks(1 + self.n_auxiliary)
+        self.quantile_net_target = self._networks(1)
+        self.update_target(1.0)
+        self.optimizer = self.optimizer_class(
+            self.quantile_net.trained(),
+            lr=lr_schedule(1),  # type: ignore[call-arg]
+            **self.optimizer_kwargs,
+        )
+
+    def _networks(self, n_networks: int) -> StackedQuantileNetwork:
+        arguments: dict[str, Any] = self.net_args
+        return StackedQuantileNetwork(
+            make_extractor=self.make_features_extractor,
+            gains=[self.init_gain] + [self.prior_gain] * (n_networks - 1),
+            levels=self.levels,
+            **arguments,
+        ).to(self.device)
+
+    @torch.no_grad()
+    def update_target(self, tau: float) -> None:
+        """Move the target network towards the value network; 1 copies it."""
+        target, networks = self.quantile_net_target, self.quantile_net
+        for old, new in zip(target.trained(), networks.trained(), strict=True):
+            old.lerp_(new[:1], tau)
+        for kept, own in zip(target.fixed(), networks.fixed(), strict=True):
+            kept.copy_(own if kept.shape == own.shape else own[:1])
+
+    def set_training_mode(self, mode: bool) -> None:
+        """Note the mode; no layer that is allowed here depends on it."""
+        self.training = mode
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        names = ("levels", "init_gain", "prior_gain", "n_auxiliary")
+        own = {name: getattr(self, name) for name in names}
+        return super()._get_constructor_parameters() | own
+
+
+class CnnPolicy(MlpPolicy):
+    """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+
+    @staticmethod
+    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
+        return image_extractor(observation_space)
+
+
+class MultiInputPolicy(MlpPolicy):
+    """The same for dictionaries of observations."""
+
+    @staticmethod
+    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
+        return CombinedExtractor

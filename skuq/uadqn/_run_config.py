@@ -1,0 +1,169 @@
+"""What a run is asked to be, and the file in its folder that says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skuq.uadqn._checkpoint import installed_versions
+from skuq.uadqn._settings import METHODS, settings_for
+
+CONFIG = "config.json"
+# What an agent without auxiliary networks, or without quantiles, does not take.
+_UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
+_QUANTILES = {"init_gain", "prior_gain", "levels"}
+_NETWORKS = {"qrdqn": {"prior_gain"}, "dqn": _QUANTILES, "bootstrapped": _QUANTILES}
+MINATAR_EXPLORATION = 100_000  # steps from epsilon 1 to its final value
+
+
+class RunError(ValueError):
+    """A run cannot begin or go on; the message says why and what to do."""
+
+
+class Plan(NamedTuple):
+    """What is to be trained.
+
+    Attributes
+    ----------
+    env : str
+        Id of the environment.
+    steps : int
+        Steps in all.
+    seed : int
+        Seed of networks, exploration and environment.
+    method : str
+        Key of `METHODS`.
+    settings : dict
+        Arguments of the algorithm, apart from policy, environment, seed and device.
+    """
+
+    env: str
+    steps: int
+    seed: int
+    method: str
+    settings: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as it comes back from a file: lists for tuples, names for classes."""
+        described: dict[str, Any] = json.loads(json.dumps(self._asdict(), default=str))
+        return described
+
+
+def plan_run(
+    env: str, steps: int, seed: int = 0, method: str = "uadqn", **factors: float | None
+) -> Plan:
+    """Plan a run with the settings that suit its environment.
+
+    Parameters
+    ----------
+    env : str
+        Id of the environment.
+    steps : int
+        Steps in all.
+    seed : int, default=0
+        Seed of networks, exploration and environment.
+    method : {"uadqn", "qrdqn", "dqn", "bootstrapped"}, default="uadqn"
+        The agent.
+    **factors
+        ``epistemic_factor`` and ``aleatoric_factor``, for UA-DQN alone; None takes the one
+        that suits the environment.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    RunError
+        If the method is unknown, or a factor is given to an agent that has none.
+
+    Examples
+    --------
+    >>> from skuq.uadqn._runs import plan_run
+    >>> plan_run("MinAtar/Breakout-v1", 500_000, method="dqn").settings["exploration_fraction"]
+    0.2
+    """
+    if method not in METHODS:
+        raise RunError(f"There is no method {method!r}; known are {', '.join(METHODS)}.")
+    settings = settings_for(env)
+    given = {name: value for name, value in factors.items() if value is not None}
+    if method == "uadqn":
+        return Plan(env, steps, seed, method, settings | given)
+    if given:
+        raise RunError(f"{' and '.join(given)} are of method 'uadqn'; {method!r} has none.")
+    settings = {name: value for name, value in settings.items() if name not in _UNCERTAIN}
+    networks = settings.pop("policy_kwargs", None) or {}
+    networks = {name: v for name, v in networks.items() if name not in _NETWORKS[method]}
+    if networks:
+        settings["policy_kwargs"] = networks
+    fraction = 0.2
+    if env.startswith("MinAtar/"):
+        fraction = min(1.0, MINATAR_EXPLORATION / steps)
+    exploration = {"exploration_fraction": fraction, "exploration_final_eps": 0.03}
+    return Plan(env, steps, seed, method, settings | exploration)
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """What a folder's run was begun with; None if the folder is new or empty.
+
+    Raises
+    ------
+    RunError
+        If it holds something else.
+    """
+    if not folder.exists():
+        return None
+    if not folder.is_dir():
+        raise RunError(f"{folder} is no folder.")
+    path = folder / CONFIG
+    if not path.exists():
+        if any(not entry.name.endswith(".partial") for entry in folder.iterdir()):
+            raise RunError(f"{folder} is not the folder of a run: it holds something else.")
+        return None
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        plan = Plan(**{name: config[name] for name in Plan._fields})
+        known = plan.method in METHODS and isinstance(plan.settings, dict)
+        if not known or not isinstance(plan.steps, int):
+            raise ValueError(f"method {plan.method!r}, steps {plan.steps!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} does not describe a run ({error!r}).") from error
+    return config
+
+
+def write_config(folder: Path, plan: Plan) -> None:
+    """Write it, completely or not at all."""
+    partial = folder / f".{CONFIG}.partial"
+    config = plan.as_json() | {"versions": installed_versions()}
+    partial.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    partial.replace(folder / CONFIG)
+
+
+def check_same(folder: Path, plan: Plan, known: dict[str, Any]) -> None:
+    """Refuse to go on with another plan than that which the run was begun with.
+
+    More steps are no other plan for UA-DQN: nothing in it depends on their number.
+    """
+    wanted = plan.as_json()
+    for name in ("env", "method", "seed"):
+        _check_equal(folder, name, known[name], wanted[name])
+    steps = known["steps"]
+    if plan.steps < steps:
+        raise RunError(f"{folder} is a run of {steps} steps; ask for as many, or for more.")
+    if plan.steps > steps and plan.method != "uadqn":
+        raise RunError(
+            f"{folder} is a run of {steps} steps, and the exploration of method "
+            f"{plan.method!r} depends on their number; begin a new run in another folder."
+        )
+    for name in {**known["settings"], **wanted["settings"]}:
+        begun, now = (each["settings"].get(name) for each in (known, wanted))
+        _check_equal(folder, name, begun, now)
+
+
+def _check_equal(folder: Path, name: str, begun: Any, wanted: Any) -> None:
+    if begun != wanted:
+        raise RunError(
+            f"{folder} was begun with {name} {begun!r}, not {wanted!r}; go on with that, or "
+            "name another folder."
+        )

@@ -1,0 +1,269 @@
+"""Training in a folder: begun, interrupted, continued, finished.
+
+The folder of a run holds ``config.json`` (what was asked for), ``checkpoints`` (where it goes
+on from), ``history.csv`` (one row for each episode) and, once it is finished, ``agent.zip``.
+Checkpoints and agent hold pickled Python objects: load only what you trust.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cloudpickle
+from stable_baselines3.common.callbacks import BaseCallback
+
+import skuq.uadqn
+from skuq.models import resolve_device
+from skuq.uadqn._checkpoint import (
+    ALGORITHM,
+    CheckpointCallback,
+    CheckpointError,
+    latest_checkpoint,
+    load_checkpoint,
+)
+from skuq.uadqn._envs import make_env
+from skuq.uadqn._history import TrainingHistory
+from skuq.uadqn._run_config import (
+    Plan,
+    RunError,
+    check_same,
+    plan_run,
+    read_config,
+    write_config,
+)
+from skuq.uadqn._settings import METHODS
+from skuq.uadqn._spaces import policy_for
+
+__all__ = [
+    "CheckpointError",
+    "LoadedAgent",
+    "Outcome",
+    "Plan",
+    "RunError",
+    "last_saved_step",
+    "load_agent",
+    "plan_run",
+    "train_run",
+]
+
+HISTORY, AGENT, CHECKPOINTS = "history.csv", "agent.zip", "checkpoints"
+
+
+class Outcome(NamedTuple):
+    """What `train_run` did.
+
+    Attributes
+    ----------
+    begun_at : int
+        Step from which it trained; the last one if there was nothing to do.
+    steps : int
+        Steps in all.
+    history : pandas.DataFrame or None
+        One row for each episode; None if there was nothing to do.
+    """
+
+    begun_at: int
+    steps: int
+    history: Any
+
+
+def train_run(
+    folder: Path,
+    plan: Plan,
+    *,
+    checkpoint_every: int = 10_000,
+    device: str = "auto",
+    callbacks: tuple[BaseCallback, ...] = (),
+) -> Outcome:
+    """Train in a folder, from where an earlier call with the same plan was interrupted.
+
+    An interrupted and continued run equals an uninterrupted one bit for bit, on the same
+    machine and a device that computes deterministically, such as the CPU.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run; made if it is not there.
+    plan : Plan
+        What to train. Its steps may be more than before for UA-DQN, whose exploration does
+        not depend on them.
+    checkpoint_every : int, default=10_000
+        Steps from one checkpoint to the next.
+    device : str, default="auto"
+        Where to train.
+    callbacks : tuple of BaseCallback, default=()
+        More callbacks of stable-baselines3, such as `skuq.uadqn._history.Progress`.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    RunError
+        If the folder holds something else, or a run of another plan; then nothing was
+        written. Also if there is no such environment or device, or no agent for it.
+    CheckpointError
+        If the last checkpoint cannot be used.
+    """
+    known = read_config(folder)
+    if known is not None:
+        check_same(folder, plan, known)
+        if (folder / AGENT).exists() and known["steps"] == plan.steps:
+            return Outcome(plan.steps, plan.steps, None)
+    algorithm, history = _new_or_saved(folder, plan, _known_device(device))
+    begun_at = algorithm.num_timesteps
+    folder.mkdir(parents=True, exist_ok=True)
+    # In this order: a plan of more steps is never beside an agent of fewer.
+    (folder / AGENT).unlink(missing_ok=True)
+    write_config(folder, plan)
+    if begun_at < plan.steps:
+        saver = _Saver(folder, checkpoint_every, history, plan.env)
+        algorithm.learn(
+            plan.steps - begun_at,
+            callback=[history, saver, *callbacks],
+            reset_num_timesteps=begun_at == 0,
+        )
+        saver.save()
+    _finish(folder, plan, algorithm, history)
+    return Outcome(begun_at, plan.steps, history.to_frame())
+
+
+class _Saver(CheckpointCallback):
+    """Saves checkpoints, and the history for those who want to watch a run."""
+
+    def __init__(self, folder: Path, interval: int, history: TrainingHistory, env_name: str):
+        super().__init__(folder / CHECKPOINTS, interval, history, env_name)
+        self.history_path = folder / HISTORY
+
+    def save(self) -> None:
+        super().save()
+        _write_history(self.history_path, self.history)
+
+
+def _write_history(path: Path, history: TrainingHistory) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    history.to_frame().to_csv(partial, index=False)
+    partial.replace(path)
+
+
+def _finish(folder: Path, plan: Plan, algorithm: Any, history: TrainingHistory) -> None:
+    """Write history and agent; the agent last, for it says that the run is finished."""
+    _write_history(folder / HISTORY, history)
+    partial = folder / f".{AGENT}.partial"
+    with partial.open("wb") as file:
+        algorithm.save(file)
+    partial.replace(folder / AGENT)
+    if plan.method != "uadqn":  # no run of these is extended, and buffers take much space
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+def _new_or_saved(folder: Path, plan: Plan, device: str) -> tuple[Any, TrainingHistory]:
+    checkpoint = latest_checkpoint(folder / CHECKPOINTS)
+    if checkpoint is None:
+        if (folder / AGENT).exists():
+            raise RunError(
+                f"{folder} has no checkpoint any more, so its run cannot be extended; begin a "
+                "new one in another folder."
+            )
+        return _new_algorithm(plan, device), TrainingHistory()
+    for partial in (folder / CHECKPOINTS).glob(".step-*.partial"):
+        shutil.rmtree(partial)  # the interrupt came while it was written
+    with _refusing(f"{checkpoint} cannot be loaded"):
+        algorithm, history = load_checkpoint(checkpoint, plan.env, device)
+    return algorithm, history
+
+
+def _new_algorithm(plan: Plan, device: str) -> Any:
+    with _refusing(f"Environment {plan.env!r} cannot be made"):
+        env = make_env(plan.env)
+    with _refusing(f"Environment {plan.env!r} cannot be pickled, so no checkpoint can be saved"):
+        cloudpickle.dumps(env)  # better now than at the first checkpoint
+    with _refusing(f"There is no agent for {plan.env!r}"):
+        policy = policy_for(env.observation_space)
+        return _algorithm(plan.method)(policy, env, seed=plan.seed, device=device, **plan.settings)
+
+
+def _known_device(device: str) -> str:
+    try:
+        return str(resolve_device(device))
+    except ValueError as error:
+        raise RunError(str(error)) from error
+
+
+def _algorithm(method: str) -> Any:
+    return getattr(skuq.uadqn, METHODS[method])
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    """Environments and files of others fail in any way; a user wants to know which did."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise RunError(f"{what}: {error or type(error).__name__}") from error
+
+
+def last_saved_step(folder: Path) -> int:
+    """Step from which the run in a folder would go on."""
+    checkpoint = latest_checkpoint(folder / CHECKPOINTS)
+    return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
+
+
+class LoadedAgent(NamedTuple):
+    """The agent of a run.
+
+    Attributes
+    ----------
+    algorithm : stable_baselines3 algorithm
+        The agent; it has no environment.
+    config : dict
+        What the run was begun with.
+    finished : bool
+        Whether the run is finished.
+    """
+
+    algorithm: Any
+    config: dict[str, Any]
+    finished: bool
+
+
+def load_agent(folder: Path, device: str = "auto") -> LoadedAgent:
+    """Load the agent of a run, or that of the last checkpoint of an unfinished run.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the run.
+    device : str, default="auto"
+        Where it computes.
+
+    Returns
+    -------
+    LoadedAgent
+
+    Raises
+    ------
+    RunError
+        If there is no such run or device, no agent yet, or one that cannot be loaded.
+    """
+    config = read_config(folder)
+    if config is None:
+        raise RunError(f"There is no run in {folder}; train one with `skuq train-agent`.")
+    path = folder / AGENT
+    finished = path.exists()
+    if not finished:
+        checkpoint = latest_checkpoint(folder / CHECKPOINTS)
+        if checkpoint is None:
+            raise RunError(f"The run in {folder} has no agent yet, and no checkpoint so far.")
+        path = checkpoint / ALGORITHM
+    device = _known_device(device)
+    with _refusing(f"{path} cannot be loaded"):
+        algorithm = _algorithm(config["method"]).load(path, device=device)
+    return LoadedAgent(algorithm, config, finished)

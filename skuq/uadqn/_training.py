@@ -1,0 +1,62 @@
+"""Training an agent on given worlds, leaving global random states alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from skuq.uadqn._env_seeds import SeededEpisodes
+from skuq.uadqn._envs import EnvLike, make_env
+from skuq.uadqn._history import Progress, TrainingHistory
+from skuq.uadqn._random import random_states_kept
+from skuq.uadqn._spaces import policy_for
+
+
+def train(
+    make_algorithm: Callable[[str, Any], Any],
+    env: EnvLike,
+    seeds: Sequence[int],
+    total_timesteps: int,
+    *,
+    policy: str,
+    verbose: int = 0,
+) -> tuple[Any, pd.DataFrame]:
+    """Train an algorithm on worlds by seed.
+
+    Parameters
+    ----------
+    make_algorithm : callable
+        Makes the algorithm from the name of its policy and an environment.
+    env : str, callable or gymnasium.Env
+        As `make_env` takes it.
+    seeds : sequence of int
+        Seeds of the worlds.
+    total_timesteps : int
+        Steps of training.
+    policy : str
+        Name of the policy, or "auto".
+    verbose : int, default=0
+        Whether progress is shown.
+
+    Returns
+    -------
+    algorithm : stable_baselines3 algorithm
+        Trained.
+    history : pandas.DataFrame
+        One row for each episode.
+    """
+    worlds = SeededEpisodes(make_env(env), seeds)
+    if policy == "auto":
+        policy = policy_for(worlds.observation_space)
+    elif policy == "MultiInputPolicy" and not hasattr(worlds.observation_space, "spaces"):
+        raise ValueError(
+            f"MultiInputPolicy takes dictionaries; for {worlds.observation_space} use 'auto'."
+        )
+    history = TrainingHistory()
+    callbacks = [history, *([Progress(total_timesteps)] if verbose else [])]
+    with random_states_kept():
+        algorithm = make_algorithm(policy, worlds)
+        algorithm.learn(total_timesteps, callback=callbacks)
+    return algorithm, history.to_frame()

@@ -1,0 +1,246 @@
+"""The proof system: the only module that knows `ezkl`.
+
+Halo2 with KZG commitments over BN254. The constants of a circuit stand in a column of their own
+whose commitment leads every proof ("polycommit"); the system itself does not compare it with
+anything, so that everybody who verifies must.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from skuq.extras import import_optional
+from skuq.zk._circuits import Architecture
+from skuq.zk._fixed_point import BASE_BITS, CONFIDENCE_BITS, REACH
+
+FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
+COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
+VERDICT_DIGITS = 9  # squares of sums are longer than what a network computes
+BLINDING_ROWS = 10
+
+
+class ProofSystemError(RuntimeError):
+    """The proof system failed: the message says at what, and what to do."""
+
+
+def version() -> str:
+    """Version of the proof system."""
+    from importlib.metadata import version as installed
+
+    import_optional("ezkl", extra="zk")
+    return installed("ezkl")
+
+
+def describe(model: Path, settings: Path, kind: str, shape: Architecture) -> dict[str, Any]:
+    """Write the settings of a circuit, and return what they hold."""
+    ezkl = import_optional("ezkl", extra="zk")
+    options = ezkl.PyRunArgs()
+    options.input_visibility = options.output_visibility = "public"
+    options.param_visibility = "polycommit"
+    # Integers stay as they are; only what is relabelled beyond this scale is divided.
+    options.input_scale, options.param_scale = CONFIDENCE_BITS, 0
+    options.scale_rebase_multiplier = 1
+    options.decomp_base = 1 << BASE_BITS
+    options.decomp_legs = VERDICT_DIGITS if kind == "verdict" else shape.digits
+    options.lookup_range = (-REACH, 0)
+    # Inputs are the auditor's own, and outputs are compared; neither needs a range.
+    options.ignore_range_check_inputs_outputs = True
+    options.logrows = shape.rows
+    # The system's probabilistic check of products returns cells that are tied to nothing.
+    options.disable_freivalds = True
+    with _quiet():
+        _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), options)
+    found: dict[str, Any] = json.loads(settings.read_text())
+    # Written in the order of a hash table, which differs from run to run, and would make
+    # another verifying key of the same circuit.
+    found["required_range_checks"].sort()
+    found["required_lookups"].sort(key=str)
+    settings.write_text(json.dumps(found, sort_keys=True))
+    committed = found["module_sizes"]["polycommit"]
+    if committed != [shape.n_committed]:
+        raise ProofSystemError(
+            f"The proof system commits to {committed} numbers instead of {shape.n_committed}; two "
+            "layers whose constants are the same, such as biases that are all 0, cannot be "
+            "committed to."
+        )
+    if found["einsum_params"]["total_einsum_col_size"]:
+        raise ProofSystemError("The proof system checks products in a way that is not sound.")
+    return found
+
+
+def compile_circuit(model: Path, settings: Path, circuit: Path) -> None:
+    """Turn an ONNX model into the proof system's own form."""
+    ezkl = import_optional("ezkl", extra="zk")
+    with _quiet():
+        _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
+
+
+def make_reference_string(path: Path, rows: int) -> None:
+    """Generate a structured reference string; whoever does so could forge proofs."""
+    _run("gen_srs", {"srs_path": str(path), "logrows": rows})
+
+
+def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
+    """Make both keys of a circuit."""
+    _run(
+        "setup",
+        {
+            "model": str(circuit),
+            "vk_path": str(verifying),
+            "pk_path": str(proving),
+            "srs_path": str(srs),
+        },
+    )
+
+
+def witness(
+    inputs: Sequence[Sequence[int]], circuit: Path, target: Path, verifying: Path, srs: Path
+) -> tuple[list[int], str]:
+    """Run a circuit on its public inputs; return outputs and commitment to the constants."""
+    ezkl = import_optional("ezkl", extra="zk")
+    data = target.with_suffix(".input.json")
+    data.write_text(json.dumps({"input_data": [[_hex(v) for v in values] for values in inputs]}))
+    with _quiet():
+        _call(
+            ezkl.gen_witness,
+            "run the circuit",
+            str(data),
+            str(circuit),
+            str(target),
+            str(verifying),
+            str(srs),
+        )
+    found = json.loads(target.read_text())
+    ((point,),) = found["processed_params"]["polycommit"]  # one column, hence one point
+    return [_integer(v) for v in found["outputs"][0]], point
+
+
+def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeout: float) -> bytes:
+    """Prove a witness; `ProofSystemError` if that takes longer than `timeout` seconds."""
+    target = witness_path.with_suffix(".proof.json")
+    arguments = {
+        "witness": str(witness_path),
+        "model": str(circuit),
+        "pk_path": str(proving),
+        "proof_path": str(target),
+        "srs_path": str(srs),
+    }
+    _run("prove", arguments, timeout=timeout)
+    proof = bytes(json.loads(target.read_text())["proof"])
+    target.unlink()
+    return proof
+
+
+def verify(
+    proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
+) -> bool:
+    """Whether a proof holds for these public numbers, inputs first, then outputs."""
+    ezkl = import_optional("ezkl", extra="zk")
+    path = work / "proof.json"
+    path.write_text(
+        json.dumps(
+            {
+                "protocol": None,
+                "instances": [[_hex(v) for v in instances]],
+                "proof": list(proof),
+                "hex_proof": "0x" + proof.hex(),
+                "split": None,
+                "pretty_public_inputs": None,
+                "timestamp": None,
+                "version": version(),
+            }
+        )
+    )
+    try:
+        with _quiet():
+            return bool(ezkl.verify(str(path), str(settings), str(verifying), str(srs)))
+    except Exception:  # of a proof that is none, the system says so by many kinds of errors
+        return False
+
+
+def commitment_of(proof: bytes) -> str:
+    """Commitment to the constants: the point at the head of a proof, in compressed form.
+
+    A proof holds both coordinates, highest byte first; a witness the first one, lowest byte
+    first, with the parity of the second in the highest bit.
+    """
+    if len(proof) < COMMITMENT_BYTES:
+        return ""
+    compressed = bytearray(proof[:32][::-1])
+    compressed[31] |= (proof[63] & 1) << 7
+    return bytes(compressed).hex()
+
+
+def memory_estimate(shape: Architecture) -> float:
+    """Peak memory of setting up and proving, in GiB: measured, with a margin."""
+    return 0.3 + 0.4 * 2.0 ** (shape.rows - 14)
+
+
+def _hex(value: int) -> str:
+    """A number of the field as the proof system writes it: little-endian hexadecimal."""
+    return (int(value) % FIELD).to_bytes(32, "little").hex()
+
+
+def _integer(text: str) -> int:
+    value = int.from_bytes(bytes.fromhex(text), "little")
+    return value - FIELD if value > FIELD // 2 else value
+
+
+def _call(function: Any, what: str, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise ProofSystemError(f"The proof system cannot {what}: {error}") from error
+
+
+def _run(function: str, arguments: Mapping[str, Any], timeout: float | None = None) -> None:
+    """Call the proof system in a fresh process, which ends with this call in any case."""
+    import_optional("ezkl", extra="zk")
+    script = Path(__file__).with_name("_worker.py")
+    task = json.dumps({"function": function, "arguments": arguments})
+    process = subprocess.Popen(
+        [sys.executable, str(script), task],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        raise ProofSystemError(
+            f"The proof system did not finish {function!r} within {timeout:g} s and was stopped. "
+            "Give more time, or check that all inputs are in the committed range."
+        ) from error
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if process.returncode:
+        lines = [line for line in errors.splitlines() if line.strip()]
+        reason = lines[-1] if lines else f"exit code {process.returncode}"
+        raise ProofSystemError(f"The proof system failed at {function!r}: {reason}")
+
+
+class _quiet:
+    """Silence what native code prints past Python's own streams."""
+
+    def __enter__(self) -> None:
+        self._saved: list[tuple[int, int]] = []
+        with suppress(OSError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            for stream in (1, 2):
+                self._saved.append((stream, os.dup(stream)))
+                os.dup2(null, stream)
+            os.close(null)
+
+    def __exit__(self, *error: object) -> None:
+        for stream, copy in self._saved:
+            os.dup2(copy, stream)
+            os.close(copy)

@@ -1,0 +1,244 @@
+"""What exactly is stated: public numbers of each proof, the same for both parties."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.base import IntArray
+from skuq.calibration._sums import BinSums
+from skuq.zk._circuits import (
+    CONTEXT_BITS,
+    N_ALPHAS,
+    Architecture,
+    edges,
+    fixed_inputs,
+    input_names,
+)
+from skuq.zk._files import canonical, digest
+from skuq.zk._fixed_point import CONFIDENCE_BITS, Encoding, Predictions
+
+LEVELS = ("verdict", "bins", "predictions")
+ONE = 1 << CONFIDENCE_BITS
+
+
+def context(statement: Mapping[str, Any], part: str) -> int:
+    """A number that ties a proof to its statement and its place in it."""
+    text = canonical(dict(statement)) + b"\n" + part.encode()
+    return int.from_bytes(hashlib.sha256(text).digest(), "big") >> (256 - CONTEXT_BITS)
+
+
+def public_inputs(
+    kind: str, shape: Architecture, values: Mapping[str, Any], tied: int
+) -> list[list[int]]:
+    """Public inputs of a proof in the order of its circuit."""
+    known = {**fixed_inputs(shape), **values, "context": [tied]}
+    inputs = []
+    for name, size in input_names(kind, shape).items():
+        numbers = [int(value) for value in np.asarray(known[name], dtype=object).ravel()]
+        if len(numbers) != math.prod(size):
+            raise ValueError(f"{name!r} must have shape {size}, got {len(numbers)} numbers.")
+        inputs.append(numbers)
+    return inputs
+
+
+def known_outputs(kind: str, values: Mapping[str, Any]) -> list[int]:
+    """Outputs that a proof must have, and that nobody needs to send.
+
+    For sums: each counted row has a single most probable class.
+    """
+    return [int(np.sum(values["counted"]))] if kind in ("bins", "padded") else []
+
+
+def n_outputs(kind: str, shape: Architecture) -> int:
+    """Number of the outputs that are sent."""
+    return {"predict": 2 * shape.rows_of(kind), "verdict": N_ALPHAS}.get(kind, 3 * shape.n_bins)
+
+
+def bins_inputs(
+    shape: Architecture, kind: str, rows: IntArray, codes: IntArray, n_bins: int
+) -> dict[str, Any]:
+    """Inputs of a chunk of reference data; a chunk that is not full repeats its last row."""
+    n = shape.rows_of(kind)
+    filled = np.minimum(np.arange(n), len(rows) - 1)
+    return {
+        "rows": rows[filled],
+        "labels": np.eye(shape.widths[-1], dtype=np.int64)[codes[filled]],
+        "counted": (np.arange(n) < len(rows)).astype(np.int64),
+        "edges": edges(n_bins, shape.n_bins),
+    }
+
+
+def reference_chunks(
+    shape: Architecture,
+    kind: str,
+    rows: IntArray,
+    codes: IntArray,
+    statement: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """Inputs of all chunks of reference data, "bins" or "padded"."""
+    size, chunks = shape.rows_of(kind), []
+    for k, start in enumerate(range(0, len(rows), size)):
+        part = slice(start, start + size)
+        values = bins_inputs(shape, kind, rows[part], codes[part], statement["n_bins"])
+        if kind == "padded":
+            values["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[statement["pads"][k]]
+        chunks.append(values)
+    return chunks
+
+
+def verdict_inputs(
+    shape: Architecture,
+    tolerance: float,
+    statement: Mapping[str, Any],
+    outputs: list[list[int]],
+) -> dict[str, Any]:
+    """Inputs of the last proof of a verdict, from the outputs of all chunks."""
+    used = np.zeros(shape.n_pads, np.int64)
+    used[statement["pads"]] = 1
+    return {
+        "sums": np.array(outputs, dtype=object).sum(axis=0),
+        "chunks": used,
+        "alphas": thresholds(statement["alpha"], tolerance),
+        "chance": [chance_allowance(statement["n_bins"], statement["confidence_level"])],
+    }
+
+
+def predict_inputs(shape: Architecture, rows: IntArray) -> dict[str, Any]:
+    """Inputs of a chunk of predictions."""
+    filled = np.minimum(np.arange(shape.rows_of("predict")), len(rows) - 1)
+    return {"rows": rows[filled]}
+
+
+def predict_outputs(shape: Architecture, found: Predictions) -> list[int]:
+    """Outputs of a chunk of predictions, from labels and confidences of its rows."""
+    filled = np.minimum(np.arange(shape.rows_of("predict")), len(found.label) - 1)
+    n_classes = shape.widths[-1]
+    # Sum over classes of class * (1 if it is the label else -1).
+    labels = 2 * found.label[filled] - n_classes * (n_classes - 1) // 2
+    return [int(v) for v in np.stack([found.confidence[filled], labels], axis=1).ravel()]
+
+
+def read_predictions(shape: Architecture, outputs: list[int], n: int) -> Predictions:
+    """Labels and confidences from the outputs of a chunk."""
+    confidence, label = np.array(outputs, np.int64).reshape(-1, 2)[:n].T
+    n_classes = shape.widths[-1]
+    return Predictions((label + n_classes * (n_classes - 1) // 2) // 2, confidence)
+
+
+def signed_sums(found: Predictions, codes: IntArray, n_bins: int, most: int) -> list[int]:
+    """Outputs of a chunk of reference data: what its circuit computes, in the open."""
+    reaches = np.where(2 * found.confidence[:, None] > edges(n_bins, most), 1, -1)
+    correct = np.where(found.label == codes, 1, -1)
+    parts = np.stack([np.ones_like(correct), found.confidence, correct])
+    return [int(v) for v in (parts @ reaches).ravel()]
+
+
+def read_sums(outputs: list[int], n_bins: int, most: int) -> BinSums:
+    """Sums per bin from the added outputs of all chunks."""
+    parts = np.array(outputs, dtype=object).reshape(3, most)
+    following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
+    twice = (parts - following)[:, :n_bins]
+    count, confidence, correct = twice[0] // 2, twice[1] // 2, (twice[0] + twice[2]) // 4
+    limits = -(-np.arange(n_bins + 1) * ONE // n_bins)
+    return BinSums(
+        limits,
+        count.astype(np.int64),
+        correct.astype(np.int64),
+        confidence.astype(np.int64),
+        scale=ONE,
+    )
+
+
+def thresholds(alpha: float, tolerance: float) -> list[int]:
+    """Thousandths of the thresholds of a verdict: alpha less, exactly, and plus the tolerance."""
+    middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
+    values = [max(0, middle - step), middle, min(1000, middle + step)]
+    assert len(values) == N_ALPHAS
+    return values
+
+
+def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
+    """Quarters of millionths of what chance may add in a bin (Hoeffding, all bins together).
+
+    A bin of n independent predictions whose confidence is within alpha of the truth has
+    ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` in all B bins
+    with probability at least 1 - delta, the confidence level. Without a level, 0: the
+    comparison of Algorithm 1.
+    """
+    if confidence_level is None:
+        return 0
+    return math.ceil(4e6 * math.log(2 * n_bins / (1 - confidence_level)) / 2)
+
+
+def sample_size(false_share: float, error: float) -> int:
+    """Predictions to prove, so that a share of false ones is missed with at most that error.
+
+    Parameters
+    ----------
+    false_share : float
+        Share of false reports that must be found, in (0, 1).
+    error : float
+        Largest probability to miss it, in (0, 1).
+
+    Returns
+    -------
+    int
+        Smallest k with ``(1 - false_share) ** k <= error``.
+
+    Examples
+    --------
+    >>> from skuq.zk._statements import sample_size
+    >>> sample_size(0.02, 0.01)
+    228
+    """
+    for name, value in (("false_share", false_share), ("error", error)):
+        if not 0 < value < 1:
+            raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
+    return math.ceil(math.log(error) / math.log1p(-false_share))
+
+
+def chosen_rows(statement: Mapping[str, Any], n: int, k: int) -> IntArray:
+    """Rows to prove: those with the smallest hashes.
+
+    They depend on what was fixed before the auditor chose the nonce and on nothing else, such
+    as alpha: whoever could still choose something could try until false reports are missed.
+    """
+    names = ("commitment", "reference", "reported", "nonce")
+    seed = canonical({name: statement[name] for name in names})
+    keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
+    return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
+
+
+def reference_digest(rows: IntArray, codes: IntArray) -> str:
+    """SHA-256 of encoded reference data."""
+    data = rows.astype("<i8").tobytes() + codes.astype("<i8").tobytes()
+    return digest(b"%d,%d\n" % rows.shape + data)
+
+
+def encode_labels(y: Any, classes: NDArray[Any]) -> IntArray:
+    """Number of the class of each label; `ValueError` names an unknown one."""
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ValueError(f"Labels must have shape (n_samples,), got {labels.shape}.")
+    order = {label: code for code, label in enumerate(classes.tolist())}
+    codes = [order.get(label, -1) for label in labels.tolist()]
+    if -1 in codes:
+        raise ValueError(
+            f"The label {labels[codes.index(-1)]!r} is none of the committed classes "
+            f"{', '.join(map(str, classes.tolist()))}."
+        )
+    return np.array(codes, np.int64)
+
+
+def encoded(encoding: Encoding, classes: NDArray[Any], X: Any, y: Any) -> tuple[IntArray, IntArray]:
+    """Reference data as integers."""
+    rows, codes = encoding.encode(X), encode_labels(y, classes)
+    if len(rows) != len(codes):
+        raise ValueError(f"There are {len(rows)} inputs and {len(codes)} labels.")
+    return rows, codes

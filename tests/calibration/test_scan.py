@@ -1,0 +1,323 @@
+"""The scan against slow loops, simulated models at the edge of the tolerance, and its bound."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skuq.calibration import clopper_pearson, scan_bins
+from skuq.calibration._scan import N_SIMULATIONS, run_evidence
+from tests.reporter import one_bin_each, slow_evidence
+
+SCALE = 1000
+DIRECTIONS = {1: "underconfident", -1: "overconfident"}
+CONFIDENCE = np.array([550, 650, 750, 850, 950])
+
+SPLIT = {1: 0.8, -1: 0.2}  # of the level, over the two directions
+
+
+def slow_runs(count, correct, confidence, alpha, sign):
+    """Evidence of each run (first, last), by loops; confidences in units of ``1 / SCALE``."""
+    runs = {}
+    for first in range(len(count)):
+        for last in range(first, len(count)):
+            bins = range(first, last + 1)
+            n, k = sum(int(count[b]) for b in bins), sum(int(correct[b]) for b in bins)
+            edges = [min(max(confidence[b] / SCALE + sign * alpha, 0), 1) for b in bins]
+            edge = math.fsum(count[b] * e for b, e in zip(bins, edges, strict=True)) / max(n, 1)
+            runs[first, last] = slow_evidence(k, n, edge, sign)
+    return runs
+
+
+def slow_p_values(count, correct, confidence, alpha, sign, seed, repeats=1500):
+    """Share of simulated models at the edge with evidence as large as that of each run."""
+    rng = np.random.default_rng(seed)
+    edge = np.clip(confidence / SCALE + sign * alpha, 0, 1)
+    largest = [
+        max(slow_runs(count, rng.binomial(count, edge), confidence, alpha, sign).values())
+        for _ in range(repeats)
+    ]
+    runs = slow_runs(count, correct, confidence, alpha, sign)
+    return {
+        run: np.mean([value >= evidence - 1e-9 for value in largest]) if evidence else 1.0
+        for run, evidence in runs.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "correct", "alpha"),
+    [
+        ([40, 0, 25], [30, 0, 23], 0.05),
+        ([60, 50, 40], [30, 38, 24], 0.05),
+        ([5, 3, 4], [5, 3, 4], 0.0),
+        ([200, 100, 300], [125, 60, 215], 0.02),
+    ],
+)
+def test_evidence_and_p_values_are_those_of_slow_loops(count, correct, alpha):
+    confidence = np.array([550, 650, 750])
+    count, correct = np.array(count), np.array(correct)
+    sums = one_bin_each(count, correct, confidence)
+    scan = scan_bins(sums, alpha=alpha, level=0.999999)  # whatever deviates is told
+    runs = {s: slow_runs(count, correct, confidence, alpha, s) for s in (1, -1)}
+    chance = {s: slow_p_values(count, correct, confidence, alpha, s, seed=s + 2) for s in (1, -1)}
+    for found in scan.findings:
+        sign = 1 if found.direction == "underconfident" else -1
+        run = found.first, found.last
+        assert found.evidence == pytest.approx(runs[sign][run], rel=1e-9)
+        p = chance[sign][run]
+        error = 5 * np.sqrt(max(p, 0.001) * (1 / 1500 + 1 / N_SIMULATIONS))
+        error /= SPLIT[sign]
+        assert found.p_value == pytest.approx(min(1, p / SPLIT[sign]), abs=error)
+        np.testing.assert_array_equal(scan.p_value[run[0] : run[1] + 1], found.p_value)
+    first = scan.findings[0]
+    best = max(runs[1 if first.direction == "underconfident" else -1].values())
+    assert first.evidence == pytest.approx(best)
+    assert first.p_value == min(found.p_value for found in scan.findings)
+    alone = scan_bins(sums, alpha=alpha, level=1e-9)
+    assert alone.findings == []
+    for b in range(3):
+        p = min(chance[s][b, b] / SPLIT[s] for s in (1, -1))
+        error = 25 * np.sqrt(max(p, 0.001) * (1 / 1500 + 1 / N_SIMULATIONS))
+        assert alone.p_value[b] == pytest.approx(min(1, p), abs=error)
+
+
+@given(n=st.integers(1, 2000), edge=st.floats(1e-6, 1 - 1e-6))
+def test_evidence_never_falls_with_a_further_correct_prediction(n, edge):
+    k = np.arange(n + 1)
+    above, below = (run_evidence(k, np.full(n + 1, n), np.float64(edge), s) for s in (1, -1))
+    tolerance = 1e-9 * (1 + np.abs(above).max() + np.abs(below).max())
+    assert (np.diff(above) >= -tolerance).all()
+    assert (np.diff(below) <= tolerance).all()
+    assert (np.minimum(above, below) == 0).all()
+    assert (above >= 0).all()
+    assert (below >= 0).all()
+
+
+rows = st.integers(0, 200).flatmap(
+    lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, SCALE - 1))
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.lists(rows, min_size=1, max_size=7),
+    alpha=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
+    level=st.sampled_from([0.3, 0.05, 0.002, 1e-5]),
+)
+def test_findings_are_disjoint_and_the_threshold_decides_on_them(rows, alpha, level):
+    count, correct, confidence = np.array(rows).T
+    confidence = np.where(count > 0, confidence, 0)
+    scan = scan_bins(one_bin_each(count, correct, confidence), alpha=alpha, level=level)
+    taken = [b for found in scan.findings for b in range(found.first, found.last + 1)]
+    assert len(taken) == len(set(taken))
+    evidence = [found.evidence for found in scan.findings]
+    assert (np.diff(evidence) <= 1e-8).all()
+    assert all(0 <= found.p_value < level for found in scan.findings)
+    assert ((scan.p_value >= 0) & (scan.p_value <= 1)).all()
+    slow = {s: slow_runs(count, correct, confidence, alpha, s) for s in (1, -1)}
+    for found in scan.findings:
+        sign = 1 if found.direction == "underconfident" else -1
+        equal = [
+            last - first
+            for (first, last), value in slow[sign].items()
+            if abs(value - found.evidence) < 1e-10 and found.first <= first <= last <= found.last
+        ]
+        assert min(equal) == found.last - found.first  # no shorter part has as much
+    best = max(slow[1].values())
+    if abs(best - scan.threshold) > 1e-7 * (1 + best) and best > 2e-5:
+        striking = best >= scan.threshold
+        others = [found for found in scan.findings if found.direction == "overconfident"]
+        under = any(found.direction == "underconfident" for found in scan.findings)
+        assert under == striking or (striking and others)  # those may be more striking still
+
+
+@pytest.mark.parametrize("count", [30, 100, 777])
+@pytest.mark.parametrize("level", [0.2, 0.05, 0.01, 5e-4])
+def test_the_threshold_is_exact_where_evidence_is_that_of_a_simulation(
+    simulated_once, count, level
+):
+    # One bin has few possible values, so the threshold is next to one of them.
+    for confidence in (500, 700, 850):
+        k = np.arange(count + 1)
+        scans = [
+            scan_bins(one_bin_each([count], [j], [confidence]), alpha=0.05, level=level) for j in k
+        ]
+        found = [any(f.direction == "underconfident" for f in scan.findings) for scan in scans]
+        evidence = run_evidence(k, np.full(count + 1, count), confidence / SCALE + 0.05, 1)
+        np.testing.assert_array_equal(evidence >= scans[0].threshold, found)
+        assert found[-1] or count == 30
+        assert not found[0]
+
+
+def share_with_findings(count, draw, alpha, level=0.05, repeats=600):
+    rng = np.random.default_rng(0)
+    count = np.array(count)
+    found = [
+        bool(scan_bins(one_bin_each(count, draw(rng), CONFIDENCE), alpha=alpha, level=level)[0])
+        for _ in range(repeats)
+    ]
+    return np.mean(found), np.sqrt(level * (1 - level) / repeats)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [[3] * 5, [60] * 5, [100_000] * 5, [1, 0, 0, 0, 0], [500, 0, 2, 3, 40], [0, 0, 25, 0, 0]],
+)
+@pytest.mark.parametrize("side", [1, 0, -1])
+@pytest.mark.parametrize("alpha", [0.05, 0.0])
+def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_stated(
+    simulated_once, count, side, alpha
+):
+    accuracy = np.clip(CONFIDENCE / SCALE + side * alpha, 0, 1)
+    share, error = share_with_findings(count, lambda rng: rng.binomial(count, accuracy), alpha)
+    assert share <= 0.05 + 3 * error
+
+
+@pytest.mark.parametrize("level", [0.2, 0.01])
+def test_the_level_is_the_one_that_was_asked_for(simulated_once, level):
+    count, accuracy = [200] * 5, CONFIDENCE / SCALE + 0.04
+    share, error = share_with_findings(
+        count, lambda rng: rng.binomial(count, accuracy), 0.04, level=level, repeats=1500
+    )
+    assert share <= level + 3 * error
+    assert share >= level / 10  # nor is it needlessly strict
+
+
+@pytest.mark.parametrize("kind", ["split", "spread", "sure"])
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("n", [4, 80])
+def test_unequal_predictions_within_a_bin_give_no_more_findings(simulated_once, kind, side, n):
+    mean = CONFIDENCE / SCALE + side * 0.05
+    if kind == "sure":  # as many certain ones as there can be
+        p = np.clip(mean[:, None] * n - np.arange(n), 0, 1)
+    else:
+        offset = np.linspace(-1, 1, n) if kind == "spread" else np.where(np.arange(n) % 2, 1, -1)
+        p = mean[:, None] + np.minimum(mean, 1 - mean)[:, None] * offset
+    np.testing.assert_allclose(p.mean(axis=1), mean)
+    share, error = share_with_findings([n] * 5, lambda rng: (rng.random(p.shape) < p).sum(1), 0.05)
+    assert share <= 0.05 + 3 * error
+
+
+def single_bins_find(sums, alpha, level=0.05):
+    """Whether a test of each bin by itself finds anything, corrected by Bonferroni."""
+    filled = sums.count > 0
+    low, high = clopper_pearson(sums.correct, sums.count, level / 2 / filled.sum())
+    gap_low, gap_high = low - sums.mean_confidence, high - sums.mean_confidence
+    return bool(((gap_low > alpha) | (gap_high < -alpha))[filled].any())
+
+
+@pytest.mark.parametrize(
+    ("count", "accuracy"),
+    [
+        ([60] * 5, [0.70, 0.80, 0.75, 0.85, 0.95]),
+        ([20] * 5, [0.55, 0.65, 0.95, 0.95, 0.95]),
+        ([200] * 5, [0.65, 0.75, 0.85, 0.85, 0.95]),
+    ],
+)
+def test_what_is_spread_over_bins_is_found_more_often_than_bin_by_bin(
+    simulated_once, count, accuracy
+):
+    rng = np.random.default_rng(0)
+    sums = [one_bin_each(count, rng.binomial(count, accuracy), CONFIDENCE) for _ in range(300)]
+    ours = np.mean([bool(scan_bins(each, alpha=0.05).findings) for each in sums])
+    assert ours > 1.15 * np.mean([single_bins_find(each, 0.05) for each in sums])
+
+
+def test_a_deviation_over_two_bins_is_found_though_neither_is_by_itself():
+    for count, correct in (([60, 0], [48, 0]), ([0, 60], [0, 53])):
+        assert scan_bins(one_bin_each(count, correct, [650, 750]), alpha=0.05).findings == []
+    scan = scan_bins(one_bin_each([60, 60], [48, 53], [650, 750]), alpha=0.05)
+    assert [found[:3] for found in scan.findings] == [(0, 1, "underconfident")]
+    np.testing.assert_array_equal(scan.p_value, scan.findings[0].p_value)
+
+
+def test_findings_of_both_directions_are_told_most_striking_first():
+    count, correct = [100, 300, 0, 200, 50], [85, 195, 0, 100, 48]
+    scan = scan_bins(one_bin_each(count, correct, CONFIDENCE), alpha=0.05)
+    assert [found[:3] for found in scan.findings] == [
+        (3, 3, "overconfident"),
+        (0, 0, "underconfident"),
+    ]
+    assert scan.p_value[2] == 1.0
+
+
+def test_of_runs_with_equal_evidence_the_shortest_is_told():
+    scan = scan_bins(one_bin_each([0, 0, 80, 0, 0], [0, 0, 78, 0, 0], [0, 0, 700, 0, 0]), alpha=0)
+    assert [found[:2] for found in scan.findings] == [(2, 2)]
+    huge = scan_bins(one_bin_each([0, 10**9, 0], [0, 10**9, 0], [0, 500, 0]), alpha=0.05)
+    assert [found[:2] for found in huge.findings] == [(1, 1)]
+
+
+def test_overwhelming_evidence_has_the_p_value_of_the_bound():
+    sums = one_bin_each([50, 50], [20, 50], [400, 400])
+    (found,) = scan_bins(sums, alpha=0.0).findings
+    assert found[:2] == (1, 1)
+    assert found.p_value == pytest.approx(3 / 0.8 * np.exp(-found.evidence))
+    assert found.p_value < 1e-15
+    assert scan_bins(sums, alpha=0.0, level=1e-12).findings == [found]
+
+
+def test_a_level_that_simulations_cannot_resolve_is_kept_by_the_bound():
+    level = 1e-5
+    threshold = scan_bins(one_bin_each([400], [0], [500]), alpha=0.0, level=level).threshold
+    assert threshold == pytest.approx(np.log(1 / (0.8 * level)))
+    k = np.arange(401)
+    evidence = run_evidence(k, np.full(401, 400), 0.5, 1)
+    least = int(np.flatnonzero(evidence >= threshold)[0])
+    for correct, expected in ((least, True), (least - 1, False)):
+        scan = scan_bins(one_bin_each([400], [correct], [500]), alpha=0.0, level=level)
+        assert bool(scan.findings) == expected
+    tail = sum(math.comb(400, j) for j in range(least, 401)) / 2**400
+    assert tail / 0.8 <= level
+
+
+def test_a_reference_set_of_empty_bins_has_nothing_to_find():
+    scan = scan_bins(one_bin_each([0, 0], [0, 0], [0, 0]), alpha=0.05)
+    assert scan.findings == []
+    assert scan.p_value.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("correct", "direction"), [(39, 1), (5, -1)])
+def test_a_single_bin_is_a_run(correct, direction):
+    (found,) = scan_bins(one_bin_each([40], [correct], [600]), alpha=0.05).findings
+    assert found[:3] == (0, 0, DIRECTIONS[direction])
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0])
+def test_what_is_tolerated_up_to_certainty_cannot_be_too_low(alpha):
+    scan = scan_bins(one_bin_each([10**6], [10**6], [960]), alpha=alpha)
+    assert scan.findings == []
+    assert scan.p_value.tolist() == [1.0]
+
+
+def test_the_same_sums_give_the_same_scan_whatever_the_random_state():
+    scans = []
+    for seed in (0, 1):
+        np.random.seed(seed)  # noqa: NPY002
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        sums = one_bin_each([60] * 5, [45, 40, 45, 50, 58], CONFIDENCE)
+        scans.append(scan_bins(sums, alpha=0.02, level=0.5))
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    assert scans[0].findings == scans[1].findings != []
+    np.testing.assert_array_equal(scans[0].p_value, scans[1].p_value)
+    assert scans[0].threshold == scans[1].threshold
+
+
+def test_hundreds_of_bins_take_runs_of_ten_and_bounded_time():
+    rng = np.random.default_rng(0)
+    count, confidence = np.full(300, 40), np.linspace(510, 990, 300).astype(int)
+    accuracy = confidence / 1000 + np.where(abs(np.arange(300) - 100) < 8, 0.2, 0.0)
+    sums = one_bin_each(count, rng.binomial(count, accuracy), confidence)
+    (found,) = scan_bins(sums, alpha=0.05).findings[:1]
+    assert 90 <= found.first <= found.last <= 110
+    assert found.last - found.first < 10
+    assert found.direction == "underconfident"
+
+
+def test_most_of_the_level_goes_to_underconfidence():
+    under = scan_bins(one_bin_each([60], [48], [700]), alpha=0.0, level=0.9999).findings[0]
+    over = scan_bins(one_bin_each([60], [36], [700]), alpha=0.0, level=0.9999).findings[0]
+    assert (under.direction, over.direction) == ("underconfident", "overconfident")
+    assert under.p_value < over.p_value

@@ -1,0 +1,209 @@
+"""Thresholds for honest models, against audits of fresh draws from their predictions."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import make_moons
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils.fixes import parse_version
+
+from skuq import CalibrationAuditor
+from skuq.calibration import _thresholds as thresholds
+from skuq.calibration import choose_alpha, temperature_scaled
+
+NEEDS_TEMPERATURE = pytest.mark.skipif(
+    parse_version(sklearn.__version__) < parse_version("1.8"),
+    reason="scikit-learn has temperature scaling from 1.8 on",
+)
+
+
+def recorded(n, wrong_by=0.0):
+    """Labels and probabilities; confidence is `wrong_by` lower than accuracy, at least 0.5."""
+    rng = np.random.default_rng(0)
+    accuracy = rng.uniform(0.5, 1, n)
+    y = (rng.random(n) > accuracy).astype(int)
+    confidence = np.clip(accuracy - wrong_by, 0.5, 1)
+    return y, np.column_stack([confidence, 1 - confidence])
+
+
+def redrawn(y, proba, size, repeats):
+    rng = np.random.default_rng(1)
+    for _ in range(repeats):
+        rows = rng.integers(len(y), size=size)
+        yield y[rows], proba[rows]
+
+
+def audits(y, proba, size, repeats, **params):
+    for labels, reported in redrawn(y, proba, size, repeats):
+        yield CalibrationAuditor.from_predictions(labels, reported, classes=[0, 1], **params)
+
+
+@pytest.mark.parametrize("wrong_by", [0.0, 0.1, -0.1])
+@pytest.mark.parametrize(("size", "level"), [(300, 0.95), (1000, 0.8)])
+def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(wrong_by, size, level):
+    y, proba = recorded(2000, wrong_by)
+    study = choose_alpha(
+        y, proba, reference_size=size, confidence_level=level, n_bins=5, random_state=0
+    )
+    repeats, params = 120, {"n_bins": 5, "confidence_level": level}
+    fresh = audits(y, proba, size, repeats, alpha=study.tolerance, **params)
+    passed = np.mean([audit.passed_ for audit in fresh])
+    # Errors of the draws of the study, 200, and of these.
+    error = np.sqrt(level * (1 - level) * (1 / 200 + 1 / repeats))
+    assert passed >= level - 3.5 * error
+    if study.tolerance > 0.02:  # it is no larger than needed
+        less = audits(y, proba, size, repeats, alpha=study.tolerance - 0.02, **params)
+        assert np.mean([audit.passed_ for audit in less]) < passed
+
+
+@pytest.mark.parametrize("wrong_by", [0.0, 0.1])
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_the_stated_share_of_fresh_draws_is_below_the_other_thresholds(
+    monkeypatch, wrong_by, level
+):
+    monkeypatch.setattr(thresholds, "_tolerance", lambda draws, level: 0.0)  # it takes long
+    y, proba = recorded(1500, wrong_by)
+    study = choose_alpha(
+        y, proba, reference_size=500, confidence_level=level, n_repeats=800, random_state=0
+    )
+    repeats = 100
+    found = [(audit.mce_, audit.ece_) for audit in audits(y, proba, 500, repeats)]
+    error = np.sqrt(level * (1 - level) * (1 / 800 + 1 / repeats))
+    for threshold, values in zip(study[1:], np.transpose(found), strict=True):
+        assert np.mean(values <= threshold) == pytest.approx(level, abs=3.5 * error)
+
+
+def test_the_tolerance_of_a_wrong_model_is_about_what_it_is_wrong_by():
+    honest, wrong = (
+        choose_alpha(*recorded(20_000, w), n_bins=5, n_repeats=50, random_state=0)
+        for w in (0.0, 0.1)
+    )
+    assert honest.tolerance < 0.02
+    assert 0.05 < wrong.tolerance < 0.13
+    assert all(x < y for x, y in zip(honest, wrong, strict=True))
+
+
+def test_larger_reference_sets_need_less_tolerance_for_chance():
+    y, proba = recorded(4000)
+    studies = [
+        choose_alpha(y, proba, reference_size=size, n_bins=5, n_repeats=50, random_state=0)
+        for size in (100, 1000, 20_000)
+    ]
+    for small, large in pairwise(studies):
+        assert large.max_gap < small.max_gap
+        assert large.ece < small.ece
+    assert all(study.tolerance <= study.max_gap for study in studies)
+
+
+def test_the_size_is_by_default_that_of_the_predictions_and_the_seed_decides():
+    y, proba = recorded(400)
+    one = choose_alpha(y, proba, n_bins=5, n_repeats=20, random_state=3)
+    assert one == choose_alpha(y, proba, n_bins=5, n_repeats=20, reference_size=400, random_state=3)
+    assert one == choose_alpha(
+        y, proba, n_bins=5, n_repeats=20, random_state=np.random.RandomState(3)
+    )
+    assert one != choose_alpha(y, proba, n_bins=5, n_repeats=20, random_state=4)
+
+
+def test_a_level_that_few_simulations_cannot_resolve_needs_a_tolerance_too():
+    y, proba = recorded(3000, 0.15)
+    usual, high = (
+        choose_alpha(
+            y, proba, confidence_level=level, n_bins=5, n_repeats=50, random_state=0
+        ).tolerance
+        for level in (0.95, 0.999)
+    )
+    assert high > usual / 2 > 0.02
+
+
+def test_classes_are_the_columns():
+    y, proba = recorded(500)
+    names = np.array(["z", "a"])
+    ours = choose_alpha(names[y], proba, classes=names, n_bins=5, n_repeats=20, random_state=0)
+    assert ours == choose_alpha(y, proba, n_bins=5, n_repeats=20, random_state=0)
+
+
+@pytest.mark.parametrize("binning", ["uniform", "quantile"])
+def test_bins_are_those_of_the_audit(binning):
+    y, proba = recorded(500)
+    study = choose_alpha(y, proba, n_bins=1, binning=binning, n_repeats=20, random_state=0)
+    assert study.max_gap == pytest.approx(study.ece)  # there is one bin
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"proba": np.full((20, 2), 0.4)}, "must sum to 1"),
+        ({"proba": np.full((20, 2), np.nan)}, "must be finite"),
+        ({"proba": np.full((19, 2), 0.5)}, "20, 19 rows"),
+        ({"y": [0, 7] * 10, "classes": [0, 1]}, r"not in `classes`: \[7\]"),
+    ],
+)
+def test_what_are_no_predictions_is_refused(changes, match):
+    given = {"y": [0, 1] * 10, "proba": [[0.6, 0.4]] * 20, **changes}
+    with pytest.raises(ValueError, match=match):
+        choose_alpha(**given)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    X, y = make_moons(900, noise=0.3, random_state=0)
+    # Hardly regularised and with weights made larger: overconfident.
+    model = LogisticRegression().fit(X[:300], y[:300])
+    model.coef_ = 8 * model.coef_
+    model.intercept_ = 8 * model.intercept_
+    return model, X[300:600], y[300:600], X[600:], y[600:]
+
+
+@NEEDS_TEMPERATURE
+def test_temperature_scaling_is_that_of_scikit_learn_and_leaves_the_model_alone(trained):
+    model, X, y, X_ref, y_ref = trained
+    before = model.predict_proba(X_ref)
+    ours = temperature_scaled(model, X, y)
+    expected = CalibratedClassifierCV(FrozenEstimator(model), method="temperature").fit(X, y)
+    np.testing.assert_array_equal(ours.predict_proba(X_ref), expected.predict_proba(X_ref))
+    np.testing.assert_array_equal(model.predict_proba(X_ref), before)
+    np.testing.assert_array_equal(ours.predict(X_ref), model.predict(X_ref))
+    raw, scaled = (CalibrationAuditor(m).fit(X_ref, y_ref) for m in (model, ours))
+    assert not raw.passed_
+    assert scaled.ece_ < raw.ece_ / 2
+
+
+@pytest.mark.skipif(
+    parse_version(sklearn.__version__) >= parse_version("1.8"), reason="it has the method"
+)
+def test_an_old_scikit_learn_is_named(trained):
+    with pytest.raises(ImportError, match=r"needs scikit-learn >= 1\.8"):
+        temperature_scaled(*trained[:3])
+
+
+def test_a_scikit_learn_that_refuses_the_method_is_named(trained, monkeypatch):
+    def refuse(self, X, y):
+        raise InvalidParameterError("The 'method' parameter must be 'sigmoid' or 'isotonic'.")
+
+    monkeypatch.setattr(CalibratedClassifierCV, "fit", refuse)
+    with pytest.raises(ImportError, match=r"needs scikit-learn >= 1\.8.*method='sigmoid'"):
+        temperature_scaled(*trained[:3])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_bins", 0),
+        ("reference_size", 0),
+        ("reference_size", 2.5),
+        ("confidence_level", 1.0),
+        ("confidence_level", 0.0),
+        ("n_repeats", 0),
+        ("binning", "equal"),
+        ("random_state", "x"),
+    ],
+)
+def test_bad_settings_of_the_study_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of choose_alpha must be"):
+        choose_alpha([0, 1, 1], np.full((3, 2), 0.5), **{name: value})

@@ -1,0 +1,562 @@
+"""``skuq train-agent`` and ``skuq play``: what they print and write, and how they refuse."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from skuq import extras
+from skuq.cli._agent import train_agent
+from skuq.cli._main import main
+
+FILES = {"agent.zip", "checkpoints", "config.json", "history.csv"}
+QUICK = {
+    "learning_rate": 1e-3,
+    "learning_starts": 40,
+    "batch_size": 8,
+    "buffer_size": 200,
+    "epistemic_factor": 1.0,
+    "aleatoric_factor": 0.5,
+}
+
+
+@pytest.fixture
+def rl(monkeypatch, tmp_path):
+    """Settings that a test can wait for; runs lie in the current folder."""
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn import _run_config as _plan
+
+    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    """A finished run that no test may change."""
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn import _runs as runs
+
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    settings = QUICK | {"learning_starts": 20}
+    runs.train_run(folder, runs.Plan("CliffWind-v0", 120, 0, "uadqn", settings), device="cpu")
+    return folder
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+def train(*arguments, env="CliffWind-v0", steps=120, out="run"):
+    given = ["--env", env, "--steps", steps, "--out", out, "--device", "cpu"]
+    return run("train-agent", *given, *arguments)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(result):
+    """The message of a refusal, which is one line."""
+    assert result.exit_code == 2, result.output
+    lines = result.stderr.splitlines()
+    assert lines[-1].startswith("Error: ")
+    return lines[-1].removeprefix("Error: ")
+
+
+def register(name, make):
+    import gymnasium as gym
+
+    if name not in gym.registry:
+        gym.register(name, make)
+
+
+def random_env(**options):
+    from tests.uadqn.environments import RandomEnv
+
+    return RandomEnv(**options)
+
+
+# --- train-agent -------------------------------------------------------------------------------
+
+
+def test_training_writes_the_run_and_says_what_came_of_it(rl):
+    result = train("--seed", 3, "--epistemic-factor", 2.5)
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (rl / "run").iterdir()} >= FILES
+    history = pd.read_csv("run/history.csv")
+    falls = f", {history.falls.sum()} falls" if history.falls.any() else ""
+    mean = history.score.tail(100).mean()
+    said = f"{len(history)} episodes{falls}; mean return of the last {len(history)}: {mean:.4g}\n"
+    assert result.stdout.startswith(said)
+    assert "Agent: run/agent.zip\nHistory: run/history.csv\n" in result.stdout
+    config = json.loads((rl / "run/config.json").read_text())
+    assert (config["env"], config["seed"], config["method"]) == ("CliffWind-v0", 3, "uadqn")
+    assert config["settings"] == QUICK | {"epistemic_factor": 2.5}
+    assert "120/120" in result.stderr  # the progress bar
+    assert "score=" in result.stderr
+
+
+def test_the_picture_is_drawn_without_opening_figures(rl):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    result = train("--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    assert (rl / "run/training.png").read_bytes().startswith(b"\x89PNG")
+    assert plt.get_fignums() == []
+
+
+def test_without_matplotlib_there_is_a_note_instead_of_a_picture(rl, monkeypatch):
+    real = extras.import_module
+
+    def absent(name):
+        if name.startswith("matplotlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name="matplotlib")
+        return real(name)
+
+    monkeypatch.setattr(extras, "import_module", absent)
+    result = train()
+    assert result.exit_code == 0
+    assert "There is no picture: matplotlib is needed" in result.stdout
+    assert "pip install 'skuq[plot]'" in result.stdout
+    assert {path.name for path in (rl / "run").iterdir()} == FILES
+
+
+def test_the_same_command_again_changes_nothing(rl):
+    assert train().exit_code == 0
+    before = contents(rl)
+    result = train()
+    assert result.exit_code == 0
+    assert result.stdout == "The run in run is finished: 120 steps. Nothing to do.\n"
+    assert contents(rl) == before
+
+
+def test_an_interrupt_names_the_step_and_the_same_command_goes_on_from_there(rl, monkeypatch):
+    from skuq.uadqn._history import TrainingHistory
+
+    def interrupted(self):
+        if self.num_timesteps == 70:
+            raise KeyboardInterrupt
+        return on_step(self)
+
+    on_step = TrainingHistory._on_step
+    monkeypatch.setattr(TrainingHistory, "_on_step", interrupted)
+    result = train("--checkpoint-every", 30)
+    monkeypatch.setattr(TrainingHistory, "_on_step", on_step)
+    assert result.exit_code == 1
+    assert "Interrupted; the same command goes on from step 60." in result.stderr
+    assert "Traceback" not in result.output
+    assert not (rl / "run/agent.zip").exists()
+    played = run("play", "run", "--episodes", 1)
+    assert played.stdout.startswith("The run is not finished; its agent after 60 of 120 steps")
+    result = train("--checkpoint-every", 30)
+    assert result.exit_code == 0
+    assert "The run in run goes on from step 60.\n" in result.stdout
+    assert train(out="whole").exit_code == 0
+    assert (rl / "whole/history.csv").read_bytes() == (rl / "run/history.csv").read_bytes()
+
+
+def test_uadqn_can_be_extended(rl):
+    train(steps=60)
+    result = train(steps=100)
+    assert result.exit_code == 0
+    assert "The run in run goes on from step 60." in result.stdout
+    assert json.loads((rl / "run/config.json").read_text())["steps"] == 100
+
+
+def test_a_run_without_a_finished_episode_is_a_run(rl):
+    result = train(steps=3)
+    assert result.exit_code == 0, result.output
+    assert "No episode came to its end." in result.stdout
+    assert "There is no picture, for no episode has ended." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"env": "Absent-v0"}, "Environment 'Absent-v0' cannot be made: There is no environment"),
+        ({"env": "Pendulum-v1"}, "chooses among finitely many actions"),
+        ({"arguments": ["--method", "dqn", "--aleatoric-factor", "1"]}, "'dqn' has none"),
+        ({"arguments": ["--device", "toaster"]}, "toaster"),
+        ({"arguments": ["--epistemic-factor", "nan"]}, "epistemic_factor"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_one_line_and_leaves_nothing(rl, options, message):
+    options = dict(options)
+    result = train(*options.pop("arguments", []), **options)
+    assert message in refused(result)
+    assert list(rl.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["--seed", "1"], "was begun with seed 0, not 1; go on with that, or name another"),
+        (["--method", "qrdqn"], "was begun with method 'uadqn', not 'qrdqn'"),
+        (["--aleatoric-factor", "2"], "was begun with aleatoric_factor 0.5, not 2.0"),
+        (["--steps", "90"], "is a run of 120 steps; ask for as many, or for more"),
+    ],
+)
+def test_a_run_is_not_overwritten_by_another(rl, run_folder, monkeypatch, changed, message):
+    from skuq.uadqn import _run_config as _plan
+
+    monkeypatch.setattr(_plan, "settings_for", lambda env: QUICK | {"learning_starts": 20})
+    before = contents(run_folder)
+    assert message in refused(train(*changed, out=run_folder))
+    assert contents(run_folder) == before
+
+
+def test_what_goes_wrong_inside_an_environment_is_shown_as_it_is(rl):
+    from tests.uadqn.environments import RandomEnv
+
+    class Failing(RandomEnv):
+        def step(self, action):
+            raise ValueError("in the environment")
+
+    register("Failing-v0", Failing)
+    result = train(env="Failing-v0")
+    assert result.exit_code == 1
+    assert str(result.exception) == "in the environment"
+
+
+def test_a_disk_without_room_is_reported_in_one_line(rl, monkeypatch):
+    from skuq.uadqn import _checkpoint as checkpoint
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_digest", full)
+    assert "No space left on device" in refused(train())
+
+
+def test_a_folder_with_other_things_is_left_alone(rl):
+    (rl / "run").mkdir()
+    (rl / "run/thesis.tex").write_text("mine")
+    assert "is not the folder of a run: it holds something else" in refused(train())
+    assert contents(rl) == {rl / "run/thesis.tex": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--steps", "0"),
+        ("--seed", "-1"),
+        ("--seed", str(2**32)),
+        ("--epistemic-factor", "-1"),
+        ("--aleatoric-factor", "inf"),
+        ("--checkpoint-every", "0"),
+        ("--method", "sarsa"),
+    ],
+)
+def test_values_out_of_range_are_refused(rl, option, value):
+    result = train(option, value)
+    assert result.exit_code == 2
+    assert f"Invalid value for '{option}'" in result.stderr
+    assert list(rl.iterdir()) == []
+
+
+def test_the_methods_are_those_of_the_package():
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn._run_config import METHODS
+
+    (option,) = [p for p in train_agent.params if p.name == "method"]
+    assert list(option.type.choices) == list(METHODS)
+
+
+# --- play --------------------------------------------------------------------------------------
+
+LINE = re.compile(
+    r"episode (\d+): return (\S+), (\d+) steps, (\d+) falls, "
+    r"epistemic sd (\S+), aleatoric sd (\S+)"
+)
+
+
+def test_play_prints_a_line_for_each_episode_as_it_is(run_folder):
+    from skuq.uadqn._envs import make_env
+    from skuq.uadqn._estimates import aleatoric_variance, epistemic_variance
+    from skuq.uadqn._runs import load_agent
+
+    result = run("play", run_folder, "--episodes", 4, "--seed", 7)
+    assert result.exit_code == 0, result.output
+    *lines, mean = result.stdout.splitlines()
+    agent, env = load_agent(run_folder, "cpu").algorithm, make_env("CliffWind-v0")
+    scores = []
+    for i, line in enumerate(lines):
+        observation, _ = env.reset(seed=None if i else 7)
+        done, rewards, spreads, falls = False, [], [], 0
+        while not done:
+            action = agent.predict(observation, deterministic=True)[0]
+            quantiles = agent.predict_quantiles(observation[None])[1:, 0, action].astype(float)
+            variances = epistemic_variance(quantiles), max(aleatoric_variance(quantiles), 0)
+            spreads.append(np.sqrt(variances))
+            observation, reward, *ends, info = env.step(action)
+            rewards.append(reward)
+            done, falls = any(ends), falls + info["fell"]
+        scores.append(sum(rewards))
+        values = [float(value) for value in LINE.fullmatch(line).groups()]
+        expected = [i + 1, sum(rewards), len(rewards), falls, *np.mean(spreads, axis=0)]
+        np.testing.assert_allclose(values, expected, rtol=1e-2)
+    assert len(lines) == 4
+    assert mean == f"mean return: {np.mean(scores):.4g}"
+
+
+def test_play_repeats_itself_with_the_same_seed_and_writes_nothing(run_folder):
+    before = contents(run_folder)
+    assert run("play", run_folder).output == run("play", run_folder).output
+    assert contents(run_folder) == before
+
+
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [("qrdqn", ["aleatoric"]), ("bootstrapped", ["epistemic"]), ("dqn", [])],
+)
+def test_play_states_the_uncertainties_that_an_agent_has(rl, method, names):
+    train("--method", method, steps=60, env="CartPole-v1")
+    line = run("play", "run", "--episodes", 1).stdout.splitlines()[0]
+    assert re.findall(r"(\w+) sd [\d.]+", line) == names
+    assert "falls" not in line  # the environment does not say
+
+
+def test_what_is_judged_is_the_chosen_action(rl):
+    from skuq.uadqn import BootstrappedDQN, DQNAlgorithm
+    from skuq.uadqn._play import judge
+
+    kwargs = {"net_arch": [8]}
+    observation = np.array([0.1, -0.2, 0.3, 0.4], np.float32)
+    heads = BootstrappedDQN("MlpPolicy", "CartPole-v1", seed=0, device="cpu", policy_kwargs=kwargs)
+    values = heads.q_net(heads.policy.obs_to_tensor(observation)[0]).detach().numpy()
+    for action in (0, 1):
+        judged = judge(heads, observation, action)
+        np.testing.assert_allclose(judged.value, values[:, 0, action].mean(), rtol=1e-5)
+        np.testing.assert_allclose(judged.epistemic, values[:, 0, action].std(ddof=1), rtol=1e-5)
+        assert np.isnan(judged.aleatoric)
+    plain = DQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0, device="cpu", policy_kwargs=kwargs)
+    values = plain.q_net(plain.policy.obs_to_tensor(observation)[0]).detach().numpy()
+    judged = judge(plain, observation, 1)
+    np.testing.assert_allclose(judged.value, values[0, 1], rtol=1e-5)
+    assert np.isnan(judged.epistemic)
+    assert np.isnan(judged.aleatoric)
+
+
+def test_the_aleatoric_part_is_the_one_that_the_agent_uses():
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn import UADQNAlgorithm
+    from skuq.uadqn._play import judge
+
+    agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", aleatoric="variance", device="cpu")
+    observation = np.zeros(4, np.float32)
+    quantiles = agent.predict_quantiles(observation[None])[0, 0, 1]
+    np.testing.assert_allclose(judge(agent, observation, 1).aleatoric, quantiles.std(), rtol=1e-5)
+
+
+def test_an_episode_without_end_is_cut(rl):
+    register("Endless-v0", lambda: random_env(length=10**9))
+    train(env="Endless-v0", steps=50)
+    result = run("play", "run", "--episodes", 2, "--max-steps", 13)
+    assert result.exit_code == 0
+    assert result.stdout.count("13 steps (cut)") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent"], "There is no run in absent; train one with `skuq train-agent`."),
+        (["."], "There is no run in ."),
+        (["RUN", "--device", "toaster"], "toaster"),
+        (["RUN", "--gif", "film.png"], "--gif: film.png must end in .gif."),
+        (["RUN", "--gif", "absent/film.gif"], "The folder absent does not exist"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_one_line(rl, run_folder, arguments, message):
+    arguments = [run_folder if value == "RUN" else value for value in arguments]
+    assert message in refused(run("play", *arguments))
+    assert list(rl.iterdir()) == []
+
+
+# --- films -------------------------------------------------------------------------------------
+
+
+def frames(path):
+    image = pytest.importorskip("PIL.Image").open(path)
+    for i in range(image.n_frames):
+        image.seek(i)
+        yield np.asarray(image.convert("RGB"))
+
+
+def test_a_gif_shows_every_step_and_the_end_of_every_episode(rl, run_folder):
+    pytest.importorskip("PIL")
+    from skuq.uadqn._envs import make_env
+
+    result = run("play", run_folder, "--episodes", 2, "--gif", "film.gif")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("GIF: film.gif\n")
+    steps = sum(int(match[3]) for match in LINE.finditer(result.stdout))
+    pictures = list(frames("film.gif"))
+    # Frames in which nothing changed are one longer frame.
+    assert 2 < len(pictures) <= steps + 2
+    env = make_env("CliffWind-v0", render_mode="rgb_array")
+    env.reset()
+    expected = env.render().repeat(2, 0).repeat(2, 1)
+    np.testing.assert_allclose(pictures[0][: len(expected)], expected, atol=2)
+    assert [path.name for path in rl.iterdir()] == ["film.gif"]
+
+
+def test_minatar_is_drawn_from_its_observations(rl, monkeypatch):
+    pytest.importorskip("PIL")
+    monkeypatch.setitem(sys.modules, "seaborn", None)
+    train(env="MinAtar/Breakout-v1", steps=45)
+    result = run("play", "run", "--episodes", 1, "--gif", "film.gif")
+    assert result.exit_code == 0, result.output
+    first = next(frames("film.gif"))[:320]
+    cells = first.reshape(10, 32, 10, 32, 3)
+    assert (cells == cells[:, :1, :, :1]).all()  # nearest neighbours: sharp squares
+    cells = cells[:, 0, :, 0]
+    assert (cells[1:4, 1:-1] == cells[1, 1]).all()  # three rows of bricks
+    assert len(np.unique(cells.reshape(-1, 3), axis=0)) >= 3  # ground, bricks, paddle
+
+
+def test_earlier_channels_of_a_grid_lie_on_top():
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn._film import picture_of_grid
+
+    grid = np.zeros((1, 4, 3), bool)
+    grid[0, 0, 0] = grid[0, 1, 2] = True
+    grid[0, 2, [0, 2]] = True
+    picture = picture_of_grid(grid)[0]
+    assert (picture[2] == picture[0]).all()
+    assert len(np.unique(picture[[0, 1, 3]], axis=0)) == 3
+
+
+def test_a_long_film_is_cut_and_says_so(run_folder, rl, monkeypatch):
+    pytest.importorskip("PIL")
+    from skuq.uadqn import _film as film
+
+    monkeypatch.setattr(film, "MAX_FRAMES", 5)
+    result = run("play", run_folder, "--episodes", 3, "--gif", "film.gif")
+    steps = sum(int(match[3]) for match in LINE.finditer(result.stdout))
+    assert f"GIF: film.gif (without the last {steps + 3 - 5} frames)" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"), [((400, 800), (320, 160)), ((50, 20), (320, 300)), ((320, 320), (320, 320))]
+)
+def test_frames_are_brought_to_a_size_that_can_be_seen(shape, size):
+    pytest.importorskip("PIL")
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn._film import LINE as HEIGHT
+    from skuq.uadqn._film import Film
+    from skuq.uadqn._play import Judgement
+
+    class Painting:
+        observation_space = type("Space", (), {"shape": (4,), "dtype": np.float32})
+        metadata = {"render_fps": None}
+
+        def render(self):
+            return np.full((*shape, 3), 0.5)
+
+    film = Film(Painting())
+    film.watch(None, Judgement(1.0), 0.0)
+    film.watch(None, None, 1.0)
+    film._shots[0] = film._shots[0]._replace(thought=Judgement(1.0, 0.5, 2.0))
+    (first, last) = film._frames(2.0, np.array([True, True]))
+    assert first.size == last.size == (size[0], size[1] + 3 * HEIGHT + 8)
+    assert first.getpixel((160, 1)) == (127, 127, 127)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "The environment has no pictures (render mode 'rgb_array')"),
+        ({"picture": None}, "The environment has no pictures (render mode 'rgb_array')"),
+        ({"picture": ImportError("no pygame, try pip")}, "cannot draw itself: no pygame, try pip"),
+    ],
+)
+def test_what_cannot_be_drawn_can_be_played(rl, options, message):
+    pytest.importorskip("PIL")
+    from tests.uadqn.environments import RandomEnv
+
+    class Drawn(RandomEnv):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
+
+        def __init__(self, render_mode=None):
+            super().__init__()
+            self.render_mode = render_mode
+
+        def render(self):
+            if isinstance(options["picture"], Exception):
+                raise options["picture"]
+            return options["picture"]
+
+    name = f"Drawn{len(str(options))}-v0"
+    register(name, Drawn if options else RandomEnv)
+    train(env=name, steps=45)
+    message_seen = refused(run("play", "run", "--gif", "film.gif"))
+    assert message in message_seen
+    assert message_seen.endswith("; leave out --gif.")
+    assert not (rl / "film.gif").exists()
+    assert run("play", "run").exit_code == 0
+
+
+# --- what must be installed ----------------------------------------------------------------------
+
+
+def absent(*packages):
+    real = extras.import_module
+
+    def import_module(name):
+        if name.partition(".")[0] in packages:
+            package = name.partition(".")[0]
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+        return real(name)
+
+    return import_module
+
+
+@pytest.mark.parametrize("package", ["gymnasium", "stable_baselines3", "sb3_contrib"])
+@pytest.mark.parametrize("command", ["train-agent", "play"])
+def test_without_the_extra_the_commands_name_it(tmp_path, monkeypatch, package, command):
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.setattr(extras, "import_module", absent(package))
+    monkeypatch.chdir(tmp_path)
+    result = train() if command == "train-agent" else run("play", "run")
+    message = refused(result)
+    assert message.startswith(f"skuq {command}: {package} is needed for this and is not installed")
+    assert message.endswith("pip install 'skuq[rl]'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_pillow_a_gif_is_refused_and_playing_is_not(run_folder, monkeypatch, rl):
+    monkeypatch.setattr(extras, "import_module", absent("PIL"))
+    message = refused(run("play", run_folder, "--gif", "film.gif"))
+    assert message.startswith("--gif: PIL is needed for this and is not installed")
+    assert message.endswith("pip install 'skuq[plot]'")
+    assert run("play", run_folder).exit_code == 0
+
+
+def test_help_imports_nothing_that_takes_long(tmp_path):
+    code = (
+        "import sys\nfrom skuq.cli._main import main\n"
+        "for command in ([], ['train-agent'], ['play']):\n"
+        "    try: main([*command, '--help'])\n"
+        "    except SystemExit as end: assert not end.code\n"
+        "slow = {'torch', 'stable_baselines3', 'sb3_contrib', 'gymnasium', 'matplotlib', 'PIL'}\n"
+        "assert not slow & set(sys.modules), slow & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "train-agent" in done.stdout
+    assert "--epistemic-factor" in done.stdout
+
+
+def test_the_command_offers_every_method():
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn._settings import METHODS
+
+    (option,) = (param for param in train_agent.params if param.name == "method")
+    assert list(option.type.choices) == list(METHODS)

@@ -1,0 +1,463 @@
+"""``skuq audit``: its verdict, its exit codes, and which column it takes for which label."""
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from skuq import CalibrationAuditor, extras
+from skuq.audit import _calibration_auditor as auditor_module
+from skuq.audit._recorded import recorded_predictions
+from skuq.cli._main import main
+from skuq.reporting._audit import audit_data
+
+GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "command_line.rst"
+
+
+def table_of(faked, n=1500):
+    """Labels drawn from probabilities; for a lie every third confidence is 0.55."""
+    rng = np.random.default_rng(0)
+    second = rng.random(n)
+    y = (rng.random(n) < second).astype(int)
+    if faked:
+        second[::3] = np.where(second[::3] > 0.5, 0.55, 0.45)
+    sex = np.where(rng.random(n) < 0.5, "f", "m")
+    return pd.DataFrame({"y": y, "p0": 1 - second, "p1": second, "sex": sex})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with predictions of an honest and of a lying model."""
+    table_of(faked=False).to_csv(tmp_path / "honest.csv", index=False)
+    table_of(faked=True).to_csv(tmp_path / "faked.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def audit(*arguments, predictions="honest.csv", label="y", proba="p0,p1"):
+    given = ["--predictions", predictions, "--label", label, "--proba", proba, *arguments]
+    return CliRunner().invoke(main, ["audit", *map(str, given)])
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# --- verdicts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "word"), [("honest", 0, "Passed"), ("faked", 1, "Failed")]
+)
+def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word):
+    result = audit("--groups", "sex", predictions=f"{name}.csv")
+    assert result.exit_code == code
+    table = pd.read_csv(f"{name}.csv")
+    expected = audit_data(
+        CalibrationAuditor.from_predictions(table["y"], table[["p0", "p1"]], groups=table[["sex"]])
+    )
+    assert expected["verdict"]["headline"].startswith(f"{word}: ")
+    for sentence in (expected["verdict"]["headline"], *expected["verdict"]["sentences"]):
+        assert sentence in result.stdout
+    assert "Columns of probabilities: p0 -> 0, p1 -> 1." in result.stdout
+    filled = [row for row in expected["bins"] if row["count"]]
+    lines = [line.split() for line in result.stdout.splitlines() if line.startswith("  ")][1:]
+    assert [int(line[3]) for line in lines] == [row["count"] for row in filled]
+    found = [
+        "too low" if row["significant"] else "tolerated" if row["within_alpha"] else "chance"
+        for row in filled
+    ]
+    assert [" ".join(line[7:]) for line in lines] == found
+
+
+def test_options_reach_the_audit_and_the_figures_are_written(folder):
+    options = ["--alpha", "0.1", "--bins", "7", "--confidence-level", "0.9", "--groups", "sex"]
+    result = audit(*options, "--json", "figures.json")
+    assert result.exit_code == 0, result.output
+    assert "Figures: figures.json" in result.stdout
+    table = table_of(faked=False)
+    expected = CalibrationAuditor.from_predictions(
+        table["y"].astype(str),
+        table[["p0", "p1"]],
+        groups=table[["sex"]],
+        alpha=0.1,
+        n_bins=7,
+        confidence_level=0.9,
+    )
+    note = "Columns of probabilities: p0 -> 0, p1 -> 1."
+    assert json.loads(Path("figures.json").read_text()) == audit_data(expected, [note])
+
+
+def test_a_report_comes_with_its_figures_and_states_the_columns(folder):
+    pytest.importorskip("matplotlib").use("Agg")
+    result = audit("--report", "audit.html", predictions="faked.csv")
+    assert result.exit_code == 1
+    assert "Report: audit.html\nFigures: audit.json" in result.stdout
+    page = Path("audit.html").read_text(encoding="utf-8")
+    figures = json.loads(Path("audit.json").read_text())
+    assert figures["verdict"]["headline"] in page
+    assert "Columns of probabilities: p0 -&gt; 0, p1 -&gt; 1." in page
+    before = set(files(folder))
+    assert audit("--report", "b.html", "--json", "c.json").exit_code == 0
+    assert set(files(folder)) - before == {"b.html", "c.json"}
+
+
+@pytest.mark.parametrize(("name", "code"), [("honest", 0), ("faked", 1)])
+def test_quiet_prints_nothing_but_decides(folder, name, code, recwarn, capfd):
+    result = audit("--quiet", "--json", "f.json", predictions=f"{name}.csv")
+    assert (result.exit_code, result.output) == (code, "")
+    assert capfd.readouterr() == ("", "")
+    assert [str(warning.message) for warning in recwarn] == []
+    assert Path("f.json").exists()
+
+
+def test_names_from_the_table_cannot_command_the_terminal(folder):
+    table = table_of(faked=True)
+    table["sex"] = "\x1b]0;owned\x07"
+    table.to_csv("odd.csv", index=False)
+    result = audit("--groups", "sex", predictions="odd.csv")
+    assert result.exit_code == 1
+    assert "\\x1b]0;owned\\x07" in result.stdout
+    assert not {"\x1b", "\x07"} & set(result.stdout)
+
+
+def test_a_name_in_a_foreign_script_disturbs_nothing(folder, recwarn):
+    pytest.importorskip("matplotlib").use("Agg")
+    table_of(faked=True).assign(sex="\u5973").to_csv("odd.csv", index=False)
+    result = audit("--groups", "sex", "--report", "r.html", "--quiet", predictions="odd.csv")
+    assert (result.exit_code, result.output) == (1, "")
+    assert [str(warning.message) for warning in recwarn] == []
+    assert "sex=\u5973" in Path("r.html").read_text(encoding="utf-8")
+
+
+def test_a_terminal_that_lacks_a_character_shows_its_code(folder):
+    table_of(faked=True).assign(sex="\u5973").to_csv("odd.csv", index=False)
+    runner = CliRunner(charset="ascii")
+    given = ["--predictions", "odd.csv", "--label", "y", "--proba", "p0,p1", "--groups", "sex"]
+    result = runner.invoke(main, ["audit", *given])
+    assert result.exit_code == 1
+    assert "sex=\\u5973" in result.stdout
+
+
+def test_the_guide_shows_the_help():
+    if not GUIDE.exists():
+        pytest.skip("the documentation is not beside the tests")
+    result = CliRunner().invoke(main, ["audit", "--help"], prog_name="skuq", terminal_width=78)
+    shown = [line.removeprefix("   ") for line in GUIDE.read_text().splitlines()]
+    assert result.stdout.strip() in "\n".join(shown)
+
+
+# --- which column is which label -------------------------------------------------------------
+
+
+def mapped(labels, proba, classes=None):
+    """Labels in column order, for a table of equal probabilities."""
+    share = 1 / len(proba) if len(proba) > 1 else 0.25
+    table = pd.DataFrame({"y": labels, **dict.fromkeys(proba, share)})
+    return recorded_predictions(table, "y", proba, classes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "proba", "classes", "expected"),
+    [
+        ([0, 1], ["p0", "p1"], None, ["0", "1"]),
+        ([0, 1], ["p1", "p0"], None, ["1", "0"]),
+        (["no", "yes"], ["p_yes", "p_no"], None, ["yes", "no"]),
+        (["a", "b"], ["b", "a"], None, ["b", "a"]),
+        ([10, 11], ["p_11", "p_10"], None, ["11", "10"]),
+        ([0.0, 1.0], ["p1", "p0"], None, ["1", "0"]),
+        ([True, False], ["pTrue", "pFalse"], None, ["True", "False"]),
+        ([10, 9, 8], ["p0", "p1", "p2"], None, ["8", "9", "10"]),
+        (["b", "a"], ["class1", "class2"], None, ["a", "b"]),
+        (["b", "a"], ["class2", "class1"], None, ["b", "a"]),
+        ([-1, 1], ["p_1", "p_-1"], None, ["1", "-1"]),
+        (["very good", "bad"], ["p_bad", "p_very_good"], None, ["bad", "very good"]),
+        (["Yes", "No"], ["p_yes", "p_no"], None, ["Yes", "No"]),
+        (["yes", "no"], ["yes_prob", "no_prob"], None, ["yes", "no"]),
+        ([" yes", "no "], ["p_no", "p_yes"], None, ["no ", " yes"]),
+        ([0, 1], ["p0", "p1"], ["1", "0"], ["1", "0"]),
+        (["a", "a"], ["x", "z"], ["b", "a"], ["b", "a"]),
+    ],
+)
+def test_columns_are_assigned_by_option_then_by_name_then_by_order(
+    labels, proba, classes, expected
+):
+    recorded = mapped(labels, proba, classes)
+    assert recorded.classes == expected
+    pairs = [f"{name} -> {text}" for name, text in zip(proba, expected, strict=True)]
+    assert recorded.note == ", ".join(pairs)
+
+
+@pytest.mark.parametrize(
+    ("labels", "proba"),
+    [
+        ([1, 0], ["p_True", "p_False"]),
+        ([1, -1], ["p_pos", "p_neg"]),
+        (["b", "a"], ["left", "right"]),
+        ([10, 9, 8], ["x", "y1", "z"]),
+        ([0, 1], ["p1", "p2"]),
+        ([-1, 1], ["p1", "p2"]),
+        (["a", "b"], ["p2", "p3"]),
+        (["a", "b"], ["p10", "p11"]),
+        (["A-", "a_"], ["p_a", "p_b"]),
+    ],
+)
+def test_what_names_do_not_tell_is_not_guessed(labels, proba):
+    with pytest.raises(ValueError, match=r"The classes of the columns .* are not clear"):
+        mapped(labels, proba)
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "classes", "expected"),
+    [
+        (["no", "yes"], "p_no", None, ["yes", "no"]),
+        (["no", "yes"], "p_yes", None, ["no", "yes"]),
+        ([0, 1], "score", None, ["0", "1"]),
+        ([0, 1], "p_0", None, ["1", "0"]),
+        ([0, 1], "p0", None, ["1", "0"]),
+        ([True, False], "pFalse", None, ["True", "False"]),
+        (["ill", "not ill"], "p_not_ill", None, ["ill", "not ill"]),
+        (["no", "yes"], "score", ["yes", "no"], ["yes", "no"]),
+    ],
+)
+def test_a_single_column_belongs_to_the_label_it_is_named_after(labels, name, classes, expected):
+    table = pd.DataFrame({"y": labels, name: [0.25, 0.75]})
+    recorded = recorded_predictions(table, "y", [name], classes)
+    assert recorded.classes == expected
+    np.testing.assert_array_equal(recorded.proba[:, 1], [0.25, 0.75])
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "classes", "match"),
+    [
+        (["no", "yes"], "score", None, "It is not clear whether column 'score' is"),
+        (["happy", "sad"], "unhappy", None, "It is not clear whether column 'unhappy' is"),
+        (["no", "yes"], "p_not_yes", None, "It is not clear whether column 'p_not_yes' is"),
+        ([0, 1], "p10", None, "It is not clear whether column 'p10' is"),
+        ([0, 1], "class_0_prob", None, "It is not clear whether column 'class_0_prob' is"),
+        ([0, 1], "p_false", None, "It is not clear whether column 'p_false' is"),
+        ([0, 1], "p_negative", None, "It is not clear whether column 'p_negative' is"),
+        ([1, 2], "p0", None, "It is not clear whether column 'p0' is"),
+        (["no", "yes"], "p_yes", ["yes", "no"], "'p_yes' is named after 'yes'.*turn them round"),
+    ],
+)
+def test_a_single_column_that_is_not_clear_or_contradicts_is_refused(labels, name, classes, match):
+    with pytest.raises(ValueError, match=match):
+        recorded_predictions(pd.DataFrame({"y": labels, name: [0.5, 0.5]}), "y", [name], classes)
+
+
+def test_the_order_of_columns_does_not_change_the_verdict(folder):
+    for proba in ("p0,p1", "p1,p0"):
+        assert audit("--json", f"{proba}.json", proba=proba).exit_code == 0
+    one, two = (json.loads(Path(f"{name}.json").read_text()) for name in ("p0,p1", "p1,p0"))
+    assert one["bins"] == two["bins"]
+
+
+@pytest.mark.parametrize("options", [[], ["--classes", "0,1"]])
+def test_a_single_column_is_the_probability_of_the_second_label(folder, options):
+    result = audit("--json", "single.json", *options, proba="p1")
+    assert result.exit_code == 0
+    assert "Columns of probabilities: p1 -> 1, the rest to 1 -> 0." in result.stdout
+    audit("--json", "both.json")
+    single, both = (json.loads(Path(f"{name}.json").read_text()) for name in ("single", "both"))
+    for one, two in zip(single["bins"], both["bins"], strict=True):
+        assert (one["count"], one["correct"]) == (two["count"], two["correct"])
+        # The columns of the table are rounded one by one.
+        assert one["confidence_sum"] == pytest.approx(two["confidence_sum"], abs=two["count"])
+    turned = audit("--classes", "1,0", proba="p1")
+    assert turned.exit_code == 2
+    assert "turn them round" in turned.stderr
+
+
+# --- what is no verdict ----------------------------------------------------------------------
+
+
+def refused(result, folder, before):
+    """The message of a refusal, which is one line; nothing was written."""
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert files(folder) == before
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "message"),
+    [
+        ([], {"label": "Y"}, "honest.csv has no column 'Y'. It has y, p0, p1, sex."),
+        ([], {"proba": "p0,p11"}, "has no column 'p11'. Did you mean 'p1'?"),
+        (["--groups", "sx"], {}, "has no column 'sx'. Did you mean 'sex'?"),
+        (["--groups", "p0"], {}, "--groups: 'p0' is the label or a probability"),
+        (["--groups", "y"], {}, "--groups: 'y' is the label or a probability"),
+        (["--groups", "sex,sex"], {}, "--groups: 'sex' is named twice"),
+        (["--report", "-"], {}, "Reports are written to files"),
+        (["--json", "-"], {}, "Reports are written to files"),
+        (["--classes", "0"], {}, "2 columns of probabilities and 1 classes"),
+        (["--classes", "0,0"], {}, "The classes must differ, got 0, 0."),
+        (["--classes", "0,2"], {}, "Label '1' in row "),
+        (["--alpha", "nan"], {}, "alpha"),
+        (["--bins", "2000"], {}, "n_samples=1500, but at least 2000 are needed"),
+        ([], {"proba": "p0,p0"}, "Column 'p0' is named twice"),
+        ([], {"proba": "p0,p1,y"}, "Column 'y' is named twice"),
+        ([], {"label": "sex", "proba": ","}, "At least one column of probabilities must be named"),
+        ([], {"proba": "sex"}, "Column 'sex' must hold probabilities in [0, 1], got "),
+        ([], {"label": "p0"}, "Column 'p0' is named twice"),
+        (["--json", "absent/f.json"], {}, "The folder absent does not exist; create it first."),
+        (["--json", "honest.csv"], {}, "honest.csv would overwrite another file of this call."),
+        (["--json", "n" * 300], {}, "Cannot write:"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_one_line(folder, options, given, message):
+    before = files(folder)
+    assert message in refused(audit(*options, **given), folder, before)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--report", "r.html", "--json", "r.html"], "r.html would overwrite another file"),
+        (["--report", "honest.csv"], "honest.csv would overwrite another file"),
+        (["--report", "r.json"], "r.json would overwrite another file"),
+        (["--report", "absent/r.html"], "The folder absent does not exist"),
+    ],
+)
+def test_no_file_is_written_twice(folder, options, message):
+    pytest.importorskip("matplotlib")
+    before = files(folder)
+    assert message in refused(audit(*options), folder, before)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("p0", "", "Column 'p0' must hold probabilities in [0, 1], got nothing in row 3 "),
+        ("p0", "-0.1", "Column 'p0' must hold probabilities in [0, 1], got '-0.1' in row 3 "),
+        ("p1", "1.5", "Column 'p1' must hold probabilities in [0, 1], got '1.5' in row 3 "),
+        ("p1", "inf", "got 'inf' in row 3 (the header not counted)"),
+        ("p1", "half", "got 'half' in row 3 (the header not counted)"),
+        ("p1", "0", "The probabilities in row 3 (the header not counted) sum to "),
+        ("y", "", "Column 'y' has no label in 1 row, first in row 3 (the header not counted);"),
+        ("y", "2", "columns p0, p1 are not clear, since the table has the labels 0, 1, 2; name"),
+    ],
+)
+def test_the_row_of_a_bad_value_is_named(folder, column, value, message):
+    table = pd.read_csv("honest.csv", dtype=str)
+    table.loc[2, ["p0", "p1"]] = ["0.75", "0.25"]
+    table.loc[2, column] = value
+    table.to_csv("bad.csv", index=False)
+    before = files(folder)
+    assert message in refused(audit(predictions="bad.csv"), folder, before)
+
+
+def test_a_single_column_needs_two_labels(folder):
+    pd.DataFrame({"y": list("abc") * 9, "p": 0.5}).to_csv("three.csv", index=False)
+    before = files(folder)
+    message = refused(audit(predictions="three.csv", proba="p"), folder, before)
+    assert "('p') serves two classes, but there are 3: a, b, c;" in message
+
+
+@pytest.mark.parametrize("content", [b"", b"y,p0,p1\n", b"y,p0,p1\n1,2,3,4\n", b"\xff\xfe\x00"])
+def test_a_file_that_is_no_table_is_refused_in_one_line(folder, content):
+    Path("bad.csv").write_bytes(content)
+    before = files(folder)
+    assert refused(audit(predictions="bad.csv"), folder, before).startswith("bad.csv ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"y;p0;p1\n1;0,5;0,5\n", "bad.csv has a single column, 'y;p0;p1': the separator must be"),
+        (b"y\tp0\tp1\n1\t0.5\t0.5\n", "the separator must be a comma"),
+        ("y,p0,p1,\u00e9\n1,0.5,0.5,1\n".encode("latin-1"), "save it as CSV in UTF-8"),
+        (b"y,p0,p1\n1,75,25\n0,33.3,66.6\n", "hold percentages"),
+        (b"y,p0,p1, p1\n1,0.5,0.5,0\n", "more than one column 'p1'"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_a_hint(folder, content, message):
+    Path("bad.csv").write_bytes(content)
+    before = files(folder)
+    assert message in refused(audit(predictions="bad.csv"), folder, before)
+
+
+@pytest.mark.parametrize("word", ["NA", "None", "null"])
+def test_words_for_missing_values_are_labels(folder, word):
+    table = table_of(faked=False)
+    table = table.assign(y=np.where(table["y"] == 1, word, "A"))
+    table.columns = ["y", " p_A", f"p_{word} ", "sex"]
+    table.to_csv("words.csv", index=False)
+    result = audit(predictions="words.csv", proba=f"p_A,p_{word}")
+    assert result.exit_code == 0, result.output
+    assert f"p_A -> A, p_{word} -> {word}." in result.stdout
+    table.loc[3, "y"] = ""
+    table.to_csv("words.csv", index=False)
+    refusal = audit(predictions="words.csv", proba=f"p_A,p_{word}")
+    assert "no label in 1 row, first in row 4" in refusal.stderr
+
+
+def test_a_missing_number_is_a_missing_label(folder):
+    table = table_of(faked=False).astype({"y": str})
+    table.loc[0, "y"] = "NA"
+    table.to_csv("holes.csv", index=False)
+    assert "no label in 1 row, first in row 1" in audit(predictions="holes.csv").stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--alpha", "2"], ["--bins", "0"], ["--nonsense"], ["--seed", "0"]]
+)
+def test_wrong_usage_is_no_verdict(folder, arguments):
+    assert audit(*arguments).exit_code == 2
+    assert CliRunner().invoke(main, ["audit"]).exit_code == 2
+    assert audit(predictions="absent.csv").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (RuntimeError("out of luck"), "RuntimeError: out of luck"),
+        (MemoryError("too large"), "MemoryError: too large"),
+        (KeyboardInterrupt(), "Aborted!"),
+        (SystemExit(1), "SystemExit: 1"),
+        (OSError(errno.EPIPE, "gone"), "Nobody read the verdict"),
+        (click.Abort(), "Abort"),
+        (click.ClickException("no luck"), "Error: no luck"),
+    ],
+)
+def test_a_crash_is_no_verdict(folder, monkeypatch, error, shown):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(auditor_module, "judge", fail)
+    result = audit(predictions="faked.csv")
+    assert result.exit_code == 2
+    assert shown in result.stderr
+    assert "Failed" not in result.output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
+@pytest.mark.parametrize("redirection", ["| true", ">&-", ">/dev/full", "2>&- --bins 0"])
+def test_no_way_to_print_makes_a_failed_audit(folder, redirection):
+    # Of an honest model no verdict may be "failed", whatever becomes of the output.
+    command = f"{sys.executable} -c 'from skuq.cli._main import main; main()' audit"
+    given = "--predictions honest.csv --label y --proba p0,p1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} {given} {redirection}"], check=False
+    )
+    assert done.returncode in {0, 2, 120}
+
+
+def test_without_matplotlib_only_the_page_is_refused(folder, monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(extras, "import_module", absent)
+    before = files(folder)
+    message = refused(audit("--report", "r.html"), folder, before)
+    assert message.startswith("--report: matplotlib is needed for this and is not installed")
+    assert audit("--json", "f.json").exit_code == 0

@@ -1,0 +1,516 @@
+"""``skuq audit commit``, ``prove``, ``verify`` and so on: two parties, exit codes, refusals."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from sklearn.linear_model import LogisticRegression
+
+from skuq import extras
+from skuq.cli._files import InputError
+from skuq.cli._main import main
+from skuq.cli._proof_files import labels_of
+from skuq.cli._proofs import COMMANDS
+from skuq.datasets import make_gaussian_classes
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+from skuq import zk
+
+GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "command_line.rst"
+CODE = """
+import json, sys
+from skuq.cli._main import main
+for given in json.loads(sys.argv[1]):
+    try: main(["audit", *given])
+    except SystemExit as end: assert not end.code, end.code
+"""
+
+
+def process(folder, *commands):
+    """Run commands in a folder and a process of their own; return what was printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, json.dumps(commands)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["audit", *map(str, arguments)])
+
+
+def verify(*arguments, audit="bundle", data="ref.csv", label="y", commitment="published"):
+    given = ["--audit", audit, "--data", data, "--label", label, "--commitment", commitment]
+    return run("verify", *given, "--keys", "keys", *arguments)
+
+
+def refused(result, message):
+    """The reason of a refusal, which is one line."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Refused: ")
+    assert message in line
+    return line.removeprefix("Refused: ")
+
+
+def unusable(result, message):
+    """What is wrong with an input, in one line."""
+    assert result.exit_code == 2, result.output
+    *usage, line = result.stderr.splitlines()
+    assert not usage or usage[0].startswith("Usage: ")
+    assert line.startswith("Error: ")
+    assert message in line
+
+
+@pytest.fixture(scope="module")
+def provider(tmp_path_factory):
+    """The provider's folder: a model, its commitment, and a proven audit."""
+    folder = tmp_path_factory.mktemp("provider")
+    X, y = make_gaussian_classes(random_state=0)[:2]
+    joblib.dump(LogisticRegression().fit(X, y), folder / "model.joblib")
+    table_of(X, y).to_csv(folder / "train.csv", index=False)
+    table_of(*make_gaussian_classes((8, 8, 4), random_state=1)[:2]).to_csv(
+        folder / "ref.csv", index=False
+    )
+    given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
+    told = process(
+        folder,
+        ["commit", *given, "--proofs", "4", "--bins", "5"],
+        ["prove", *reference("model/public"), "--bins", "5", "--out", "bundle"],
+    )
+    record = json.loads((folder / "model" / "public" / "commitment.json").read_text())
+    assert f"Commitment: {record['commitment']}" in told
+    assert "Proofs: 1\nFor the auditor: bundle" in told
+    return folder
+
+
+def table_of(X, y):
+    return pd.DataFrame(X, columns=["width", "height"]).assign(y=y)
+
+
+def reference(commitment):
+    return ["--commitment", commitment, "--data", "ref.csv", "--label", "y"]
+
+
+@pytest.fixture(scope="module")
+def checked(provider, tmp_path_factory):
+    """The auditor's folder, and what the auditor's own process printed."""
+    folder = tmp_path_factory.mktemp("auditor")
+    shutil.copytree(provider / "model" / "public", folder / "published")
+    shutil.copytree(provider / "bundle", folder / "bundle")
+    shutil.copy(provider / "ref.csv", folder)
+    away = provider.rename(provider.with_name("elsewhere"))
+    try:  # nothing of the provider is where it was while the auditor verifies
+        given = ["--audit", "bundle", *reference("published"), "--keys", "keys"]
+        told = process(folder, ["verify", *given, "--json", "verified.json"])
+    finally:
+        away.rename(provider)
+    return folder, told
+
+
+@pytest.fixture
+def auditor(checked, monkeypatch):
+    """The auditor's folder, as the current one."""
+    monkeypatch.chdir(checked[0])
+    return checked[0]
+
+
+@pytest.fixture
+def copy(auditor, tmp_path):
+    """A copy of the bundle, to be changed."""
+    return Path(shutil.copytree(auditor / "bundle", tmp_path / "bundle"))
+
+
+# --- two parties -----------------------------------------------------------------------------
+
+
+def test_an_auditor_verifies_in_a_process_that_has_nothing_of_the_provider(checked):
+    folder, told = checked
+    shown = {path.relative_to(folder).parts[0] for path in folder.rglob("*")}
+    assert shown == {"published", "bundle", "ref.csv", "keys", "verified.json"}
+    assert not [path for path in folder.rglob("*") if path.suffix in {".pk", ".npz"}]
+    lines = told.splitlines()
+    assert lines[1].startswith("Passed: confidence is in no bin wrong by more than alpha = 0.05")
+    facts = [line.split() for line in lines[3:7]]
+    assert facts == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
+    record = json.loads((folder / "verified.json").read_text())
+    assert record["passed"] is True
+    table = [line for line in lines if line.startswith("  ") and "%" in line]
+    assert [int(line.split()[3]) for line in table] == [n for n in record["bins"]["count"] if n]
+    for note in record["notes"]:
+        assert f"- {note}" in lines
+
+
+def test_the_figures_are_those_of_the_package(auditor):
+    table = pd.read_csv("ref.csv")
+    X, y = table[["width", "height"]].to_numpy(), table["y"]
+    expected = zk.verify("bundle", X, y, "published", keys="keys")
+    committed = zk.load_commitment("published")
+    names = {"commitment": committed.point, "commitment_sha256": committed.digest}
+    assert json.loads(Path("verified.json").read_text()) == {**expected.as_record(), **names}
+
+
+def test_quiet_prints_nothing_but_decides(auditor, capfd):
+    asked = ["--alpha", 0.05, "--bins", 5, "--confidence-level", 0.95]
+    result = verify("--quiet", *asked)
+    assert (result.exit_code, result.output) == (0, "")
+    assert capfd.readouterr() == ("", "")
+
+
+# --- refusals --------------------------------------------------------------------------------
+
+
+def test_other_labels_are_refused_and_the_reason_is_written(auditor, tmp_path):
+    table = pd.read_csv("ref.csv")
+    table.assign(y=(table["y"] + 1) % 3).to_csv(tmp_path / "other.csv", index=False)
+    path = tmp_path / "refused.json"
+    reason = refused(verify("--json", path, data=tmp_path / "other.csv"), "other reference data")
+    assert json.loads(path.read_text()) == {"refused": reason}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--alpha", 0.1], "alpha=0.05, asked was 0.1"),
+        (["--bins", 4], "n_bins=5, asked was 4"),
+        (["--confidence-level", 0.9], "confidence_level=0.95, asked was 0.9"),
+        (["--confidence-level", "none"], "confidence_level=0.95, asked was None"),
+    ],
+)
+def test_what_was_not_asked_for_is_refused(auditor, options, message):
+    refused(verify(*options), message)
+
+
+def test_a_changed_file_is_refused(auditor, copy):
+    path = copy / "chunks" / "00000.json"
+    record = json.loads(path.read_text())
+    record["outputs"][0] = str(int(record["outputs"][0]) + 2)
+    path.write_text(json.dumps(record))
+    refused(verify(audit=copy), "The file chunks/00000.json was changed")
+    zk.files.write_manifest(copy)
+    refused(verify(audit=copy), "does not hold")
+
+
+def test_names_in_a_bundle_cannot_command_the_terminal(auditor, copy):
+    (copy / "\x1b]0;owned").touch()
+    assert "\\x1b" in refused(verify(audit=copy), "is not in the manifest")
+
+
+def test_another_commitment_is_refused(auditor, tmp_path):
+    other = Path(shutil.copytree("published", tmp_path / "other"))
+    path = other / "commitment.json"
+    path.write_text(path.read_text().replace('"n_proofs":4', '"n_proofs":5'))
+    zk.files.write_manifest(other)
+    refused(verify(commitment=other), "another commitment than the published one")
+
+
+# --- reported confidences --------------------------------------------------------------------
+
+
+def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, tmp_path):
+    (tmp_path / "sent").mkdir()
+    given = ["prove", *reference(provider / "model" / "public"), "--out", tmp_path / "sent"]
+    given += ["--disclose", "predictions", "--false-share", 0.5, "--error", 0.2, "--quiet"]
+    given += ["--alpha", 0, "--confidence-level", "none", "--bins", 2]
+    first = run(*given)
+    assert first.exit_code == 0, first.output
+    assert "skuq audit challenge --audit" in first.stdout
+    assert "Then repeat this command with --challenge" in first.stdout
+    answer = tmp_path / "challenge.json"
+    assert run("challenge", "--audit", tmp_path / "sent", "--out", answer).exit_code == 0
+    second = run(*given, "--challenge", answer)
+    assert (second.exit_code, second.output) == (0, "")
+    options = ["--challenge", answer, "--false-share", 0.5]
+    unproven = verify("--challenge", answer, audit=tmp_path / "sent")
+    refused(unproven, "3 predictions were proven, 20 of 20 are needed")
+    found = verify(*options, "--error", 0.2, audit=tmp_path / "sent")
+    assert found.exit_code == 1, found.output  # 20 samples are never right exactly
+    lines = found.stdout.splitlines()
+    assert lines[1] == "Failed: confidence is wrong by more than alpha = 0."
+    assert lines[3].split() == ["level", "predictions"]
+    assert "3 of 20 reported predictions were proven" in found.stdout
+    assert any(line.endswith(("too low", "too high")) for line in lines)
+    refused(verify(audit=tmp_path / "sent"), "needs the auditor's own challenge")
+    own = tmp_path / "own.json"
+    assert run("challenge", "--audit", tmp_path / "sent", "--out", own).exit_code == 0
+    refused(verify("--challenge", own, audit=tmp_path / "sent"), "answers another challenge")
+
+
+def test_a_challenge_needs_reported_confidences(auditor, tmp_path):
+    result = run("challenge", "--audit", "bundle", "--out", tmp_path / "c.json")
+    refused(result, "reported.json is missing")
+
+
+# --- single predictions ----------------------------------------------------------------------
+
+
+def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
+    row = pd.read_csv("ref.csv").head(1)
+    row.to_csv(tmp_path / "row.csv", index=False)
+    where = ["--commitment", provider / "model" / "public", "--out", tmp_path / "a.json"]
+    made = run(
+        "attest", *where, "--input", tmp_path / "row.csv", "--drop", "y", "--nonce", "case 12"
+    )
+    assert made.exit_code == 0, made.output
+    x = row[["width", "height"]].to_numpy()
+    values = ",".join(map(repr, x[0].tolist()))
+    given = ["check", "--attestation", tmp_path / "a.json", "--commitment", "published"]
+    given += ["--keys", "keys"]
+    path = tmp_path / "checked.json"
+    good = run(*given, "--values", values, "--nonce", "case 12", "--json", path)
+    assert good.exit_code == 0, good.output
+    record = json.loads(path.read_text())
+    model = joblib.load(provider / "model.joblib")
+    assert record["label"] == model.predict(x)[0]
+    assert record["confidence"] == pytest.approx(model.predict_proba(x).max(), abs=0.005)
+    assert record["commitment_sha256"] == zk.load_commitment("published").digest
+    assert good.stdout.splitlines() == [
+        f"label:      {record['label']}",
+        f"confidence: {record['confidence']:.4f}",
+    ]
+    assert record["x"] == x[0].tolist()  # to the last bit
+    by_file = run(*given, "--input", tmp_path / "row.csv", "--drop", "y")
+    assert by_file.exit_code == 0, by_file.output
+    assert values.replace(",", ", ") in run(*given).stdout
+    refused(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
+    assert json.loads(path.read_text()) == {"refused": "The attestation is about another input."}
+    refused(run(*given, "--nonce", "case 13"), "another nonce")
+    record = json.loads((tmp_path / "a.json").read_text())
+    record["statement"]["confidence"] -= 1
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    refused(run(*given), "does not hold")
+
+
+# --- what cannot be used ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--label", "z"], "ref.csv has no column 'z'. It has width, height, y."),
+        (["--drop", "widht"], "has no column 'widht'. Did you mean 'width'?"),
+        (["--drop", "width"], "has 1 features (height), but the commitment is about 2."),
+        (["--drop", "y"], "--drop: 'y' is the label"),
+        (["--label", "width"], "Column 'width' must hold the committed classes 0, 1, 2, got "),
+        (["--json", "-"], "give a name and not '-'"),
+        (["--json", "ref.csv"], "would overwrite another file of this call"),
+        (["--json", "absent/v.json"], "The folder absent does not exist"),
+        (["--json", "bundle/v.json"], "The output must not be in bundle"),
+        (["--keys", "published/keys"], "--keys must not be in published"),
+        (["--alpha", 2], "Invalid value for '--alpha'"),
+        (["--confidence-level", "high"], "Invalid value for '--confidence-level'"),
+        (["--challenge", "absent.json"], "does not exist"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_what_cannot_be_verified_is_said_in_one_line(auditor, options, message):
+    unusable(verify(*options), message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "holds a commitment already; name another folder"),
+        (["--drop", "z"], "has no column 'z'"),
+        (["--drop", "height"], "has 1 feature columns (width), but the model was fitted on 2"),
+        (["--model", "train.csv"], "--model: train.csv cannot be loaded: "),
+        (["--model", "list.joblib", "--out", "new"], "list"),
+        (["--out", "new", "--srs", "train.csv", "--tolerance", 1e-9], "tolerance"),
+        (["--proofs", 0], "Invalid value for '--proofs'"),
+    ],
+)
+def test_what_cannot_be_committed_to_is_said_in_one_line(provider, monkeypatch, options, message):
+    monkeypatch.chdir(provider)
+    joblib.dump([1], "list.joblib")
+    given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
+    unusable(run("commit", *given, "--quiet", *options), message)
+    assert not Path("new", "private").exists()
+
+
+def test_columns_must_be_those_of_the_model(provider, tmp_path):
+    table = pd.read_csv(provider / "train.csv")
+    model = LogisticRegression().fit(table[["width", "height"]], table["y"])
+    joblib.dump(model, tmp_path / "model.joblib")
+    table[["height", "width"]].to_csv(tmp_path / "turned.csv", index=False)
+    given = ["--model", tmp_path / "model.joblib", "--data", tmp_path / "turned.csv"]
+    unusable(
+        run("commit", *given, "--out", tmp_path / "out"),
+        "in their order: width, height; got height, width.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--commitment", "model"], "--commitment: name the folder model/public."),
+        (["--bins", 6], "between 1 and the committed 5, got 6"),
+        (["--disclose", "verdict"], "needs a commitment with verdict_samples"),
+        (["--challenge", "ref.csv"], "a challenge belongs to --disclose predictions"),
+        (["--out", "model/public/audit"], "--out must not be in "),
+        (["--alpha", 0.1], "holds another audit"),
+        (["--data", "bad.csv"], "Column 'height' of bad.csv must hold finite numbers, got 'tall'"),
+        (["--data", "far.csv"], "outside the committed range"),
+    ],
+)
+def test_what_cannot_be_proven_is_said_in_one_line(provider, monkeypatch, options, message):
+    monkeypatch.chdir(provider)
+    table = pd.read_csv("ref.csv")
+    table.astype({"height": object}).replace({"height": {table["height"][2]: "tall"}}).to_csv(
+        "bad.csv", index=False
+    )
+    table.assign(width=1e6).to_csv("far.csv", index=False)
+    given = [*reference("model/public"), "--out", "bundle", "--bins", 5, "--quiet"]
+    unusable(run("prove", *given, *options), message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "Give the input by --input or by --values."),
+        (["--input", "ref.csv"], "ref.csv must have one row, got 20"),
+        (["--values", "1,2", "--input", "ref.csv"], "not both"),
+        (["--values", "1,2", "--drop", "y"], "no columns to leave out"),
+        (["--values", "1,two"], "--values: "),
+        (["--values", "1,nan"], "must be finite"),
+        (["--values", "1,2,3"], "--values has 3 features, but the commitment is about 2."),
+        (["--values", "1e6,0"], "outside the committed range"),
+        (["--values", "0.5,0.25"], "does not hold the provider's keys"),
+    ],
+)
+def test_what_cannot_be_attested_is_said_in_one_line(auditor, tmp_path, options, message):
+    given = ["--commitment", "published", "--out", tmp_path / "a.json"]
+    unusable(run("attest", *given, *options), message)
+    assert not (tmp_path / "a.json").exists()
+
+
+@pytest.mark.parametrize("name", ["commit", "prove", "verify", "attest", "check"])
+def test_without_the_extra_one_line_names_it(auditor, monkeypatch, name):
+    def absent(module):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(extras, "import_module", absent)
+    given = {
+        "commit": ["--model", "ref.csv", "--data", "ref.csv", "--out", "new"],
+        "prove": [*reference("published"), "--out", "new"],
+        "verify": ["--audit", "bundle", *reference("published")],
+        "attest": ["--commitment", "published", "--out", "a.json"],
+        "check": ["--commitment", "published", "--attestation", "ref.csv"],
+    }
+    unusable(run(name, *given[name]), "ezkl is needed for this and is not installed")
+    assert run(name, *given[name]).stderr.rstrip().endswith("pip install 'skuq[zk]'")
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (RuntimeError("out of luck"), "Error: out of luck"),
+        (KeyError("lost"), "KeyError: 'lost'"),
+        (KeyboardInterrupt(), "Aborted!"),
+        (SystemExit(1), "SystemExit: 1"),
+    ],
+)
+def test_a_crash_is_no_verdict(auditor, monkeypatch, error, shown):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(zk, "verify", fail)
+    result = verify()
+    assert result.exit_code == 2
+    assert shown in result.stderr
+    assert "Failed" not in result.output
+
+
+# --- labels ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "classes", "expected"),
+    [
+        ([0, 1], [0, 1], [0, 1]),
+        ([0.0, 1.0], [0, 1], [0, 1]),
+        (["0", "1"], [0, 1], [0, 1]),
+        ([0, 1], ["0", "1"], ["0", "1"]),
+        ([0, 1], [0.0, 1.0], [0.0, 1.0]),
+        ([True, False], [False, True], [True, False]),
+        ([1, 0], [False, True], [True, False]),
+        (["a", "NA"], ["a", "NA"], ["a", "NA"]),
+    ],
+)
+def test_labels_become_what_the_classes_are(column, classes, expected):
+    found = labels_of("y", pd.Series(column), np.array(classes))
+    assert found == expected
+    assert [type(value) for value in found] == [type(value) for value in expected]
+
+
+@pytest.mark.parametrize(
+    ("column", "classes", "got"),
+    [
+        ([0, 2], [0, 1], "got '2' in row 2"),
+        ([0.0, 0.5], [0, 1], "got '0.5' in row 2"),
+        ([True, False], [0, 1], "got 'True' in row 1"),
+        (["0", "one"], [0, 1], "got 'one' in row 2"),
+        ([1.0, 0.0], ["0", "1"], "got '1.0' in row 1"),
+        ([0, 2], [False, True], "got '2' in row 2"),
+        (["yes", "no"], [False, True], "got 'yes' in row 1"),
+        (["a", None], ["a", "b"], "got nothing in row 2"),
+        ([1e400, 1.0], [0, 1], "got 'inf' in row 1"),
+    ],
+)
+def test_a_label_that_is_none_of_the_classes_is_named(column, classes, got):
+    with pytest.raises(InputError, match=got):
+        labels_of("y", pd.Series(column), np.array(classes))
+
+
+# --- usage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing option '--predictions'."),
+        (["--predictions", "ref.csv", "--label", "y"], "Missing option '--proba'."),
+        (["verify"], "Missing option '--audit'."),
+        (["nonsense"], "No such command 'nonsense'."),
+        (["--alpha", "0.1", "verify"], "--alpha stands before 'verify'"),
+        (["--label", "y", "check"], "--label stands before 'check'"),
+    ],
+)
+def test_options_belong_to_the_command_they_follow(auditor, arguments, message):
+    unusable(run(*arguments), message)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_guide_shows_the_help(command):
+    arguments = ["audit", command.name, "--help"]
+    result = CliRunner().invoke(main, arguments, prog_name="skuq", terminal_width=78)
+    shown = [line.removeprefix("   ") for line in GUIDE.read_text().splitlines()]
+    assert result.stdout.strip() in "\n".join(shown)
+
+
+def test_help_imports_nothing_that_takes_long(tmp_path):
+    code = (
+        "import sys\nfrom skuq.cli._main import main\n"
+        "for command in ([], ['commit'], ['prove'], ['verify'], ['check']):\n"
+        "    try: main(['audit', *command, '--help'])\n"
+        "    except SystemExit as end: assert not end.code\n"
+        "slow = {'torch', 'ezkl', 'onnx', 'skuq.zk', 'joblib'} & set(sys.modules)\n"
+        "assert not slow, slow"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

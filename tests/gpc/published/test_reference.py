@@ -1,0 +1,158 @@
+"""The published branch and bound against dense grids and the authors' own figures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import expit, ndtr
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
+
+from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
+from skuq.gpc.published._algorithm import reference_bounds
+
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
+KERNELS = {
+    "ard": ConstantKernel(4.0) * RBF([0.8, 1.5]),
+    "matern32": ConstantKernel(2.0) * Matern(1.0, nu=1.5),
+    "mixed": 2.0 * RBF([0.8, 1.5]) * RationalQuadratic(1.0, 2.0) + Matern(1.2, nu=2.5),
+}
+
+
+def make_posterior(kernel, d, n=8, seed=0):
+    """Posterior as Laplace's method gives it, for a given curvature of the likelihood."""
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(size=(n, d))
+    curvature = rng.uniform(0.1, 0.6, n)
+    matrix = np.linalg.inv(kernel(inputs) + np.diag(1 / curvature))
+    weights = 3.0 * matrix @ np.where(np.sin(2 * inputs[:, 0]) > 0, 1.0, -1.0)
+    return BinaryPosterior(kernel, inputs, weights[None], matrix)
+
+
+def probability(posterior, X, likelihood):
+    mean, covariance = posterior.moments(X)
+    mean, variance = mean[:, 0], covariance[:, 0, 0]
+    if likelihood == "probit":
+        return ndtr(mean / np.sqrt(1 + variance))
+    f = mean[:, None] + np.sqrt(variance)[:, None] * NODES
+    return expit(f) @ (NODE_WEIGHTS / NODE_WEIGHTS.sum())
+
+
+def grid(lower, upper, n):
+    axes = [np.linspace(a, b, n if a < b else 1) for a, b in zip(lower, upper, strict=True)]
+    return np.stack(np.meshgrid(*axes), -1).reshape(-1, len(lower))
+
+
+def check(found, posterior, lower, upper, likelihood, tol):
+    values = probability(posterior, grid(lower, upper, 41), likelihood)
+    assert found.min_lower <= values.min() + 1e-9
+    assert found.max_upper >= values.max() - 1e-9
+    assert found.min_lower <= found.min_upper
+    assert found.max_lower <= found.max_upper
+    attained = probability(posterior, np.stack([found.argmin, found.argmax]), likelihood)
+    np.testing.assert_allclose(attained, [found.min_upper, found.max_lower], atol=1e-8)
+    for x in (found.argmin, found.argmax):
+        assert ((lower <= x + 1e-12) & (x <= upper + 1e-12)).all()
+    if found.converged:
+        assert values.min() <= found.min_lower + tol + 1e-3
+        assert values.max() >= found.max_upper - tol - 1e-3
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_bounds_converge_to_the_extremes(name, likelihood):
+    posterior = make_posterior(KERNELS[name], 2)
+    lower, upper = np.array([-0.3, 0.1]), np.array([0.2, 0.4])
+    found = reference_bounds(
+        posterior, lower, upper, likelihood=likelihood, tol=0.03, max_regions=300
+    )
+    assert found.converged
+    check(found, posterior, lower, upper, likelihood, 0.03)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_a_wide_interval_with_several_extremes_is_resolved(likelihood):
+    posterior = make_posterior(RBF(0.5), 1)
+    lower, upper = np.array([-2.0]), np.array([2.0])
+    found = reference_bounds(posterior, lower, upper, likelihood=likelihood, tol=0.02)
+    assert found.converged
+    check(found, posterior, lower, upper, likelihood, 0.02)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_unfinished_searches_give_valid_bounds(likelihood):
+    posterior = make_posterior(RBF(0.5), 2)
+    lower, upper = np.full(2, -0.3), np.full(2, 0.3)
+    widths = []
+    for max_regions in (1, 5, 15):
+        found = reference_bounds(
+            posterior, lower, upper, likelihood=likelihood, tol=1e-3, max_regions=max_regions
+        )
+        assert not found.converged
+        assert found.n_regions == 2 * max_regions - 1
+        check(found, posterior, lower, upper, likelihood, 1e-3)
+        widths.append(found.max_upper - found.min_lower)
+    assert widths[0] > widths[1] > widths[2]
+
+
+def test_the_time_limit_leaves_the_root():
+    found = reference_bounds(make_posterior(RBF(0.5), 2), [-1, -1], [1, 1], tol=1e-6, max_time=0)
+    assert found.n_regions == 1
+    assert not found.converged
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_constant_sides_are_never_split(likelihood):
+    posterior = make_posterior(RBF(0.5), 2)
+    lower, upper = np.array([-1.0, 0.3]), np.array([0.5, 0.3])
+    found = reference_bounds(posterior, lower, upper, likelihood=likelihood, tol=0.02)
+    assert found.converged
+    assert found.argmin[1] == found.argmax[1] == 0.3
+    check(found, posterior, lower, upper, likelihood, 0.02)
+
+
+@pytest.mark.parametrize(("likelihood", "gap"), [("probit", 1e-9), ("logit", 0.011)])
+def test_a_point_is_one_region(likelihood, gap):
+    posterior = make_posterior(RBF(0.5), 2)
+    x = np.array([0.2, -0.1])
+    found = reference_bounds(posterior, x, x, likelihood=likelihood, tol=0.02)
+    assert found.n_regions == 1
+    assert found.converged
+    truth = np.repeat(probability(posterior, x[None], likelihood), 4)
+    np.testing.assert_allclose(found[:4], truth, atol=gap)
+
+
+def test_a_coarse_latent_space_cannot_converge():
+    posterior = make_posterior(RBF(0.5), 1)
+    found = reference_bounds(posterior, [0.2], [0.2], likelihood="logit", tol=1e-3, n_intervals=10)
+    assert not found.converged
+    assert found.n_regions == 1
+
+
+def test_the_authors_code_agrees():
+    """Bounds that check-GPclass (MATLAB) gave at tolerance 0.01, to eight digits."""
+    with np.load(Path(__file__).parent / "data" / "check_gpclass_n40.npz") as file:
+        data = dict(file)
+    kernel = ConstantKernel(float(data["variance"])) * RBF(data["length_scale"])
+    posterior = BinaryPosterior(kernel, data["inputs"], data["weights"], data["matrix"])
+    p = probability(posterior, data["centres"], "probit")
+    np.testing.assert_allclose(p, data["figures"][:, 1], atol=1e-6)
+    for case in (0, 2, 6, 9, 15):
+        x, (radius, _, *theirs) = data["centres"][case], data["figures"][case]
+        found = reference_bounds(posterior, x - radius, x + radius, tol=0.01)
+        assert found.converged
+        for start, (low, high) in enumerate([theirs[:2], theirs[2:]]):
+            assert found[2 * start] <= high + 1e-8
+            assert low - 1e-8 <= found[2 * start + 1]
+
+
+def test_input_is_checked():
+    posterior = make_posterior(RBF(0.5), 1)
+    two = JointPosterior(RBF(), np.zeros((1, 1)), np.zeros((2, 1)), np.zeros((3, 1, 1)))
+    with pytest.raises(ValueError, match="one latent function, got 2"):
+        reference_bounds(two, [0.0], [1.0])
+    with pytest.raises(ValueError, match="likelihood must be 'probit' or 'logit', got 'softmax'"):
+        reference_bounds(posterior, [0.0], [1.0], likelihood="softmax")
+    with pytest.raises(ValueError, match="tol must be positive"):
+        reference_bounds(posterior, [0.0], [1.0], tol=0.0)
+    with pytest.raises(ValueError, match="finite corners with lower <= upper"):
+        reference_bounds(posterior, [1.0], [0.0])

@@ -1,0 +1,442 @@
+"""Ranges of class probabilities over regions: never wrong, and as close as was asked for."""
+
+import pickle
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+from sklearn.exceptions import NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from skuq.gpc._certificates import probability_bounds
+from skuq.gpc._robust_gpc import RobustGPC
+from skuq.gpc.bounds._certifier import Certifier, Limits
+from skuq.gpc.bounds._neighbourhoods import around
+from skuq.gpc.inference._posterior import BinaryPosterior
+
+from .bounds.oracles import KERNELS, ROUNDING, fit_model, grid, inside, probabilities, sample
+
+MODELS = {
+    "probit": ("probit", {}),
+    "logit": ("logit", {"inference": "ep"}),
+    "sparse": ("logit", {"n_inducing": 7}),
+    "softmax of two": ("softmax", {}),
+    "softmax": ("softmax", {"n_classes": 3, "n_inducing": 8}),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fit_model(np.random.default_rng(0), 4.0 * RBF(0.8), d=2, n=25)
+
+
+def enclosed(found, proba, i, slack=ROUNDING):
+    return (found.min_lower[i] <= proba + slack).all() and (
+        proba <= found.max_upper[i] + slack
+    ).all()
+
+
+@settings(max_examples=16, derandomize=True, deadline=None, database=None)
+@given(
+    seed=st.integers(0, 10**6),
+    name=st.sampled_from(sorted(KERNELS)),
+    kind=st.sampled_from(sorted(MODELS)),
+    norm=st.sampled_from(["linf", "l2", "l1", "box"]),
+    d=st.integers(1, 4),
+    max_regions=st.sampled_from([1, 20, 100]),
+    clipped=st.booleans(),
+)
+def test_no_point_of_a_region_leaves_its_range(seed, name, kind, norm, d, max_regions, clipped):
+    rng = np.random.default_rng(seed)
+    likelihood, parameters = MODELS[kind]
+    model = fit_model(rng, KERNELS[name](d), likelihood, d=d, **parameters)
+    X = rng.normal(size=(2, d))
+    features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
+    free = np.isin(np.arange(d), features)
+    if len(model.classes_) > 2:
+        max_regions = min(max_regions, 20)
+    radius = np.array([0.05, 0.5]) * rng.uniform(0.5, 1.5)
+    lower, upper = X - radius[:, None], X + radius[:, None]
+    if norm == "box":  # one-sided in some features
+        lower, upper = (np.where(rng.random(X.shape) < 0.3, X, end) for end in (lower, upper))
+        request = {"region": (lower, upper)}
+    else:
+        request = {"radius": radius, "norm": norm}
+    if clipped:  # one point lies on the border of the domain
+        request["domain"] = (X.min(axis=0), np.inf)
+        lower = np.maximum(lower, X.min(axis=0))
+    lower, upper = np.where(free, lower, X), np.where(free, upper, X)
+    found = model.predict_proba_bounds(
+        X, **request, features=features, tol=0.02, max_regions=max_regions
+    )
+    n_objectives = 2 * len(model.classes_)
+    assert (found.min_lower <= found.min_upper).all()
+    assert (found.max_lower <= found.max_upper).all()
+    assert (found.n_regions <= n_objectives * (max_regions + 63)).all()
+    attacks = [
+        model.attack(X, np.full(2, c), features=features, **request).points for c in model.classes_
+    ]
+    for i in range(2):
+        r = None if norm == "box" else radius[i]
+        count = 15 if len(model.classes_) > 2 else 600
+        points = sample(rng, X[i], lower[i], upper[i], count, r, "linf" if r is None else norm)
+        points = np.concatenate([points, X[i : i + 1], *(a[i : i + 1] for a in attacks)])
+        assert enclosed(found, probabilities(model, points), i)
+        for ends, values in ((found.argmin, found.min_upper), (found.argmax, found.max_lower)):
+            assert (lower[i] <= ends[i]).all()
+            assert (ends[i] <= upper[i]).all()
+            if norm in ("l1", "l2"):
+                distance = np.linalg.norm(ends[i] - X[i], {"l1": 1, "l2": 2}[norm], axis=1)
+                assert (distance <= r).all()
+            attained = np.diagonal(probabilities(model, ends[i]))
+            error = 5e-5 if likelihood == "softmax" else 1e-8
+            np.testing.assert_allclose(attained, values[i], atol=error)
+        if found.converged[i]:
+            assert (found.min_upper - found.min_lower)[i].max() <= 0.02 + 1e-12
+            assert (found.max_upper - found.max_lower)[i].max() <= 0.02 + 1e-12
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS))
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("d", [1, 2])
+def test_ranges_converge_to_those_of_a_dense_grid(kind, norm, d):
+    rng = np.random.default_rng(d)
+    likelihood, parameters = MODELS[kind]
+    kernel = KERNELS["rational" if d == 2 else "sum"](d)
+    model = fit_model(rng, kernel, likelihood, d=d, **parameters)
+    X, radius, tol = rng.normal(size=(1, d)) / 2, 0.2, 0.01
+    found = model.predict_proba_bounds(X, radius, norm=norm, tol=tol)
+    assert found.converged.all()
+    n = {1: 401, 2: 9 if "n_classes" in parameters else 61}[d]
+    n = min(n, 41) if "n_classes" in parameters else n
+    for i, x in enumerate(X):
+        points = inside(x, grid(x - radius, x + radius, n), radius, norm)
+        proba = probabilities(model, points)
+        assert enclosed(found, proba, i)
+        step = 0.03 if n < 61 else 0.005
+        assert (proba.min(axis=0) <= found.min_lower[i] + tol + step).all()
+        assert (proba.max(axis=0) >= found.max_upper[i] - tol - step).all()
+
+
+@pytest.mark.parametrize("kind", ["probit", "logit", "softmax"])
+def test_tight_tolerances_are_met(kind):
+    likelihood, parameters = MODELS[kind]
+    model = fit_model(np.random.default_rng(0), KERNELS["ard"](2), likelihood, **parameters)
+    tol = 5e-3 if kind == "softmax" else 1e-5
+    found = model.predict_proba_bounds(np.zeros((1, 2)), 0.1, tol=tol)
+    assert found.converged.all()
+    assert (found.min_upper - found.min_lower <= tol).all()
+    points = grid(np.full(2, -0.1), np.full(2, 0.1), 9 if kind == "softmax" else 201)
+    assert enclosed(found, probabilities(model, points), 0)
+
+
+def test_stopping_early_gives_valid_and_wider_ranges(model):
+    X = np.array([[0.2, -0.3]])
+    points = grid(X[0] - 0.8, X[0] + 0.8, 41)
+    proba, widths = probabilities(model, points), []
+    for limits in ({"max_time": 0}, {"max_regions": 1}, {"max_regions": 40}, {}):
+        found = model.predict_proba_bounds(X, 0.8, tol=1e-3, **limits)
+        assert enclosed(found, proba, 0)
+        assert found.converged[0] == (not limits)
+        widths.append((found.max_upper - found.min_lower).max())
+    assert widths[0] >= widths[1] > widths[2] > widths[3]
+    # Each extreme is bounded once, whatever the time.
+    assert model.predict_proba_bounds(X, 0.8, tol=1e-3, max_time=0).n_regions[0] == 2
+
+
+def test_ranges_grow_with_the_region_and_contain_the_prediction(model):
+    X = np.random.default_rng(0).normal(size=(3, 2))
+    proba = model.predict_proba(X)
+    before = (proba, proba)
+    for radius in (0.01, 0.1, 0.5):
+        found = model.predict_proba_bounds(X, radius, tol=1e-4)
+        assert (found.min_lower <= before[0] + 1e-9).all()
+        assert (found.max_upper >= before[1] - 1e-9).all()
+        before = found.min_upper, found.max_lower
+
+
+def test_norms_are_nested(model):
+    X = np.random.default_rng(1).normal(size=(3, 2))
+    l1, l2, linf = (
+        model.predict_proba_bounds(X, 0.4, norm=norm, tol=1e-3) for norm in ("l1", "l2", "linf")
+    )
+    for small, large in ((l1, l2), (l2, linf)):
+        assert (large.min_lower <= small.min_upper).all()
+        assert (small.max_lower <= large.max_upper).all()
+
+
+@pytest.mark.parametrize("arguments", [{"radius": 0.0}, {"radius": 0.0, "norm": "l2"}, {"box": 0}])
+def test_a_region_of_one_point_is_that_point(model, arguments):
+    X = np.array([[0.3, -0.2], [1.0, 0.4]])
+    request = {"region": (X, X)} if "box" in arguments else arguments
+    found = model.predict_proba_bounds(X, **request)
+    for part in found[:4]:
+        np.testing.assert_allclose(part, model.predict_proba(X), atol=0.01)
+    assert found.converged.all()
+    np.testing.assert_array_equal(found.argmin, np.repeat(X[:, None], 2, axis=1))
+
+
+def test_points_with_and_without_room_can_be_mixed(model):
+    X = np.array([[0.3, -0.2], [1.0, 0.4]])
+    found = model.predict_proba_bounds(X, [0.0, 0.3], tol=1e-3)
+    np.testing.assert_allclose(found.min_lower[0], model.predict_proba(X)[0], atol=1e-3)
+    assert found.max_upper[1, 0] > found.min_lower[1, 0] + 0.01
+
+
+@pytest.mark.parametrize("kind", ["probit", "softmax"])
+def test_results_do_not_depend_on_other_points(kind):
+    likelihood, parameters = MODELS[kind]
+    model = fit_model(np.random.default_rng(0), KERNELS["rbf"](2), likelihood, **parameters)
+    X = np.random.default_rng(0).normal(size=(70 if kind == "probit" else 2, 2))
+    together = model.predict_proba_bounds(X, 0.2, tol=0.01)
+    for i in (0, len(X) - 1):
+        alone = model.predict_proba_bounds(X[i : i + 1], 0.2, tol=0.01)
+        for ours, theirs in zip(together[:4], alone[:4], strict=True):
+            np.testing.assert_allclose(ours[i], theirs[0], atol=0.01)
+        assert (together.min_lower[i] <= alone.min_upper[0]).all()
+        assert (alone.min_lower[0] <= together.min_upper[i]).all()
+
+
+def test_one_class_is_a_column_of_all(model):
+    X = np.zeros((2, 2))
+    everything = model.predict_proba_bounds(X, 0.2, tol=1e-3)
+    for k, label in enumerate(model.classes_):
+        one = model.predict_proba_bounds(X, 0.2, class_=label, tol=1e-3)
+        assert one.min_lower.shape == (2, 1)
+        np.testing.assert_allclose(one.min_lower[:, 0], everything.min_lower[:, k], atol=1e-3)
+    np.testing.assert_allclose(
+        everything.min_upper[:, 0] + everything.max_lower[:, 1], 1, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_the_papers_bounds_agree(likelihood):
+    model = fit_model(np.random.default_rng(2), 2.0 * RBF(1.0), likelihood, n=10)
+    X = np.array([[0.1, 0.2]])
+    request = {"radius": 0.3, "features": [0], "tol": 0.03}
+    ours = model.predict_proba_bounds(X, **request)
+    theirs = model.predict_proba_bounds(X, **request, bounds="linear-program", max_regions=60)
+    points = grid(X[0] - [0.3, 0], X[0] + [0.3, 0], 101)
+    proba = probabilities(model, points)
+    for found in (ours, theirs):
+        assert enclosed(found, proba, 0)
+        for k in range(2):
+            np.testing.assert_allclose(
+                probabilities(model, found.argmin[0, k][None])[0, k],
+                found.min_upper[0, k],
+                atol=1e-8,
+            )
+    assert (ours.min_lower <= theirs.min_upper).all()
+    assert (theirs.min_lower <= ours.min_upper).all()
+    assert (theirs.max_lower <= ours.max_upper).all()
+    second = model.predict_proba_bounds(
+        X, **request, bounds="linear-program", max_regions=60, class_=model.classes_[1]
+    )
+    np.testing.assert_allclose(second.min_lower[:, 0], theirs.min_lower[:, 1])
+    with pytest.raises(ValueError, match="for two classes and for boxes"):
+        model.predict_proba_bounds(X, 0.1, norm="l2", bounds="linear-program")
+
+
+def test_the_authors_code_encloses_the_same_probabilities():
+    with np.load(Path(__file__).parent / "reference/data/check_gpclass_n40.npz") as file:
+        data = dict(file)
+    kernel = ConstantKernel(float(data["variance"])) * RBF(data["length_scale"])
+    posterior = BinaryPosterior(kernel, data["inputs"], data["weights"], data["matrix"])
+    certifier = Certifier(posterior, "probit", "cpu")
+    for x, (radius, _, *theirs) in zip(data["centres"], data["figures"], strict=True):
+        regions = around(x[None], radius=radius)
+        found = probability_bounds(certifier, regions, np.array([1]), Limits(tol=1e-4))
+        mean, variance = posterior.moments(grid(x - radius, x + radius, 21))
+        p = ndtr(mean[:, 0] / np.sqrt(1 + variance[:, 0, 0]))
+        ours = [part.item() for part in found[:4]]
+        assert ours[0] <= p.min() + 1e-9
+        assert p.max() - 1e-9 <= ours[3]
+        for start in (0, 2):
+            assert theirs[start] - 1e-7 <= ours[start + 1]
+            assert ours[start] <= theirs[start + 1] + 1e-7
+        assert ours[3] - ours[0] <= theirs[3] - theirs[0] + 2e-4
+
+
+def test_processes_and_pickles_change_nothing(model):
+    X = np.random.default_rng(0).normal(size=(70, 2))
+    found = model.predict_proba_bounds(X, 0.1, tol=0.05)
+    parallel = pickle.loads(pickle.dumps(model)).set_params(n_jobs=2, verbose=0)
+    for ours, theirs in zip(found, parallel.predict_proba_bounds(X, 0.1, tol=0.05), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_dask_cluster_gives_what_one_process_gives(model):
+    distributed = pytest.importorskip("distributed")
+    X = np.random.default_rng(0).normal(size=(70, 2))
+    alone = model.certify(X, radius=0.1)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend="dask"),
+    ):
+        together = pickle.loads(pickle.dumps(model)).certify(X, radius=0.1)
+    np.testing.assert_array_equal(alone.status, together.status)
+    np.testing.assert_allclose(alone.margin_lower, together.margin_lower, atol=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit", "softmax"])
+def test_a_tolerance_below_rounding_ends_the_search_without_convergence(likelihood):
+    model = fit_model(np.random.default_rng(0), 4.0 * RBF(0.8), d=2, n=25, likelihood=likelihood)
+    found = model.predict_proba_bounds(np.zeros((1, 2)), 0.0, tol=1e-300)
+    assert not found.converged[0]
+    assert found.min_lower[0, 0] <= model.predict_proba(np.zeros((1, 2)))[0, 0] + 1e-9
+
+
+def test_what_ties_for_predict_is_not_certified_either_way(model):
+    far = np.array([[0.0, 8.0]])
+    lead = np.abs(np.diff(model.predict_proba(far)[0]))[0]
+    assert lead < 1e-9  # else the case is none
+    assert model.certify(far, radius=1e-3, tol=1e-12, max_regions=50).status[0] == "undecided"
+
+
+def test_a_reduction_above_the_prior_is_no_hole():
+    R = np.zeros((3, 3))
+    R[0, 0] = 1.01
+    posterior = BinaryPosterior(
+        RBF(1.0), np.array([[0.0], [1.0], [-1.0]]), np.array([[-1, 2.5, 2.5]]), R
+    )
+    certifier = Certifier(posterior, "probit", "cpu")
+    regions = around(np.array([[0.05]]), 0.05)
+    found = probability_bounds(certifier, regions, np.array([1]), Limits(1e-5, 200))
+    p = certifier.probabilities(np.linspace(0, 0.1, 2001)[:, None])[:, 1]
+    assert found.min_lower[0, 0] <= p.min()
+    assert p.max() <= found.max_upper[0, 0]
+
+
+def test_later_changes_of_the_training_data_do_not_reach_the_model():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = RobustGPC(RBF(), optimizer=None).fit(X, X[:, 0] > 0)
+    before = model.predict_proba([[0.3, 0.1]])
+    X += 5
+    np.testing.assert_array_equal(model.predict_proba([[0.3, 0.1]]), before)
+
+
+def test_numbers_that_overflow_leave_the_trivial_bounds(model):
+    found = model.predict_proba_bounds(np.zeros((1, 2)), 1e200, max_regions=5)
+    assert (found.min_lower == 0).all()
+    assert (found.max_upper == 1).all()
+
+
+def test_a_precision_below_rounding_ends_the_bisection(model):
+    found = model.certified_radius(np.zeros((1, 2)), precision=1e-17, max_regions=50)
+    assert 0 <= found.lower[0] <= found.upper[0]
+
+
+def test_a_wrong_label_has_the_point_itself_as_its_counterexample(model):
+    X = np.array([[0.4, 0.1]])
+    wrong = 1 - model.predict(X)
+    np.testing.assert_array_equal(model.certify(X, wrong, radius=0.3).counterexample, X)
+    assert model.certified_radius(X, wrong).upper[0] == 0
+
+
+def test_features_may_be_named():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(20, 3)), columns=["age", "dose", "weight"])
+    model = RobustGPC(RBF(), optimizer=None, device="cpu").fit(X, X["dose"] > 0)
+    named = model.certify(X[:3], radius=0.5, features=["dose"])
+    indexed = model.certify(X[:3], radius=0.5, features=[1])
+    np.testing.assert_array_equal(named.margin_lower, indexed.margin_lower)
+    with pytest.raises(ValueError, match=r"unknown columns \['height'\]"):
+        model.certify(X[:3], radius=0.5, features=["dose", "height"])
+
+
+def test_labels_may_be_strings():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.where(X[:, 0] > 0, "up", "down")
+    model = RobustGPC(RBF(), optimizer=None, device="cpu").fit(X, y)
+    found = model.predict_proba_bounds(X[:1], 0.1, class_="up", tol=1e-3)
+    p = model.predict_proba(X[:1])[0, 1]
+    assert found.min_lower[0, 0] <= p <= found.max_upper[0, 0]
+    assert set(model.certify(X, y, radius=0.01).status) <= {"safe", "unsafe", "undecided"}
+    with pytest.raises(ValueError, match="not seen in fit"):
+        model.certify(X[:1], ["sideways"], radius=0.1)
+
+
+def test_progress_is_shown_if_asked_for(model, capsys):
+    model = pickle.loads(pickle.dumps(model)).set_params(verbose=1)
+    model.predict_proba_bounds(np.zeros((3, 2)), 0.1)
+    model.explain(np.zeros((1, 2)), 0.1)
+    assert "3/3" in capsys.readouterr().err
+
+
+METHODS = ["predict_proba_bounds", "certify", "attack"]
+BAD_REGIONS = [
+    ({}, "either `radius`"),
+    ({"radius": 0.1, "region": (-1, 1)}, "either `radius`"),
+    ({"radius": -1.0}, "finite and not negative"),
+    ({"radius": np.inf}, "finite and not negative"),
+    ({"radius": [0.1]}, r"shape \(2,\)"),
+    ({"radius": 0.1, "norm": "l0"}, "`norm` must be"),
+    ({"radius": 0.1, "norm": ["l2"]}, "`norm` must be"),
+    ({"radius": 0.1, "features": [2]}, "2 features"),
+    ({"radius": 0.1, "features": []}, "`features`"),
+    ({"radius": 0.1, "features": [False, False]}, "`features`"),
+    ({"radius": 0.1, "domain": (0.5, 1)}, "Point 0 lies outside the domain in feature 0"),
+    ({"region": (1, -1)}, "lower limits"),
+    ({"region": (-np.inf, 1)}, "finite"),
+    ({"region": ([0, 0.1], 1)}, "Point 0 lies outside the region in feature 1"),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("arguments", "message"), BAD_REGIONS)
+def test_bad_regions_are_refused_by_every_method(model, method, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(model, method)(np.zeros((2, 2)), **arguments)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "certified_radius", "explain"])
+def test_bad_points_are_refused_by_every_method(model, method):
+    call = {"explain": {"gamma": 0.1}, "certified_radius": {}}.get(method, {"radius": 0.1})
+    with pytest.raises(ValueError, match="3 features, but RobustGPC is expecting 2"):
+        getattr(model, method)(np.zeros((1, 3)), **call)
+    with pytest.raises(ValueError, match="NaN"):
+        getattr(model, method)(np.full((1, 2), np.nan), **call)
+    with pytest.raises(NotFittedError):
+        getattr(RobustGPC(), method)(np.zeros((1, 2)), **call)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"class_": 7}, "`class_` must be one of"),
+        ({"bounds": "slow"}, "`bounds` must be 'fast' or 'linear-program'"),
+        ({"tol": 0.0}, "tol"),
+        ({"max_time": -1.0}, "max_time"),
+        ({"max_time": np.nan}, "max_time"),
+        ({"max_regions": 0}, "max_regions"),
+    ],
+)
+def test_bad_limits_and_classes_are_refused(model, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        model.predict_proba_bounds(np.zeros((1, 2)), 0.1, **arguments)
+
+
+def test_the_time_limit_is_for_all_points_together(model):
+    """Also with the paper's bounds, which are computed for one point after the other."""
+    import time
+
+    X = np.random.default_rng(0).normal(size=(8, 2))
+    start = time.process_time()  # of this process alone, whatever else the machine does
+    found = model.predict_proba_bounds(X, 0.5, tol=1e-6, max_time=0.4, bounds="linear-program")
+    assert time.process_time() - start < 2.5
+    assert not found.converged.any()
+
+
+def test_too_many_classes_are_refused():
+    X = np.random.default_rng(0).normal(size=(25, 2))
+    model = RobustGPC(RBF(), optimizer=None, device="cpu").fit(X, np.arange(25) % 5)
+    with pytest.raises(ValueError, match=r"at most \d classes"):
+        model.predict_proba_bounds(X[:1], 0.1)

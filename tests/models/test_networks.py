@@ -1,0 +1,176 @@
+"""Default networks and stacked evaluation of many variants."""
+
+import pytest
+import torch
+from torch import nn
+
+from skuq.models import (
+    MLP,
+    BinaryLogits,
+    LeNet,
+    TabularNet,
+    resolve_device,
+    split_head,
+    stack_parameters,
+    stacked_forward,
+)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+def test_mlp_has_one_activation_per_hidden_layer(hidden):
+    net = MLP(3, 2, hidden=hidden)
+    assert net(torch.zeros(7, 3)).shape == (7, 2)
+    assert sum(isinstance(layer, nn.ReLU) for layer in net) == len(hidden)
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
+    hidden, dropout, batch_norm
+):
+    expected = []
+    for _ in hidden:
+        expected += [nn.Linear, *[nn.BatchNorm1d] * batch_norm, nn.ReLU]
+        expected += [nn.Dropout] * (dropout > 0)
+    net = MLP(3, 2, hidden, dropout, batch_norm)
+    assert [type(layer) for layer in net] == [*expected, nn.Linear]
+    assert {layer.p for layer in net if isinstance(layer, nn.Dropout)} <= {dropout}
+
+
+@pytest.mark.parametrize("make", [MLP, lambda *a, **kw: TabularNet(*a, {1: 3}, **kw)])
+def test_dropout_is_random_in_training_alone(make):
+    torch.manual_seed(0)
+    net, X = make(3, 2, hidden=(40,), dropout=0.5), torch.ones(1, 3)
+    assert not torch.equal(net(X), net(X))
+    assert torch.equal(net.eval()(X), net(X))
+
+
+def test_batch_norm_removes_shift_and_scale_of_a_batch():
+    torch.manual_seed(0)
+    net, X = MLP(3, 2, hidden=(8,), batch_norm=True).double(), torch.randn(50, 3).double()
+    torch.testing.assert_close(net(1000 * X + 7), net(X), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("levels", "width"), [(1, 1), (2, 2), (3, 2), (9, 5), (10, 6), (98, 50), (1000, 50)]
+)
+def test_embedding_is_half_as_wide_as_it_has_levels_and_at_most_50(levels, width):
+    net = TabularNet(2, 2, categories={0: levels})
+    assert net.embeddings[0].weight.shape == (levels + 1, width)
+    assert net(torch.tensor([[levels - 1.0, 0.5], [-1.0, 0.5]])).shape == (2, 2)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 20), (1, 16, 16)])
+def test_lenet_takes_flat_rows_and_images_alike(shape):
+    net = LeNet(10, image_shape=shape).eval()
+    images = torch.rand(2, *shape)
+    torch.testing.assert_close(net(images.flatten(1)), net(images))
+
+
+def test_lenet_of_the_paper_has_its_layer_sizes():
+    sizes = [tuple(p.shape) for name, p in LeNet().named_parameters() if "weight" in name]
+    assert sizes == [(6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84)]
+
+
+def test_lenet_refuses_images_too_small_for_its_convolutions():
+    with pytest.raises(ValueError, match="at least 16 x 16, got 8 x 8"):
+        LeNet(image_shape=(1, 8, 8))
+
+
+def test_tabular_net_depends_on_categories_only_through_their_code():
+    net = TabularNet(3, 2, categories={2: 4})
+    x = torch.tensor([[0.1, 0.2, 1.0]])
+    other = torch.tensor([[0.1, 0.2, 3.0]])
+    assert not torch.equal(net(x), net(other))
+    unseen = [torch.tensor([[0.1, 0.2, code]]) for code in (-1.0, 4.0, 99.0)]
+    torch.testing.assert_close(net(unseen[0]), net(unseen[1]))
+    torch.testing.assert_close(net(unseen[0]), net(unseen[2]))
+
+
+def test_tabular_net_refuses_columns_that_do_not_exist():
+    with pytest.raises(ValueError, match=r"must name columns 0 to 2, got \[3\]"):
+        TabularNet(3, 2, categories={3: 4})
+
+
+def test_binary_logits_give_the_sigmoid():
+    z = torch.linspace(-3, 3, 7)[:, None]
+    torch.testing.assert_close(BinaryLogits()(z).softmax(-1)[:, 1:], z.sigmoid())
+
+
+NETWORKS = {
+    "mlp": (MLP(4, 3, hidden=(6,)), (4,)),
+    "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,)),
+    "tabular": (TabularNet(3, 2, categories={0: 5}), (3,)),
+    "wrapped": (nn.Sequential(MLP(4, 1), BinaryLogits()), (4,)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("shared_input", [True, False])
+def test_stacked_forward_equals_a_loop_over_models(name, shared_input):
+    network, shape = NETWORKS[name]
+    network = network.double().eval()
+    n_models = 4
+    stacked = stack_parameters(network, n_models)
+    with torch.no_grad():
+        for parameter in stacked.values():
+            parameter += 0.1 * torch.randn_like(parameter)
+    X = torch.rand(*(() if shared_input else (n_models,)), 5, *shape, dtype=torch.float64)
+    outputs = stacked_forward(network, stacked, X, shared_input=shared_input)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    for i in range(n_models):
+        network.load_state_dict({key: value[i] for key, value in stacked.items()}, strict=False)
+        torch.testing.assert_close(outputs[i], network(X if shared_input else X[i]))
+    network.load_state_dict(before)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_head_on_cached_features_equals_the_network(name):
+    network, shape = NETWORKS[name]
+    network = network.double().eval()
+    X = torch.rand(6, *shape, dtype=torch.float64)
+    head = split_head(network, X[:1])
+    torch.testing.assert_close(head.module(head.body(X)), network(X))
+    moved = [name for name, _ in head.module.named_parameters()]
+    assert len(moved) == 2
+    assert not any(module._forward_pre_hooks for module in network.modules())
+
+
+class ScaledOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, X):
+        return 2 * self.layer(X)
+
+
+def test_network_with_arithmetic_after_its_last_layer_cannot_be_cut():
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        split_head(ScaledOutput(), torch.ones(1, 2))
+
+
+class RectifiedOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, X):
+        return self.layer(X).relu()
+
+
+def test_cut_is_checked_on_all_rows_given():
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        split_head(RectifiedOutput(), torch.randn(50, 2))
+
+
+@pytest.mark.parametrize("device", ["quantum", "cuda:99"])
+def test_unusable_device_is_refused(device):
+    with pytest.raises(ValueError, match=r"cannot be used here .* use 'auto' or 'cpu'"):
+        resolve_device(device)
+
+
+def test_auto_device_is_cuda_exactly_when_there_is_one():
+    assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()

@@ -1,0 +1,164 @@
+"""Which weights the searches move, with which schedule, and towards which classes."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+from sklearn.frozen import FrozenEstimator
+from sklearn.neural_network import MLPClassifier
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from skuq import QUAMClassifier
+from skuq.datasets import load_digits_with_foreign
+from skuq.metrics import detection_metrics
+from skuq.quam import _batch as jobs
+from skuq.quam._mixin import searched_part
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    layers = (nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
+    return nn.Sequential(*layers, nn.Linear(5, 3)).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ("all", {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias", "5.weight"}),
+        ("bias", {"0.bias", "1.bias", "3.bias"}),
+        ("norm", {"1.weight", "1.bias"}),
+        (lambda name, _: name.startswith("3"), {"3.weight", "3.bias"}),
+        (lambda _, tensor: tensor.shape == (5, 6), {"3.weight"}),
+    ],
+)
+def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
+    x = torch.randn(7, 4)
+    module, moved, body = searched_part(network, parameters, x)
+    if parameters in ("all", "bias"):
+        names = names | {"5.bias"}
+    assert set(moved) == names
+    for name in moved:  # the very weights of the network, under the same names
+        assert torch.equal(module.get_parameter(name), network.get_parameter(name))
+    first = min(int(name[0]) for name in names)
+    assert (body is None) == (first == 0)
+    features = x if body is None else body(x)
+    torch.testing.assert_close(module(features), network(x))
+
+
+def test_nothing_to_move_is_said(network):
+    with pytest.raises(ValueError, match="no parameters of kind 'norm'"):
+        searched_part(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))
+    with torch.no_grad():
+        network[3].bias.zero_()
+    with pytest.raises(ValueError, match="are zero"):
+        searched_part(network, lambda name, _: name == "3.bias", torch.zeros(1, 4))
+
+
+def test_only_chosen_weights_move(iris, monkeypatch):
+    X, y = iris
+    seen = []
+    original = jobs.stack_parameters
+    monkeypatch.setattr(
+        jobs,
+        "stack_parameters",
+        lambda m, n, names: seen.append(set(names)) or original(m, n, names),
+    )
+    model = QUAMClassifier(n_steps=3, parameters="bias", random_state=0).fit(X, y)
+    moved = model.predict_uncertainty(X[:3]).epistemic
+    assert all(name.endswith("bias") for names in seen for name in names)
+    everything = QUAMClassifier(n_steps=3, random_state=0).fit(X, y).predict_uncertainty(X[:3])
+    assert not np.allclose(moved, everything.epistemic)
+
+
+def test_penalty_ends_at_the_number_of_training_samples(iris):
+    X, y = iris
+    weight = np.r_[np.zeros(30), np.ones(120)]  # samples of weight zero are none
+    model = QUAMClassifier(n_steps=50, random_state=0).fit(X, y, sample_weight=weight)
+    penalties = model._schedule().penalties
+    assert len(penalties) == 50
+    assert penalties[0] == pytest.approx(12)
+    assert penalties[-1] == pytest.approx(120)
+    model.set_params(update_every=7, learning_rate_decay=2.0)
+    assert model._schedule().penalties[-1] == pytest.approx(120)
+    assert model._schedule().learning_rates[-1] == pytest.approx(0.1 / 2**7)
+    assert model.set_params(c0=3.0, eta=1.0)._schedule().penalties == (3.0,) * 50
+
+
+def test_searches_for_the_most_probable_classes_only(iris):
+    X, y = iris
+    model = QUAMClassifier(n_steps=4, random_state=0).fit(X, np.array(["a", "b", "c"])[y])
+    every = model.adversarial_models(X[::30])
+    some = model.set_params(n_targets=2).adversarial_models(X[::30])
+    order = np.argsort(-model.predict_proba(X[::30]), axis=1)[:, :2]
+    np.testing.assert_array_equal(some.target, model.classes_[order])
+    np.testing.assert_array_equal(every.target, np.tile(model.classes_, (5, 1)))
+    picked = np.take_along_axis(every.divergence, order, axis=1)
+    np.testing.assert_allclose(some.divergence, picked, rtol=1e-5, atol=1e-9)
+
+
+def test_untargeted_search_names_the_class_it_arrives_at(iris):
+    X, y = iris
+    model = QUAMClassifier(n_steps=20, targeted=False, random_state=0).fit(X, y)
+    found = model.adversarial_models(X[::30])
+    assert found.proba.shape == (5, 1, 3)
+    np.testing.assert_array_equal(found.target, found.proba.argmax(-1))
+    assert (found.divergence[found.feasible] > 0).all()
+
+
+def test_prior_counts_in_the_losses_of_the_models(iris):
+    X, y = iris
+    net = MLPClassifier((10,), max_iter=300, random_state=0).fit(X, y)
+    model = QUAMClassifier(FrozenEstimator(net), n_steps=1, c0=0.0, random_state=0).fit(X, y)
+    plain = model.adversarial_models(X[:2])
+    prior = model.set_params(weight_decay=0.1).adversarial_models(X[:2])
+    # One step of Adam without penalty: every weight moves by its step size, so the models are
+    # the same, and only their losses differ, by the growth of the weights.
+    np.testing.assert_allclose(prior.proba, plain.proba, rtol=1e-5)
+    assert (np.abs(prior.excess_loss - plain.excess_loss) > 1e-4).all()
+
+
+def test_networks_with_broken_outputs_are_refused(iris):
+    X, y = iris
+    X = X.astype(np.float32)
+    module = nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=-1))
+    net = NeuralNetClassifier(module, train_split=None, verbose=0, max_epochs=1).fit(X, y)
+    with torch.no_grad():
+        net.module_[1] = nn.Identity()  # logits, where the criterion wants probabilities
+    with pytest.raises(ValueError, match=r"loss on its training data is .*criterion"):
+        QUAMClassifier(FrozenEstimator(net)).fit(X, y)
+
+
+def test_cheap_and_full_search_detect_foreign_inputs_alike():
+    """Moving the last layers on cached features gives away at most 0.005 of AUROC here."""
+    pytest.importorskip("PIL")  # for the photographs among the foreign inputs
+    data = load_digits_with_foreign(n_test=12, n_foreign=12, random_state=0)
+    torch.manual_seed(0)
+    net = NeuralNetClassifier(
+        nn.Sequential(
+            nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
+        ),
+        criterion=nn.CrossEntropyLoss,
+        optimizer=torch.optim.Adam,
+        max_epochs=30,
+        lr=1e-3,
+        train_split=None,
+        verbose=0,
+    )
+    net.fit(data.X_train.astype(np.float32), data.y_train)
+    auroc = {}
+    for name, parameters in (("full", "all"), ("cheap", lambda name, _: name[0] in "24")):
+        model = QUAMClassifier(FrozenEstimator(net), parameters=parameters, random_state=0)
+        model.set_params(train_batch_size=128)
+        model.fit(data.X_train.astype(np.float32), data.y_train)
+        known = model.predict_uncertainty(data.X_test.astype(np.float32)).epistemic
+        foreign = model.predict_uncertainty(data.foreign["inverted"].astype(np.float32)).epistemic
+        auroc[name] = detection_metrics(known, foreign).auroc
+    assert auroc["full"] > 0.95
+    assert auroc["cheap"] == pytest.approx(auroc["full"], abs=0.005)

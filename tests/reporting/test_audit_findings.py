@@ -1,0 +1,170 @@
+"""What the report on an audit says, sentence by sentence."""
+
+import numpy as np
+import pytest
+
+from skuq import CalibrationAuditor
+from skuq.reporting import _audit_findings as words
+from skuq.reporting._audit import audit_data
+from skuq.reporting._phrases import probability
+from tests.reporter import drawn_audit
+
+
+def test_a_failed_audit_says_where_how_much_and_how_improbable(faked):
+    verdict = audit_data(faked)["verdict"]
+    bins, sums, worst = faked.bins_, faked.sums_, faked.suspicious_bins()[0]
+    assert np.flatnonzero(bins.finding == 1).tolist() == [worst]
+    filled = (bins.count > 0).sum()
+    assert verdict["headline"].startswith(
+        f"Failed: in {bins.significant.sum()} of {filled} confidence bins and in "
+    )
+    first = verdict["sentences"][0]
+    assert first.startswith(f"Of the {sums.count[worst]} predictions that reported a confidence")
+    assert f"between 50% and 60% ({100 * bins.confidence[worst]:.1f}% on average)" in first
+    assert f"{sums.correct[worst]} were right ({100 * bins.accuracy[worst]:.1f}%)" in first
+    assert "within the tolerated 5 percentage points, so many correct ones" in first
+    shown = f"a probability {probability({'p_value': bins.p_value[worst]})} (corrected for"
+    assert f"{shown} everything that was tested)." in first
+    told = " ".join(verdict["sentences"])
+    assert "no proof of intent" in told
+    assert "turn away people whom it decides rightly" in told
+    assert "wrong more often than it promises" not in told
+
+
+def test_overconfidence_is_told_the_other_way_round():
+    told = " ".join(audit_data(drawn_audit(-0.2, groups={}))["verdict"]["sentences"])
+    assert "so few correct ones" in told
+    assert "wrong more often than it promises" in told
+    assert "turn away people" not in told
+
+
+def test_groups_are_named_when_they_have_findings_only():
+    rng = np.random.default_rng(0)
+    n = 4000
+    confidence, member = rng.uniform(0.5, 1, n), rng.random(n) < 0.1
+    y = (rng.random(n) > confidence).astype(int)
+    confidence[member] = 0.55
+    audit = CalibrationAuditor.from_predictions(
+        y,
+        np.column_stack([confidence, 1 - confidence]),
+        groups={"town": np.where(member, "north", "south")},
+    )
+    assert not audit.bins_.significant.any()
+    verdict = audit_data(audit)["verdict"]
+    assert verdict["headline"].startswith("Failed: in 1 of ")
+    assert "confidence bins of groups" in verdict["headline"]
+    (line,) = [text for text in verdict["sentences"] if "Group" in text]
+    assert line.startswith(
+        f"Group town=north: of the {member.sum()} predictions that reported a confidence between"
+    )
+    assert "south" not in " ".join(verdict["sentences"])
+
+
+def test_bins_that_are_one_finding_are_told_together():
+    confidence = np.repeat([0.65, 0.75, 0.85], [40, 60, 400])
+    correct = np.concatenate([np.arange(n) < k for n, k in ((40, 33), (60, 55), (400, 340))])
+    audit = CalibrationAuditor.from_predictions(
+        (~correct).astype(int), np.column_stack([confidence, 1 - confidence])
+    )
+    assert audit.bins_.finding[6:9].tolist() == [1, 1, 0]
+    verdict = audit_data(audit)["verdict"]
+    assert verdict["headline"].startswith("Failed: in 2 of 3 confidence bins the reported")
+    (first, *_) = verdict["findings"]
+    assert first.startswith("Of the 100 predictions that reported a confidence between 60% and 80%")
+    assert "(71.0% on average), 88 were right (88.0%)" in first
+
+
+def test_what_is_not_told_in_full_is_named():
+    confidence = np.tile(np.repeat([0.55, 0.65, 0.75, 0.85], 100), 56)
+    right = np.tile(np.repeat([0.98, 0.3, 0.98, 0.5], 100), 56)
+    y = (np.random.default_rng(0).random(len(right)) > right).astype(int)
+    audit = CalibrationAuditor.from_predictions(
+        y,
+        np.column_stack([confidence, 1 - confidence]),
+        groups={"town": np.arange(len(y)) // 400 % 7},
+    )
+    assert sorted(audit.bins_.finding[5:9]) == [1, 2, 3, 4]
+    *told, others, _, _ = audit_data(audit)["verdict"]["findings"]
+    assert [text.partition(" the ")[0].partition(": ")[2] for text in told] == [""] * 3 + ["of"] * 5
+    last = int(np.flatnonzero(audit.bins_.finding == 4)[0])
+    direction = {"underconfident": "low", "overconfident": "high"}[audit.bins_.direction[last]]
+    assert f": {10 * last}% to {10 * last + 10}% (too {direction}), group town=" in others
+    named = [name for name in audit.group_bins_ if any(name in text for text in told)]
+    assert len(named) == 5
+    assert all((name in others) != (name in named) for name in audit.group_bins_)
+
+
+def test_all_within_the_tolerance_is_passed_without_reserve():
+    audit = drawn_audit(n=60_000, groups={})
+    assert audit.within_alpha_
+    verdict = audit_data(audit)["verdict"]
+    assert verdict["findings"] == []
+    assert verdict["headline"] == (
+        "Passed: in the 5 confidence bins with samples accuracy and reported confidence differ "
+        "by at most the tolerated 5 percentage points."
+    )
+    assert "not that there is none" in verdict["sentences"][0]
+
+
+def test_a_difference_that_may_be_chance_is_passed_and_told_with_its_samples():
+    audit = drawn_audit(n=150, groups={})
+    assert audit.passed_
+    assert not audit.within_alpha_
+    verdict = audit_data(audit)["verdict"]
+    beyond = np.flatnonzero(~audit.bins_.within_alpha)
+    assert f"In {len(beyond)} of 5 confidence bins" in verdict["headline"]
+    (line,) = verdict["findings"]
+    assert "Algorithm 1" in line
+    for b in beyond:
+        assert f"{audit.bins_.count[b]} predictions, " in line
+
+
+def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_low():
+    rows = [
+        {"lower": 0.5, "upper": 0.6, "count": 500, "confidence": 0.55, "detectable_gap": 0.12},
+        {"lower": 0.6, "upper": 0.7, "count": 300, "confidence": 0.65, "detectable_gap": 0.17},
+        {"lower": 0.7, "upper": 0.8, "count": 3, "confidence": 0.75, "detectable_gap": None},
+        {"lower": 0.8, "upper": 0.9, "count": 0, "confidence": None, "detectable_gap": None},
+        {"lower": 0.9, "upper": 1.0, "count": 900, "confidence": 0.96, "detectable_gap": None},
+    ]
+    figures = {
+        "bins": rows,
+        "power": 0.8,
+        "parameters": {"alpha": 0.05, "confidence_level": 0.95},
+        "n_families": 1,
+    }
+    gaps, few, sure = words.power(figures)
+    assert "probability of 80%" in gaps
+    assert "at least 12.0 to 17.0 percentage points" in gaps
+    assert few.endswith("70% to 80% (3).")
+    assert sure.startswith("A reported confidence of 90% to 100% is so high ")
+    assert "about confidence that is too low" in gaps
+    assert gaps.endswith("a smaller share of its error probability (a fifth).")
+    # 1000 samples could be enough below the edge of 1, but not next to it.
+    rows[-1]["confidence"] = 0.94
+    assert "90% to 100% (900)" in words.power(figures)[1]
+    rows[-1]["confidence"] = 0.95 - 1e-7
+    assert words.power(figures)[1:] == [few, sure]
+
+
+def test_empty_bins_are_told_where_predictions_could_have_been():
+    data = audit_data(drawn_audit(0.25, n=3000, groups={}))
+    told = [text for text in data["verdict"]["sentences"] if "No prediction of the ref" in text]
+    assert told == [
+        "No prediction of the reference set reported a confidence of 80% to 100%; nothing is "
+        "known about predictions that do."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("correct", "start"),
+    [
+        (400, "Failed: in the only confidence bin the reported"),
+        (310, "Passed: in the only confidence bin with samples accuracy"),
+    ],
+)
+def test_a_single_bin_is_the_only_one(correct, start):
+    y = (np.arange(400) >= correct).astype(int)
+    audit = CalibrationAuditor.from_predictions(y, [[0.75, 0.25]] * 400, classes=[0, 1])
+    assert audit_data(audit)["verdict"]["headline"].startswith(start)
+    assert " 1 of 1 " not in audit_data(audit)["verdict"]["headline"]

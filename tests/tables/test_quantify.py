@@ -1,0 +1,670 @@
+"""Tables as users have them: what is made of their columns, and when they are refused."""
+
+import pickle
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skuq import QUAMClassifier, Uncertainty, UncertaintyMixin, predict_uncertainty
+from skuq.reporting import table_report
+from skuq.tables import TableError, quantify_table
+
+SEEDS = range(3)
+COLUMNS = ["prediction", "confidence", "total", "aleatoric", "epistemic", "familiarity"]
+
+
+class Toy(ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """Softmax of distances to class means; epistemic is the distance to the overall mean."""
+
+    def fit(self, X, y):
+        X, y = validate_data(self, X, y)
+        self.classes_ = np.unique(y)
+        self.means_ = np.array([X[y == label].mean(axis=0) for label in self.classes_])
+        self.centre_ = X.mean(axis=0)
+        return self
+
+    def predict_proba(self, X):
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)
+        distances = ((X[:, None] - self.means_) ** 2).sum(axis=-1)
+        weights = np.exp(distances.min(axis=1, keepdims=True) - distances)
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def predict_uncertainty(self, X):
+        aleatoric = 1 - self.predict_proba(X).max(axis=1)
+        return Uncertainty.from_parts(aleatoric, ((np.asarray(X) - self.centre_) ** 2).sum(axis=1))
+
+
+@pytest.fixture
+def train():
+    """60 rows: two columns of numbers, one of text, one of yes and no, and a class."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "size": rng.normal(size=60),
+            "count": rng.integers(0, 5, size=60),
+            "colour": rng.choice(["blue", "green", "red"], size=60),
+            "new": rng.choice([True, False], size=60),
+            "kind": np.tile(["ant", "bee"], 30),
+        }
+    )
+
+
+@pytest.fixture
+def table(train):
+    return train.drop(columns="kind").head(7)
+
+
+def quantify(train, table, target="kind", **options):
+    return quantify_table(Toy(), train, target, table, **options)
+
+
+def features_seen(result, table):
+    """What the estimator gets for a table: its rows after all preprocessing."""
+    return result.pipeline[:-1].transform(table)
+
+
+# --- what comes out --------------------------------------------------------------------------
+
+
+def test_there_is_one_row_of_results_per_row_in_order(train, table):
+    rows = quantify(train, table).rows
+    assert list(rows.columns) == COLUMNS
+    for i in range(len(table)):
+        alone = quantify(train, table.iloc[[i]]).rows
+        pd.testing.assert_frame_equal(alone, rows.iloc[[i]].reset_index(drop=True))
+
+
+def test_reordered_rows_give_reordered_results(train, table):
+    given = quantify(train, table).rows
+    backwards = quantify(train, table[::-1]).rows
+    pd.testing.assert_frame_equal(backwards[::-1].reset_index(drop=True), given)
+
+
+def test_the_result_is_what_the_returned_pipeline_predicts(train, table):
+    result = quantify(train, table)
+    np.testing.assert_allclose(
+        result.rows[["total", "aleatoric", "epistemic"]].T,
+        predict_uncertainty(result.pipeline, table),
+    )
+    np.testing.assert_array_equal(result.rows["prediction"], result.pipeline.predict(table))
+    np.testing.assert_allclose(
+        result.rows["confidence"], result.pipeline.predict_proba(table).max(axis=1)
+    )
+
+
+def test_the_pipeline_survives_pickling(train, table):
+    pipeline = quantify(train, table).pipeline
+    restored = pickle.loads(pickle.dumps(pipeline))
+    np.testing.assert_array_equal(restored.predict_proba(table), pipeline.predict_proba(table))
+
+
+def test_familiarity_is_the_share_of_held_out_rows_that_are_at_least_as_uncertain(train):
+    train["size"] = train["size"].round()  # so that some are equally uncertain
+    result = quantify(train, train)
+    held_out = list(result.familiar["epistemic"])
+    by_hand = [
+        (1 + sum(other >= mine for other in held_out)) / (1 + len(held_out))
+        for mine in result.rows["epistemic"]
+    ]
+    assert set(held_out) & set(result.rows["epistemic"])
+    np.testing.assert_allclose(result.rows["familiarity"], by_hand)
+
+
+@pytest.mark.parametrize("level", [0.05, 0.1, 0.3, 0.5])
+def test_familiarity_is_a_p_value_for_rows_like_the_training_rows(level):
+    n_runs, n_rows = 60, 50
+    shares = []
+    for seed in range(n_runs):
+        X = np.random.default_rng(seed).standard_t(df=3, size=(150, 2))
+        frame = pd.DataFrame(X, columns=["a", "b"]).assign(kind=X[:, 0] > 0)
+        rows = quantify(frame[n_rows:], frame[:n_rows], random_state=seed).rows
+        shares.append((rows["familiarity"] <= level).mean())
+    error = np.std(shares, ddof=1) / np.sqrt(n_runs)
+    assert np.mean(shares) <= level + 3 * error
+    assert np.mean(shares) >= level / 3  # nor is it so large that nothing is ever unfamiliar
+
+
+def test_held_out_rows_are_a_fifth_by_class_and_did_not_train(train, table):
+    result = quantify(train, table)
+    assert len(result.familiar) == len(train) // 5
+    assert result.familiar["label"].value_counts().nunique() == 1
+    assert result.familiar_proba.shape == (len(result.familiar), 2)
+    estimator, columns = result.pipeline[-1], result.pipeline[:-1]
+    everything = Toy().fit(columns.transform(train), train["kind"])
+    assert not np.allclose(estimator.centre_, everything.centre_)
+
+
+def test_a_fifth_is_at_most_200_rows():
+    frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=1200)})
+    frame["kind"] = np.arange(1200) % 2
+    assert len(quantify(frame, frame.head(1)).familiar) == 200
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_class_trains_even_if_there_are_too_few_rows_to_hold_out_one_of_each(seed):
+    frame = pd.DataFrame({"a": np.random.default_rng(seed).normal(size=40)})
+    frame["kind"] = np.arange(40) % 20  # two rows of each class, eight held out
+    result = quantify(frame, frame, random_state=seed)
+    assert set(result.pipeline.classes_) == set(range(20))
+    assert len(result.familiar) == 8
+
+
+def test_four_rows_are_enough():
+    frame = pd.DataFrame({"a": [0.0, 1.0, 10.0, 11.0], "kind": ["low", "low", "high", "high"]})
+    result = quantify(frame, frame)
+    assert len(result.familiar) == 1
+    assert any("lowest familiarity there can be is 0.5" in note for note in result.notes)
+
+
+def test_the_split_follows_the_seed_alone(train, table):
+    first, again, other = (quantify(train, table, random_state=seed) for seed in (0, 0, 1))
+    pd.testing.assert_frame_equal(first.familiar, again.familiar)
+    assert not first.familiar.equals(other.familiar)
+
+
+def test_neither_the_tables_nor_the_estimator_are_altered(train, table):
+    as_given = train.copy(), table.copy()
+    estimator = Toy()
+    quantify_table(estimator, train, "kind", table)
+    pd.testing.assert_frame_equal(train, as_given[0])
+    pd.testing.assert_frame_equal(table, as_given[1])
+    assert vars(estimator) == {}
+
+
+def test_foreign_flowers_are_unfamiliar_to_quam():
+    flowers = load_iris(as_frame=True).frame
+    foreign = flowers[:5].drop(columns="target") + 100
+    quam = QUAMClassifier(n_steps=5, random_state=0)
+    result = quantify_table(quam, flowers, "target", foreign)
+    np.testing.assert_allclose(result.rows["familiarity"], 1 / (1 + len(result.familiar)))
+    np.testing.assert_allclose(
+        result.rows["total"], result.rows["aleatoric"] + result.rows["epistemic"], rtol=1e-8
+    )
+
+
+# --- what is made of columns -----------------------------------------------------------------
+
+
+def test_preprocessing_is_what_one_would_do_by_hand(train, table):
+    train.loc[[3, 20, 41], "size"] = np.nan
+    table.loc[1, "size"] = np.nan
+    train.loc[5, "colour"] = None
+    result = quantify(train, table)
+    fit = train.drop(index=held_rows(train, result))
+
+    def numbers(frame):
+        filled = frame["size"].fillna(fit["size"].median())
+        return np.column_stack([filled, frame["count"], frame["size"].isna()]).astype(float)
+
+    def texts(frame):
+        one_hot = []
+        for name in ("colour", "new"):
+            as_text = frame[name].astype(object).fillna("(missing)").astype(str)
+            known = sorted(set(fit[name].astype(object).fillna("(missing)").astype(str)))
+            one_hot += [(as_text == value).to_numpy(dtype=float) for value in known]
+        return np.column_stack(one_hot)
+
+    scaler = StandardScaler().fit(numbers(fit))
+    by_hand = np.hstack([scaler.transform(numbers(table)), texts(table)])
+    np.testing.assert_allclose(features_seen(result, table), by_hand)
+
+
+def held_rows(train, result):
+    """Numbers of the held-out rows: no two rows have the same uncertainty."""
+    u = predict_uncertainty(result.pipeline, train).epistemic
+    return [int(np.argmin(np.abs(u - value))) for value in result.familiar["epistemic"]]
+
+
+def test_order_of_columns_and_further_columns_do_not_matter(train, table):
+    expected = quantify(train, table).rows
+    shuffled = table[["new", "colour", "size", "count"]].assign(kind="?", remark="none")
+    pd.testing.assert_frame_equal(quantify(train, shuffled).rows, expected)
+
+
+def test_dropped_columns_have_no_part(train, table):
+    expected = quantify(train.drop(columns="size"), table).rows
+    pd.testing.assert_frame_equal(quantify(train, table, drop=["size"]).rows, expected)
+    lacking = table.drop(columns="size")
+    pd.testing.assert_frame_equal(quantify(train, lacking, drop=["size"]).rows, expected)
+
+
+@pytest.mark.parametrize(
+    ("column", "convert"),
+    [
+        ("count", lambda c: c.astype("Int64")),
+        ("count", lambda c: c.astype("float32")),
+        ("count", lambda c: c.astype(object)),
+        ("size", lambda c: c.astype("Float64")),
+        ("colour", lambda c: c.astype("category")),
+        ("colour", lambda c: c.astype("string")),
+        ("colour", lambda c: c.astype(object)),
+        ("new", lambda c: c.astype("boolean")),
+        ("new", lambda c: c.astype(object)),
+        ("new", lambda c: c.astype("category")),
+        ("new", lambda c: c.astype(str)),
+    ],
+)
+@pytest.mark.parametrize("where", ["train", "table", "both"])
+def test_how_a_column_is_stored_does_not_matter(train, table, column, convert, where):
+    expected = quantify(train, table).rows
+    tables = {"train": train.copy(), "table": table.copy()}
+    for name in tables if where == "both" else [where]:
+        tables[name][column] = convert(tables[name][column])
+    pd.testing.assert_frame_equal(quantify(**tables).rows, expected)
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype", "hole"),
+    [
+        ("size", float, np.nan),
+        ("size", object, None),
+        ("count", "Int64", pd.NA),
+        ("count", float, np.nan),
+        ("count", object, pd.NA),
+        ("colour", object, None),
+        ("colour", object, np.nan),
+        ("colour", "string", pd.NA),
+        ("colour", "category", np.nan),
+        ("new", object, None),
+        ("new", "boolean", pd.NA),
+    ],
+)
+def test_every_kind_of_missing_value_is_the_same_one(train, table, column, dtype, hole):
+    reference = {
+        name: frame.astype({column: object}) for name, frame in (("a", train), ("b", table))
+    }
+    holed = {"a": train.astype({column: dtype}), "b": table.astype({column: dtype})}
+    for frames, value in ((reference, np.nan), (holed, hole)):
+        for frame in frames.values():
+            frame.loc[frame.index[[0, 2]], column] = value
+    expected = quantify(reference["a"], reference["b"])
+    result = quantify(holed["a"], holed["b"])
+    pd.testing.assert_frame_equal(result.rows, expected.rows)
+    assert f"Missing values in the training table were imputed: {column} (2)." in result.notes
+    assert f"Missing values in the table to predict were imputed: {column} (2)." in result.notes
+
+
+def test_holes_in_the_table_to_predict_do_not_turn_codes_into_other_codes(train, table):
+    train["colour"] = np.resize(["1", "2", "x"], 60)  # text, for the sake of one code
+    codes = pd.Series([1, 2, 1, 2, 1, 2, 1])
+    expected = quantify(train, table.assign(colour=codes.astype(str))).rows
+    pd.testing.assert_frame_equal(quantify(train, table.assign(colour=codes)).rows, expected)
+    holed = table.assign(colour=codes.astype(float).where(codes.index != 6))
+    pd.testing.assert_frame_equal(quantify(train, holed).rows.head(6), expected.head(6))
+
+
+def test_numbers_and_their_text_are_one_value_in_a_mixed_column(train, table):
+    mixed = train.assign(colour=np.resize(np.array([1, "1", "x"], dtype=object), 60))
+    plain = train.assign(colour=np.resize(["1", "1", "x"], 60))
+    table["colour"] = "1"
+    pd.testing.assert_frame_equal(quantify(mixed, table).rows, quantify(plain, table).rows)
+
+
+def test_numbers_written_as_text_count_as_numbers_where_training_had_numbers(train, table):
+    written = table.assign(count=table["count"].astype(str))
+    pd.testing.assert_frame_equal(quantify(train, written).rows, quantify(train, table).rows)
+
+
+def test_spaces_around_a_category_make_another_one(train, table):
+    result = quantify(train, table.assign(colour="red "))
+    assert any("Column colour has values" in note and "'red '" in note for note in result.notes)
+
+
+def test_an_unseen_category_is_told_and_counts_as_none(train, table):
+    result = quantify(train, table.assign(colour="violet"))
+    (note,) = [note for note in result.notes if "not trained on" in note]
+    assert "Column colour" in note
+    assert "'violet'" in note
+    known = features_seen(result, table)
+    unknown = features_seen(result, table.assign(colour="violet"))
+    different = (known != unknown).any(axis=0)
+    assert different.any()
+    assert (unknown[:, different] == 0).all()
+
+
+def test_missing_text_that_training_did_not_show_is_told(train, table):
+    notes = quantify(train, table.assign(colour=None)).notes
+    assert any("not trained on, such as '(missing)'" in note for note in notes)
+
+
+def test_known_values_are_not_told_as_unseen(train, table):
+    assert not any("not trained on" in note for note in quantify(train, table).notes)
+
+
+def test_numbers_beyond_the_training_range_are_told(train, table):
+    name = train.select_dtypes("number").columns[0]
+    table = table.copy()
+    table[name] = table[name].astype(float)
+    table.iloc[0, table.columns.get_loc(name)] = train[name].max() + 1
+    table.iloc[1, table.columns.get_loc(name)] = np.nan
+    (told,) = (note for note in quantify(train, table).notes if "outside" in note)
+    assert f"range: {name} (1)." in told
+
+
+def test_a_table_within_the_training_range_extrapolates_nothing(train):
+    assert not any("outside" in note for note in quantify(train, train[:10]).notes)
+
+
+def test_a_column_that_is_all_missing_in_the_table_to_predict_is_filled(train, table):
+    expected = quantify(train, table.assign(size=train["size"].iloc[:0].median())).rows
+    for nothing in (np.nan, None, pd.NA):
+        rows = quantify(train, table.assign(size=nothing)).rows
+        assert np.isfinite(rows.drop(columns="prediction").to_numpy(dtype=float)).all()
+        pd.testing.assert_frame_equal(rows, expected)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_number_that_a_single_row_has_does_no_harm(train, table, seed):
+    train["size"] = train["size"].where(train.index == 0)  # held out for some seed, or not
+    rows = quantify(train, table, random_state=seed).rows
+    assert np.isfinite(rows.drop(columns="prediction").to_numpy(dtype=float)).all()
+
+
+def test_rare_values_of_a_text_column_share_one_column(train, table):
+    wide = pd.concat([train] * 4, ignore_index=True)
+    wide["colour"] = [f"shade {i // 2}" for i in range(len(wide))]
+    result = quantify(wide, table.assign(colour="shade 1"))
+    n_new = wide["new"].nunique()
+    assert features_seen(result, wide).shape[1] == 2 + 50 + n_new
+
+
+def test_dates_count_as_text(train, table):
+    months = pd.date_range("2030-01-01", periods=60, freq="D").strftime("%Y-%m")
+    as_text = quantify(train.assign(colour=months), table.assign(colour="2030-01")).rows
+    stamps = pd.to_datetime(pd.Series(months))
+    as_dates = quantify(
+        train.assign(colour=stamps), table.assign(colour=pd.Timestamp("2030-01-01"))
+    ).rows
+    pd.testing.assert_frame_equal(as_text, as_dates)
+
+
+def test_a_column_that_numbers_the_rows_is_told(train, table):
+    numbered = train.assign(row=np.random.default_rng(0).permutation(60) + 1)
+    notes = quantify(numbered, table.assign(row=99)).notes
+    assert any("Column row seems to number the rows" in note for note in notes)
+    assert not any("seems to number" in note for note in quantify(train, table).notes)
+
+
+def test_a_column_of_numbers_with_a_mark_for_missing_ones_is_told(train, table):
+    marked = train.assign(size=train["size"].astype(str).where(train.index % 9 > 0, "?"))
+    notes = quantify(marked, table).notes
+    assert any("Column size holds numbers" in note and "'?'" in note for note in notes)
+    assert not any("holds numbers" in note for note in quantify(train, table).notes)
+
+
+# --- targets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([3, 7], [3, 7]),
+        ([1.0, 2.0], [1.0, 2.0]),
+        ([True, False], [False, True]),
+        (["b", "a"], ["a", "b"]),
+        ([1, "x"], ["1", "x"]),
+        (pd.array([3, 7], dtype="Int64"), [3, 7]),
+        (pd.array([True, False], dtype="boolean"), [False, True]),
+        (pd.Categorical(["b", "a"], categories=["b", "never", "a"]), ["a", "b"]),
+        (pd.Series(["b", "a"], dtype="string"), ["a", "b"]),
+    ],
+)
+def test_classes_keep_their_type(train, table, labels, expected):
+    train["kind"] = pd.Series(labels).take(np.arange(60) % 2).reset_index(drop=True)
+    result = quantify(train, table)
+    assert result.pipeline.classes_.tolist() == expected
+    assert type(result.pipeline.classes_.tolist()[0]) is type(expected[0])
+    assert set(result.rows["prediction"]) <= set(expected)
+    assert set(result.familiar["label"]) == set(expected)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (np.linspace(0, 1, 60), "'kind' holds continuous numbers, not classes"),
+        (np.tile([np.inf, 1.0], 30), "'kind' holds continuous numbers, not classes"),
+        (["ant"] * 60, "must hold at least 2 classes, got 1"),
+        (np.arange(60), r"60 of the 60 classes .* have a single row, such as '0'.*a quantity"),
+        (["ant"] * 30 + ["bee"] * 29 + ["cow"], r"1 of the 3 classes .* such as 'cow'"),
+        ([None] * 4 + ["ant", "bee"] * 28, "is missing in 4 training rows"),
+    ],
+)
+def test_a_target_that_is_no_class_is_refused(train, table, target, message):
+    with pytest.raises(TableError, match=message):
+        quantify(train.assign(kind=target), table)
+
+
+# --- what is refused -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("train_with", "table_with", "message"),
+    [
+        ({}, {"size": "two"}, "'size' holds numbers .* but text .* such as 'two'"),
+        ({}, {"size": ["1.5", "2", "n/a", "3", "4", "5", "6"]}, "such as 'n/a'"),
+        ({}, {"count": True}, "'count' holds numbers .* such as 'True'"),
+        ({}, {"size": np.inf}, "'size' of the table to predict .* infinite"),
+        ({}, {"size": "-inf"}, "'size' of the table to predict .* infinite"),
+        ({"size": -np.inf}, {}, "'size' of the training table .* infinite"),
+        ({"size": np.linspace(0, 1e200, 60)}, {}, "beyond 1e.100"),
+        ({"size": np.nan}, {}, r"'size' is empty; leave it out \(--drop size\)"),
+        ({"colour": None}, {}, r"'colour' is empty; leave it out \(--drop colour\)"),
+        (
+            {"colour": [f"id {i}" for i in range(60)]},
+            {},
+            r"'colour' holds a different text in every row.*\(--drop colour\)",
+        ),
+        (
+            {"colour": [None] * 5 + [f"id {i}" for i in range(55)]},
+            {},
+            r"'colour' holds a different text in every row.*\(--drop colour\)",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_used_are_refused_by_name(
+    train, table, train_with, table_with, message
+):
+    with pytest.raises(TableError, match=message):
+        quantify(train.assign(**train_with), table.assign(**table_with))
+
+
+@pytest.mark.parametrize(
+    ("target", "drop", "message"),
+    [
+        ("kinds", [], r"no column 'kinds'; it has size, .*, kind\. Did you mean 'kind'\?$"),
+        ("zzz", [], r"no column 'zzz'; it has size, count, colour, new, kind\.$"),
+        ("kind", ["color"], r"no column 'color'; .* Did you mean 'colour'\?"),
+        ("kind", ["size", "count", "colour", "new"], "no column left to learn from"),
+    ],
+)
+def test_wrong_names_are_refused_with_the_right_ones(train, table, target, drop, message):
+    with pytest.raises(TableError, match=message):
+        quantify(train, table, target, drop=drop)
+
+
+def test_columns_that_the_table_to_predict_lacks_are_named(train, table):
+    with pytest.raises(TableError, match=r"lacks size, new, .*add these columns"):
+        quantify(train, table[["count", "colour"]])
+
+
+def test_a_table_without_rows_is_refused(train, table):
+    with pytest.raises(TableError, match="The table to predict has no rows"):
+        quantify(train, table.head(0))
+
+
+@pytest.mark.parametrize("which", ["training table", "table to predict"])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("count", "size", "more than one column 'size'"),
+        ("count", 7, r"must be text, got 7; .*astype\(str\)"),
+    ],
+)
+def test_ambiguous_column_names_are_refused(train, table, which, old, new, message):
+    tables = {"training table": train, "table to predict": table}
+    tables[which] = tables[which].rename(columns={old: new})
+    with pytest.raises(TableError, match=f"{which} (has )?{message}"):
+        quantify(*tables.values())
+
+
+@pytest.mark.parametrize("which", ["training table", "table to predict"])
+def test_missing_values_are_refused_if_asked_for(train, table, which):
+    holed = train if which == "training table" else table
+    holed.loc[2, ["size", "colour"]] = [np.nan, None]
+    with pytest.raises(TableError, match=rf"{which} has missing .*: size \(1\), colour \(1\)\."):
+        quantify(train, table, missing="refuse")
+
+
+def test_refusing_missing_values_changes_nothing_if_there_are_none(train, table):
+    expected = quantify(train, table)
+    result = quantify(train, table, missing="refuse")
+    pd.testing.assert_frame_equal(result.rows, expected.rows)
+
+
+def test_an_unknown_way_with_missing_values_is_refused(train, table):
+    with pytest.raises(ValueError, match="`missing` must be 'impute' or 'refuse', got 'drop'"):
+        quantify(train, table, missing="drop")
+
+
+# --- the report ------------------------------------------------------------------------------
+
+
+class Tables(HTMLParser):
+    """Rows of cells by heading, all text, and every address that could be fetched."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.text, self.addresses, self.heading, self.inside = {}, "", [], "", ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.inside = tag
+        self.addresses += [v for k, v in attributes if k in ("src", "href", "srcset", "data")]
+        if tag == "h2":
+            self.heading = ""
+        if tag == "tr":
+            self.rows.setdefault(self.heading, []).append([])
+        if tag in ("td", "th"):
+            self.rows[self.heading][-1].append("")
+
+    def handle_data(self, data):
+        self.text += data
+        if self.inside == "h2":
+            self.heading = (self.heading + data).strip()
+        if self.inside in ("td", "th"):
+            self.rows[self.heading][-1][-1] += data
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+
+@pytest.fixture
+def report_of():
+    """A function that parses the report on a table, and gives what it reports on."""
+    pytest.importorskip("matplotlib").use("Agg")
+
+    def parse(train, table, target="kind"):
+        result = quantify(train, table, target)
+        return result, Tables(table_report(result, table, target).html())
+
+    return parse
+
+
+@pytest.fixture
+def large():
+    """A training table of which enough rows are held out to call a row unfamiliar."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=200), "colour": rng.choice(["a", "b"], 200)})
+    return frame.assign(kind=np.where(frame["size"] + rng.normal(size=200) > 0, "big", "small"))
+
+
+def test_the_summary_counts_unfamiliar_rows(report_of, large):
+    table = large.drop(columns="kind").head(30)
+    table.loc[[3, 4, 5], "size"] = 1000.0
+    result, page = report_of(large, table)
+    unfamiliar = sum(value <= 0.05 for value in result.rows["familiarity"])
+    assert unfamiliar >= 3
+    assert f"30 rows were predicted. {unfamiliar} of them ({unfamiliar / 30:.1%})" in page.text
+
+
+def test_the_summary_says_if_there_are_too_few_rows_to_tell(report_of, train, table):
+    _, page = report_of(train, table)
+    assert "7 rows were predicted. Only 12 training rows were held out" in page.text
+    assert "are unfamiliar" not in page.text
+
+
+def test_the_smallest_table_that_is_said_to_be_enough_is_enough(report_of, large):
+    for n_rows, enough in ((94, False), (95, True)):
+        _, page = report_of(large.head(n_rows), large.head(1).assign(size=1e6))
+        assert ("1 row was predicted. 1 of them (100.0%) are unfamiliar" in page.text) == enough
+        assert ("a training table of 95 rows" in page.text) != enough
+
+
+def test_the_least_familiar_rows_are_listed_with_their_values(report_of, large):
+    table = large.drop(columns="kind").head(30)
+    table.loc[17, ["size", "colour"]] = [1234.0, "b"]
+    result, page = report_of(large, table)
+    head, *rows = page.rows["The least familiar rows"]
+    assert head[-2:] == ["size", "colour"]
+    order = result.rows["epistemic"].argsort()[::-1][:10]
+    assert [int(row[0]) for row in rows] == order.tolist()
+    assert rows[0][0] == "17"
+    assert rows[0][-2:] == ["1234", "b"]
+
+
+def test_quality_is_measured_on_the_held_out_rows(report_of, large):
+    result, page = report_of(large, large)
+    quality = dict(page.rows["Quality on held-out training rows"][1:])
+    held_out = result.familiar
+    assert float(quality["held-out rows"]) == len(held_out)
+    accuracy = (held_out["prediction"] == held_out["label"]).mean()
+    assert float(quality["accuracy"]) == pytest.approx(accuracy, abs=1e-4)
+
+
+def test_all_rows_are_counted_by_predicted_class(report_of, large):
+    result, page = report_of(large, large)
+    counts = {row[0]: int(row[1]) for row in page.rows["Predictions"][1:]}
+    assert counts == result.rows["prediction"].value_counts().to_dict()
+
+
+def test_a_report_without_any_wrong_prediction_shows_a_dash(report_of):
+    frame = pd.DataFrame({"a": np.repeat([0.0, 100.0], 50), "kind": np.repeat(["x", "y"], 50)})
+    _, page = report_of(frame, frame)
+    quality = dict(page.rows["Quality on held-out training rows"][1:])
+    assert quality["AUROC of finding wrong predictions"] == "\N{EN DASH}"
+
+
+def test_the_report_leaves_no_figure_open(report_of, large):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    before = pyplot.get_fignums()
+    report_of(large, large)
+    assert pyplot.get_fignums() == before
+
+
+def test_names_and_values_of_the_user_are_text_and_never_markup(report_of, large):
+    hostile = "<img src='https://example.org/x' onerror=alert(1)>"
+    large = large.rename(columns={"size": hostile, "kind": "<b>kind"})
+    large["colour"] = np.where(large["colour"] == "a", hostile, "b")
+    _, page = report_of(large, large, target="<b>kind")
+    assert hostile in page.rows["The least familiar rows"][0]
+    assert "How certain are the predictions of <b>kind?" in page.text
+    assert page.addresses
+    assert all(address.startswith("data:") for address in page.addresses)
+
+
+def test_columns_named_like_results_are_shown_beside_them(report_of, large):
+    named = large.rename(columns={"size": "confidence", "colour": "prediction"})
+    _, page = report_of(named, named)
+    head = page.rows["The least familiar rows"][0]
+    assert head.count("confidence") == head.count("prediction") == 2

@@ -1,0 +1,525 @@
+"""What the circuits compute is what `skuq` computes in the open, number for number.
+
+Circuits are run without a proof. Planted errors show that the comparison would find one.
+"""
+
+import json
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+import ezkl
+
+from skuq.zk import _circuits as circuits
+from skuq.zk import _ezkl as backend
+from skuq.zk._circuits import PAD_BITS, PAD_LIMBS, Architecture, build, input_names
+from skuq.zk._dense_network import DenseNetwork
+from skuq.zk._fixed_point import (
+    BASE_BITS,
+    CONFIDENCE_BITS,
+    Column,
+    Encoding,
+    IntegerNetwork,
+    Predictions,
+    integer_network,
+    predictions,
+    value_bits,
+)
+from skuq.zk._statements import (
+    bins_inputs,
+    chance_allowance,
+    known_outputs,
+    predict_inputs,
+    predict_outputs,
+    public_inputs,
+    read_predictions,
+    signed_sums,
+    thresholds,
+)
+
+ONE = 1 << CONFIDENCE_BITS
+CONTEXT = 2**247 + 12345
+N_PADS, POINTS = 3, 6
+
+
+class Circuits:
+    """The circuits of one network, which can be run."""
+
+    def __init__(self, folder, network, limits, *, n_bins=10, n_pads=N_PADS, seed=0):
+        rng = np.random.default_rng(seed)
+        self.folder, self.network = folder, network
+        widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
+        digits = -(-value_bits(network, limits) // BASE_BITS)
+        points = {"predict": POINTS, "bins": POINTS, "padded": POINTS}
+        self.shape = Architecture(widths, network.logit_bits, digits, 4, n_pads, n_bins, 13, points)
+        layers = zip(network.weights, network.biases, strict=True)
+        self.constants = [part for w, b in layers for part in (w, b[None])]
+        self.constants.append(rng.integers(1 << 24, size=(1, 4)))
+        if n_pads:
+            self.constants.append(rng.integers(1 << PAD_BITS, size=self.shape.shapes[-1]))
+
+    def run(self, kind, values):
+        """Outputs of a circuit, but for the context and the number of most probable classes."""
+        model, settings, circuit, data = (
+            self.folder / f"{kind}.{end}" for end in ("onnx", "settings", "circuit", "json")
+        )
+        if not circuit.exists():
+            model.write_bytes(build(kind, self.shape, self.constants))
+            backend.describe(model, settings, kind, self.shape)
+            backend.compile_circuit(model, settings, circuit)
+        inputs = public_inputs(kind, self.shape, values, CONTEXT)
+        numbers = [[backend._hex(v) for v in part] for part in inputs]
+        data.write_text(json.dumps({"input_data": numbers}))
+        witness = ezkl.gen_witness(str(data), str(circuit), str(self.folder / "witness.json"))
+        outputs = [backend._integer(v) for v in witness["outputs"][0]]
+        assert outputs.pop() == CONTEXT
+        self.tops = outputs.pop() if kind in ("bins", "padded") else None
+        return outputs
+
+    def pad(self, chunks):
+        """Sum of the pads of some chunks, as integers of Python."""
+        length = PAD_LIMBS * 3 * self.shape.n_bins
+        total = [0] * (3 * self.shape.n_bins)
+        for chunk in chunks:
+            limbs = [int(v) for v in self.constants[-1][chunk]]
+            assert len(limbs) == length
+            for i, limb in enumerate(limbs):
+                total[i % len(total)] += limb << PAD_BITS * (i // len(total))
+        return total
+
+
+def assert_agrees(found, expected, kind):
+    assert found == expected, f"the circuit {kind!r} is another function"
+
+
+def drawn_network(rng, widths, *, bits=8, size=1.5):
+    weights = [rng.normal(scale=size / np.sqrt(a), size=(a, b)) for a, b in pairwise(widths)]
+    biases = [rng.normal(scale=size, size=b) for b in widths[1:]]
+    encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * widths[0], bits)
+    dense = DenseNetwork(weights, biases, (0,) * widths[0], np.arange(widths[-1]))
+    return encoding, integer_network(dense, encoding, bits)
+
+
+def assert_circuits_agree(made, rows, codes, n_bins, kinds=("predict", "bins", "padded")):
+    """Compare one chunk with the arithmetic in the open."""
+    found = predictions(made.network, rows)
+    sums = signed_sums(found, codes, n_bins, made.shape.n_bins)
+    for kind in kinds:
+        if kind == "predict":
+            values = predict_inputs(made.shape, rows)
+            expected = predict_outputs(made.shape, found)
+        else:
+            values = bins_inputs(made.shape, kind, rows, codes, n_bins)
+            expected = sums
+        if kind == "padded":
+            values["chunk"] = np.eye(made.shape.n_pads, dtype=int)[1]
+            expected = [a + b for a, b in zip(sums, made.pad([1]), strict=True)]
+        assert_agrees(made.run(kind, values), expected, kind)
+        assert [made.tops] == (known_outputs(kind, values) or [None])
+
+
+# Agreement
+
+
+@pytest.mark.parametrize(
+    "widths", [(3, 2), (2, 3), (1, 5), (2, 4, 2), (3, 5, 3), (2, 4, 5), (2, 3, 4, 3), (2, 4, 3, 2)]
+)
+def test_circuits_of_random_networks_agree_with_arithmetic_in_the_open(tmp_path, widths):
+    rng = np.random.default_rng(sum(widths))
+    encoding, network = drawn_network(rng, widths)
+    made = Circuits(tmp_path, network, encoding.limits())
+    seen = Counter()
+    for n, n_bins in ((POINTS, 10), (POINTS, 4), (4, 10), (1, 1)):
+        rows = encoding.encode(rng.normal(0, 2, size=(n, widths[0])))
+        codes = rng.integers(widths[-1], size=n)
+        assert_circuits_agree(made, rows, codes, n_bins)
+        seen.update(predictions(network, rows).confidence.tolist())
+    assert len(seen) > 5
+
+
+@pytest.mark.parametrize("n_bins", [10, 3])
+def test_circuits_without_pads_and_with_other_bins_agree(tmp_path, n_bins):
+    rng = np.random.default_rng(0)
+    encoding, network = drawn_network(rng, (2, 3, 3))
+    made = Circuits(tmp_path, network, encoding.limits(), n_bins=n_bins, n_pads=0)
+    rows = encoding.encode(rng.normal(0, 2, size=(POINTS, 2)))
+    codes = rng.integers(3, size=POINTS)
+    assert made.shape.kinds == ("predict", "bins")
+    for used in (n_bins, 2):
+        assert_circuits_agree(made, rows, codes, used, kinds=("predict", "bins"))
+
+
+def test_circuits_agree_at_the_limits_of_the_inputs(tmp_path):
+    rng = np.random.default_rng(3)
+    encoding, network = drawn_network(rng, (2, 6, 3), size=6.0)
+    made = Circuits(tmp_path, network, encoding.limits())
+    rows = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1], [0, 1], [0, 0]]) * encoding.limits()
+    assert_circuits_agree(made, rows, rng.integers(3, size=6), 10)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 7])
+def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
+    network = IntegerNetwork(
+        [np.tile([[3, -3]], (1, n_classes))[:, :n_classes]], [np.full(n_classes, 5)], 8, 8
+    )
+    made = Circuits(tmp_path, network, np.array([4096]))
+    rows = np.array([[0], [4096], [-4096], [1], [-1], [500]])
+    for code in range(n_classes):
+        assert_circuits_agree(made, rows, np.full(6, code), 10)
+
+
+def test_layers_without_a_bias_are_committed_to_as_any_others(tmp_path):
+    encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * 2, 8)
+    weights = [np.array([[1.0, -1.0], [0.5, 2.0]])] * 2
+    dense = DenseNetwork(weights, [np.zeros(2)] * 2, (0, 0), np.arange(2))
+    made = Circuits(tmp_path, integer_network(dense, encoding, 8), encoding.limits())
+    rows = encoding.encode([[0.5, 0.25], [-1.0, 2.0]])
+    with pytest.raises(backend.ProofSystemError, match="same, such as biases"):
+        assert_circuits_agree(made, rows, np.array([0, 1]), 10)  # equal weights, in fact
+    dense = dense._replace(weights=[weights[0], weights[0].T])
+    made = Circuits(tmp_path, integer_network(dense, encoding, 8), encoding.limits())
+    assert_circuits_agree(made, rows, np.array([0, 1]), 10)
+
+
+def test_a_row_that_would_be_right_whatever_its_label_shows(tmp_path):
+    """Weights that are no integers could make ordered logits equal; here the order is left out."""
+    network = IntegerNetwork([np.array([[3, 3, 3]])], [np.full(3, 5)], 8, 8)
+    made = Circuits(tmp_path, network, np.array([4096]))
+    values = bins_inputs(made.shape, "bins", np.array([[7], [9]]), np.array([2, 1]), 10)
+    made.run("bins", values)
+    assert made.tops == 2
+    made.run("bins", {**values, "order": np.zeros(3, int)})
+    assert made.tops == 2 * 5  # three classes on top: 2 * 3 - 1 in each counted row
+
+
+def halves(tmp_path):
+    """Circuits of a network whose confidence is exactly 1/2, 1 or in between."""
+    network = IntegerNetwork([np.array([[0, 64]])], [np.full(2, 5)], 6, 6)
+    rows = np.array([[0], [40_000], [-40_000], [0], [90], [-300]])
+    return Circuits(tmp_path, network, np.array([40_000])), rows, np.array([0, 1, 1, 1, 0, 0])
+
+
+@pytest.mark.parametrize("n_bins", [2, 4, 10])
+def test_circuits_agree_on_confidences_that_are_on_an_edge(tmp_path, n_bins):
+    made, rows, codes = halves(tmp_path)
+    confidence = predictions(made.network, rows).confidence
+    assert (confidence[:4] == [ONE // 2, ONE, ONE, ONE // 2]).all()
+    assert_circuits_agree(made, rows, codes, n_bins)
+
+
+def test_outputs_of_the_circuit_are_read_as_predictions(tmp_path):
+    rng = np.random.default_rng(8)
+    encoding, network = drawn_network(rng, (2, 4, 3))
+    made = Circuits(tmp_path, network, encoding.limits())
+    rows = encoding.encode(rng.normal(0, 2, size=(5, 2)))
+    again = read_predictions(
+        made.shape, made.run("predict", predict_inputs(made.shape, rows)), len(rows)
+    )
+    np.testing.assert_array_equal(again.label, predictions(network, rows).label)
+    np.testing.assert_array_equal(again.confidence, predictions(network, rows).confidence)
+
+
+# Verdicts
+
+
+def by_the_rule(bins, alphas, chance):
+    """The rule in integers of Python; `bins` has number, sum of confidences, correct ones."""
+    flags = []
+    for alpha in alphas:
+        kept = [
+            4 * max(0, 1000 * abs(r * ONE - c) - alpha * n * ONE) ** 2 <= chance * n * ONE**2
+            for n, c, r in bins
+        ]
+        flags.append(1 if all(kept) else -1)
+    return flags
+
+
+def sums_of(bins, most):
+    """Outputs that chunks with these bins add up to."""
+    table = [*bins, *[(0, 0, 0)] * (most - len(bins))]
+    parts = []
+    for value in (
+        [n for n, _, _ in table],
+        [c for _, c, _ in table],
+        [2 * r - n for n, _, r in table],
+    ):
+        parts += [sum(value[b:]) - sum(value[:b]) for b in range(most)]
+    return parts
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory):
+    """Circuits of which only the verdict is run."""
+    return Judge(tmp_path_factory.mktemp("judge"))
+
+
+class Judge:
+    def __init__(self, folder):
+        encoding, network = drawn_network(np.random.default_rng(0), (2, 3, 2))
+        self.made = Circuits(folder, network, encoding.limits())
+
+    def __call__(self, bins, alphas, chance, chunks=(0, 2)):
+        used = [1 if c in chunks else 0 for c in range(N_PADS)]
+        plain = sums_of(bins, self.made.shape.n_bins)
+        sums = [a + b for a, b in zip(plain, self.made.pad(chunks), strict=True)]
+        values = {"sums": sums, "chunks": used, "alphas": alphas, "chance": [chance]}
+        return self.made.run("verdict", values)
+
+    def assert_agrees(self, bins, alphas, chance, **settings):
+        expected = by_the_rule(bins, alphas, chance)
+        assert_agrees(self(bins, alphas, chance, **settings), expected, "verdict")
+        return expected
+
+
+def drawn_bins(rng, n_bins, off):
+    """Bins whose accuracy differs from confidence by about `off`."""
+    bins = []
+    for b in range(n_bins):
+        n = int(rng.integers(0, 400))
+        mean = (b + rng.uniform()) / n_bins
+        right = rng.binomial(n, np.clip(mean + rng.choice([-1, 1]) * off, 0, 1))
+        bins.append((n, round(n * mean * ONE), int(right)))
+    return bins
+
+
+def test_sums_made_by_hand_are_those_of_predictions():
+    rng = np.random.default_rng(0)
+    found = Predictions(rng.integers(2, size=200), rng.integers(1, ONE + 1, size=200))
+    codes = rng.integers(2, size=200)
+    bins = []
+    for b in range(4):
+        mine = np.minimum(found.confidence * 4 // ONE, 3) == b
+        right = (found.label == codes) & mine
+        bins.append((int(mine.sum()), int(found.confidence[mine].sum()), int(right.sum())))
+    assert sums_of(bins, 10) == signed_sums(found, codes, 4, 10)
+
+
+@pytest.mark.parametrize("n_bins", [10, 4, 1])
+@pytest.mark.parametrize("level", [None, 0.95])
+def test_a_verdict_follows_the_rule_in_integers(judge, n_bins, level):
+    rng = np.random.default_rng(n_bins)
+    seen = set()
+    for off in (0.0, 0.04, 0.08, 0.12, 0.16, 0.2):
+        bins = drawn_bins(rng, n_bins, off)
+        alphas = thresholds(float(rng.choice([0.02, 0.1, 0.2])), 0.03)
+        seen.add(tuple(judge.assert_agrees(bins, alphas, chance_allowance(n_bins, level))))
+    assert len(seen) > 1
+
+
+def test_a_verdict_is_the_same_under_any_pads(judge):
+    bins = drawn_bins(np.random.default_rng(1), 10, 0.1)
+    alphas, chance = [20, 100, 300], chance_allowance(10, 0.95)
+    for chunks in ((0,), (1, 2), (0, 1, 2)):
+        judge.assert_agrees(bins, alphas, chance, chunks=chunks)
+
+
+@pytest.mark.parametrize("b", [0, 3, 9])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_gap_of_exactly_alpha_passes_and_one_unit_more_fails(judge, b, sign):
+    # 1000 predictions, half of them correct, and a sum of confidences off by 50 of them.
+    exact = (1000, (500 + sign * 50) * ONE, 500)
+    more = (1000, exact[1] + sign, 500)
+    for one, expected in ((exact, [-1, 1, 1]), (more, [-1, -1, 1])):
+        bins = [(10, 5 * ONE, 5)] * 10
+        bins[b] = one
+        assert judge.assert_agrees(bins, [49, 50, 51], 0) == expected
+
+
+def test_chance_of_exactly_the_excess_passes_and_one_less_fails(judge):
+    # Excess of 30 among 900: 30 ** 2 = 900 * 1, in quarters of millionths 4e6.
+    bins = [(900, (450 + 90 + 30) * ONE, 450)] * 10
+    assert judge.assert_agrees(bins, [0, 100, 200], 4_000_000) == [-1, 1, 1]
+    assert judge.assert_agrees(bins, [0, 100, 200], 3_999_999) == [-1, -1, 1]
+
+
+def test_bins_without_predictions_pass(judge):
+    bins = [(0, 0, 0)] * 9 + [(20, 19 * ONE, 19)]
+    assert judge.assert_agrees(bins, [0, 1, 2], 0) == [1, 1, 1]
+
+
+def test_a_verdict_holds_for_thousands_of_samples(judge):
+    bins = [(3000, 3000 * ONE, 0)] * 10
+    assert judge.assert_agrees(bins, [0, 50, 999], 0) == [-1, -1, -1]
+    assert judge.assert_agrees(bins, [0, 50, 1000], chance_allowance(10, 0.95)) == [-1, -1, 1]
+
+
+def test_inputs_are_named_in_the_order_in_which_the_graph_takes_them():
+    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, {"predict": 2, "bins": 3, "padded": 3})
+    onnx = pytest.importorskip("onnx")
+    for kind in shape.kinds:
+        model = onnx.load_from_string(build(kind, shape, [np.ones(s) for s in shape.shapes]))
+        found = {
+            entry.name: tuple(d.dim_value for d in entry.type.tensor_type.shape.dim)
+            for entry in model.graph.input
+        }
+        assert list(found.items()) == list(input_names(kind, shape).items())
+
+
+def test_graphs_do_not_depend_on_the_weights_but_for_their_constants():
+    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, {"predict": 2, "bins": 3, "padded": 3})
+    onnx = pytest.importorskip("onnx")
+    for kind in shape.kinds:
+        graphs = []
+        for value in (1, -7):
+            constants = [np.full(s, value) for s in shape.shapes]
+            graph = onnx.load_from_string(build(kind, shape, constants)).graph
+            graphs.append([graph.node, graph.input, graph.output])
+        assert str(graphs[0]) == str(graphs[1])
+
+
+# Planted errors: each makes the comparisons above fail
+
+
+def doubled(graph, value, times):
+    for _ in range(times):
+        value = graph.add(value, value)
+    return value
+
+
+@pytest.fixture
+def plant(monkeypatch):
+    """A function that alters a public input inside the circuit."""
+
+    def planted(name, change):
+        original = circuits.Graph.public
+
+        def public(graph, wanted, *shape):
+            value = original(graph, wanted, *shape)
+            return change(graph, value) if wanted == name else value
+
+        monkeypatch.setattr(circuits.Graph, "public", public)
+
+    return planted
+
+
+BAD = [(0, 0, 0)] * 9 + [(1000, 990 * ONE, 790)]  # 20 points too confident
+
+
+def test_planted_a_threshold_32_times_too_lax_is_found(tmp_path, plant):
+    honest = Judge(tmp_path)
+    assert honest.assert_agrees(BAD, [45, 50, 55], 0) == [-1, -1, -1]
+    plant("alphas", lambda graph, value: doubled(graph, value, 5))
+    (tmp_path / "lax").mkdir()
+    lax = Judge(tmp_path / "lax")
+    assert lax(BAD, [45, 50, 55], 0) == [1, 1, 1]
+    with pytest.raises(AssertionError, match="'verdict' is another function"):
+        lax.assert_agrees(BAD, [45, 50, 55], 0)
+
+
+GOOD = [(0, 0, 0)] * 9 + [(1000, 990 * ONE, 960)]
+HALF = [(0, 0, 0)] * 9 + [(1000, 990 * ONE, 930)]
+
+
+@pytest.mark.parametrize(
+    ("name", "times", "bins"),
+    [("thousand", 5, GOOD), ("thousand", 1, GOOD), ("alphas", 1, HALF)],
+)
+def test_planted_a_wrong_unit_of_a_verdict_is_found(tmp_path, plant, name, times, bins):
+    plant(name, lambda graph, value: doubled(graph, value, times))
+    with pytest.raises(AssertionError, match="'verdict' is another function"):
+        Judge(tmp_path).assert_agrees(bins, [45, 50, 55], 0)
+
+
+def test_planted_a_wrong_unit_of_chance_is_found(tmp_path, plant):
+    bins = [(900, (450 + 90 + 30) * ONE, 450)] * 10
+    plant("chance", lambda graph, value: doubled(graph, value, 1))
+    with pytest.raises(AssertionError, match="'verdict' is another function"):
+        Judge(tmp_path).assert_agrees(bins, [0, 100, 200], 3_000_000)
+
+
+@pytest.mark.parametrize("b", [0, 4, 8])
+def test_planted_a_verdict_that_skips_a_bin_is_found(tmp_path, monkeypatch, b):
+    original = circuits._per_bin
+
+    def skipping(graph, cumulative, n_bins):
+        value = original(graph, cumulative, n_bins)
+        parts = [graph.columns(value, k, k + 1) for k in range(n_bins)]
+        parts[b] = parts[b + 1]
+        return graph.op("Concat", *parts, axis=1)
+
+    monkeypatch.setattr(circuits, "_per_bin", skipping)
+    planted = Judge(tmp_path)
+    bins = [(100, 50 * ONE, 50)] * 10
+    assert planted.assert_agrees(bins, [45, 50, 55], 0) == [1, 1, 1]
+    bins[b] = (100, 50 * ONE, 70)
+    assert planted(bins, [45, 50, 55], 0) == [1, 1, 1]
+    with pytest.raises(AssertionError, match="'verdict' is another function"):
+        planted.assert_agrees(bins, [45, 50, 55], 0)
+
+
+def test_planted_a_bin_that_is_never_reached_is_found(tmp_path, plant):
+    def without_last(graph, value):
+        parts = [graph.columns(value, k, k + 1) for k in range(10)]
+        beyond = doubled(graph, parts[9], 1)
+        return graph.op("Concat", *parts[:9], beyond, axis=1)
+
+    plant("edges", without_last)
+    made, rows, codes = halves(tmp_path)
+    for kind in ("bins", "padded"):
+        with pytest.raises(AssertionError, match=f"'{kind}' is another function"):
+            assert_circuits_agree(made, rows, codes, 10, kinds=(kind,))
+
+
+@pytest.mark.parametrize("n_bins", [2, 4, 10])
+def test_planted_a_bin_that_excludes_its_lower_edge_is_found(tmp_path, plant, n_bins):
+    def shifted(graph, value):
+        one = graph.op("Cast", "one", to=1)  # to single precision
+        return graph.add(value, one, one)
+
+    plant("edges", shifted)
+    made, rows, codes = halves(tmp_path)
+    inside = np.array([[90], [200], [-300], [70], [-60], [110]])
+    assert_circuits_agree(made, inside, codes, n_bins, kinds=("bins",))
+    with pytest.raises(AssertionError, match="'bins' is another function"):
+        assert_circuits_agree(made, rows, codes, n_bins, kinds=("bins",))
+
+
+def test_planted_a_sign_without_its_unit_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        circuits.Graph, "sign_of_odd", lambda graph, value, one: graph.op("Sign", value)
+    )
+    made, rows, codes = halves(tmp_path)
+    for kind in ("predict", "bins", "padded"):
+        with pytest.raises(AssertionError, match=f"'{kind}' is another function"):
+            assert_circuits_agree(made, rows, codes, 10, kinds=(kind,))
+
+
+def test_planted_the_last_of_equal_logits_is_found(tmp_path, plant):
+    plant("order", lambda graph, value: graph.op("Neg", value))
+    made, rows, codes = halves(tmp_path)
+    with pytest.raises(AssertionError, match="'bins' is another function"):
+        assert_circuits_agree(made, rows, np.zeros_like(codes), 10, kinds=("bins",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"), [("Abs", "Neg"), ("Abs", "Identity"), ("Reciprocal", "Identity")]
+)
+def test_planted_another_operator_is_found(tmp_path, monkeypatch, kind, instead):
+    original = circuits.Graph.op
+
+    def op(graph, wanted, *inputs, **settings):
+        return original(graph, instead if wanted == kind else wanted, *inputs, **settings)
+
+    monkeypatch.setattr(circuits.Graph, "op", op)
+    rng = np.random.default_rng(5)
+    encoding, network = drawn_network(rng, (2, 5, 3))
+    made = Circuits(tmp_path, network, encoding.limits())
+    rows = encoding.encode(rng.normal(0, 2, size=(POINTS, 2)))
+    with pytest.raises(AssertionError, match="'predict' is another function"):
+        assert_circuits_agree(made, rows, rng.integers(3, size=POINTS), 10, kinds=("predict",))
+
+
+def test_planted_a_pad_of_another_chunk_is_found(tmp_path, plant):
+    def turned(graph, value):
+        parts = [graph.columns(value, k, k + 1) for k in (1, 2, 0)]
+        return graph.op("Concat", *parts, axis=1)
+
+    plant("chunk", turned)
+    made, rows, codes = halves(tmp_path)
+    with pytest.raises(AssertionError, match="'padded' is another function"):
+        assert_circuits_agree(made, rows, codes, 10, kinds=("padded",))

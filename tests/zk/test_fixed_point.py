@@ -1,0 +1,310 @@
+"""The committed function in integers, compared with integers and fractions of Python."""
+
+from fractions import Fraction
+from itertools import pairwise
+
+import mpmath
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+from skuq.zk import _fixed_point as fixed_point
+from skuq.zk._dense_network import DenseNetwork, dense_network
+from skuq.zk._fixed_point import (
+    CONFIDENCE_BITS,
+    EXP_BASE,
+    LOGIT_BITS,
+    REACH,
+    ROUNDING,
+    Column,
+    Encoding,
+    IntegerNetwork,
+    agreement,
+    encoding_of,
+    fit_encoding,
+    fit_fixed_point,
+    integer_logits,
+    integer_network,
+    predictions,
+    probabilities,
+    record_of,
+    tie_factor,
+    value_bits,
+)
+
+ONE = 1 << CONFIDENCE_BITS
+
+
+def random_network(rng, widths, *, bits=8, size=1.0, levels=None):
+    """A network of floating-point weights, and its encoding and rounding."""
+    weights = [rng.normal(scale=size / np.sqrt(a), size=(a, b)) for a, b in pairwise(widths)]
+    biases = [rng.normal(scale=size, size=b) for b in widths[1:]]
+    levels = (0,) * widths[0] if levels is None else levels
+    network = DenseNetwork(weights, biases, levels, np.arange(widths[-1]))
+    columns = tuple(Column(n) if n else Column(0, 0.5, 2.0, 8.0) for n in levels)
+    encoding = Encoding(columns, bits)
+    return network, encoding, integer_network(network, encoding, bits)
+
+
+def half_away_from_zero(value):
+    return int(abs(value) + Fraction(1, 2)) * (1 if value >= 0 else -1)
+
+
+def by_hand(network, row):
+    """Label, confidence and all intermediate numbers of one row, slowly and exactly."""
+    values, seen = [int(v) for v in row], []
+    n_layers = len(network.weights)
+    for k in range(n_layers):
+        weight, bias = network.weights[k].tolist(), network.biases[k].tolist()
+        values = [
+            sum(v * weight[i][j] for i, v in enumerate(values)) + bias[j] for j in range(len(bias))
+        ]
+        seen += values
+        if k < n_layers - 1:
+            values = [2 * max(v, 0) for v in values]
+            seen += values
+    label = values.index(max(values))
+    factor = 1
+    while factor < len(values):
+        factor *= 2
+    ordered = [factor * v - j for j, v in enumerate(values)]
+    seen += ordered
+    weights = []
+    for v in ordered:
+        seen.append(v - ordered[label])
+        unit = Fraction(factor) * 2**network.logit_bits / 2**LOGIT_BITS
+        shifted = max(0, half_away_from_zero((v - ordered[label]) / unit + REACH))
+        power = mpmath.power(mpmath.mpf(EXP_BASE), mpmath.mpf(shifted - REACH) / ONE)
+        weights.append(int(mpmath.nint(ONE * power)))
+    return label, half_away_from_zero(Fraction(ONE * ONE, sum(weights))), seen
+
+
+SHAPES = [(3, 2), (2, 3), (3, 4, 2), (2, 6, 5), (3, 4, 4, 3), (1, 2, 3, 7)]
+
+
+# Against exact arithmetic
+
+
+@pytest.mark.parametrize("widths", SHAPES)
+@pytest.mark.parametrize("size", [0.3, 3.0])
+def test_predictions_are_those_of_exact_arithmetic(widths, size):
+    rng = np.random.default_rng(len(widths))
+    _, encoding, rounded = random_network(rng, widths, size=size)
+    rows = encoding.encode(rng.normal(0.5, 3, size=(40, widths[0])))
+    found = predictions(rounded, rows)
+    expected = [by_hand(rounded, row)[:2] for row in rows]
+    assert list(zip(found.label.tolist(), found.confidence.tolist(), strict=True)) == expected
+    assert len({confidence for _, confidence in expected}) > 1
+
+
+def test_predictions_with_category_codes_are_those_of_exact_arithmetic():
+    rng = np.random.default_rng(0)
+    network, encoding, rounded = random_network(rng, (6, 5, 3), levels=(0, 3, 0))
+    X = np.stack([rng.normal(size=20), rng.integers(-1, 5, size=20), rng.normal(size=20)], axis=1)
+    rows = encoding.encode(X)
+    assert (rows[:, 1:5].sum(axis=1) == 1).all()
+    found = predictions(rounded, rows)
+    expected = [by_hand(rounded, row)[:2] for row in rows]
+    assert list(zip(found.label.tolist(), found.confidence.tolist(), strict=True)) == expected
+    floats = probabilities(network, X)
+    np.testing.assert_allclose(found.confidence / ONE, floats.max(axis=1), atol=0.02)
+
+
+@pytest.mark.parametrize("widths", SHAPES)
+def test_logits_are_those_of_the_network_in_other_units(widths):
+    rng = np.random.default_rng(1)
+    network, encoding, rounded = random_network(rng, widths, bits=11)
+    X = rng.normal(0.5, 2, size=(30, widths[0]))
+    found = integer_logits(rounded, encoding.encode(X)) / 2.0**rounded.logit_bits
+    proba = np.exp(found - found.max(axis=1, keepdims=True))
+    proba /= proba.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(proba, probabilities(network, X), atol=0.01)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 8])
+def test_of_equal_logits_the_first_class_wins_with_a_share_of_one_by_the_number_of_them(n_classes):
+    nothing = IntegerNetwork(
+        [np.zeros((1, n_classes), np.int64)], [np.zeros(n_classes, np.int64)], 8, 8
+    )
+    found = predictions(nothing, np.array([[3], [-5]]))
+    assert found.label.tolist() == [0, 0]
+    np.testing.assert_allclose(found.confidence / ONE, 1 / n_classes, atol=1e-3)
+
+
+def test_of_two_equal_largest_logits_the_first_wins():
+    network = IntegerNetwork([np.array([[0, 70, 70]])], [np.zeros(3, np.int64)], 8, 8)
+    assert predictions(network, np.array([[300], [-300]])).label.tolist() == [1, 0]
+
+
+def test_a_certain_prediction_has_confidence_one_and_no_more():
+    network = IntegerNetwork([np.array([[0, 1000]])], [np.zeros(2, np.int64)], 8, 8)
+    found = predictions(network, np.array([[10**6], [-(10**6)]]))
+    assert found.label.tolist() == [1, 0]
+    assert found.confidence.tolist() == [ONE, ONE]
+
+
+def test_the_power_of_two_that_orders_equal_logits_is_the_least_one():
+    assert [tie_factor(n) for n in (2, 3, 4, 5, 8, 9)] == [2, 4, 4, 8, 8, 16]
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("widths", SHAPES)
+def test_value_bits_hold_every_number_of_any_accepted_input(widths):
+    rng = np.random.default_rng(2)
+    _, encoding, rounded = random_network(rng, widths, size=2.0)
+    limits = encoding.limits()
+    bits = value_bits(rounded, limits)
+    largest = 0
+    for row in rng.choice([-1, 1], size=(60, widths[0])) * limits:
+        largest = max(largest, *map(abs, by_hand(rounded, row)[2]))
+    assert largest < 2 ** (bits - 1)
+    assert largest > 2 ** (bits - 8)  # a bound, and not an excuse
+
+
+def test_value_bits_of_one_layer_are_exact():
+    weight, limits = np.array([[100, -100], [50, -50]]), np.array([8, 8])
+    network = IntegerNetwork([weight], [np.array([10, -10])], 3, 3)
+    # 2 * (1210 + 1210) * 2 + 2 = 9682 < 2 ** 14, and a sign
+    assert value_bits(network, limits) == 15
+
+
+def test_limits_are_those_of_the_encoding_and_one_for_indicators():
+    encoding = Encoding((Column(0, 1.0, 2.0, 8.0), Column(2), Column(0, 0.0, 0.5, 9.0)), 4)
+    assert encoding.limits().tolist() == [128, 1, 1, 1, 144]
+    extreme = encoding.encode([[17.0, 5.0, -4.5], [-15.0, 0.0, 4.5]])
+    assert (np.abs(extreme) <= encoding.limits()).all()
+    assert extreme.tolist() == [[128, 0, 0, 1, -144], [-128, 1, 0, 0, 144]]
+
+
+# Encoding
+
+
+def test_numbers_are_centred_scaled_and_rounded():
+    encoding = Encoding((Column(0, 10.0, 4.0, 8.0),), 3)
+    assert encoding.encode([[10.0], [14.0], [9.0], [10.26]]).ravel().tolist() == [0, 8, -2, 1]
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([[0.0, np.nan]], "must be finite numbers; row 0 has NaN or infinity"),
+        ([[0.0, 0.0], [np.inf, 0.0]], "must be finite numbers; row 1 has NaN or infinity"),
+        ([[0.0]], r"must have shape \(n_samples, 2\), got \(1, 1\)"),
+        ([0.0, 0.0], r"must have shape \(n_samples, 2\), got \(2,\)"),
+        (np.zeros((0, 2)), "At least one row is needed, got none"),
+        ([[0.0, 0.0], [0.0, 2.5]], r"Feature 1 is 2.5 in row 1, outside .* \[-0.25, 2.25\]"),
+        ([[-9.0, 0.0]], r"Feature 0 is -9 in row 0, outside .* \[-8, 8\]"),
+    ],
+)
+def test_inputs_that_cannot_be_encoded_are_named(X, message):
+    encoding = Encoding((Column(0, 0.0, 1.0, 8.0), Column(0, 1.0, 0.25, 5.0)), 6)
+    with pytest.raises(ValueError, match=message):
+        encoding.encode(X)
+
+
+def test_an_encoding_covers_its_calibration_data_twice():
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(1.5, size=(500, 2)) * [1.0, 1000.0]
+    network = DenseNetwork([np.eye(2)], [np.zeros(2)], (0, 0), np.arange(2))
+    encoding = fit_encoding(network, X, 8)
+    centre = np.array([column.center for column in encoding.columns])
+    encoding.encode(centre + 1.9 * (X - centre))
+    assert all(column.limit >= 8 for column in encoding.columns)
+    with pytest.raises(ValueError, match=r"Feature 0 is .* outside the committed range"):
+        encoding.encode(centre + 100 * (X - centre))
+
+
+def test_a_constant_feature_is_encoded():
+    network = DenseNetwork([np.eye(2)], [np.zeros(2)], (0, 0), np.arange(2))
+    encoding = fit_encoding(network, [[5.0, 0.0], [5.0, 0.0]], 8)
+    assert encoding.columns[0].scale == 1.0
+    assert encoding.encode([[5.0, 0.0]]).tolist() == [[0, 0]]
+
+
+def test_an_encoding_is_the_same_after_json():
+    encoding = Encoding((Column(0, 0.1, 1.0, 8.0), Column(4)), 6)
+    assert encoding_of(record_of(encoding)) == encoding
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"bits": 6},
+        {"bits": "many", "columns": [[0, 0.0, 1.0, 8.0]]},
+        {"bits": 6, "columns": []},
+        {"bits": 6, "columns": [[0, 0.0, 1.0]]},
+        {"bits": 6, "columns": [[0, 0.0, 0.0, 8.0]]},
+        {"bits": 6, "columns": [[0, 0.0, 1.0, -1.0]]},
+        {"bits": 6, "columns": [[0, float("nan"), 1.0, 8.0]]},
+        {"bits": 6, "columns": 3},
+    ],
+)
+def test_what_is_no_encoding_is_refused(record):
+    with pytest.raises(ValueError, match="The encoding of inputs is malformed"):
+        encoding_of(record)
+
+
+# Agreement with the model
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return X, dense_network(LogisticRegression(max_iter=1000, C=10).fit(X, y))
+
+
+@pytest.mark.parametrize("tolerance", [0.05, 0.005, 0.003])
+def test_confidences_are_within_the_tolerance_of_the_model(iris, tolerance):
+    X, network = iris
+    encoding, rounded, found = fit_fixed_point(network, X, tolerance)
+    proba, mine = probabilities(network, X), predictions(rounded, encoding.encode(X))
+    own = np.take_along_axis(proba, mine.label[:, None], axis=1)[:, 0]
+    difference = np.abs(own - mine.confidence / ONE)
+    assert found.maximum == pytest.approx(difference.max(), abs=1e-12)
+    assert found.mean == pytest.approx(difference.mean(), abs=1e-12)
+    assert found.maximum + ROUNDING <= tolerance
+    assert found.argmax == (proba.argmax(axis=1) == mine.label).mean()
+
+
+def test_a_smaller_tolerance_takes_more_bits(iris):
+    X, network = iris
+    few, many = (fit_fixed_point(network, X, t)[1].weight_bits for t in (0.2, 0.003))
+    assert few < many
+
+
+def test_more_bits_make_a_smaller_error(iris):
+    X, network = iris
+    errors = []
+    for bits in (4, 6, 8, 10):
+        encoding = fit_encoding(network, X, bits)
+        rounded = integer_network(network, encoding, bits)
+        found = predictions(rounded, encoding.encode(X))
+        errors.append(agreement(probabilities(network, X), found).maximum)
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 10 * errors[-1]
+
+
+def test_a_tolerance_that_cannot_be_kept_is_named_with_what_was_reached(iris):
+    X, network = iris
+    with pytest.raises(ValueError, match=r"within tolerance=0.0009 .* \(0.00\d+ was reached\)"):
+        fit_fixed_point(network, X, 0.0009)
+
+
+def test_a_network_that_fits_no_format_is_refused():
+    rng = np.random.default_rng(0)
+    network, _, _ = random_network(rng, (2, 9, 9, 9, 9, 9, 2), size=9.0)
+    with pytest.raises(ValueError, match=r"tolerance=0.01 of the model's \(no format fits\)"):
+        fit_fixed_point(network, rng.normal(size=(20, 2)), 0.01)
+
+
+def test_a_class_that_a_tie_decides_otherwise_is_no_difference_of_confidence():
+    reference = np.array([[0.5, 0.5], [0.8, 0.2]])
+    found = fixed_point.Predictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))
+    result = agreement(reference, found)
+    assert result.maximum == pytest.approx(0.3)
+    assert result.mean == pytest.approx(0.15)
+    assert result.argmax == 0.5

@@ -1,0 +1,283 @@
+"""A model folded into affine layers with ReLU between them is the same function."""
+
+import numpy as np
+import pytest
+import sklearn.calibration
+import torch
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
+from torch import nn
+
+from skuq.models import MLP, LeNet, TabularNet
+from skuq.zk._dense_network import dense_network
+from skuq.zk._fixed_point import probabilities
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def drawn(n_classes, seed=0, names=None):
+    """Inputs of very different scales, and labels that depend on them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 3)) * [1.0, 20.0, 0.05] + [3.0, -50.0, 0.0]
+    y = rng.integers(n_classes, size=300)
+    X += 0.8 * y[:, None] * np.array([1.0, 20.0, 0.05])
+    return X, y if names is None else np.array(names)[y]
+
+
+def scaled(n_classes, names=None):
+    X, y = drawn(n_classes, names=names)
+    return StandardScaler().fit_transform(X), y
+
+
+def assert_same_function(model, X):
+    found = probabilities(dense_network(model), X)
+    np.testing.assert_allclose(found, model.predict_proba(X), rtol=0, atol=1e-6)
+    assert np.ptp(found[:, 0]) > 0.1  # not a constant, which any folding would give
+
+
+def skorch_net(module, X, y, kind=NeuralNetClassifier, **settings):
+    torch.manual_seed(0)
+    net = kind(module, max_epochs=3, lr=0.05, train_split=None, verbose=0, **settings)
+    return net.fit(X.astype(np.float32), y)
+
+
+# The same probabilities
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@pytest.mark.parametrize("hidden", [(8,), (6, 4), (5, 4, 3)])
+def test_an_mlp_of_scikit_learn_keeps_its_probabilities(n_classes, hidden):
+    X, y = scaled(n_classes)
+    model = MLPClassifier(hidden, max_iter=30, random_state=0).fit(X, y)
+    assert_same_function(model, X)
+    assert len(dense_network(model).weights) == len(hidden) + 1
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_a_logistic_regression_is_one_layer(n_classes):
+    X, y = scaled(n_classes)
+    model = LogisticRegression().fit(X, y)
+    assert_same_function(model, X)
+    assert [weight.shape for weight in dense_network(model).weights] == [(3, n_classes)]
+
+
+def test_an_mlp_without_activation_is_one_layer():
+    X, y = scaled(3)
+    model = MLPClassifier((8, 5), activation="identity", max_iter=30, random_state=0).fit(X, y)
+    assert_same_function(model, X)
+    assert [weight.shape for weight in dense_network(model).weights] == [(3, 3)]
+
+
+def test_batch_normalisation_and_dropout_of_a_skorch_net_are_those_of_evaluation():
+    X, y = scaled(3)
+    module = MLP(3, 3, (8, 6), dropout=0.5, batch_norm=True)
+    net = skorch_net(module, X, y, criterion=nn.CrossEntropyLoss)
+    network = dense_network(net)
+    expected = net.predict_proba(X.astype(np.float32))
+    np.testing.assert_allclose(probabilities(network, X), expected, rtol=0, atol=1e-6)
+    assert [weight.shape for weight in network.weights] == [(3, 8), (8, 6), (6, 3)]
+    assert np.abs(net.module_[1].running_mean.numpy()).max() > 0.01
+
+
+def test_batch_normalisation_without_scale_and_offset_is_folded():
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.BatchNorm1d(2, affine=False), nn.Linear(2, 4, bias=False), nn.ReLU(), nn.Linear(4, 2)
+    ).double()
+    module(torch.randn(50, 2, dtype=torch.float64) * 3 + 1)
+    module.eval()
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    expected = torch.softmax(module(torch.tensor(X)), 1).detach().numpy()
+    np.testing.assert_allclose(probabilities(dense_network(module), X), expected, rtol=0, atol=1e-6)
+
+
+def test_a_binary_skorch_net_has_two_logits():
+    X, y = scaled(2)
+    net = skorch_net(MLP(3, 1, (8,)), X, y.astype(np.float32), kind=NeuralNetBinaryClassifier)
+    found = probabilities(dense_network(net), X)
+    np.testing.assert_allclose(found, net.predict_proba(X.astype(np.float32)), rtol=0, atol=1e-6)
+
+
+def test_a_skorch_net_that_returns_probabilities_keeps_them():
+    X, y = scaled(3)
+    module = nn.Sequential(nn.Linear(3, 3), nn.Softmax(dim=1))
+    net = skorch_net(module, X, y, criterion=nn.NLLLoss)
+    found = probabilities(dense_network(net), X)
+    np.testing.assert_allclose(found, net.predict_proba(X.astype(np.float32)), rtol=0, atol=1e-6)
+
+
+def test_a_final_log_softmax_changes_nothing():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(2, 3), nn.LogSoftmax(dim=1)).double()
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    expected = module(torch.tensor(X)).exp().detach().numpy()
+    np.testing.assert_allclose(probabilities(dense_network(module), X), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_embeddings_are_rows_of_the_first_layer_also_for_unknown_codes(batch_norm):
+    torch.manual_seed(0)
+    net = TabularNet(4, 3, {1: 3, 3: 2}, hidden=(6,), dropout=0.2, batch_norm=batch_norm).double()
+    rng = np.random.default_rng(0)
+    X = np.stack(
+        [
+            rng.normal(size=60),
+            rng.integers(-1, 4, size=60),
+            rng.normal(size=60),
+            rng.integers(-1, 3, size=60),
+        ],
+        axis=1,
+    )
+    net(torch.tensor(X))  # running statistics
+    net.eval()
+    network = dense_network(net)
+    assert network.levels == (0, 3, 0, 2)
+    assert network.n_features == 4
+    assert network.weights[0].shape == (1 + 4 + 1 + 3, 6)
+    expected = torch.softmax(net(torch.tensor(X)), 1).detach().numpy()
+    np.testing.assert_allclose(probabilities(network, X), expected, rtol=0, atol=1e-6)
+    assert {-1, 3} <= set(X[:, 1])
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [StandardScaler()],
+        [StandardScaler(with_mean=False)],
+        [StandardScaler(with_std=False), StandardScaler(with_mean=False)],
+        [MinMaxScaler((-1, 3))],
+        [MaxAbsScaler()],
+        [MinMaxScaler(), "passthrough", StandardScaler(), MaxAbsScaler()],
+    ],
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_scaling_of_features_is_folded_into_the_first_layer(steps, n_classes):
+    X, y = drawn(n_classes)
+    model = make_pipeline(*steps, LogisticRegression(max_iter=2000)).fit(X, y)
+    assert_same_function(model, X)
+
+
+def test_a_scaler_before_a_net_with_hidden_layers_is_folded():
+    X, y = drawn(3)
+    model = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=30, random_state=0))
+    assert_same_function(model.fit(X, y), X)
+
+
+@pytest.mark.skipif(
+    not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="needs scikit-learn 1.8"
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kind", [LogisticRegression, MLPClassifier])
+def test_a_temperature_is_folded_into_the_last_layer(kind, n_classes):
+    X, y = scaled(n_classes)
+    model = kind(random_state=0, max_iter=50).fit(X, y)
+    calibrated = CalibratedClassifierCV(FrozenEstimator(model), method="temperature").fit(X, y)
+    assert_same_function(calibrated, X)
+    assert np.abs(calibrated.predict_proba(X) - model.predict_proba(X)).max() > 1e-4
+    assert len(dense_network(calibrated).weights) == len(dense_network(model).weights)
+
+
+def test_classes_are_the_labels_in_the_order_of_the_logits():
+    X, y = scaled(3, names=["zebra", "ant", "monkey"])
+    model = LogisticRegression().fit(X, y)
+    assert dense_network(model).classes.tolist() == ["ant", "monkey", "zebra"]
+    assert_same_function(model, X)
+
+
+def test_a_bare_module_has_numbers_for_classes():
+    assert dense_network(MLP(2, 4, (3,))).classes.tolist() == [0, 1, 2, 3]
+
+
+# What cannot be put into a circuit
+
+
+def test_an_activation_other_than_relu_is_named():
+    X, y = scaled(2)
+    model = MLPClassifier((4,), activation="tanh", max_iter=5, random_state=0).fit(X, y)
+    with pytest.raises(TypeError, match=r"The layer Tanh cannot be put into a circuit; supported"):
+        dense_network(model)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2, 2)), "Conv2d"),
+        (LeNet(), "LeNet"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 2)), "Sigmoid"),
+        (nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)), "LayerNorm"),
+        (nn.Sequential(nn.Linear(2, 4), nn.LeakyReLU(), nn.Linear(4, 2)), "LeakyReLU"),
+    ],
+)
+def test_a_layer_that_is_not_supported_is_named(module, name):
+    with pytest.raises(TypeError, match=f"^The layer {name} cannot be put into a circuit"):
+        dense_network(module)
+
+
+def test_batch_normalisation_without_running_statistics_is_refused():
+    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
+    with pytest.raises(TypeError, match="track_running_stats=True"):
+        dense_network(module)
+
+
+def test_a_step_that_mixes_features_is_named():
+    X, y = drawn(2)
+    model = Pipeline([("turn", PCA(2)), ("fit", LogisticRegression())]).fit(X, y)
+    with pytest.raises(TypeError, match=r"The step 'turn' \(PCA\) cannot be put into a circuit"):
+        dense_network(model)
+
+
+def test_a_scaler_that_clips_is_refused():
+    X, y = drawn(2)
+    model = make_pipeline(MinMaxScaler(clip=True), LogisticRegression()).fit(X, y)
+    with pytest.raises(TypeError, match=r"'minmaxscaler' \(MinMaxScaler\) cannot"):
+        dense_network(model)
+
+
+def test_a_scaler_of_category_codes_is_refused():
+    X = np.stack([np.arange(30) % 3, np.linspace(-1, 1, 30)], axis=1).astype(np.float32)
+    module = TabularNet(2, 2, {0: 3}, hidden=(3,))
+    net = skorch_net(module, X, np.arange(30) % 2, criterion=nn.CrossEntropyLoss)
+    model = Pipeline([("scale", StandardScaler().fit(X)), ("net", net)])
+    with pytest.raises(TypeError, match="scales category codes"):
+        dense_network(model)
+
+
+def test_a_network_with_one_output_is_refused():
+    with pytest.raises(TypeError, match="one logit per class is needed, got 1 output"):
+        dense_network(MLP(2, 1, (3,)))
+
+
+@pytest.mark.parametrize("softmax", [nn.Softmax, nn.LogSoftmax])
+def test_a_softmax_between_layers_is_refused(softmax):
+    module = nn.Sequential(nn.Linear(2, 3), softmax(dim=1), nn.Linear(3, 2))
+    with pytest.raises(TypeError, match=r"Softmax cannot be put into a circuit|after a LogSoftmax"):
+        dense_network(module)
+
+
+def test_a_skorch_net_whose_probabilities_are_a_softmax_of_a_softmax_is_refused():
+    X, y = scaled(3)
+    module = nn.Sequential(nn.Linear(3, 3), nn.Softmax(dim=1))
+    net = skorch_net(module, X, y, criterion=nn.CrossEntropyLoss)
+    with pytest.raises(TypeError, match="The layer Softmax cannot be put into a circuit"):
+        dense_network(net)
+
+
+def test_a_sequential_with_a_forward_of_its_own_is_refused():
+    class Residual(nn.Sequential):
+        def forward(self, X):
+            return X + super().forward(X)
+
+    with pytest.raises(TypeError, match="Residual cannot be put into a circuit"):
+        dense_network(nn.Sequential(Residual(nn.Linear(2, 2)), nn.Linear(2, 2)))
+
+
+def test_a_pipeline_that_scales_nothing_is_the_model_itself():
+    X, y = scaled(2)
+    model = Pipeline([("nothing", "passthrough"), ("fit", LogisticRegression())]).fit(X, y)
+    assert_same_function(model, X)

@@ -1,0 +1,405 @@
+"""Public numbers of each proof: sums, thresholds, samples and files."""
+
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+
+from skuq.calibration._sums import Predictions as Recorded
+from skuq.calibration._sums import bin_sums
+from skuq.zk._circuits import Architecture, edges
+from skuq.zk._files import (
+    LARGEST_JSON,
+    Refused,
+    canonical,
+    check_manifest,
+    digest,
+    digest_file,
+    field,
+    read_json,
+    write_json,
+    write_manifest,
+)
+from skuq.zk._fixed_point import CONFIDENCE_BITS, Column, Encoding, Predictions
+from skuq.zk._statements import (
+    CONTEXT_BITS,
+    chance_allowance,
+    chosen_rows,
+    context,
+    encode_labels,
+    encoded,
+    predict_outputs,
+    public_inputs,
+    read_predictions,
+    read_sums,
+    reference_digest,
+    sample_size,
+    signed_sums,
+    thresholds,
+)
+
+ONE = 1 << CONFIDENCE_BITS
+
+
+def drawn(rng, n, n_classes=3):
+    found = Predictions(rng.integers(n_classes, size=n), rng.integers(1, ONE + 1, size=n))
+    return found, rng.integers(n_classes, size=n)
+
+
+# Sums per bin
+
+
+@pytest.mark.parametrize(("n_bins", "most"), [(1, 1), (1, 10), (4, 10), (7, 10), (10, 10), (3, 3)])
+def test_sums_that_were_read_are_those_of_the_auditor_in_the_open(n_bins, most):
+    rng = np.random.default_rng(n_bins)
+    found, codes = drawn(rng, 500)
+    found.confidence[:2] = 1, ONE
+    sums = read_sums(signed_sums(found, codes, n_bins, most), n_bins, most)
+    limits = np.array([math.ceil(b * ONE / n_bins) for b in range(n_bins + 1)])
+    np.testing.assert_array_equal(sums.edges, limits)
+    recorded = Recorded(found.confidence.astype(np.int32), found.label == codes)
+    (theirs,) = bin_sums(recorded, limits)
+    for name in ("count", "correct", "confidence"):
+        np.testing.assert_array_equal(getattr(sums, name), getattr(theirs, name))
+    bins = [min(int(c) * n_bins // ONE, n_bins - 1) for c in found.confidence]
+    for b in range(n_bins):
+        mine = [i for i in range(500) if bins[i] == b]
+        assert sums.count[b] == len(mine)
+        assert sums.confidence[b] == sum(int(found.confidence[i]) for i in mine)
+        assert sums.correct[b] == sum(bool(found.label[i] == codes[i]) for i in mine)
+    assert sums.scale == ONE
+
+
+def test_sums_of_chunks_add_up():
+    rng = np.random.default_rng(0)
+    found, codes = drawn(rng, 90)
+    total = np.zeros(30, np.int64)
+    for start in range(0, 90, 25):
+        part = slice(start, start + 25)
+        chunk = Predictions(found.label[part], found.confidence[part])
+        total += signed_sums(chunk, codes[part], 4, 10)
+    assert total.tolist() == signed_sums(found, codes, 4, 10)
+
+
+@pytest.mark.parametrize("n_bins", [2, 4, 8, 10, 3])
+def test_a_confidence_on_an_edge_belongs_to_the_upper_bin(n_bins):
+    for b in range(1, n_bins):
+        edge = -(-b * ONE // n_bins)
+        for confidence, expected in ((edge, b), (edge - 1, b - 1)):
+            found = Predictions(np.array([0]), np.array([confidence]))
+            sums = read_sums(signed_sums(found, np.array([0]), n_bins, 10), n_bins, 10)
+            assert sums.count.argmax() == expected
+            assert sums.count.sum() == sums.correct.sum() == 1
+
+
+def test_confidence_one_belongs_to_the_last_bin():
+    found = Predictions(np.array([0]), np.array([ONE]))
+    sums = read_sums(signed_sums(found, np.array([1]), 4, 10), 4, 10)
+    assert sums.count.tolist() == [0, 0, 0, 1]
+    assert sums.correct.tolist() == [0, 0, 0, 0]
+    assert sums.confidence.tolist() == [0, 0, 0, ONE]
+
+
+def test_thresholds_of_bins_are_odd_and_those_of_no_bin_out_of_reach():
+    found = edges(4, 6)
+    assert (found % 2 == 1).all() or (np.abs(found) % 2 == 1).all()
+    assert found.tolist() == [-1, 2 * ONE // 4 - 1, ONE - 1, 2 * 3 * ONE // 4 - 1] + 2 * [
+        2 * ONE + 1
+    ]
+
+
+def shape_of(**changed):
+    values = {
+        "widths": (2, 3),
+        "logit_bits": 12,
+        "digits": 3,
+        "n_salts": 5,
+        "n_pads": 0,
+        "n_bins": 10,
+        "rows": 13,
+        "points": {"bins": 4, "predict": 4},
+    }
+    return Architecture(**{**values, **changed})
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 4, 5])
+def test_outputs_of_predictions_are_read_as_they_were_written(n_classes):
+    shape = shape_of(widths=(2, n_classes))
+    found, _ = drawn(np.random.default_rng(n_classes), 3, n_classes)
+    outputs = predict_outputs(shape, found)
+    assert len(outputs) == 8
+    assert outputs[6:] == outputs[4:6]  # the last row fills the chunk
+    again = read_predictions(shape, outputs, 3)
+    np.testing.assert_array_equal(again.label, found.label)
+    np.testing.assert_array_equal(again.confidence, found.confidence)
+
+
+def test_an_input_of_the_wrong_size_is_named():
+    with pytest.raises(ValueError, match=r"'rows' must have shape \(4, 2\), got 6 numbers"):
+        public_inputs("predict", shape_of(), {"rows": np.zeros((3, 2), int)}, 1)
+
+
+# Thresholds
+
+
+@pytest.mark.parametrize(
+    ("alpha", "tolerance", "expected"),
+    [
+        (0.05, 0.005, [45, 50, 55]),
+        (0.05, 0.0041, [45, 50, 55]),
+        (0.05, 0.004, [46, 50, 54]),
+        (0.0, 0.01, [0, 0, 10]),
+        (1.0, 0.2, [800, 1000, 1000]),
+        (0.003, 0.005, [0, 3, 8]),
+    ],
+)
+def test_a_verdict_is_about_alpha_and_alpha_less_and_plus_the_tolerance(alpha, tolerance, expected):
+    assert thresholds(alpha, tolerance) == expected
+
+
+def test_without_a_level_nothing_is_left_to_chance():
+    assert chance_allowance(10, None) == 0
+
+
+@pytest.mark.parametrize(("n_bins", "level"), [(1, 0.5), (10, 0.95), (10, 0.99), (3, 0.05)])
+def test_chance_is_the_bound_of_hoeffding_in_quarters_of_millionths(n_bins, level):
+    bound = math.log(2 * n_bins / (1 - level)) / 2
+    found = chance_allowance(n_bins, level)
+    assert 0 <= found / 4e6 - bound < 1 / 4e6
+
+
+def test_a_model_within_alpha_passes_at_least_as_often_as_the_level_says():
+    rng = np.random.default_rng(0)
+    n, n_bins, alpha = 100, 10, 0.05
+    allowed = chance_allowance(n_bins, 0.8) / 4e6 * n
+    confidence = (np.arange(n_bins) + 0.5) / n_bins
+    truth = np.clip(confidence + alpha, 0, 1)
+    correct = rng.binomial(n, truth, size=(2000, n_bins))
+    excess = np.maximum(0, np.abs(correct - n * confidence) - alpha * n)
+    passes = (excess**2 <= allowed).all(axis=1).mean()
+    assert 0.8 < passes <= 1
+
+
+# Samples
+
+
+def test_the_sample_of_the_documentation():
+    assert sample_size(0.02, 0.01) == 228
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.5, 0.99])
+@pytest.mark.parametrize("error", [0.001, 0.01, 0.3])
+def test_a_sample_is_the_smallest_that_is_large_enough(share, error):
+    k = sample_size(share, error)
+    assert (1 - share) ** k <= error < (1 - share) ** (k - 1)
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "name"),
+    [(0, 0.1, "false_share"), (1, 0.1, "false_share"), (0.1, 0, "error"), (0.1, 1, "error")],
+)
+def test_a_sample_needs_shares_between_none_and_all(share, error, name):
+    with pytest.raises(ValueError, match=rf"`{name}` must be in \(0, 1\), got [01]"):
+        sample_size(share, error)
+
+
+def stated(nonce):
+    """What was fixed before any row is chosen."""
+    return {"commitment": "c", "reference": "r", "reported": "p", "nonce": nonce}
+
+
+@pytest.mark.parametrize("k", [1, 7, 50])
+def test_chosen_rows_are_distinct_and_in_order(k):
+    rows = chosen_rows(stated("a"), 50, k)
+    assert len(set(rows.tolist())) == k
+    assert rows.tolist() == sorted(rows.tolist())
+    assert 0 <= rows.min() <= rows.max() < 50
+
+
+@pytest.mark.parametrize("name", ["nonce", "reported", "reference", "commitment"])
+def test_chosen_rows_depend_on_all_that_was_fixed_before(name):
+    first, same = (chosen_rows(stated("a"), 200, 20).tolist() for _ in range(2))
+    assert first == same
+    assert chosen_rows({**stated("a"), name: "other"}, 200, 20).tolist() != first
+
+
+@pytest.mark.parametrize("name", ["alpha", "confidence_level", "versions", "anything"])
+def test_chosen_rows_do_not_depend_on_what_the_provider_may_write_after_the_challenge(name):
+    # Else it could try many statements until the rows suit it.
+    first = chosen_rows(stated("a"), 200, 20).tolist()
+    assert chosen_rows({**stated("a"), name: "c"}, 200, 20).tolist() == first
+
+
+def test_a_larger_sample_holds_the_smaller_one():
+    few, many = (set(chosen_rows(stated("a"), 100, k).tolist()) for k in (10, 30))
+    assert few < many
+
+
+def test_no_row_is_chosen_more_often_than_chance_allows():
+    counts = np.zeros(20)
+    for nonce in range(1000):
+        counts[chosen_rows(stated(nonce), 20, 5)] += 1
+    # Each is binomial with mean 250 and deviation 13.7.
+    assert counts.min() > 190
+    assert counts.max() < 310
+
+
+def test_a_context_depends_on_the_statement_and_on_the_part():
+    found = {
+        context(statement, part)
+        for statement in ({"a": 1}, {"a": 2}, {"a": 1, "b": None})
+        for part in ("bins 0", "bins 1", "verdict")
+    }
+    assert len(found) == 9
+    assert all(0 <= value < 1 << CONTEXT_BITS for value in found)
+    assert context({"a": 1, "b": 2}, "x") == context({"b": 2, "a": 1}, "x")
+
+
+# Labels and reference data
+
+
+def test_labels_are_numbers_of_their_classes():
+    classes = np.array(["ant", "bee", "cow"])
+    assert encode_labels(["cow", "ant", "bee"], classes).tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (["ant", "dog"], "The label .*'dog'.* is none of the committed classes ant, bee"),
+        ([["ant"]], r"Labels must have shape \(n_samples,\), got \(1, 1\)"),
+    ],
+)
+def test_labels_that_are_none_are_named(y, message):
+    with pytest.raises(ValueError, match=message):
+        encode_labels(y, np.array(["ant", "bee"]))
+
+
+def test_inputs_without_labels_are_refused():
+    encoding = Encoding((Column(0, 0.0, 1.0, 8.0),), 4)
+    with pytest.raises(ValueError, match="There are 2 inputs and 1 labels"):
+        encoded(encoding, np.arange(2), [[0.0], [1.0]], [0])
+
+
+def test_the_digest_of_reference_data_depends_on_every_number_and_on_the_shape():
+    rows, codes = np.arange(12).reshape(6, 2), np.arange(6)
+    changed = rows.copy()
+    changed[3, 1] += 1
+    found = {
+        reference_digest(*pair)
+        for pair in (
+            (rows, codes),
+            (changed, codes),
+            (rows, codes[::-1]),
+            (rows[::-1], codes[::-1]),
+            (rows.reshape(3, 4), codes),
+            (rows[:5], codes[:5]),
+        )
+    }
+    assert len(found) == 6
+
+
+# Files
+
+
+def test_the_text_of_a_value_does_not_depend_on_the_order_of_its_entries():
+    assert canonical({"b": [1, 2.5], "a": None}) == b'{"a":null,"b":[1,2.5]}'
+    assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
+    assert digest({"a": 1, "b": 2}) == digest(b'{"a":1,"b":2}')
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical({"a": float("nan")})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "below").mkdir()
+    write_json(tmp_path / "a.json", {"a": 1})
+    write_json(tmp_path / "below" / "b.json", [1, 2])
+    write_manifest(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_that_was_not_touched_is_accepted(folder):
+    check_manifest(folder)
+    listed = read_json(folder / "manifest.json")["files"]
+    assert set(listed) == {"a.json", "below/b.json"}
+    assert listed["a.json"] == {"sha256": digest_file(folder / "a.json"), "bytes": 8}
+    assert not list(folder.rglob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "a.json").write_bytes(b'{"a":2}\n'), "The file a.json was changed"),
+        (lambda f: (f / "below" / "b.json").unlink(), "The file below/b.json is missing"),
+        (lambda f: (f / "c.json").write_text("{}"), "The file c.json is not in the manifest"),
+        (lambda f: (f / "manifest.json").unlink(), "The file manifest.json is missing"),
+        (lambda f: (f / "manifest.json").write_text("[]"), "is not a manifest of format 1"),
+        (lambda f: (f / "manifest.json").write_text('{"files":{}}'), "not a manifest of format 1"),
+        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json is damaged or no JSON"),
+        (
+            lambda f: (f / "manifest.json").write_text('{"format":1,"files":{"../x":{}}}'),
+            "The file ../x is missing",
+        ),
+    ],
+)
+def test_a_folder_that_was_changed_is_refused(folder, change, message):
+    change(folder)
+    with pytest.raises(Refused, match=message):
+        check_manifest(folder)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(Refused, match=r"There is no folder .*nowhere"):
+        check_manifest(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"NaN", b"[-Infinity]"]
+)
+def test_what_is_no_json_is_refused(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_bytes(text)
+    with pytest.raises(Refused, match=r"The file x.json is damaged or no JSON"):
+        read_json(path)
+
+
+def test_a_file_that_is_missing_too_large_or_a_folder_is_refused(tmp_path):
+    with pytest.raises(Refused, match=r"The file x.json is missing"):
+        read_json(tmp_path / "x.json")
+    with pytest.raises(Refused, match="is damaged or no JSON"):
+        read_json(tmp_path)
+    with (tmp_path / "x.json").open("wb") as file:
+        os.truncate(file.fileno(), LARGEST_JSON + 1)
+    with pytest.raises(Refused, match=r"x.json is larger than any file of this kind"):
+        read_json(tmp_path / "x.json")
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, {"a": float("inf")})
+    assert json.loads(path.read_text()) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "kind", "message"),
+    [
+        ({}, int, "x.json lacks the entry 'a'"),
+        ([], int, "x.json lacks the entry 'a'"),
+        ({"a": "1"}, int, "The entry 'a' of x.json is not of the right type"),
+        ({"a": True}, int, "The entry 'a' of x.json is not of the right type"),
+        ({"a": None}, (float, int), "The entry 'a' of x.json is not of the right type"),
+    ],
+)
+def test_an_entry_that_is_missing_or_of_another_type_is_refused(record, kind, message):
+    with pytest.raises(Refused, match=message):
+        field(record, "a", kind, "x.json")
+
+
+def test_an_entry_of_the_right_type_is_returned():
+    assert field({"a": 1}, "a", (int, str), "x.json") == 1
+    assert field({"a": True}, "a", bool, "x.json") is True
