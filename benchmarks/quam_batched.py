@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import load_digits_with_foreign
-from skuq.models import adopt, default_classifier, fit_net
-from skuq.quam._search import TrainingSet, search_adversarial_models, training_batches
+from skuq.models import TrainingSet, adopt, default_classifier, fit_net, training_batches
+from skuq.quam._search import search_adversarial_models
 
 SEARCH = {"c0": 20.0, "eta": 1.05, "learning_rate": 0.1}
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from skuq.audit._matching import is_second, match_name, match_names
 from skuq.base import FloatArray
+from skuq.calibration._validation import ROW_SUM_TOLERANCE
 from skuq.labels import as_text
-from skuq.metrics._validation import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
     import pandas as pd

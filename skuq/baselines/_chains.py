@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from skuq.extras import import_optional
-from skuq.models import seeded, stacked_forward
-from skuq.quam._search import TrainingSet, training_batches
+from skuq.models import TrainingSet, seeded, stacked_forward, training_batches
 
 # Friction of Hamiltonian chains, per unit of time: any value leaves the target as it is. With
 # a step size of 0.1 this one keeps 0.9 of the momentum, the usual share in training.

@@ -16,8 +16,7 @@ from skuq.baselines._curvature import (
     last_layer_posterior,
 )
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import Head, evaluate, resolve_device, split_head
-from skuq.quam._search import TrainingSet
+from skuq.models import Head, TrainingSet, evaluate, resolve_device, split_head
 
 
 class LaplaceClassifier(SampledModelsClassifier):

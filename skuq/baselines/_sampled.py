@@ -20,11 +20,11 @@ from skuq.information import Decomposition, decompose_expected, decompose_select
 from skuq.models import (
     AdoptedClassifierMixin,
     AdoptedModel,
+    TrainingSet,
     encode_labels,
     fit_or_adopt,
     resolve_device,
 )
-from skuq.quam._search import TrainingSet
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "estimator": "no_validation",

@@ -12,8 +12,14 @@ from torch import Tensor
 
 from skuq.baselines._chains import run_chains
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import evaluate, resolve_device, split_head, stack_parameters, stacked_forward
-from skuq.quam._search import TrainingSet
+from skuq.models import (
+    TrainingSet,
+    evaluate,
+    resolve_device,
+    split_head,
+    stack_parameters,
+    stacked_forward,
+)
 
 
 class SGMCMCClassifier(SampledModelsClassifier):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.metrics._validation import columns_and_proba
+from skuq.calibration._validation import columns_and_proba
 
 Binning = Literal["uniform", "quantile"]
 

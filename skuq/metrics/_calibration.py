@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray, IntArray
-from skuq.metrics._validation import columns_and_proba
+from skuq.calibration._validation import columns_and_proba
 
 if TYPE_CHECKING:
     import pandas as pd

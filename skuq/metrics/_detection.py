@@ -11,7 +11,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
 
 from skuq.base import BoolArray
-from skuq.metrics._validation import errors_and_uncertainty, finite
+from skuq.calibration._validation import errors_and_uncertainty, finite
 
 
 class Detection(NamedTuple):

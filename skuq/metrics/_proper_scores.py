@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.metrics._validation import columns_and_proba
+from skuq.calibration._validation import columns_and_proba
 
 
 def brier_score(y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.metrics._validation import errors_and_uncertainty
+from skuq.calibration._validation import errors_and_uncertainty
 
 
 class RiskCoverage(NamedTuple):

@@ -22,6 +22,7 @@ from skuq.models._training import (
     fit_net,
     seeded,
 )
+from skuq.models._training_set import TrainingSet, training_batches
 
 __all__ = [
     "MLP",
@@ -35,6 +36,7 @@ __all__ = [
     "LeNet",
     "LogProbabilities",
     "TabularNet",
+    "TrainingSet",
     "WeightedClassifier",
     "adopt",
     "brings_preprocessing",
@@ -52,4 +54,5 @@ __all__ = [
     "split_head",
     "stack_parameters",
     "stacked_forward",
+    "training_batches",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import FloatArray
-from skuq.metrics._validation import finite
+from skuq.calibration._validation import finite
 from skuq.plotting._drawing import (
     COLOURS,
     axes_or_new,

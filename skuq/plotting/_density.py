@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.metrics._validation import finite
+from skuq.calibration._validation import finite
 from skuq.plotting._drawing import COLOURS, axes_or_new, legend_above, plain_text
 from skuq.plotting._histogram import _check_groups
 

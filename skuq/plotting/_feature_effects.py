@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
+from skuq.calibration._validation import finite
 from skuq.extras import import_optional
-from skuq.metrics._validation import finite
 from skuq.plotting._drawing import COLOURS, axes_or_new, plain_text, require_method
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
+from skuq.calibration._validation import finite
 from skuq.metrics._scorers import predicted_part
-from skuq.metrics._validation import finite
 from skuq.plotting._drawing import COLOURS, axes_or_new, with_unit
 
 if TYPE_CHECKING:

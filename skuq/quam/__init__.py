@@ -1,5 +1,6 @@
 """Quantification of uncertainty with adversarial models (QUAM)."""
 
+from skuq.models import training_batches
 from skuq.quam._classifier import QUAMClassifier
 from skuq.quam._objectives import Objective, classification_loss, targeted, untargeted
 from skuq.quam._regressor import QUAMRegressor
@@ -9,13 +10,7 @@ from skuq.quam._sampling import (
     importance_weights,
     trajectory_weights,
 )
-from skuq.quam._search import (
-    Schedule,
-    Trajectories,
-    penalty_schedule,
-    search_adversarial_models,
-    training_batches,
-)
+from skuq.quam._search import Schedule, Trajectories, penalty_schedule, search_adversarial_models
 
 __all__ = [
     "AdversarialModels",
@@ -30,7 +25,6 @@ __all__ = [
     "penalty_schedule",
     "search_adversarial_models",
     "targeted",
-    "training_batches",
     "trajectory_weights",
     "untargeted",
 ]

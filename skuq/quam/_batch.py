@@ -11,15 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from skuq.models import stack_parameters
+from skuq.models import TrainingSet, stack_parameters, training_batches
 from skuq.quam._objectives import Objective
-from skuq.quam._search import (
-    Schedule,
-    TrainingSet,
-    Trajectories,
-    search_adversarial_models,
-    training_batches,
-)
+from skuq.quam._search import Schedule, Trajectories, search_adversarial_models
 
 # Searches run together while their stacked weights fit into this; larger stacks are no faster.
 _STACK_BYTES = 64 * 2**20

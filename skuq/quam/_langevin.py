@@ -11,8 +11,8 @@ from torch.overrides import TorchFunctionMode
 
 from skuq.baselines._chains import run_chains
 from skuq.baselines._curvature import diagonal_curvature
+from skuq.models import TrainingSet
 from skuq.quam._batch import SearchSettings
-from skuq.quam._search import TrainingSet
 
 # With 20 models from each chain, they take as many steps as the searches did by default.
 _STEPS_PER_SAMPLE = 5

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from skuq.baselines._chains import _posteriors
-from skuq.models import stacked_forward
+from skuq.models import TrainingSet, stacked_forward
 from skuq.quam._batch import SearchSettings
 from skuq.quam._components import GaussianMixtures, flatten, laplace_precision, unflatten
 from skuq.quam._langevin import langevin_chains
 from skuq.quam._objectives import Objective
 from skuq.quam._sampling import BestModels
-from skuq.quam._search import TrainingSet, excess_loss
+from skuq.quam._search import excess_loss
 
 
 class MixtureSettings(NamedTuple):

@@ -11,8 +11,7 @@ from torch import nn
 
 from skuq.baselines import _chains as chains_module
 from skuq.baselines._chains import run_chains
-from skuq.models import MLP, BinaryLogits, stack_parameters
-from skuq.quam._search import TrainingSet
+from skuq.models import MLP, BinaryLogits, TrainingSet, stack_parameters
 
 SETTINGS = {
     "n_samples": 4,

@@ -15,19 +15,13 @@ from torch.nn.functional import cross_entropy
 
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected, kl_divergence
-from skuq.models import MLP, BinaryLogits, stack_parameters, stacked_forward
+from skuq.models import MLP, BinaryLogits, TrainingSet, stack_parameters, stacked_forward
 from skuq.quam._batch import SearchSettings
 from skuq.quam._components import GaussianMixtures, flatten, laplace_precision, unflatten
 from skuq.quam._mixtures import MixtureSampler, MixtureSettings
 from skuq.quam._objectives import targeted
 from skuq.quam._sampling import BestModels, best_adversarial_models
-from skuq.quam._search import (
-    Schedule,
-    TrainingSet,
-    excess_loss,
-    penalty_schedule,
-    search_adversarial_models,
-)
+from skuq.quam._search import Schedule, excess_loss, penalty_schedule, search_adversarial_models
 
 POINTS = np.array([[1.0, 0.2], [3.0, -2.0], [-2.0, 2.5], [0.5, 1.0]])
 GRID = np.stack(np.meshgrid(*[np.linspace(-10, 10, 401)] * 2), axis=-1).reshape(-1, 2)

@@ -9,18 +9,12 @@ from sklearn.datasets import make_classification
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from skuq.models import MLP, LeNet, stack_parameters
+from skuq.models import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import QUAMClassifier
 from skuq.quam import _batch as jobs
 from skuq.quam._objectives import targeted
 from skuq.quam._sampling import best_adversarial_models
-from skuq.quam._search import (
-    TrainingSet,
-    Trajectories,
-    penalty_schedule,
-    search_adversarial_models,
-    training_batches,
-)
+from skuq.quam._search import Trajectories, penalty_schedule, search_adversarial_models
 
 HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
 GAMMA = 0.05
