@@ -1,6 +1,5 @@
 """Quantification of uncertainty with adversarial models (QUAM)."""
 
-from skuq.models import training_batches
 from skuq.quam._classifier import QUAMClassifier
 from skuq.quam._objectives import Objective, classification_loss, targeted, untargeted
 from skuq.quam._regressor import QUAMRegressor
