@@ -17,7 +17,15 @@ EXTRAS = {
     # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
     "sgmcmc": ["posteriors>=0.1.3"],
     "zk": ["ezkl>=23", "onnx>=1.17"],
-    "docs": ["Sphinx>=8", "sphinx-gallery>=0.18", "numpydoc>=1.8", "matplotlib>=3.9"],
+    "docs": [
+        "Sphinx>=9.0",
+        "matplotlib>=3.9",
+        "numpydoc>=1.11",
+        "pydata-sphinx-theme>=0.24",
+        "sphinx-copybutton>=0.5.2",
+        "sphinx-design>=0.8",
+        "sphinx-gallery>=0.22",
+    ],
 }
 # The gallery draws graphs, agents and chains.
 EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"], *EXTRAS["sgmcmc"]]

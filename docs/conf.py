@@ -23,6 +23,8 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "examples", "images"]
@@ -50,22 +52,28 @@ sphinx_gallery_conf = {
     "thumbnail_size": (400, 280),
 }
 
-html_theme = "alabaster"
 toc_object_entries = False
+html_theme = "pydata_sphinx_theme"
 html_title = f"skuq {release}"
 html_static_path = ["_static"]
 html_css_files = ["skuq.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
+html_sidebars = {"install": [], "architecture": []}
 html_theme_options = {
-    "description": "Honest uncertainty for scikit-learn users",
-    "fixed_sidebar": True,
-    "page_width": "1180px",
-    "sidebar_width": "230px",
-    "show_powered_by": False,
-    "sidebar_collapse": True,
+    "logo": {"text": "skuq"},
+    "header_links_before_dropdown": 6,
+    "navigation_with_keys": False,
+    "navigation_depth": 2,
+    "show_nav_level": 1,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "github-dark",
 }
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 html_math_renderer = "mathml"
 
 
