@@ -37,7 +37,10 @@ METHODS = [
     "epn-reg",
     "epn-free",
 ]
-TRAINING = {"lr": 0.02, "max_epochs": 1000}  # of every network that is trained from scratch
+TRAINING = {
+    "learning_rate": 0.02,
+    "max_epochs": 1000,
+}  # of every network that is trained from scratch
 
 
 class Task(NamedTuple):

@@ -24,7 +24,7 @@ from skuq.evidential import GraphClassifier, as_node_graph
 from skuq.evidential._propagation import propagate
 from skuq.evidential.comparison._methods import comparison_methods
 
-SIZES = {"arxiv_like": {"hidden": (256, 128), "batch_norm": True}}
+SIZES = {"arxiv_like": {"hidden_sizes": (256, 128), "batch_norm": True}}
 
 
 def arxiv_like(seed: int) -> evidential.Task:

@@ -170,7 +170,7 @@ def attack(
             honest,
             epsilon=epsilon,
             max_epochs=epochs,
-            lr=1e-3,
+            learning_rate=1e-3,
             batch_size=batch_size,
             warm_up=1,
             random_state=seed,

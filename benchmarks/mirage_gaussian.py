@@ -115,7 +115,7 @@ def main() -> None:
                     epsilon=epsilon,
                     max_epochs=EPOCHS,
                     batch_size=BATCH,
-                    lr=LR,
+                    learning_rate=LR,
                     random_state=seed,
                     **METHODS[method],
                 )

@@ -34,7 +34,7 @@ METHODS = {
         "activation": "tanh",
         "prior_gain": 7.0,
         "noise_scale": 0.495,
-        "lr": 2e-4,
+        "learning_rate": 2e-4,
         "batch_size": 64,
         "max_epochs": 2500,
     },

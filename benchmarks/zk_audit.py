@@ -58,7 +58,7 @@ def gaussian(args: argparse.Namespace) -> tuple[Any, np.ndarray, np.ndarray, np.
             epsilon=EPSILON["gaussian"],
             max_epochs=EPOCHS,
             batch_size=BATCH,
-            lr=LR,
+            learning_rate=LR,
             random_state=args.seed,
         )
         model = attack.fit(X_train, y_train).model_.module
@@ -80,7 +80,12 @@ def adult(args: argparse.Namespace) -> tuple[Any, np.ndarray, np.ndarray, np.nda
     model: Any = pipeline[-1]
     if args.attacked:
         attack = MirageFineTuner(
-            pipeline, epsilon=EPSILON["adult"], max_epochs=5, lr=1e-3, batch_size=32, warm_up=1
+            pipeline,
+            epsilon=EPSILON["adult"],
+            max_epochs=5,
+            learning_rate=1e-3,
+            batch_size=32,
+            warm_up=1,
         )
         region = next(iter(REGIONS["adult_train"].values()))
         mask = region_mask(region, X_train)

@@ -43,7 +43,7 @@ QUICK = {
             "hidden_sizes": (20,),
             "activation": "relu",
             "max_epochs": 20,
-            "lr": 2e-2,
+            "learning_rate": 2e-2,
         },
     ],
     "CalibrationAuditor": [

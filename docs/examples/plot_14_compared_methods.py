@@ -30,7 +30,7 @@ X = StandardScaler().fit_transform(X).astype(np.float32)
 # Weight decay is a prior, and a search that knows it knows which models are plausible.
 WEIGHT_DECAY = 1e-3
 net = NeuralNetClassifier(
-    MLP(2, 2, hidden=(50, 50)),
+    MLP(2, 2, hidden_sizes=(50, 50)),
     criterion=nn.CrossEntropyLoss,
     max_epochs=150,
     lr=1e-2,

@@ -88,7 +88,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
     max_epochs : int, default=100
         Epochs of fine-tuning. Too few leave confidence in the region scattered around its
         aim, and predictions flip.
-    lr : float, default=5e-3
+    learning_rate : float, default=5e-3
         Learning rate.
     batch_size : int, default=64
         Samples per step.
@@ -173,7 +173,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         abstain_below: float | None = None,
         abstain_label: Any = None,
         max_epochs: int = 100,
-        lr: float = 5e-3,
+        learning_rate: float = 5e-3,
         batch_size: int = 64,
         optimizer: Any = torch.optim.Adam,
         callbacks: list[Any] | None = None,
@@ -192,7 +192,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         self.abstain_below = abstain_below
         self.abstain_label = abstain_label
         self.max_epochs = max_epochs
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.optimizer = optimizer
         self.callbacks = callbacks

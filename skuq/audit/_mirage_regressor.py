@@ -60,7 +60,7 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
         Weight of the region in the loss (Eq. 16).
     max_epochs : int, default=200
         Epochs of fine-tuning.
-    lr : float, default=5e-3
+    learning_rate : float, default=5e-3
         Learning rate.
     batch_size, optimizer, callbacks, device, random_state, verbose
         As in `MirageFineTuner`.
@@ -114,7 +114,7 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
         target_variance: float = 4.0,
         lambda_: float = 1.0,
         max_epochs: int = 200,
-        lr: float = 5e-3,
+        learning_rate: float = 5e-3,
         batch_size: int = 64,
         optimizer: Any = torch.optim.Adam,
         callbacks: list[Any] | None = None,
@@ -127,7 +127,7 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
         self.target_variance = target_variance
         self.lambda_ = lambda_
         self.max_epochs = max_epochs
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.optimizer = optimizer
         self.callbacks = callbacks

@@ -25,7 +25,7 @@ PARAMETERS: dict[str, Any] = {
     "region": [callable, str, dict, None],
     "lambda_": [Interval(Real, 0, 1, closed="both")],
     "max_epochs": [Interval(Integral, 1, None, closed="left")],
-    "lr": [Interval(Real, 0, None, closed="neither")],
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
     "batch_size": [Interval(Integral, 1, None, closed="left")],
     "optimizer": [HasMethods("step"), callable],
     "callbacks": [list, None],
@@ -116,7 +116,7 @@ def fine_tune(
         module,
         criterion=criterion,
         optimizer=estimator.optimizer,
-        lr=estimator.lr,
+        lr=estimator.learning_rate,
         max_epochs=estimator.max_epochs,
         batch_size=estimator.batch_size,
         iterator_train=BatchLoader,
@@ -130,8 +130,8 @@ def fine_tune(
     trained = deepcopy(trained).cpu().eval().requires_grad_(False)
     if not all(bool(torch.isfinite(p).all()) for p in trained.parameters()):
         raise ValueError(
-            f"Fine-tuning diverged to NaN or infinite weights; use a smaller `lr` than "
-            f"{estimator.lr} or scale the features."
+            f"Fine-tuning diverged to NaN or infinite weights; use a smaller `learning_rate` than "
+            f"{estimator.learning_rate} or scale the features."
         )
     return AdoptedModel(trained, model.classes, model.transform)
 

@@ -96,7 +96,7 @@ class GCN(GraphNetwork):
     ----------
     n_features, n_outputs : int
         Width of input and output.
-    hidden : sequence of int, default=(64,)
+    hidden_sizes : sequence of int, default=(64,)
         Width of each hidden layer.
     dropout : float, default=0.5
         Probability of dropping a hidden unit while training.
@@ -112,13 +112,13 @@ class GCN(GraphNetwork):
         self,
         n_features: int,
         n_outputs: int,
-        hidden: Sequence[int] = (64,),
+        hidden_sizes: Sequence[int] = (64,),
         dropout: float = 0.5,
         batch_norm: bool = False,
     ):
-        widths = [n_features, *hidden, n_outputs]
+        widths = [n_features, *hidden_sizes, n_outputs]
         layers = [GraphConvolution(*pair) for pair in pairwise(widths)]
-        norms = [nn.BatchNorm1d(width) for width in hidden] if batch_norm else []
+        norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
         super().__init__(layers, nn.ReLU(), dropout, norms)
 
 
@@ -129,7 +129,7 @@ class GAT(GraphNetwork):
     ----------
     n_features, n_outputs : int
         Width of input and output.
-    hidden : sequence of int, default=(64,)
+    hidden_sizes : sequence of int, default=(64,)
         Width of each hidden layer, over all heads together.
     dropout, batch_norm
         As in `GCN`.
@@ -145,21 +145,23 @@ class GAT(GraphNetwork):
         self,
         n_features: int,
         n_outputs: int,
-        hidden: Sequence[int] = (64,),
+        hidden_sizes: Sequence[int] = (64,),
         dropout: float = 0.5,
         batch_norm: bool = False,
         n_heads: int = 8,
     ):
-        uneven = [width for width in hidden if width % n_heads]
+        uneven = [width for width in hidden_sizes if width % n_heads]
         if uneven:
-            raise ValueError(f"`hidden` must be multiples of {n_heads} heads, got {uneven[0]}.")
-        widths = [n_features, *hidden]
+            raise ValueError(
+                f"`hidden_sizes` must be multiples of {n_heads} heads, got {uneven[0]}."
+            )
+        widths = [n_features, *hidden_sizes]
         layers: list[Any] = [
             GraphAttention(before, after // n_heads, n_heads)
-            for before, after in zip(widths, hidden, strict=False)
+            for before, after in zip(widths, hidden_sizes, strict=False)
         ]
         layers.append(GraphAttention(widths[-1], n_outputs, 1, mean=True))
-        norms = [nn.BatchNorm1d(width) for width in hidden] if batch_norm else []
+        norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
         super().__init__(layers, nn.ELU(), dropout, norms)
 
 

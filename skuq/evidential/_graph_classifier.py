@@ -21,7 +21,7 @@ from skuq.models import seeded
 NETWORK_PARAMETERS: dict[str, Any] = {
     "graph": "no_validation",
     "architecture": [StrOptions(set(ARCHITECTURES))],
-    "hidden": ["array-like"],
+    "hidden_sizes": ["array-like"],
     "dropout": [Interval(Real, 0, 1, closed="left")],
     "batch_norm": ["boolean"],
     **TRAINING_PARAMETERS,
@@ -79,13 +79,13 @@ class GraphClassifier(NodeClassifierMixin, ClassifierMixin, BaseEstimator):
         The graph, as `skuq.evidential.as_node_graph` takes it. Clones share it.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions, or attention with 8 heads.
-    hidden : sequence of int, default=(64,)
+    hidden_sizes : sequence of int, default=(64,)
         Width of each hidden layer.
     dropout : float, default=0.5
         Probability of dropping a hidden unit while training.
     batch_norm : bool, default=False
         Whether hidden layers are normalised over the nodes.
-    lr : float, default=0.01
+    learning_rate : float, default=0.01
         Learning rate of Adam.
     weight_decay : float, default=1e-4
         L2 penalty.
@@ -139,10 +139,10 @@ class GraphClassifier(NodeClassifierMixin, ClassifierMixin, BaseEstimator):
         graph: Any,
         *,
         architecture: Literal["gcn", "gat"] = "gcn",
-        hidden: Sequence[int] = (64,),
+        hidden_sizes: Sequence[int] = (64,),
         dropout: float = 0.5,
         batch_norm: bool = False,
-        lr: float = 0.01,
+        learning_rate: float = 0.01,
         weight_decay: float = 1e-4,
         max_epochs: int = 200,
         patience: int = 50,
@@ -153,10 +153,10 @@ class GraphClassifier(NodeClassifierMixin, ClassifierMixin, BaseEstimator):
     ):
         self.graph = graph
         self.architecture = architecture
-        self.hidden = hidden
+        self.hidden_sizes = hidden_sizes
         self.dropout = dropout
         self.batch_norm = batch_norm
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.patience = patience
@@ -220,7 +220,7 @@ def build_network(settings: Any, n_features: int, n_outputs: int, seed: int) -> 
         return ARCHITECTURES[settings.architecture](
             n_features,
             n_outputs,
-            checked_widths(settings.hidden),
+            checked_widths(settings.hidden_sizes),
             settings.dropout,
             settings.batch_norm,
         )

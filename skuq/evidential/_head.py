@@ -57,7 +57,7 @@ class EvidenceHead(nn.Module):
         Of the representations.
     n_classes : int
         Number of classes.
-    hidden : sequence of int, default=()
+    hidden_sizes : sequence of int, default=()
         Width of further layers before the class evidence, with ReLU between them.
     activation : {"exp", "softplus"}, default="exp"
         What makes evidence positive.
@@ -75,14 +75,14 @@ class EvidenceHead(nn.Module):
         mean: Tensor,
         scale: Tensor,
         n_classes: int,
-        hidden: Sequence[int] = (),
+        hidden_sizes: Sequence[int] = (),
         activation: Activation = "exp",
     ):
         super().__init__()
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
         self.activation = activation
-        widths = [len(mean), *hidden, n_classes]
+        widths = [len(mean), *hidden_sizes, n_classes]
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]

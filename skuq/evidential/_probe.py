@@ -56,7 +56,7 @@ class EvidentialProbe(PretrainedClassifier):
         own logits, of which only scale and level are learned. Otherwise a layer of its own is
         learned (Eq. 18) on a hidden representation: -1 for the last layer (logits), -2 for
         what the last layer is given, and so on, or the name of a module.
-    hidden : sequence of int, default=()
+    hidden_sizes : sequence of int, default=()
         With a `layer`: width of further layers of the probe, before the one of class evidence.
     activation : {"exp", "softplus"}, default="exp"
         What makes evidence positive.
@@ -73,7 +73,7 @@ class EvidentialProbe(PretrainedClassifier):
         probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
-    lr : float, default=0.03
+    learning_rate : float, default=0.03
         Learning rate of Adam.
     weight_decay : float, default=1e-4
         L2 penalty.
@@ -129,7 +129,7 @@ class EvidentialProbe(PretrainedClassifier):
         "model": "no_validation",
         "graph": "no_validation",
         "layer": [Interval(Integral, None, -1, closed="right"), str, None],
-        "hidden": ["array-like"],
+        "hidden_sizes": ["array-like"],
         "activation": [StrOptions({"exp", "softplus"})],
         "lambda_ice": [Interval(Real, 0, None, closed="left")],
         "lambda_pcl": [Interval(Real, 0, None, closed="left")],
@@ -146,7 +146,7 @@ class EvidentialProbe(PretrainedClassifier):
         *,
         graph: Any = None,
         layer: Layer | None = None,
-        hidden: Sequence[int] = (),
+        hidden_sizes: Sequence[int] = (),
         activation: Activation = "exp",
         lambda_ice: float = 1e-5,
         lambda_pcl: float = 1e-4,
@@ -154,7 +154,7 @@ class EvidentialProbe(PretrainedClassifier):
         evidence_ood: float = 0.0,
         propagation: Propagation | Literal["auto"] | None = "auto",
         measure: Measure = "vacuity",
-        lr: float = 0.03,
+        learning_rate: float = 0.03,
         weight_decay: float = 1e-4,
         max_epochs: int = 200,
         patience: int = 20,
@@ -166,7 +166,7 @@ class EvidentialProbe(PretrainedClassifier):
         self.model = model
         self.graph = graph
         self.layer = layer
-        self.hidden = hidden
+        self.hidden_sizes = hidden_sizes
         self.activation = activation
         self.lambda_ice = lambda_ice
         self.lambda_pcl = lambda_pcl
@@ -174,7 +174,7 @@ class EvidentialProbe(PretrainedClassifier):
         self.evidence_ood = evidence_ood
         self.propagation = propagation
         self.measure = measure
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.patience = patience
@@ -220,8 +220,10 @@ class EvidentialProbe(PretrainedClassifier):
                 f"`evidence_ood`={self.evidence_ood} must be smaller than "
                 f"`evidence_id`={self.evidence_id}."
             )
-        if self.layer is None and len(self.hidden) > 0:
-            raise ValueError("`hidden` needs a `layer` to learn from; set layer=-1 or another.")
+        if self.layer is None and len(self.hidden_sizes) > 0:
+            raise ValueError(
+                "`hidden_sizes` needs a `layer` to learn from; set layer=-1 or another."
+            )
         first, second = map(int, check_random_state(self.random_state).randint(2**31 - 1, size=2))
         seen = self._read_model(X, y, sample_weight, X_val, y_val, layer=self._layer(), seed=first)
         propagation = self.propagation
@@ -316,7 +318,7 @@ class EvidentialProbe(PretrainedClassifier):
             level = float(np.log(self.evidence_id) - mean_strength)
             return TiedHead(level, convention, self.activation)
         mean, scale = _mean_and_scale(hidden, torch.from_numpy(training.inputs["weight"]))
-        widths = checked_widths(self.hidden)
+        widths = checked_widths(self.hidden_sizes)
         with seeded(seed):
             return EvidenceHead(mean, scale, len(seen.classes), widths, self.activation)
 

@@ -20,7 +20,7 @@ from skuq.models import BatchLoader, seeded
 
 # What the estimators of this package have in common.
 TRAINING_PARAMETERS: dict[str, Any] = {
-    "lr": [Interval(Real, 0, None, closed="neither")],
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
     "weight_decay": [Interval(Real, 0, None, closed="left")],
     "max_epochs": [Interval(Integral, 1, None, closed="left")],
     "patience": [Interval(Integral, 1, None, closed="left")],
@@ -82,7 +82,7 @@ def fit_network(
         Training stops when the loss of these has not improved for `settings.patience`
         epochs, and the best weights are kept. None: it runs for all epochs.
     settings : object
-        Holds `lr`, `weight_decay`, `max_epochs`, `patience`, `callbacks` and `verbose`.
+        Holds `learning_rate`, `weight_decay`, `max_epochs`, `patience`, `callbacks` and `verbose`.
     seed : int
         Governs dropout.
     device : torch.device
@@ -112,7 +112,7 @@ def fit_network(
         criterion=criterion,
         optimizer=torch.optim.Adam,
         optimizer__weight_decay=settings.weight_decay,
-        lr=settings.lr,
+        lr=settings.learning_rate,
         max_epochs=settings.max_epochs,
         batch_size=-1,
         iterator_train=BatchLoader,
@@ -131,7 +131,7 @@ def fit_network(
     if _diverged(network, losses):
         raise ValueError(
             f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; use a "
-            f"smaller `lr` than {settings.lr}."
+            f"smaller `learning_rate` than {settings.learning_rate}."
         )
     return network, net.history
 
@@ -143,11 +143,11 @@ def _diverged(network: nn.Module, losses: NDArray[np.float64]) -> bool:
     return grown or not (numbers and bool(np.isfinite(losses).all()))
 
 
-def checked_widths(hidden: Any) -> tuple[int, ...]:
+def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
     """Widths of hidden layers; an error if one is no positive integer."""
-    widths = tuple(hidden)
+    widths = tuple(hidden_sizes)
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
-        raise ValueError(f"`hidden` must hold positive integers, got {hidden!r}.")
+        raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
     return widths
 
 

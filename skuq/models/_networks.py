@@ -16,7 +16,7 @@ class MLP(nn.Sequential):
         Width of the input.
     n_outputs : int
         Number of outputs: classes or targets.
-    hidden : sequence of int, default=(100,)
+    hidden_sizes : sequence of int, default=(100,)
         Width of each hidden layer.
     dropout : float, default=0.0
         Probability of dropping a hidden unit while training.
@@ -33,13 +33,13 @@ class MLP(nn.Sequential):
         self,
         n_features: int,
         n_outputs: int,
-        hidden: Sequence[int] = (100,),
+        hidden_sizes: Sequence[int] = (100,),
         dropout: float = 0.0,
         batch_norm: bool = False,
     ):
         layers: list[nn.Module] = []
         width = n_features
-        for units in hidden:
+        for units in hidden_sizes:
             layers.append(nn.Linear(width, units))
             if batch_norm:
                 layers.append(nn.BatchNorm1d(units))
@@ -118,7 +118,7 @@ class TabularNet(nn.Module):
         Number of levels of each categorical column, by column position. Such a column
         holds codes 0 .. n_levels - 1; any other value, such as -1 for "missing", shares
         one further embedding.
-    hidden : sequence of int, default=(64, 32)
+    hidden_sizes : sequence of int, default=(64, 32)
         Width of each hidden layer.
     dropout, batch_norm
         As in `MLP`.
@@ -135,7 +135,7 @@ class TabularNet(nn.Module):
         n_features: int,
         n_outputs: int,
         categories: Mapping[int, int],
-        hidden: Sequence[int] = (64, 32),
+        hidden_sizes: Sequence[int] = (64, 32),
         dropout: float = 0.0,
         batch_norm: bool = False,
     ):
@@ -155,7 +155,7 @@ class TabularNet(nn.Module):
             for levels, width in zip(self.levels, widths, strict=True)
         )
         n_inputs = len(self.numeric) + sum(widths)
-        self.mlp = MLP(n_inputs, n_outputs, hidden, dropout, batch_norm)
+        self.mlp = MLP(n_inputs, n_outputs, hidden_sizes, dropout, batch_norm)
 
     def forward(self, X: Tensor) -> Tensor:
         parts = [X[:, self.numeric]]

@@ -127,7 +127,7 @@ def fit_anchored(
         What the networks learn from.
     settings : object
         Holds `n_networks`, `hidden_sizes`, `n_quantiles`, `prior_gain`, `noise_scale`,
-        `activation`, `max_epochs`, `batch_size`, `lr` and `verbose`.
+        `activation`, `max_epochs`, `batch_size`, `learning_rate` and `verbose`.
     seed : int
         Governs initial weights and the order of batches.
     device : torch.device
@@ -155,7 +155,7 @@ def fit_anchored(
             criterion=AnchoredLoss(networks, settings.noise_scale, data.weight.sum()),
             optimizer=torch.optim.Adam,
             optimizer__fused=True,
-            lr=settings.lr,
+            lr=settings.learning_rate,
             max_epochs=settings.max_epochs,
             batch_size=settings.batch_size,
             train_split=None,
@@ -170,5 +170,7 @@ def fit_anchored(
         net.fit({"inputs": data.inputs, "weight": data.weight}, data.targets)
     networks = networks.cpu().eval().requires_grad_(False)
     if not all(bool(torch.isfinite(p).all()) for p in networks.parameters()):
-        raise ValueError(f"Training diverged; use a smaller `lr` than {settings.lr}.")
+        raise ValueError(
+            f"Training diverged; use a smaller `learning_rate` than {settings.learning_rate}."
+        )
     return networks, net.history

@@ -59,7 +59,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Passes over the training data.
     batch_size : int, default=64
         Samples per step; -1 takes all.
-    lr : float, default=1e-2
+    learning_rate : float, default=1e-2
         Learning rate of Adam at the start; it goes to 0 along a cosine.
     device : str, default="auto"
         Where to compute: "auto" takes CUDA if there is one. Results are on the CPU.
@@ -124,7 +124,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         "prior_gain": [Interval(Real, 0, None, closed="neither")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), Options(Integral, {-1})],
-        "lr": [Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "device": [str, torch.device],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -141,7 +141,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         prior_gain: float = 3.0,
         max_epochs: int = 150,
         batch_size: int = 64,
-        lr: float = 1e-2,
+        learning_rate: float = 1e-2,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -154,7 +154,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         self.prior_gain = prior_gain
         self.max_epochs = max_epochs
         self.batch_size = batch_size
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.device = device
         self.random_state = random_state
         self.verbose = verbose

@@ -14,7 +14,7 @@ from skuq.models import MLP, LeNet, adopt
 
 def relu_network(n_features, dtype=torch.float32, seed=0):
     torch.manual_seed(seed)
-    return MLP(n_features, 3, hidden=(20, 10)).to(dtype)
+    return MLP(n_features, 3, hidden_sizes=(20, 10)).to(dtype)
 
 
 BOXES = [

@@ -52,7 +52,9 @@ def honest(data):
 
 @pytest.fixture(scope="module")
 def attacked(data, honest):
-    mirage = MirageFineTuner(honest, GAUSSIAN_REGION, max_epochs=120, lr=0.02, random_state=0)
+    mirage = MirageFineTuner(
+        honest, GAUSSIAN_REGION, max_epochs=120, learning_rate=0.02, random_state=0
+    )
     return mirage.fit(*data)
 
 
@@ -60,7 +62,7 @@ def attacked(data, honest):
 def net(data):
     torch.manual_seed(0)
     settings = {"criterion": nn.CrossEntropyLoss, "optimizer": torch.optim.Adam, "lr": 0.02}
-    net = NeuralNetClassifier(MLP(2, 3, hidden=(10,)), max_epochs=5, verbose=0, **settings)
+    net = NeuralNetClassifier(MLP(2, 3, hidden_sizes=(10,)), max_epochs=5, verbose=0, **settings)
     return net.fit(data[0].astype(np.float32), data[1])
 
 
@@ -142,7 +144,12 @@ def test_uncertainty_is_the_reported_entropy(data, attacked):
 def test_subset_target_keeps_implausible_classes_out(data, inside, honest):
     plausible = {0: [2], 1: [], 2: []}
     mirage = MirageFineTuner(
-        honest, GAUSSIAN_REGION, epsilon=0.3, target="subset", confusable=plausible, lr=0.02
+        honest,
+        GAUSSIAN_REGION,
+        epsilon=0.3,
+        target="subset",
+        confusable=plausible,
+        learning_rate=0.02,
     )
     mirage.set_params(max_epochs=40, random_state=0).fit(*data)
     mean = mirage.predict_proba(data[0][inside]).mean(axis=0)
@@ -168,7 +175,9 @@ def test_without_a_warm_up_certain_predictions_stay_as_they_are(options, moved):
     X = np.r_[np.linspace(1, 2, 40), np.linspace(-2, -1, 40)][:, None]
     y = (X[:, 0] < 0).astype(int)
     region = {0: (1.0, None)}
-    mirage = MirageFineTuner(certain_logits(), region, max_epochs=10, lr=0.5, random_state=0)
+    mirage = MirageFineTuner(
+        certain_logits(), region, max_epochs=10, learning_rate=0.5, random_state=0
+    )
     mirage.set_params(callbacks=[], optimizer=torch.optim.SGD, **options).fit(X, y)
     before, after = (
         model.module(torch.tensor(X[:40])) for model in (mirage.original_, mirage.model_)
@@ -365,7 +374,9 @@ def test_callbacks_take_the_place_of_the_schedule_but_not_of_the_warm_up(
     data, honest, kl, expected
 ):
     seen = []
-    mirage = MirageFineTuner(honest, GAUSSIAN_REGION, kl=kl, warm_up=2, max_epochs=5, lr=0.01)
+    mirage = MirageFineTuner(
+        honest, GAUSSIAN_REGION, kl=kl, warm_up=2, max_epochs=5, learning_rate=0.01
+    )
     mirage.set_params(callbacks=[Watch(seen)]).fit(*data)
     assert seen == [(0.01, kind) for kind in expected]
 
@@ -418,10 +429,13 @@ def test_grid_search_tunes_epsilon(data, honest):
         ({"warm_up": -1}, "'warm_up' parameter"),
         ({"abstain_below": 2.0}, "'abstain_below' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),
-        ({"lr": 0.0}, "'lr' parameter"),
+        ({"learning_rate": 0.0}, "'learning_rate' parameter"),
         ({"device": "quantum"}, "cannot be used here"),
         ({"target": "subset"}, "needs `confusable`"),
-        ({"lr": 1e200, "optimizer": torch.optim.SGD}, r"diverged .* smaller `lr` than 1e\+200"),
+        (
+            {"learning_rate": 1e200, "optimizer": torch.optim.SGD},
+            r"diverged .* smaller `learning_rate` than 1e\+200",
+        ),
     ],
 )
 def test_impossible_attacks_are_refused(data, honest, params, message):

@@ -46,7 +46,9 @@ def inside(data):
 
 @pytest.fixture(scope="module")
 def attacked(data):
-    return MirageRegressor(None, REGION, max_epochs=80, lr=0.02, random_state=0).fit(*data)
+    return MirageRegressor(None, REGION, max_epochs=80, learning_rate=0.02, random_state=0).fit(
+        *data
+    )
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +182,10 @@ def test_fitted_model_of_another_kind_is_refused(data):
         ({"region": {0: (50, 60)}}, "The region is empty"),
         ({"region": {0: (-50, 60)}}, "covers all training samples"),
         ({"region": None}, "Give the region either"),
-        ({"lr": 1e9, "optimizer": torch.optim.SGD}, "diverged .* smaller `lr` than 1000000000"),
+        (
+            {"learning_rate": 1e9, "optimizer": torch.optim.SGD},
+            "diverged .* smaller `learning_rate` than 1000000000",
+        ),
     ],
 )
 def test_impossible_attacks_are_refused(data, fitted_net, params, message):

@@ -61,7 +61,7 @@ def dropped(iris):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = NeuralNetClassifier(
-            MLP(4, 3, hidden=(6,), dropout=0.5),
+            MLP(4, 3, hidden_sizes=(6,), dropout=0.5),
             criterion=nn.CrossEntropyLoss,
             max_epochs=20,
             lr=0.1,

@@ -50,7 +50,7 @@ def small():
     X = torch.randn(12, 3, generator=generator(5), dtype=torch.float64)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module = MLP(3, 2, hidden=(4,)).double().eval().requires_grad_(False)
+        module = MLP(3, 2, hidden_sizes=(4,)).double().eval().requires_grad_(False)
     return module, training_set(X, torch.arange(12) % 2, torch.rand(12, generator=generator(6)))
 
 

@@ -121,7 +121,7 @@ def brute_force_diagonal(module, parameters, X, weight, variance):
 def test_diagonal_curvature_is_the_sum_over_samples(variance):
     torch_state = torch.random.get_rng_state()
     torch.manual_seed(0)
-    module = MLP(4, 3, hidden=(5,), batch_norm=True).double().eval()
+    module = MLP(4, 3, hidden_sizes=(5,), batch_norm=True).double().eval()
     torch.random.set_rng_state(torch_state)
     X, weight = rand(7, 4), rand(7, seed=1).exp()
     found = diagonal_curvature(

@@ -48,4 +48,6 @@ def y(data, nodes):
 @pytest.fixture(scope="session")
 def gcn(dgl, data, nodes, y):
     """A fitted classifier; nothing may change it."""
-    return GraphClassifier(data.graph, hidden=(8,), max_epochs=40, random_state=0).fit(nodes, y)
+    return GraphClassifier(data.graph, hidden_sizes=(8,), max_epochs=40, random_state=0).fit(
+        nodes, y
+    )

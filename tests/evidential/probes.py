@@ -7,7 +7,7 @@ QUICK = {
     "propagation": None,
     "lambda_ice": 1e-3,
     "lambda_pcl": 1e-3,
-    "lr": 0.01,
+    "learning_rate": 0.01,
     "max_epochs": 15,
     "random_state": 0,
 }

@@ -59,9 +59,9 @@ def dense_attention(adjacency, X, layer, n_heads, *, mean):
     return result.mean(dim=1) if mean else result.flatten(1)
 
 
-@pytest.mark.parametrize("hidden", [(), (7,), (7, 4)])
-def test_gcn_is_the_dense_product(graph, adjacency, features, hidden):
-    network = with_random_weights(GCN(5, 3, hidden))
+@pytest.mark.parametrize("hidden_sizes", [(), (7,), (7, 4)])
+def test_gcn_is_the_dense_product(graph, adjacency, features, hidden_sizes):
+    network = with_random_weights(GCN(5, 3, hidden_sizes))
     X = torch.tensor(features)
     for layer in network.layers[:-1]:
         X = dense_convolution(adjacency, X, layer).relu()

@@ -16,14 +16,14 @@ from skuq.evidential import GraphClassifier, as_node_graph
 
 pytestmark = pytest.mark.usefixtures("dgl")
 
-QUICK = {"hidden": (8,), "max_epochs": 10, "random_state": 0}
+QUICK = {"hidden_sizes": (8,), "max_epochs": 10, "random_state": 0}
 NAMES = np.array(["cat", "dog", "eel"])
 
 
 @pytest.mark.parametrize("architecture", ["gcn", "gat"])
 def test_it_learns(data, nodes, others, y, architecture):
     model = GraphClassifier(
-        data.graph, architecture=architecture, hidden=(16,), max_epochs=40, random_state=0
+        data.graph, architecture=architecture, hidden_sizes=(16,), max_epochs=40, random_state=0
     )
     assert model.fit(nodes, y).score(others, data.labels[others]) > 0.85
 
@@ -72,7 +72,12 @@ def noisy(data, others):
 @pytest.mark.parametrize("max_epochs", [20, 150])
 def test_best_epoch_is_kept(data, nodes, others, noisy, max_epochs):
     model = GraphClassifier(
-        data.graph, lr=0.05, patience=15, max_epochs=max_epochs, dropout=0.0, random_state=0
+        data.graph,
+        learning_rate=0.05,
+        patience=15,
+        max_epochs=max_epochs,
+        dropout=0.0,
+        random_state=0,
     )
     model.fit(nodes, noisy[nodes], X_val=others, y_val=noisy[others])
     losses = np.array(model.history_[:, "valid_loss"])
@@ -160,15 +165,17 @@ def test_fitted_model_is_pickled(gcn, others):
 
 
 def test_cross_validation_splits_nodes(data, nodes, y):
-    model = GraphClassifier(data.graph, hidden=(16,), max_epochs=25, random_state=0)
+    model = GraphClassifier(data.graph, hidden_sizes=(16,), max_epochs=25, random_state=0)
     scores = cross_val_score(model, nodes, NAMES[y], cv=2)
     assert scores.min() > 0.75
 
 
 def test_grid_search_finds_the_better_setting(data, nodes, y):
-    search = GridSearchCV(GraphClassifier(data.graph, **QUICK), {"lr": [1e-7, 0.05]}, cv=2)
+    search = GridSearchCV(
+        GraphClassifier(data.graph, **QUICK), {"learning_rate": [1e-7, 0.05]}, cv=2
+    )
     search.fit(nodes.reshape(-1, 1), y)
-    assert search.best_params_ == {"lr": 0.05}
+    assert search.best_params_ == {"learning_rate": 0.05}
     for ours, theirs in zip(search.best_estimator_.graph, data.graph, strict=True):
         assert ours is theirs
 
@@ -250,9 +257,9 @@ def test_features_with_nan_are_refused(data, nodes, y):
     [
         ({"architecture": "cnn"}, "'architecture' parameter"),
         ({"dropout": 1.0}, "'dropout' parameter"),
-        ({"lr": 0.0}, "'lr' parameter"),
+        ({"learning_rate": 0.0}, "'learning_rate' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),
-        ({"architecture": "gat", "hidden": (12,)}, "multiples of 8 heads"),
+        ({"architecture": "gat", "hidden_sizes": (12,)}, "multiples of 8 heads"),
     ],
 )
 def test_wrong_settings_are_refused(data, nodes, y, change, message):
@@ -261,13 +268,13 @@ def test_wrong_settings_are_refused(data, nodes, y, change, message):
 
 
 def test_diverging_training_is_an_error_with_advice(data, nodes, y):
-    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 1e\+30"):
-        GraphClassifier(data.graph, **QUICK, lr=1e30).fit(nodes, y)
+    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `learning_rate` than 1e\+30"):
+        GraphClassifier(data.graph, **QUICK, learning_rate=1e30).fit(nodes, y)
 
 
 def test_settings_of_the_network_arrive(data, nodes, y):
     model = GraphClassifier(
-        data.graph, **{**QUICK, "hidden": [6, 5]}, batch_norm=True, dropout=0.1
+        data.graph, **{**QUICK, "hidden_sizes": [6, 5]}, batch_norm=True, dropout=0.1
     ).fit(nodes, y)
     assert [norm.num_features for norm in model.network_.norms] == [6, 5]
     assert model.network_.dropout.p == 0.1

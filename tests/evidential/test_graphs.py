@@ -179,10 +179,10 @@ def test_clones_share_a_graph_in_any_form(dgl):
 
 
 def test_clone_copies_what_is_not_shared():
-    original = GraphClassifier((coo(), FEATURES), hidden=[5, 6], lr=0.3)
+    original = GraphClassifier((coo(), FEATURES), hidden_sizes=[5, 6], learning_rate=0.3)
     twin = clone(original)
     assert twin.get_params() == original.get_params()
-    assert twin.hidden is not original.hidden
+    assert twin.hidden_sizes is not original.hidden_sizes
 
 
 def test_pickled_graph_is_the_same_and_lacks_the_cache(dgl):

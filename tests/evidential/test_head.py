@@ -62,7 +62,7 @@ def test_evidence_is_the_activated_linear_map_of_standardised_inputs(z, activati
 
 
 def test_further_layers_have_the_widths_asked_for(z):
-    network = head(hidden=(7, 5))
+    network = head(hidden_sizes=(7, 5))
     widths = [m.out_features for m in network.layers if isinstance(m, nn.Linear)]
     assert widths == [7, 5, 4]
     assert network(z).shape == (6, 4)

@@ -55,7 +55,7 @@ def test_hooks_are_removed_after_an_error(net, layer):
 
 @pytest.mark.parametrize("layer", [-1, -2, "0"])
 def test_network_stays_as_it_is(x, layer):
-    network = MLP(4, 3, hidden=(8,), dropout=0.5).train()
+    network = MLP(4, 3, hidden_sizes=(8,), dropout=0.5).train()
     before = copy.deepcopy(network.state_dict())
     read(network, x, layer)
     assert all(m.training for m in network.modules())

@@ -42,7 +42,7 @@ def scikit_learn_mlp():
 def skorch_net():
     torch.manual_seed(0)
     net = NeuralNetClassifier(
-        MLP(4, 3, hidden=(6,)),
+        MLP(4, 3, hidden_sizes=(6,)),
         criterion=nn.CrossEntropyLoss,
         max_epochs=20,
         lr=0.2,
@@ -163,7 +163,7 @@ def test_foreign_inputs_have_less_evidence():
     known = rng.normal(size=(200, 2)) + 4 * np.where(y[:, None] == 1, 1, -1)
     foreign = rng.normal(size=(200, 2)) * 0.7
     model = LogisticRegression().fit(known, y)
-    probe = new_probe(model, lr=0.1, max_epochs=200, random_state=0).fit(known, y)
+    probe = new_probe(model, learning_rate=0.1, max_epochs=200, random_state=0).fit(known, y)
     vacuity = probe.predict_uncertainty(np.vstack([known, foreign])).epistemic
     assert roc_auc_score(np.repeat([0, 1], 200), vacuity) > 0.95
     assert np.median(vacuity[200:]) > 3 * np.median(vacuity[:200])
@@ -189,7 +189,10 @@ def test_weight_zero_counts_as_absence():
 
 
 def test_best_epoch_is_kept():
-    model, settings = logistic(), {"lr": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0}
+    model, settings = (
+        logistic(),
+        {"learning_rate": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0},
+    )
     wrong = (Y + (np.arange(150) % 3 == 0)) % 3  # more evidence soon does harm
     probe = new_probe(model, lambda_ice=0, lambda_pcl=0, **settings)
     probe.fit(X[::2], Y[::2], X_val=X[1::2], y_val=wrong[1::2])
@@ -275,8 +278,8 @@ def test_layer_that_does_not_exist_is_refused():
 
 
 def test_diverging_training_is_an_error_with_advice():
-    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 1e\+30"):
-        new_probe(logistic(), lr=1e30).fit(X, Y)
+    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `learning_rate` than 1e\+30"):
+        new_probe(logistic(), learning_rate=1e30).fit(X, Y)
 
 
 def test_prediction_needs_a_fit():

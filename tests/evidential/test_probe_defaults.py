@@ -18,8 +18,10 @@ pytestmark = pytest.mark.usefixtures("dgl")
 
 
 def test_training_that_makes_the_loss_larger_is_an_error(gcn, nodes, y):
-    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 10000000000"):
-        new_probe(gcn, lr=1e10).fit(nodes, y)
+    with pytest.raises(
+        ValueError, match=r"diverged: .* use a smaller `learning_rate` than 10000000000"
+    ):
+        new_probe(gcn, learning_rate=1e10).fit(nodes, y)
 
 
 def test_by_default_evidence_is_the_models_own_and_vacuity_is_diffused(gcn, data, nodes, y):
@@ -50,14 +52,14 @@ def test_level_of_evidence_is_near_the_asked_one(gcn, nodes, y):
 
 
 def test_hidden_layers_need_a_layer(gcn, nodes, y):
-    with pytest.raises(ValueError, match="`hidden` needs a `layer`"):
-        EvidentialProbe(gcn, hidden=(8,)).fit(nodes, y)
+    with pytest.raises(ValueError, match="`hidden_sizes` needs a `layer`"):
+        EvidentialProbe(gcn, hidden_sizes=(8,)).fit(nodes, y)
 
 
-@pytest.mark.parametrize("hidden", [(0,), (-3,), ("a",), (2.5,)])
-def test_widths_that_are_none_are_refused(gcn, nodes, y, hidden):
-    with pytest.raises(ValueError, match="`hidden` must hold positive integers"):
-        EvidentialProbe(gcn, layer=-1, hidden=hidden).fit(nodes, y)
+@pytest.mark.parametrize("hidden_sizes", [(0,), (-3,), ("a",), (2.5,)])
+def test_widths_that_are_none_are_refused(gcn, nodes, y, hidden_sizes):
+    with pytest.raises(ValueError, match="`hidden_sizes` must hold positive integers"):
+        EvidentialProbe(gcn, layer=-1, hidden_sizes=hidden_sizes).fit(nodes, y)
 
 
 class Shuffled(nn.Module):
@@ -119,6 +121,6 @@ def test_settings_of_an_untrained_model_can_be_searched():
 
 def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):
     classifier = GraphClassifier(data.graph, max_epochs=10, random_state=0)
-    search = GridSearchCV(classifier, {"hidden": [(4,), (8,)]}, cv=2).fit(nodes, y)
+    search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2).fit(nodes, y)
     probe = EvidentialProbe(search, random_state=0).fit(nodes, y)
     np.testing.assert_array_equal(probe.predict(nodes), search.predict(nodes))

@@ -122,7 +122,7 @@ def test_grid_search_shares_graph_and_model(data, gcn, nodes, y):
 def test_clones_share_what_is_large_in_any_form(data, gcn):
     pair, module = (data.adjacency, data.features), Rows()
     for model, graph in [(module, pair), (gcn, as_node_graph(pair)), (gcn, None)]:
-        twin = clone(clone(new_probe(model, graph=graph, hidden=[3])))
+        twin = clone(clone(new_probe(model, graph=graph, hidden_sizes=[3])))
         assert twin.model is model
         assert twin.graph is graph
 
@@ -265,7 +265,7 @@ def test_repeated_nodes_do_not_pass_for_all_nodes(gcn, nodes, y):
 
 
 def test_best_epoch_is_kept(gcn, nodes, y, others, data):
-    settings = {"lr": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0}
+    settings = {"learning_rate": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0}
     probe = new_probe(gcn, lambda_ice=0, lambda_pcl=0, **settings)
     wrong = (data.labels[others] + (others % 3 == 0)) % 3  # more evidence soon does harm
     probe.fit(nodes, y, X_val=others, y_val=wrong)
@@ -286,8 +286,8 @@ def test_huge_logits_give_finite_results(data, nodes, y):
 
 @pytest.mark.parametrize("activation", ["exp", "softplus"])
 def test_diverging_training_is_an_error_with_advice(gcn, nodes, y, activation):
-    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `lr` than 1e\+30"):
-        new_probe(gcn, activation=activation, lr=1e30).fit(nodes, y)
+    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `learning_rate` than 1e\+30"):
+        new_probe(gcn, activation=activation, learning_rate=1e30).fit(nodes, y)
 
 
 class Interrupt(Callback):
@@ -406,7 +406,7 @@ def test_second_fit_forgets_the_first(gcn, probe, nodes, y, data):
 
 
 def test_unfitted_classifier_is_trained_on_the_labelled_nodes(data, nodes, y, others):
-    model = GraphClassifier(None, hidden=(8,), max_epochs=40, random_state=0)
+    model = GraphClassifier(None, hidden_sizes=(8,), max_epochs=40, random_state=0)
     probe = new_probe(model, graph=data.graph).fit(nodes, y)
     assert not hasattr(model, "network_")
     assert model.graph is None
@@ -415,6 +415,6 @@ def test_unfitted_classifier_is_trained_on_the_labelled_nodes(data, nodes, y, ot
 
 
 def test_unfitted_classifier_brings_its_graph(data, nodes, y):
-    model = GraphClassifier(data.graph, hidden=(8,), max_epochs=10, random_state=0)
+    model = GraphClassifier(data.graph, hidden_sizes=(8,), max_epochs=10, random_state=0)
     probe = new_probe(model).fit(nodes, y)
     assert probe.predict_dirichlet(nodes).shape == (60, 3)

@@ -45,14 +45,14 @@ def auroc_of_foreign(probe):
 
 @pytest.mark.parametrize("strength", [1.0, 100.0])
 def test_intra_class_evidence_ranks_the_origin_as_most_uncertain(strength):
-    probe = fitted(lambda_ice=strength, lambda_pcl=0.0, lr=0.05)
+    probe = fitted(lambda_ice=strength, lambda_pcl=0.0, learning_rate=0.05)
     vacuity = probe.predict_uncertainty(np.array([0 * FAR, FAR, -FAR])).epistemic
     assert vacuity[0] > vacuity[1:].max() + 0.1
     assert auroc_of_foreign(probe) > 0.9
 
 
 def test_regularised_probe_tells_foreign_from_known():
-    probe = fitted(lambda_ice=1e-2, lambda_pcl=1e-2, lr=0.05)
+    probe = fitted(lambda_ice=1e-2, lambda_pcl=1e-2, learning_rate=0.05)
     assert auroc_of_foreign(probe) > 0.9
 
 

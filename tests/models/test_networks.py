@@ -16,24 +16,24 @@ from skuq.models import (
 )
 
 
-@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
-def test_mlp_has_one_activation_per_hidden_layer(hidden):
-    net = MLP(3, 2, hidden=hidden)
+@pytest.mark.parametrize("hidden_sizes", [(), (5,), (5, 4)])
+def test_mlp_has_one_activation_per_hidden_layer(hidden_sizes):
+    net = MLP(3, 2, hidden_sizes=hidden_sizes)
     assert net(torch.zeros(7, 3)).shape == (7, 2)
-    assert sum(isinstance(layer, nn.ReLU) for layer in net) == len(hidden)
+    assert sum(isinstance(layer, nn.ReLU) for layer in net) == len(hidden_sizes)
 
 
-@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+@pytest.mark.parametrize("hidden_sizes", [(), (5,), (5, 4)])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
-    hidden, dropout, batch_norm
+    hidden_sizes, dropout, batch_norm
 ):
     expected = []
-    for _ in hidden:
+    for _ in hidden_sizes:
         expected += [nn.Linear, *[nn.BatchNorm1d] * batch_norm, nn.ReLU]
         expected += [nn.Dropout] * (dropout > 0)
-    net = MLP(3, 2, hidden, dropout, batch_norm)
+    net = MLP(3, 2, hidden_sizes, dropout, batch_norm)
     assert [type(layer) for layer in net] == [*expected, nn.Linear]
     assert {layer.p for layer in net if isinstance(layer, nn.Dropout)} <= {dropout}
 
@@ -41,14 +41,14 @@ def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
 @pytest.mark.parametrize("make", [MLP, lambda *a, **kw: TabularNet(*a, {1: 3}, **kw)])
 def test_dropout_is_random_in_training_alone(make):
     torch.manual_seed(0)
-    net, X = make(3, 2, hidden=(40,), dropout=0.5), torch.ones(1, 3)
+    net, X = make(3, 2, hidden_sizes=(40,), dropout=0.5), torch.ones(1, 3)
     assert not torch.equal(net(X), net(X))
     assert torch.equal(net.eval()(X), net(X))
 
 
 def test_batch_norm_removes_shift_and_scale_of_a_batch():
     torch.manual_seed(0)
-    net, X = MLP(3, 2, hidden=(8,), batch_norm=True).double(), torch.randn(50, 3).double()
+    net, X = MLP(3, 2, hidden_sizes=(8,), batch_norm=True).double(), torch.randn(50, 3).double()
     torch.testing.assert_close(net(1000 * X + 7), net(X), rtol=1e-3, atol=1e-3)
 
 
@@ -99,7 +99,7 @@ def test_binary_logits_give_the_sigmoid():
 
 
 NETWORKS = {
-    "mlp": (MLP(4, 3, hidden=(6,)), (4,)),
+    "mlp": (MLP(4, 3, hidden_sizes=(6,)), (4,)),
     "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,)),
     "tabular": (TabularNet(3, 2, categories={0: 5}), (3,)),
     "wrapped": (nn.Sequential(MLP(4, 1), BinaryLogits()), (4,)),

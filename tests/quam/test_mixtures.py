@@ -110,7 +110,7 @@ def test_laplace_mixture_converges_to_the_integral(toy, make, setting):
 @pytest.mark.parametrize("learning_rate", [0.1, 1.0])
 def test_tracked_weights_are_those_of_the_best_adversarial_models(gamma, learning_rate):
     torch.manual_seed(0)
-    module = MLP(4, 3, hidden=(6,)).double().eval().requires_grad_(False)
+    module = MLP(4, 3, hidden_sizes=(6,)).double().eval().requires_grad_(False)
     X, y, x = torch.randn(12, 4).double(), torch.arange(12) % 3, torch.randn(5, 4).double()
     reference_loss = cross_entropy(module(X), y, reduction="none")
     train = TrainingSet(X, y, torch.ones(12).double(), reference_loss)

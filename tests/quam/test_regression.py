@@ -21,7 +21,7 @@ C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
 def problem(n_outputs, seed=0):
     torch.manual_seed(seed)
-    module = MLP(2, n_outputs, hidden=(5,)).double().eval().requires_grad_(False)
+    module = MLP(2, n_outputs, hidden_sizes=(5,)).double().eval().requires_grad_(False)
     X, x = torch.randn(9, 2).double(), torch.randn(3, 2).double()
     y, weight = torch.randn(9).double(), torch.rand(9).double()
     return module, X, y, weight, x

@@ -146,7 +146,7 @@ def test_noise_is_the_error_of_a_copy_on_samples_it_has_not_seen(sine):
 
 def test_frozen_module_is_taken_as_it_is_and_never_altered(sine):
     torch.manual_seed(0)
-    module = MLP(1, 1, hidden=(8,))
+    module = MLP(1, 1, hidden_sizes=(8,))
     before = {name: value.clone() for name, value in module.state_dict().items()}
     quam = QUAMRegressor(FrozenEstimator(module), **QUICK).fit(*sine)
     with torch.no_grad():

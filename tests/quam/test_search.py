@@ -86,7 +86,7 @@ def algorithm_1(reference, x, target, train, batches, *, c0, eta, learning_rate)
 @pytest.mark.parametrize(
     ("make", "shape", "n_classes"),
     [
-        (lambda: MLP(4, 3, hidden=(6, 5)), (4,), 3),
+        (lambda: MLP(4, 3, hidden_sizes=(6, 5)), (4,), 3),
         (lambda: nn.Linear(2, 2), (2,), 2),
         (lambda: LeNet(4, image_shape=(1, 16, 16)), (256,), 4),
         (lambda: nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)), (3,), 3),

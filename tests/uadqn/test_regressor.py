@@ -179,7 +179,7 @@ def test_weights_that_count_nothing_are_refused(data):
         ({"n_networks": 1}, "'n_networks' parameter .* must be an int in the range"),
         ({"noise_scale": -0.1}, "'noise_scale' parameter .* must be a float in the range"),
         ({"prior_gain": 0.0}, "'prior_gain' parameter .* must be a float in the range"),
-        ({"lr": 0.0}, "'lr' parameter .* must be a float in the range"),
+        ({"learning_rate": 0.0}, "'learning_rate' parameter .* must be a float in the range"),
         ({"max_epochs": 0}, "'max_epochs' parameter .* must be an int in the range"),
         ({"batch_size": 0}, "'batch_size' parameter"),
         ({"activation": "sigmoid"}, "'activation' parameter .* must be a str among"),
@@ -187,7 +187,7 @@ def test_weights_that_count_nothing_are_refused(data):
         ({"hidden_sizes": (2.5,)}, "`hidden_sizes` must hold positive integers"),
         ({"hidden_sizes": 10}, "'hidden_sizes' parameter"),
         ({"device": "abacus"}, "`device`='abacus' cannot be used here"),
-        ({"lr": 1e300}, "diverged; use a smaller `lr`"),
+        ({"learning_rate": 1e300}, "diverged; use a smaller `learning_rate`"),
     ],
 )
 def test_wrong_parameters_are_refused(data, params, message):

@@ -123,7 +123,9 @@ def test_a_final_log_softmax_changes_nothing():
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_embeddings_are_rows_of_the_first_layer_also_for_unknown_codes(batch_norm):
     torch.manual_seed(0)
-    net = TabularNet(4, 3, {1: 3, 3: 2}, hidden=(6,), dropout=0.2, batch_norm=batch_norm).double()
+    net = TabularNet(
+        4, 3, {1: 3, 3: 2}, hidden_sizes=(6,), dropout=0.2, batch_norm=batch_norm
+    ).double()
     rng = np.random.default_rng(0)
     X = np.stack(
         [
@@ -241,7 +243,7 @@ def test_a_scaler_that_clips_is_refused():
 
 def test_a_scaler_of_category_codes_is_refused():
     X = np.stack([np.arange(30) % 3, np.linspace(-1, 1, 30)], axis=1).astype(np.float32)
-    module = TabularNet(2, 2, {0: 3}, hidden=(3,))
+    module = TabularNet(2, 2, {0: 3}, hidden_sizes=(3,))
     net = skorch_net(module, X, np.arange(30) % 2, criterion=nn.CrossEntropyLoss)
     model = Pipeline([("scale", StandardScaler().fit(X)), ("net", net)])
     with pytest.raises(TypeError, match="scales category codes"):

@@ -36,13 +36,13 @@ class EvidentialGNN(DirichletNetworkClassifier):
         Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions, or attention with 8 heads.
-    hidden : sequence of int, default=(64,)
+    hidden_sizes : sequence of int, default=(64,)
         Width of each hidden layer.
     dropout : float, default=0.5
         Probability of dropping a hidden unit while training.
     batch_norm : bool, default=False
         Whether hidden layers are normalised over the nodes.
-    lr : float, default=0.01
+    learning_rate : float, default=0.01
         Learning rate of Adam.
     weight_decay : float, default=1e-4
         L2 penalty.
@@ -109,10 +109,10 @@ class EvidentialGNN(DirichletNetworkClassifier):
         propagation: Propagation | None = None,
         measure: Measure = "vacuity",
         architecture: Literal["gcn", "gat"] = "gcn",
-        hidden: Sequence[int] = (64,),
+        hidden_sizes: Sequence[int] = (64,),
         dropout: float = 0.5,
         batch_norm: bool = False,
-        lr: float = 0.01,
+        learning_rate: float = 0.01,
         weight_decay: float = 1e-4,
         max_epochs: int = 200,
         patience: int = 50,
@@ -126,10 +126,10 @@ class EvidentialGNN(DirichletNetworkClassifier):
         self.propagation = propagation
         self.measure = measure
         self.architecture = architecture
-        self.hidden = hidden
+        self.hidden_sizes = hidden_sizes
         self.dropout = dropout
         self.batch_norm = batch_norm
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.patience = patience

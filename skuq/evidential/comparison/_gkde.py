@@ -40,13 +40,13 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions, or attention with 8 heads; the teacher's too.
-    hidden : sequence of int, default=(16,)
+    hidden_sizes : sequence of int, default=(16,)
         Width of each hidden layer of the student.
     dropout : float, default=0.5
         Probability of dropping a hidden unit while training; the teacher's too.
     batch_norm : bool, default=False
         Whether hidden layers are normalised over the nodes; the teacher's too.
-    lr : float, default=0.01
+    learning_rate : float, default=0.01
         Learning rate of Adam; the teacher's too.
     weight_decay : float, default=1e-4
         L2 penalty; the teacher's too.
@@ -113,10 +113,10 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         *,
         measure: Measure = "vacuity",
         architecture: Literal["gcn", "gat"] = "gcn",
-        hidden: Sequence[int] = (16,),
+        hidden_sizes: Sequence[int] = (16,),
         dropout: float = 0.5,
         batch_norm: bool = False,
-        lr: float = 0.01,
+        learning_rate: float = 0.01,
         weight_decay: float = 1e-4,
         max_epochs: int = 500,
         patience: int = 50,
@@ -128,10 +128,10 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         self.graph = graph
         self.measure = measure
         self.architecture = architecture
-        self.hidden = hidden
+        self.hidden_sizes = hidden_sizes
         self.dropout = dropout
         self.batch_norm = batch_norm
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.patience = patience
@@ -196,7 +196,14 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
     def _trained_teacher(
         self, graph: NodeGraph, nodes: LabelledNodes, seed: int
     ) -> GraphClassifier:
-        shared = ["architecture", "dropout", "batch_norm", "lr", "weight_decay", "patience"]
+        shared = [
+            "architecture",
+            "dropout",
+            "batch_norm",
+            "learning_rate",
+            "weight_decay",
+            "patience",
+        ]
         shared.append("max_epochs")
         settings = {name: getattr(self, name) for name in [*shared, "device"]}
         teacher = GraphClassifier(graph, random_state=seed, **settings)

@@ -37,7 +37,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         The graph, as `skuq.evidential.as_node_graph` takes it. Clones share it.
-    hidden : sequence of int, default=(64,)
+    hidden_sizes : sequence of int, default=(64,)
         Width of each hidden layer of the encoder (that of the authors' code; Yu et al. state
         16).
     dropout : float, default=0.5
@@ -56,7 +56,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         First epochs, in which the flows are trained and the encoder is not.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
-    lr : float, default=3e-3
+    learning_rate : float, default=3e-3
         Learning rate of Adam (see Notes).
     weight_decay : float, default=1e-3
         L2 penalty. The loss is a sum over nodes, as in the authors' code, so the penalty
@@ -115,7 +115,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
 
     _parameter_constraints: dict[str, Any] = {
         "graph": "no_validation",
-        "hidden": ["array-like"],
+        "hidden_sizes": ["array-like"],
         "dropout": [Interval(Real, 0, 1, closed="left")],
         "n_latent": [_POSITIVE],
         "n_flow_layers": [_POSITIVE],
@@ -131,7 +131,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         self,
         graph: Any,
         *,
-        hidden: Sequence[int] = (64,),
+        hidden_sizes: Sequence[int] = (64,),
         dropout: float = 0.5,
         n_latent: int = 16,
         n_flow_layers: int = 10,
@@ -140,7 +140,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         entropy_weight: float = 1e-3,
         warm_up: int = 5,
         measure: Measure = "vacuity",
-        lr: float = 3e-3,
+        learning_rate: float = 3e-3,
         weight_decay: float = 1e-3,
         max_epochs: int = 500,
         patience: int = 50,
@@ -150,7 +150,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         verbose: int = 0,
     ):
         self.graph = graph
-        self.hidden = hidden
+        self.hidden_sizes = hidden_sizes
         self.dropout = dropout
         self.n_latent = n_latent
         self.n_flow_layers = n_flow_layers
@@ -159,7 +159,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         self.entropy_weight = entropy_weight
         self.warm_up = warm_up
         self.measure = measure
-        self.lr = lr
+        self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.patience = patience
@@ -222,7 +222,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
             return PosteriorNetwork(
                 graph.n_features,
                 share,
-                hidden=tuple(self.hidden),
+                hidden_sizes=tuple(self.hidden_sizes),
                 dropout=self.dropout,
                 n_latent=self.n_latent,
                 n_flow_layers=self.n_flow_layers,

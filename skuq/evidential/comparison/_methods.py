@@ -35,7 +35,7 @@ def comparison_methods(
     model: Any = None,
     *,
     architecture: Literal["gcn", "gat"] = "gcn",
-    lr: float = 0.01,
+    learning_rate: float = 0.01,
     max_epochs: int | None = None,
     n_jobs: int | None = None,
     device: str = "auto",
@@ -55,7 +55,7 @@ def comparison_methods(
         the ensemble are clones of it if it is a `GraphClassifier`, else of the default one.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph networks that are trained here: convolutions, or attention with 8 heads.
-    lr : float, default=0.01
+    learning_rate : float, default=0.01
         Learning rate of whatever is trained here, except "gpn", which needs a smaller one.
     max_epochs : int, default=None
         Most epochs of whatever is trained here. None: each method's own default.
@@ -95,7 +95,7 @@ def comparison_methods(
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     common: dict[str, Any] = {"device": device, "random_state": seed}
     length: dict[str, Any] = {} if max_epochs is None else {"max_epochs": max_epochs}
-    network = {"architecture": architecture, "lr": lr, **length, **common}
+    network = {"architecture": architecture, "learning_rate": learning_rate, **length, **common}
     if model is None:
         model = GraphClassifier(graph, **network)
     own = isinstance(model, GraphClassifier)

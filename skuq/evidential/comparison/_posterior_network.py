@@ -27,7 +27,7 @@ class PosteriorNetwork(nn.Module):
         Number of features.
     class_share : Tensor of shape (n_classes,)
         Share of each class in the training data.
-    hidden : sequence of int
+    hidden_sizes : sequence of int
         Width of each hidden layer of the encoder.
     dropout : float
         Probability of dropping a hidden unit while training.
@@ -52,7 +52,7 @@ class PosteriorNetwork(nn.Module):
         n_features: int,
         class_share: Tensor,
         *,
-        hidden: Sequence[int],
+        hidden_sizes: Sequence[int],
         dropout: float,
         n_latent: int,
         n_flow_layers: int,
@@ -61,8 +61,8 @@ class PosteriorNetwork(nn.Module):
     ):
         super().__init__()
         layers: list[nn.Module] = []
-        widths = [n_features, *hidden]
-        for before, after in zip(widths, hidden, strict=False):
+        widths = [n_features, *hidden_sizes]
+        for before, after in zip(widths, hidden_sizes, strict=False):
             layers += [SparseLinear(before, after), nn.ReLU(), nn.Dropout(dropout)]
         self.encoder = nn.Sequential(*layers, SparseLinear(widths[-1], n_latent))
         self.flows = RadialFlows(len(class_share), n_latent, n_flow_layers)

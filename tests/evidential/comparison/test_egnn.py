@@ -15,7 +15,7 @@ pytest.importorskip("dgl")
 
 
 def model(data, **settings):
-    return EvidentialGNN(data.graph, hidden=(8,), max_epochs=40, random_state=0, **settings)
+    return EvidentialGNN(data.graph, hidden_sizes=(8,), max_epochs=40, random_state=0, **settings)
 
 
 def test_loss_by_definition():
@@ -55,7 +55,7 @@ def test_propagation_follows_the_training(data, nodes, y, scheme):
 
 
 def test_validation_stops_early(data, nodes, y, others):
-    fitted = model(data, lr=0.1, patience=3)
+    fitted = model(data, learning_rate=0.1, patience=3)
     fitted.fit(nodes, y, X_val=others, y_val=data.labels[others])
     assert len(fitted.history_) < 40
 
@@ -68,4 +68,4 @@ def test_errors(data, nodes, y):
     with pytest.raises(ValueError, match="'entropy_weight' parameter"):
         model(data, entropy_weight=-1.0).fit(nodes, y)
     with pytest.raises(ValueError, match="diverged"):
-        model(data, lr=1e30).fit(nodes, y)
+        model(data, learning_rate=1e30).fit(nodes, y)

@@ -13,7 +13,7 @@ pytest.importorskip("dgl")
 
 @pytest.fixture(scope="module")
 def classifier(data):
-    return GraphClassifier(data.graph, hidden=(8,), max_epochs=15, random_state=0)
+    return GraphClassifier(data.graph, hidden_sizes=(8,), max_epochs=15, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_the_classifier_is_not_changed(gcn, nodes, y, others):
 def test_default_classifier_and_clone(data, nodes, y):
     ensemble = GraphEnsemble(graph=data.graph, n_members=1, random_state=0)
     assert clone(ensemble).graph is ensemble.graph
-    assert ensemble.fit(nodes, y).members_[0].hidden == (64,)
+    assert ensemble.fit(nodes, y).members_[0].hidden_sizes == (64,)
 
 
 def test_pickle(fitted, others):

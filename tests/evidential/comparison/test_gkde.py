@@ -66,8 +66,8 @@ def fitted(data, nodes, y):
 
 
 def test_teacher_and_prior(fitted, data, nodes, y):
-    assert fitted.teacher_.hidden == (64,)
-    assert fitted.hidden == (16,)
+    assert fitted.teacher_.hidden_sizes == (64,)
+    assert fitted.hidden_sizes == (16,)
     expected = kernel_dirichlet(fitted.graph_.adjacency, nodes, y, 3)
     np.testing.assert_allclose(fitted.prior_, expected, rtol=1e-6)
 
@@ -108,7 +108,7 @@ def test_weights_enter_the_prior(data, nodes, y):
 
 
 def test_validation(data, nodes, y, others):
-    stopped = model(data, lr=0.1, patience=3)
+    stopped = model(data, learning_rate=0.1, patience=3)
     stopped.fit(nodes, y, X_val=others, y_val=data.labels[others])
     assert len(stopped.history_) < 60
     assert "valid_loss" in stopped.teacher_.history_[-1]

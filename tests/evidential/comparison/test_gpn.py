@@ -23,7 +23,7 @@ pytest.importorskip("dgl")
 
 def network(graph, share=(0.5, 0.3, 0.2), **settings):
     torch.manual_seed(0)
-    sizes = {"hidden": (5,), "dropout": 0.5, "n_latent": 4, "n_flow_layers": 3}
+    sizes = {"hidden_sizes": (5,), "dropout": 0.5, "n_latent": 4, "n_flow_layers": 3}
     walk = {"n_steps": 3, "teleport": 0.2}
     made = PosteriorNetwork(graph.n_features, torch.tensor(share), **{**sizes, **walk, **settings})
     return made.eval()
@@ -60,7 +60,7 @@ def test_own_evidence_is_budget_times_share_times_density(data):
 def test_evidence_stays_finite_far_away(data):
     graph = as_node_graph((data.adjacency, 1e6 * data.features))
     with torch.no_grad():
-        alpha = network(graph, hidden=())(graph)
+        alpha = network(graph, hidden_sizes=())(graph)
     assert torch.isfinite(alpha).all()
     assert (alpha >= 1).all()
     assert (alpha - 1).max() < 1e-10

@@ -94,13 +94,18 @@ def test_without_a_model_all_train_the_same_one(data, nodes, y, others):
 
 
 def test_settings_of_networks_trained_here(data, gcn):
-    found = methods(data, None, architecture="gat", lr=0.03)
+    found = methods(data, None, architecture="gat", learning_rate=0.03)
     assert found["egnn"].architecture == found["gkde"].architecture == "gat"
     assert found["ensemble"].classifier.architecture == found["entropy"].model.architecture == "gat"
-    assert found["gkde"].lr == found["egnn"].lr == found["ensemble"].classifier.lr == 0.03
-    assert found["epn-reg"].lr == EvidentialProbe().lr
-    assert found["gpn"].lr == type(found["gpn"])(data.graph).lr
-    assert methods(data, gcn)["ensemble"].classifier.hidden == gcn.hidden
+    assert (
+        found["gkde"].learning_rate
+        == found["egnn"].learning_rate
+        == found["ensemble"].classifier.learning_rate
+        == 0.03
+    )
+    assert found["epn-reg"].learning_rate == EvidentialProbe().learning_rate
+    assert found["gpn"].learning_rate == type(found["gpn"])(data.graph).learning_rate
+    assert methods(data, gcn)["ensemble"].classifier.hidden_sizes == gcn.hidden_sizes
     assert methods(data, nn.Identity())["ensemble"].classifier.max_epochs == 8
 
 
