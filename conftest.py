@@ -3,7 +3,6 @@
 from importlib.util import find_spec
 
 RL = [
-    "_agents",
     "_algorithm",
     "_baselines",
     "_checkpoint",

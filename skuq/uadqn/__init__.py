@@ -5,7 +5,6 @@ What needs stable-baselines3 (extra ``rl``) is imported when it is asked for.
 
 from typing import TYPE_CHECKING, Any
 
-from skuq.uadqn._agents import BootstrappedDQNAgent, DQNAgent, QRDQNAgent
 from skuq.uadqn._estimator import UADQN
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
 from skuq.uadqn._rl import rl_module
@@ -28,11 +27,8 @@ __all__ = [
     "UADQN",
     "AnchoredQuantileRegressor",
     "BootstrappedDQN",
-    "BootstrappedDQNAgent",
     "CliffWindEnv",
-    "DQNAgent",
     "DQNAlgorithm",
-    "QRDQNAgent",
     "QuantileDQN",
     "UADQNAlgorithm",
     "make_env",

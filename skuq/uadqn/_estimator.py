@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import io
+import warnings
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+import torch
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.uadqn._agent import AGENT_PARAMETERS, Agent, with_quantiles
+from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
+from skuq.models import resolve_device
 from skuq.uadqn._estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.uadqn._rl import rl_module
+from skuq.uadqn._validation import checked_observations, checked_seeds
+
+BATCH = 4096  # observations that are evaluated at once
+# Parameters that the algorithm takes by the same name.
+PASSED_ON = (
+    "epistemic_factor",
+    "aleatoric_factor",
+    "aleatoric",
+    "noise_scale",
+    "learning_rate",
+    "gamma",
+    "buffer_size",
+    "learning_starts",
+    "batch_size",
+    "target_update_interval",
+)
 
 
-class UADQN(UncertaintyMixin, Agent):
+class UADQN(UncertaintyMixin, BaseEstimator):
     """Deep Q-network that explores what it does not know and avoids what it knows to be risky.
 
     Uncertainty-aware deep Q-learning (UA-DQN) [1]_ as an estimator. It learns to act in an
     environment with finitely many actions, and says of each action how
     risky its return is (aleatoric) and how little is known about it (epistemic). ``X`` of
     `fit` and `score` are seeds of the environment, so that a search judges parameters on
-    worlds not trained on; ``X`` of the other methods are observations. It takes extra ``rl``
+    seeds not trained on; ``X`` of the other methods are observations. It takes extra ``rl``
     (stable-baselines3); `skuq.uadqn.UADQNAlgorithm` is the same agent for users of that
     library.
 
@@ -110,12 +131,24 @@ class UADQN(UncertaintyMixin, Agent):
     """
 
     _parameter_constraints: dict[str, list[Any]] = {
-        **AGENT_PARAMETERS,
+        "env": [str, callable, HasMethods(["reset", "step"])],
+        "total_timesteps": [Interval(Integral, 1, None, closed="left")],
         "n_quantiles": [Interval(Integral, 2, None, closed="left")],
         "epistemic_factor": [Interval(Real, 0, None, closed="left")],
         "aleatoric_factor": [Interval(Real, 0, None, closed="left")],
         "aleatoric": [StrOptions({"covariance", "variance"})],
         "noise_scale": [Interval(Real, 0, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "gamma": [Interval(Real, 0, 1, closed="both")],
+        "buffer_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_starts": [Interval(Integral, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "target_update_interval": [Interval(Integral, 1, None, closed="left")],
+        "policy": [StrOptions({"auto", "MlpPolicy", "CnnPolicy", "MultiInputPolicy"})],
+        "policy_kwargs": [dict, None],
+        "device": [str, torch.device],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -159,23 +192,78 @@ class UADQN(UncertaintyMixin, Agent):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _make_algorithm(self, policy: str, env: Any, options: dict[str, Any]) -> Any:
-        options["policy_kwargs"] = with_quantiles(options["policy_kwargs"], self.n_quantiles)
-        return rl_module("_algorithm").UADQNAlgorithm(
-            policy,
-            env,
-            epistemic_factor=self.epistemic_factor,
-            aleatoric_factor=self.aleatoric_factor,
-            aleatoric=self.aleatoric,
-            noise_scale=self.noise_scale,
-            **options,
-        )
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train in the environment.
 
-    @property
-    def quantile_levels_(self) -> FloatArray:
-        check_is_fitted(self)
-        levels: FloatArray = self.algorithm_.quantile_net.levels.cpu().numpy().astype(np.float64)
-        return levels
+        Parameters
+        ----------
+        X : array-like of shape (n_seeds,) or (n_seeds, 1), of int
+            Seeds of the environment to train with; episodes take them in turn.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If a parameter is out of range, seeds are not non-negative integers, there is no
+            such environment, or its actions are not discrete.
+        ImportError
+            If stable-baselines3 is not installed; the message names extra ``rl``.
+        """
+        seeds = checked_seeds(X)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        options = {name: getattr(self, name) for name in PASSED_ON}
+        options |= {"seed": seed, "device": str(resolve_device(self.device))}
+        policy_kwargs = dict(self.policy_kwargs or {})
+        if "n_quantiles" in policy_kwargs:
+            raise ValueError(
+                "n_quantiles is a parameter of its own; leave it out of policy_kwargs."
+            )
+        options["policy_kwargs"] = policy_kwargs | {"n_quantiles": self.n_quantiles}
+        if self.learning_starts >= self.total_timesteps:
+            warnings.warn(
+                f"Nothing is learnt in total_timesteps={self.total_timesteps}: the first update "
+                f"comes after learning_starts={self.learning_starts} steps.",
+                stacklevel=3,  # past scikit-learn's own wrapper
+            )
+        algorithm, history = rl_module("_training").train(
+            lambda policy, env: rl_module("_algorithm").UADQNAlgorithm(policy, env, **options),
+            self.env,
+            seeds,
+            self.total_timesteps,
+            policy=self.policy,
+            verbose=self.verbose,
+        )
+        env = algorithm.get_env().envs[0]
+        self.algorithm_, self.history_ = algorithm, history
+        self.observation_space_, self.action_space_ = env.observation_space, env.action_space
+        return self
+
+    def predict(self, X: Any) -> IntArray:
+        """Choose the best action after each observation, without exploration.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, \\*observation_shape), or dict of them
+            Observations.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int64
+            Actions.
+
+        Raises
+        ------
+        ValueError
+            If observations have another shape than the environment's, or are not finite.
+        """
+        actions: IntArray = self._in_batches(self._act, X)
+        return actions
 
     def predict_uncertainty(self, X: Any, *, per_action: bool = False) -> Uncertainty:
         """Predict how uncertain the return is after each observation.
@@ -225,8 +313,71 @@ class UADQN(UncertaintyMixin, Agent):
         quantiles: FloatArray = np.sort(self._all_quantiles(X)[0], axis=-1)
         return quantiles
 
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean return of one episode for each seed, without exploration.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_seeds,) or (n_seeds, 1), of int
+            Seeds of the environment.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Undiscounted return, mean over seeds.
+        """
+        check_is_fitted(self)
+        seeds = checked_seeds(X)
+        make_env, play = rl_module("_envs").make_env, rl_module("_env_seeds").play_episodes
+        return float(play(lambda: make_env(self.env), self._act, seeds).mean())
+
+    @property
+    def quantile_levels_(self) -> FloatArray:
+        check_is_fitted(self)
+        levels: FloatArray = self.algorithm_.quantile_net.levels.cpu().numpy().astype(np.float64)
+        return levels
+
     def _all_quantiles(self, X: Any) -> FloatArray:
         """(n_networks, n_samples, n_actions, n_quantiles), the value network first."""
         check_is_fitted(self)
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)
+
+    def _act(self, observations: Any) -> IntArray:
+        actions: IntArray = self.algorithm_.predict(observations, deterministic=True)[0]
+        return actions.astype(np.int64)
+
+    def _in_batches(self, function: Any, X: Any, axis: int = 0) -> Any:
+        """Apply a function to checked observations, some at a time."""
+        check_is_fitted(self)
+        X = checked_observations(X, self.observation_space_)
+        if isinstance(X, dict):
+            n_samples = len(next(iter(X.values())))
+            starts = range(0, n_samples, BATCH)
+            parts = [{key: x[i : i + BATCH] for key, x in X.items()} for i in starts]
+        else:
+            parts = [X[i : i + BATCH] for i in range(0, len(X), BATCH)]
+        return np.concatenate([function(part) for part in parts], axis=axis)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        if "algorithm_" in state:
+            # Loggers and environments cannot be pickled; the library's own format can.
+            stream = io.BytesIO()
+            state["algorithm_"].save(stream)
+            state["algorithm_"] = (type(state["algorithm_"]), stream.getvalue())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if "algorithm_" in state:
+            cls, saved = state["algorithm_"]
+            try:
+                device = str(resolve_device(state["device"]))
+            except ValueError:  # it was trained on a GPU that is not here
+                device = "cpu"
+            with rl_module("_random").random_states_kept():  # loading seeds them
+                state["algorithm_"] = cls.load(io.BytesIO(saved), device=device)
+        super().__setstate__(state)

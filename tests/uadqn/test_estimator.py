@@ -21,8 +21,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
-from skuq.uadqn import _agent
 from skuq.uadqn import _env_seeds as worlds
+from skuq.uadqn import _estimator
 from skuq.uadqn._history import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
@@ -361,7 +361,7 @@ def test_parts_of_a_large_batch_are_put_together(agent, mixed, monkeypatch):
             return whole(part)
 
         with monkeypatch.context() as patch:
-            patch.setattr(_agent, "BATCH", 4)
+            patch.setattr(_estimator, "BATCH", 4)
             patch.setattr(model.algorithm_, "predict_quantiles", spy)
             np.testing.assert_array_equal(model.predict(X), actions)
             assert sizes == [4, 4, 4, 4, 1]
