@@ -14,7 +14,7 @@ from sklearn.datasets import make_moons
 from torch.nn.functional import cross_entropy
 
 from benchmarks.harness import finish, parser, record, set_threads
-from skuq.datasets import load_digits_with_foreign
+from skuq.datasets import load_digits_with_ood
 from skuq.models import TrainingSet, adopt, default_classifier, fit_net, training_batches
 from skuq.quam._search import search_adversarial_models
 
@@ -58,7 +58,7 @@ def one_search(reference, point, target, train, batches):
 def load(dataset, seed, n):
     """Training inputs and labels, and `n` test points."""
     if dataset == "digits":
-        data = load_digits_with_foreign(n_test=max(n, 20), n_foreign=1, random_state=seed)
+        data = load_digits_with_ood(n_test=max(n, 20), n_ood=1, random_state=seed)
         return data.X_train, data.y_train, data.X_test[:n]
     X, y = make_moons(200 + n, noise=0.1, random_state=seed)
     return X[:200], y[:200], X[200:]

@@ -1,4 +1,4 @@
-"""Detection of foreign images around the QUAM paper's own LeNets (Table 1, setting (b)).
+"""Detection of OOD images around the QUAM paper's own LeNets (Table 1, setting (b)).
 
     python -m benchmarks.quam_mnist --ood fashion_mnist omniglot_latin --n 500
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from skuq.cli._main import main
-from skuq.datasets import load_digits_with_foreign
+from skuq.datasets import load_digits_with_ood
 from skuq.plotting import (
     ReliabilityDisplay,
     RiskCoverageDisplay,
@@ -61,7 +61,7 @@ CALLS = {
     ("module", "extra", "call"),
     [
         *[pytest.param("matplotlib", "plot", call, id=name) for name, call in CALLS.items()],
-        pytest.param("PIL", "plot", load_digits_with_foreign, id="digits"),
+        pytest.param("PIL", "plot", load_digits_with_ood, id="digits"),
     ],
 )
 def test_a_call_that_needs_a_missing_package_names_its_extra(module, extra, call):

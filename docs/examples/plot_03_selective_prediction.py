@@ -48,7 +48,7 @@ for part in u._fields:
 # the training rows, and most mistakes lie near the decision boundary, where a decent model
 # knows that it is unsure. QUAM adds information about inputs that the training data say
 # little about, which is another question: see
-# :ref:`sphx_glr_gallery_plot_04_foreign_inputs.py`. With a handful of mistakes the
+# :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`. With a handful of mistakes the
 # difference between the parts is also well within chance.
 #
 # Choosing a threshold

@@ -15,9 +15,9 @@ import pandas as pd
 from sklearn.neural_network import MLPClassifier
 
 from skuq import EvidentialProbe
-from skuq.datasets import load_digits_with_foreign
+from skuq.datasets import load_digits_with_ood
 
-data = load_digits_with_foreign(random_state=0)
+data = load_digits_with_ood(random_state=0)
 network = MLPClassifier((100,), alpha=1.0, max_iter=1000, random_state=0)
 network.fit(data.X_train, data.y_train)
 print(f"accuracy on the test digits: {network.score(data.X_test, data.y_test):.3f}")
@@ -38,7 +38,7 @@ print(probe.predict_uncertainty(data.X_test[:5]).to_frame().round(3))
 # at all.
 from skuq.plotting import UncertaintyHistogramDisplay
 
-kinds = {"digits": data.X_test, **data.foreign}
+kinds = {"digits": data.X_test, **data.ood}
 vacuity = {name: probe.predict_uncertainty(X).epistemic for name, X in kinds.items()}
 display = UncertaintyHistogramDisplay.from_predictions(
     {name: vacuity[name] for name in ("digits", "photographs", "rotated")}, label="vacuity"
@@ -53,7 +53,8 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # ---------------------
 # By default evidence comes from the logits themselves. With ``layer`` a head of its own is trained
 # on a representation that you choose, and -2 is what the last layer is given. The AUROC is the
-# chance that of one foreign input and one digit, the foreign one gets the larger value.
+# chance that of one out-of-distribution (OOD) input and one digit, the OOD input gets the larger
+# value.
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 
@@ -70,7 +71,7 @@ def compare(network):
         known = method.predict_uncertainty(data.X_test).epistemic
         table[name] = {
             kind: detection_metrics(known, method.predict_uncertainty(X).epistemic).auroc
-            for kind, X in data.foreign.items()
+            for kind, X in data.ood.items()
         }
     return pd.DataFrame(table).round(3)
 

@@ -1,4 +1,4 @@
-"""The main job on data that needs no download: digits, and inputs that are no digits."""
+"""The main job on data that needs no download: digits, and inputs that are not digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from skuq.base import FloatArray, Uncertainty
-from skuq.datasets import SIDE, DigitsWithForeign, load_digits_with_foreign
+from skuq.datasets import SIDE, DigitsWithOOD, load_digits_with_ood
 from skuq.extras import import_optional
 from skuq.metrics import (
     area_under_risk_coverage,
@@ -32,20 +32,20 @@ class DemoResult(NamedTuple):
 
     Attributes
     ----------
-    data : DigitsWithForeign
+    data : DigitsWithOOD
         Its data.
     classifier : QUAMClassifier
         The trained classifier.
     uncertainty : dict of str to Uncertainty
-        Uncertainty of the ``test`` digits and of each kind of foreign input, in nats.
+        Uncertainty of the ``test`` digits and of each kind of out-of-distribution input, in nats.
     detection : DataFrame
-        AUROC of telling each kind of foreign input from test digits, by QUAM's epistemic
-        uncertainty and by the entropy of the model itself.
+        AUROC of telling each kind of out-of-distribution input from test digits, by QUAM's
+        epistemic uncertainty and by the entropy of the model itself.
     accuracy : float
         Share of test digits that are recognised.
     """
 
-    data: DigitsWithForeign
+    data: DigitsWithOOD
     classifier: QUAMClassifier
     uncertainty: dict[str, Uncertainty]
     detection: pd.DataFrame
@@ -55,17 +55,17 @@ class DemoResult(NamedTuple):
 def run_demo(
     *,
     n_test: int = 100,
-    n_foreign: int = 25,
+    n_ood: int = 25,
     n_jobs: int | None = -1,
     random_state: int = 0,
     verbose: int = 0,
 ) -> DemoResult:
-    """Train on digits, then quantify the uncertainty of digits and of foreign inputs.
+    """Train on digits, then quantify the uncertainty of digits and of out-of-distribution inputs.
 
     Parameters
     ----------
-    n_test, n_foreign : int, default=100 and 25
-        Number of test digits, and of foreign inputs of each of four kinds.
+    n_test, n_ood : int, default=100 and 25
+        Number of test digits, and of out-of-distribution inputs of each of four kinds.
     n_jobs : int or None, default=-1
         Processes.
     random_state : int, default=0
@@ -77,10 +77,10 @@ def run_demo(
     -------
     DemoResult
     """
-    data = load_digits_with_foreign(n_test=n_test, n_foreign=n_foreign, random_state=random_state)
+    data = load_digits_with_ood(n_test=n_test, n_ood=n_ood, random_state=random_state)
     classifier = QUAMClassifier(random_state=random_state, n_jobs=n_jobs, verbose=verbose)
     classifier.fit(data.X_train, data.y_train)
-    groups = {"test": data.X_test, **data.foreign}
+    groups = {"test": data.X_test, **data.ood}
     # One call for all groups: one progress bar, and processes are started once.
     together = classifier.predict_uncertainty(np.concatenate([*groups.values()]))
     ends = np.cumsum([len(X) for X in groups.values()])[:-1]
@@ -91,7 +91,7 @@ def run_demo(
 
 
 def _detection(uncertainty: dict[str, Uncertainty]) -> pd.DataFrame:
-    """AUROC by kind of foreign input and over all of them."""
+    """AUROC by kind of out-of-distribution input and over all of them."""
     test = uncertainty["test"]
     kinds = {name: u for name, u in uncertainty.items() if name != "test"}
     every = Uncertainty(*map(np.concatenate, zip(*kinds.values(), strict=True)))
@@ -100,9 +100,9 @@ def _detection(uncertainty: dict[str, Uncertainty]) -> pd.DataFrame:
             "QUAM": detection_metrics(test.epistemic, u.epistemic).auroc,
             "entropy": detection_metrics(test.aleatoric, u.aleatoric).auroc,
         }
-        for name, u in {**kinds, "all foreign": every}.items()
+        for name, u in {**kinds, "all OOD": every}.items()
     }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("foreign inputs")
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("OOD inputs")
 
 
 def write_demo(result: DemoResult, folder: Path) -> tuple[Path, Path]:
@@ -127,7 +127,7 @@ def write_demo(result: DemoResult, folder: Path) -> tuple[Path, Path]:
 
 def _rows(result: DemoResult) -> pd.DataFrame:
     frames = []
-    for name, X in {"test": result.data.X_test, **result.data.foreign}.items():
+    for name, X in {"test": result.data.X_test, **result.data.ood}.items():
         proba = result.classifier.predict_proba(X)
         frame = result.uncertainty[name].to_frame()
         frame.insert(0, "group", name)
@@ -141,19 +141,20 @@ def _rows(result: DemoResult) -> pd.DataFrame:
 
 def _report(result: DemoResult) -> Report:
     data, uncertainty = result.data, result.uncertainty
-    overall = result.detection.loc["all foreign"]
+    overall = result.detection.loc["all OOD"]
     report = Report(
         "What does a digit classifier not know?",
         f"A small network recognises {result.accuracy:.1%} of {len(data.X_test)} test digits. "
-        "Shown inputs that are no digits, it answers all the same. QUAM's epistemic uncertainty "
+        "Shown inputs that are not digits, it answers all the same. QUAM's epistemic uncertainty "
         f"tells them from digits with AUROC {overall['QUAM']:.3f}; the entropy of the network's "
         f"own probabilities reaches {overall['entropy']:.3f}.",
     )
     report.table(
-        "Telling foreign inputs from digits",
+        "Telling out-of-distribution inputs from digits",
         result.detection,
-        "AUROC: the chance that of a foreign input and a digit the foreign one is the more "
-        "uncertain. 1 is perfect, 0.5 is guessing; below 0.5 the digits are the more uncertain.",
+        "AUROC: the chance that of an out-of-distribution (OOD) input and a digit the OOD input is "
+        "the more uncertain. 1 is perfect, 0.5 is guessing; below 0.5 the digits are the more "
+        "uncertain.",
     )
     report.figure(
         "Epistemic uncertainty of each group",
@@ -177,7 +178,7 @@ def _add_images(report: Report, result: DemoResult) -> None:
     pictures = {
         name: (data.X_test[rows_], epistemic["test"][rows_]) for name, rows_ in rows.items()
     }
-    pictures |= {name: (X[:8], epistemic[name][:8]) for name, X in data.foreign.items()}
+    pictures |= {name: (X[:8], epistemic[name][:8]) for name, X in data.ood.items()}
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     figure = _image_grid(pictures, result.classifier)
     report.figure(
@@ -231,7 +232,7 @@ def _add_quality(report: Report, result: DemoResult) -> None:
         "How this was made",
         "Data: the handwritten digits and the two photographs that come with scikit-learn. "
         f"{len(data.X_train)} digits trained a network with one hidden layer of 100 units. "
-        "Foreign inputs are test digits turned by 90 degrees, test digits with ink and paper "
-        "exchanged, uniform noise, and patches of the photographs. The search ran with the "
-        "default settings of QUAMClassifier.",
+        "Out-of-distribution inputs are test digits turned by 90 degrees, test digits with ink "
+        "and paper exchanged, uniform noise, and patches of the photographs. The search ran with "
+        "the default settings of QUAMClassifier.",
     )

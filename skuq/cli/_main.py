@@ -69,7 +69,7 @@ def demo(out: Path, seed: int, jobs: int) -> None:
     click.echo("Training a digit classifier and searching for models that disagree with it ...")
     result = run_demo(n_jobs=jobs, random_state=seed, verbose=1)
     click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
-    click.echo("AUROC of telling foreign inputs from test digits:")
+    click.echo("AUROC of telling out-of-distribution inputs from test digits:")
     click.echo(result.detection.to_string(float_format="%.3f"))
     report, table = write_demo(result, out)
     click.echo(f"Report: {report}\nTable:  {table}")

@@ -1,6 +1,6 @@
-"""Data: digits with foreign inputs, synthetic data, graphs, and local ``.npz`` files."""
+"""Data: digits with OOD inputs, synthetic data, graphs, and local ``.npz`` files."""
 
-from skuq.datasets._digits import SIDE, DigitsWithForeign, load_digits_with_foreign
+from skuq.datasets._digits import SIDE, DigitsWithOOD, load_digits_with_ood
 from skuq.datasets._files import load_npz, load_table
 from skuq.datasets._generated import GAUSSIAN_REGION, make_gaussian_classes, make_heteroscedastic
 from skuq.datasets._graphs import GraphData, load_graph, make_node_classes
@@ -8,9 +8,9 @@ from skuq.datasets._graphs import GraphData, load_graph, make_node_classes
 __all__ = [
     "GAUSSIAN_REGION",
     "SIDE",
-    "DigitsWithForeign",
+    "DigitsWithOOD",
     "GraphData",
-    "load_digits_with_foreign",
+    "load_digits_with_ood",
     "load_graph",
     "load_npz",
     "load_table",

@@ -1,4 +1,4 @@
-"""Digits to learn from, and inputs that are no digits."""
+"""Digits to learn from, and inputs that are not digits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SIDE = 8  # of scikit-learn's digits, in pixels
 PHOTO_SIDE = 64  # of the piece of a photograph that is shrunk to a digit's size
 
 
-class DigitsWithForeign(NamedTuple):
-    """Digits to learn from, digits to test on, and inputs that are no digits.
+class DigitsWithOOD(NamedTuple):
+    """Digits to learn from, digits to test on, and inputs that are not digits.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class DigitsWithForeign(NamedTuple):
         Images of 8 x 8 pixels, brightness in [0, 1].
     y_train, y_test : ndarray of shape (n_samples,), int64
         Digits 0 to 9.
-    foreign : dict of str to ndarray of shape (n_foreign, 64), float64
+    ood : dict of str to ndarray of shape (n_ood, 64), float64
         ``rotated`` and ``inverted`` test digits, uniform ``noise``, and patches of
         ``photographs``; brightness in [0, 1].
     """
@@ -35,26 +35,26 @@ class DigitsWithForeign(NamedTuple):
     X_test: FloatArray
     y_train: NDArray[np.int64]
     y_test: NDArray[np.int64]
-    foreign: dict[str, FloatArray]
+    ood: dict[str, FloatArray]
 
 
-def load_digits_with_foreign(
-    *, n_test: int = 200, n_foreign: int = 50, random_state: Any = None
-) -> DigitsWithForeign:
-    """Load scikit-learn's digits and make foreign inputs of the same shape.
+def load_digits_with_ood(
+    *, n_test: int = 200, n_ood: int = 50, random_state: Any = None
+) -> DigitsWithOOD:
+    """Load scikit-learn's digits and make out-of-distribution inputs of the same shape.
 
     Parameters
     ----------
     n_test : int, default=200
         Test digits; all others train.
-    n_foreign : int, default=50
-        Foreign inputs of each kind, at most `n_test`.
+    n_ood : int, default=50
+        Out-of-distribution inputs of each kind, at most `n_test`.
     random_state : int, RandomState instance or None, default=None
         Choice of the test digits, noise and patches.
 
     Returns
     -------
-    DigitsWithForeign
+    DigitsWithOOD
 
     Raises
     ------
@@ -63,26 +63,26 @@ def load_digits_with_foreign(
 
     Examples
     --------
-    >>> from skuq.datasets import load_digits_with_foreign
-    >>> data = load_digits_with_foreign(n_test=100, n_foreign=20, random_state=0)
-    >>> data.X_test.shape, sorted(data.foreign)
+    >>> from skuq.datasets import load_digits_with_ood
+    >>> data = load_digits_with_ood(n_test=100, n_ood=20, random_state=0)
+    >>> data.X_test.shape, sorted(data.ood)
     ((100, 64), ['inverted', 'noise', 'photographs', 'rotated'])
     """
-    if not 0 < n_foreign <= n_test:
-        raise ValueError(f"`n_foreign` must be between 1 and n_test={n_test}, got {n_foreign}.")
+    if not 0 < n_ood <= n_test:
+        raise ValueError(f"`n_ood` must be between 1 and n_test={n_test}, got {n_ood}.")
     rng = check_random_state(random_state)
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(
         X / 16, y, test_size=n_test, random_state=rng, stratify=y
     )
-    images = X_test[:n_foreign].reshape(-1, SIDE, SIDE)
-    foreign = {
-        "rotated": np.rot90(images, axes=(1, 2)).reshape(n_foreign, -1),
-        "inverted": 1 - X_test[:n_foreign],
-        "noise": rng.uniform(size=(n_foreign, SIDE * SIDE)),
-        "photographs": _photo_patches(n_foreign, rng),
+    images = X_test[:n_ood].reshape(-1, SIDE, SIDE)
+    ood = {
+        "rotated": np.rot90(images, axes=(1, 2)).reshape(n_ood, -1),
+        "inverted": 1 - X_test[:n_ood],
+        "noise": rng.uniform(size=(n_ood, SIDE * SIDE)),
+        "photographs": _photo_patches(n_ood, rng),
     }
-    return DigitsWithForeign(X_train, X_test, y_train, y_test, foreign)
+    return DigitsWithOOD(X_train, X_test, y_train, y_test, ood)
 
 
 def _photo_patches(n_patches: int, rng: np.random.RandomState) -> FloatArray:

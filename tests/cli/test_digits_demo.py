@@ -16,7 +16,7 @@ from skuq.cli._main import main
 
 pytest.importorskip("matplotlib").use("Agg")
 
-N_TEST, N_FOREIGN = 20, 6
+N_TEST, N_OOD = 20, 6
 KINDS = ["rotated", "inverted", "noise", "photographs"]
 BROWSER = next(
     filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None
@@ -25,7 +25,7 @@ BROWSER = next(
 
 @pytest.fixture(scope="module")
 def result():
-    return demo.run_demo(n_test=N_TEST, n_foreign=N_FOREIGN, n_jobs=1)
+    return demo.run_demo(n_test=N_TEST, n_ood=N_OOD, n_jobs=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,35 +34,35 @@ def written(result, tmp_path_factory):
     return demo.write_demo(result, tmp_path_factory.mktemp("demo"))
 
 
-def test_quam_tells_foreign_inputs_from_digits_better_than_the_entropy_does(result):
-    overall = result.detection.loc["all foreign"]
+def test_quam_tells_ood_inputs_from_digits_better_than_the_entropy_does(result):
+    overall = result.detection.loc["all OOD"]
     assert overall["QUAM"] > overall["entropy"]
 
 
 def test_detection_is_the_area_under_the_roc_curve(result):
-    foreign = {name: result.uncertainty[name] for name in KINDS}
-    everything = [np.concatenate(parts) for parts in zip(*foreign.values(), strict=True)]
-    foreign["all foreign"] = type(result.uncertainty["test"])(*everything)
-    assert list(result.detection.index) == list(foreign)
-    for name, u in foreign.items():
+    ood = {name: result.uncertainty[name] for name in KINDS}
+    everything = [np.concatenate(parts) for parts in zip(*ood.values(), strict=True)]
+    ood["all OOD"] = type(result.uncertainty["test"])(*everything)
+    assert list(result.detection.index) == list(ood)
+    for name, u in ood.items():
         known = result.uncertainty["test"]
-        is_foreign = np.repeat([0, 1], [len(known.total), len(u.total)])
+        is_ood = np.repeat([0, 1], [len(known.total), len(u.total)])
         for column, part in (("QUAM", "epistemic"), ("entropy", "aleatoric")):
             scores = np.concatenate([getattr(known, part), getattr(u, part)])
-            expected = roc_auc_score(is_foreign, scores)
+            expected = roc_auc_score(is_ood, scores)
             assert result.detection.loc[name, column] == pytest.approx(expected)
 
 
 def test_each_group_has_its_own_uncertainty(result):
     for name, row in (("inverted", 0), ("photographs", -1)):
-        u = predict_uncertainty(result.classifier, result.data.foreign[name][[row]])
+        u = predict_uncertainty(result.classifier, result.data.ood[name][[row]])
         np.testing.assert_allclose(result.uncertainty[name].epistemic[[row]], u.epistemic)
         np.testing.assert_allclose(result.uncertainty[name].aleatoric[[row]], u.aleatoric)
 
 
 def test_the_table_has_every_input_once_and_its_parts_add_up(result, written):
     table = pd.read_csv(written[1])
-    sizes = {"test": N_TEST, **dict.fromkeys(KINDS, N_FOREIGN)}
+    sizes = {"test": N_TEST, **dict.fromkeys(KINDS, N_OOD)}
     assert table["group"].value_counts(sort=False).to_dict() == sizes
     np.testing.assert_allclose(table["total"], table["aleatoric"] + table["epistemic"], rtol=1e-8)
     for name, u in result.uncertainty.items():
@@ -79,7 +79,7 @@ def test_only_digits_have_a_label_and_the_accuracy_is_theirs(result, written):
 
 def test_the_report_states_the_results_and_needs_no_other_file(result, written):
     page = written[0].read_text(encoding="utf-8")
-    for value in result.detection.loc["all foreign"]:
+    for value in result.detection.loc["all OOD"]:
         assert f"{value:.3f}" in page
     assert f"{result.accuracy:.1%} of {N_TEST} test digits" in page
     fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
@@ -110,7 +110,7 @@ def test_the_command_writes_both_files_into_a_new_folder(result, tmp_path, monke
     assert {path.name for path in out.iterdir()} == {"report.html", "uncertainty.csv"}
     assert f"Accuracy on test digits: {result.accuracy:.3f}" in done.output
     assert str(out / "report.html") in done.output
-    for kind in [*KINDS, "all foreign"]:
+    for kind in [*KINDS, "all OOD"]:
         assert kind in done.output
 
 

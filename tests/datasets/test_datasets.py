@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from skuq.audit import region_mask
 from skuq.datasets import (
     GAUSSIAN_REGION,
-    load_digits_with_foreign,
+    load_digits_with_ood,
     load_npz,
     load_table,
     make_gaussian_classes,
@@ -20,7 +20,7 @@ from skuq.datasets import (
 @pytest.fixture(scope="module")
 def data():
     pytest.importorskip("PIL")
-    return load_digits_with_foreign(n_test=60, n_foreign=20, random_state=0)
+    return load_digits_with_ood(n_test=60, n_ood=20, random_state=0)
 
 
 def as_set(X):
@@ -32,13 +32,13 @@ def test_shapes_are_those_asked_for(data):
     assert data.X_train.shape == (n_digits - 60, 64)
     assert data.X_test.shape == (60, 64)
     assert (data.y_train.shape, data.y_test.shape) == ((n_digits - 60,), (60,))
-    assert {name: X.shape for name, X in data.foreign.items()} == dict.fromkeys(
+    assert {name: X.shape for name, X in data.ood.items()} == dict.fromkeys(
         ["rotated", "inverted", "noise", "photographs"], (20, 64)
     )
 
 
 def test_brightness_is_in_the_unit_interval_and_uses_it(data):
-    for X in (data.X_train, data.X_test, *data.foreign.values()):
+    for X in (data.X_train, data.X_test, *data.ood.values()):
         assert X.dtype == np.float64
         assert X.min() >= 0
         assert X.max() <= 1
@@ -66,49 +66,49 @@ def test_every_digit_is_tested_about_equally_often(data):
 
 
 def test_rotated_inputs_are_test_digits_turned_by_a_quarter(data):
-    for turned, image in zip(data.foreign["rotated"], data.X_test, strict=False):
+    for turned, image in zip(data.ood["rotated"], data.X_test, strict=False):
         for i in range(8):
             for j in range(8):
                 assert turned.reshape(8, 8)[7 - j, i] == image.reshape(8, 8)[i, j]
 
 
 def test_inverted_inputs_exchange_ink_and_paper(data):
-    np.testing.assert_allclose(data.foreign["inverted"] + data.X_test[:20], 1)
+    np.testing.assert_allclose(data.ood["inverted"] + data.X_test[:20], 1)
 
 
 def test_noise_and_photographs_do_not_repeat(data):
     for name in ("noise", "photographs"):
-        assert len(as_set(data.foreign[name])) == 20
+        assert len(as_set(data.ood[name])) == 20
 
 
 def test_photographs_are_smoother_than_noise(data):
     def jumps(X):
         return np.abs(np.diff(X.reshape(-1, 8, 8), axis=2)).mean()
 
-    assert jumps(data.foreign["photographs"]) < jumps(data.foreign["noise"]) / 2
+    assert jumps(data.ood["photographs"]) < jumps(data.ood["noise"]) / 2
 
 
 def test_the_same_seed_gives_the_same_data_and_another_seed_does_not(data):
-    again = load_digits_with_foreign(n_test=60, n_foreign=20, random_state=0)
-    other = load_digits_with_foreign(n_test=60, n_foreign=20, random_state=1)
+    again = load_digits_with_ood(n_test=60, n_ood=20, random_state=0)
+    other = load_digits_with_ood(n_test=60, n_ood=20, random_state=1)
     np.testing.assert_array_equal(again.X_test, data.X_test)
     assert not np.array_equal(other.X_test, data.X_test)
-    for name, X in data.foreign.items():
-        np.testing.assert_array_equal(again.foreign[name], X)
-        assert not np.array_equal(other.foreign[name], X)
+    for name, X in data.ood.items():
+        np.testing.assert_array_equal(again.ood[name], X)
+        assert not np.array_equal(other.ood[name], X)
 
 
-@pytest.mark.parametrize("n_foreign", [0, -1, 61])
-def test_more_foreign_inputs_than_test_digits_or_none_are_refused(n_foreign):
-    expected = f"`n_foreign` must be between 1 and n_test=60, got {n_foreign}"
+@pytest.mark.parametrize("n_ood", [0, -1, 61])
+def test_more_ood_inputs_than_test_digits_or_none_are_refused(n_ood):
+    expected = f"`n_ood` must be between 1 and n_test=60, got {n_ood}"
     with pytest.raises(ValueError, match=expected):
-        load_digits_with_foreign(n_test=60, n_foreign=n_foreign)
+        load_digits_with_ood(n_test=60, n_ood=n_ood)
 
 
 def test_without_pillow_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"PIL is needed .* pip install 'skuq\[plot\]'"):
-        load_digits_with_foreign(n_test=60, n_foreign=20)
+        load_digits_with_ood(n_test=60, n_ood=20)
 
 
 # --- synthetic data of papers ----------------------------------------------------------------

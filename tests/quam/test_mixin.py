@@ -10,7 +10,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.datasets import load_digits_with_foreign
+from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
 from skuq.quam import _batch as jobs
 from skuq.quam._mixin import searched_part
@@ -135,10 +135,10 @@ def test_networks_with_broken_outputs_are_refused(iris):
         QUAMClassifier(FrozenEstimator(net)).fit(X, y)
 
 
-def test_cheap_and_full_search_detect_foreign_inputs_alike():
+def test_cheap_and_full_search_detect_ood_inputs_alike():
     """Moving the last layers on cached features gives away at most 0.005 of AUROC here."""
-    pytest.importorskip("PIL")  # for the photographs among the foreign inputs
-    data = load_digits_with_foreign(n_test=12, n_foreign=12, random_state=0)
+    pytest.importorskip("PIL")  # for the photographs among the out-of-distribution inputs
+    data = load_digits_with_ood(n_test=12, n_ood=12, random_state=0)
     torch.manual_seed(0)
     net = NeuralNetClassifier(
         nn.Sequential(
@@ -158,7 +158,7 @@ def test_cheap_and_full_search_detect_foreign_inputs_alike():
         model.set_params(train_batch_size=128)
         model.fit(data.X_train.astype(np.float32), data.y_train)
         known = model.predict_uncertainty(data.X_test.astype(np.float32)).epistemic
-        foreign = model.predict_uncertainty(data.foreign["inverted"].astype(np.float32)).epistemic
-        auroc[name] = detection_metrics(known, foreign).auroc
+        ood = model.predict_uncertainty(data.ood["inverted"].astype(np.float32)).epistemic
+        auroc[name] = detection_metrics(known, ood).auroc
     assert auroc["full"] > 0.95
     assert auroc["cheap"] == pytest.approx(auroc["full"], abs=0.005)

@@ -1,4 +1,4 @@
-"""Detection of foreign inputs among digits, and of wrong predictions, over several seeds.
+"""Detection of out-of-distribution inputs among digits, over several seeds.
 
 QUAM's epistemic uncertainty against the entropy of the model's own probabilities, both from
 the same trained network.
@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from benchmarks.harness import finish, parser, record, set_threads
-from skuq.datasets import load_digits_with_foreign
+from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
 from skuq.quam import QUAMClassifier
 
@@ -24,12 +24,12 @@ def main() -> None:
     found: dict[tuple[str, str], list[float]] = {}
     seconds = []
     for seed in range(args.seed, args.seed + args.n_seeds):
-        data = load_digits_with_foreign(n_test=args.n, n_foreign=args.n, random_state=seed)
+        data = load_digits_with_ood(n_test=args.n, n_ood=args.n, random_state=seed)
         quam = QUAMClassifier(parameters=args.parameters, random_state=seed)
         quam.fit(data.X_train, data.y_train)
         start = time.perf_counter()
         test = quam.predict_uncertainty(data.X_test)
-        for kind, X in data.foreign.items():
+        for kind, X in data.ood.items():
             u = quam.predict_uncertainty(X)
             for method, part in (("quam", "epistemic"), ("reference", "aleatoric")):
                 auroc = detection_metrics(getattr(test, part), getattr(u, part)).auroc
@@ -43,7 +43,7 @@ def main() -> None:
     records.append(
         record("quam", "digits", "seconds_per_point", np.mean(seconds), args.n, np.std(seconds))
     )
-    finish("quam_foreign", args, records)
+    finish("quam_ood", args, records)
 
 
 if __name__ == "__main__":
