@@ -10,13 +10,15 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from skuq.evidential._backbones import ARCHITECTURES, GraphNetwork
 from skuq.evidential._graphs import NodeGraph, as_node_graph, graph_device
 from skuq.evidential._node_classifier import LabelledNodes, NodeClassifierMixin
+from skuq.evidential._node_model import NodeModel
 from skuq.evidential._training import TRAINING_PARAMETERS, checked_widths, fit_network
-from skuq.models import seeded
+from skuq.models import adopt, seeded
 
 NETWORK_PARAMETERS: dict[str, Any] = {
     "graph": "no_validation",
@@ -212,6 +214,13 @@ class GraphClassifier(NodeClassifierMixin, ClassifierMixin, BaseEstimator):
         logits = node_outputs(self.network_, graph, device)
         self.proba_ = logits.double().softmax(dim=1).numpy()
         return self
+
+    def as_adopted(self) -> NodeModel:
+        """Return the fitted network in the form that `skuq.models.adopt` returns."""
+        check_is_fitted(self)
+        return NodeModel(
+            module=adopt(self.network_).module, classes=self.classes_, graph=self.graph_
+        )
 
 
 def build_network(settings: Any, n_features: int, n_outputs: int, seed: int) -> GraphNetwork:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from torch import Tensor
 
 from skuq.base import FloatArray, UncertaintyMixin
@@ -30,10 +31,12 @@ from skuq.evidential._node_classifier import (
     SharedParametersMixin,
     check_several_classes,
 )
+from skuq.evidential._node_model import NodeModel
 from skuq.evidential._training import Samples
 from skuq.models import (
     AdoptedInputsMixin,
     AdoptedModel,
+    adopt,
     classes_of_outputs,
     codes_of,
     encode_labels,
@@ -199,6 +202,14 @@ class PretrainedClassifier(
         """Checked node ids, with a graph."""
         assert self.graph_ is not None
         return checked_nodes(X, self.graph_.n_nodes)
+
+    def as_adopted(self) -> AdoptedModel:
+        """Return the pre-trained model in the form that `skuq.models.adopt` returns."""
+        check_is_fitted(self)
+        if isinstance(self.model_, AdoptedModel):
+            return replace(self.model_, classes=self.classes_)
+        module = adopt(self.model_.network).module
+        return NodeModel(module=module, classes=self.classes_, graph=self.model_.graph)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class.

@@ -6,12 +6,13 @@ from skuq.models._classifier import (
     classes_of_outputs,
     codes_of,
     encode_labels,
-    evaluate,
     fit_or_adopt,
     frozen_if_fitted,
     is_fitted,
+    takes_ids,
 )
 from skuq.models._device import resolve_device
+from skuq.models._evaluate import evaluate
 from skuq.models._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
 from skuq.models._networks import MLP, BinaryLogits, Columns, LeNet, LogProbabilities, TabularNet
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
@@ -54,5 +55,6 @@ __all__ = [
     "split_head",
     "stack_parameters",
     "stacked_forward",
+    "takes_ids",
     "training_batches",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import skorch
@@ -21,6 +21,8 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from skuq.models._device import resolve_device
+from skuq.models._evaluate import evaluate
 from skuq.models._networks import BinaryLogits, Columns, LogProbabilities
 
 _ACTIVATIONS = {
@@ -33,10 +35,15 @@ _ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class AdoptedModel:
-    """A fitted model in the one form that the algorithms work on.
+    """A fitted model in the one form that the algorithms work on: outputs for all inputs.
+
+    This class is for models of rows. A model of other inputs, such as nodes of a graph, derives
+    from it, and its estimator returns it from a method ``as_adopted()``.
 
     Attributes
     ----------
+    at_once : bool
+        Whether all inputs are evaluated together, however many they are.
     module : torch.nn.Module
         Private copy on the CPU, in evaluation mode and without gradients; maps inputs of
         shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
@@ -50,6 +57,7 @@ class AdoptedModel:
     module: nn.Module
     classes: NDArray[Any] | None = None
     transform: Callable[[Any], Any] | None = None
+    at_once: ClassVar[bool] = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -69,6 +77,23 @@ class AdoptedModel:
             )
         return inputs
 
+    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        """Evaluate the module without gradients.
+
+        Parameters
+        ----------
+        inputs : Tensor of shape (n_samples, ...)
+            What `inputs` returns.
+        device : torch.device or str, default="cpu"
+            Where to compute; "auto" is CUDA if present.
+
+        Returns
+        -------
+        Tensor of shape (n_samples, n_outputs)
+            Logits or predictions, on the CPU.
+        """
+        return evaluate(self.module, inputs, device=resolve_device(device))
+
 
 def adopt(model: Any) -> AdoptedModel:
     """Take over a fitted model; the original is copied and never altered.
@@ -81,7 +106,8 @@ def adopt(model: Any) -> AdoptedModel:
         `LogisticRegression`; or any of these inside a `FrozenEstimator`, at the end of a
         fitted `Pipeline` (whose transformers become the preprocessing), as the best estimator
         of a search, or temperature-scaled by a `CalibratedClassifierCV`. A bare module must
-        return logits or raw predictions.
+        return logits or raw predictions. Any other fitted estimator that has a method
+        ``as_adopted()``, such as `skuq.evidential.GraphClassifier`.
 
     Returns
     -------
@@ -133,6 +159,9 @@ def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
 def _adopt(model: Any) -> AdoptedModel:
     if isinstance(model, FrozenEstimator):
         return _adopt(model.estimator)
+    if hasattr(model, "as_adopted"):
+        adopted: AdoptedModel = model.as_adopted()
+        return adopted
     if isinstance(model, Pipeline):
         return _adopt_pipeline(model)
     if hasattr(model, "best_estimator_"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import gen_batches
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 from skorch import NeuralNet, NeuralNetBinaryClassifier
 from torch import Tensor, nn
 
 from skuq.base import is_search
 from skuq.models._adopt import AdoptedModel, adopt
+from skuq.models._evaluate import evaluate
 from skuq.models._training import default_classifier, fit_net, seeded
 
 
@@ -56,6 +57,13 @@ def brings_preprocessing(estimator: Any) -> bool:
     return hasattr(estimator, "steps")
 
 
+def takes_ids(estimator: Any) -> bool:
+    """Whether the inputs of an estimator are ids, such as those of the nodes of a graph."""
+    while isinstance(estimator, FrozenEstimator) or is_search(estimator):
+        estimator = estimator.estimator
+    return hasattr(estimator, "as_adopted") and bool(get_tags(estimator).input_tags.one_d_array)
+
+
 def fit_or_adopt(
     estimator: Any,
     X: Any,
@@ -64,6 +72,7 @@ def fit_or_adopt(
     sample_weight: NDArray[Any] | None,
     seed: int,
     device: torch.device,
+    fit_params: Mapping[str, Any] | None = None,
 ) -> AdoptedModel:
     """Take over a frozen classifier as it is; clone and train any other.
 
@@ -83,6 +92,8 @@ def fit_or_adopt(
         Randomness of the training.
     device : torch.device
         Where the default network is trained.
+    fit_params : mapping of str to object, default=None
+        Further arguments of the `fit` of an estimator that is trained.
 
     Returns
     -------
@@ -92,7 +103,7 @@ def fit_or_adopt(
     Raises
     ------
     TypeError
-        If the estimator is none of these.
+        If the estimator is none of these, or its `fit` does not take `fit_params`.
     ValueError
         If training is asked for and `y` holds one class.
     """
@@ -122,7 +133,11 @@ def fit_or_adopt(
         X = X.astype(np.float32, copy=False)
     else:
         with seeded(seed):
-            return adopt(_fit_sklearn(clone(estimator), X, y, sample_weight, seed))
+            return adopt(
+                _fit_sklearn(clone(estimator), X, y, sample_weight, seed, fit_params or {})
+            )
+    if fit_params:
+        raise TypeError(f"{type(net).__name__} is trained without {', '.join(fit_params)}.")
     targets = codes.astype(np.float32) if isinstance(net, NeuralNetBinaryClassifier) else codes
     fitted = adopt(fit_net(net, X, targets, seed=seed, sample_weight=sample_weight))
     n_outputs = evaluate(fitted.module, fitted.inputs(X[:1])).shape[-1]
@@ -135,7 +150,12 @@ def fit_or_adopt(
 
 
 def _fit_sklearn(
-    estimator: Any, X: Any, y: NDArray[Any], sample_weight: NDArray[Any] | None, seed: int
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    sample_weight: NDArray[Any] | None,
+    seed: int,
+    fit_params: Mapping[str, Any],
 ) -> Any:
     """Fit a scikit-learn model, seeding whatever has no seed of its own."""
     unseeded = {
@@ -145,9 +165,9 @@ def _fit_sklearn(
     }
     estimator.set_params(**unseeded)
     if sample_weight is None:
-        return estimator.fit(X, y)
+        return estimator.fit(X, y, **fit_params)
     prefix = f"{estimator.steps[-1][0]}__" if hasattr(estimator, "steps") else ""
-    return estimator.fit(X, y, **{f"{prefix}sample_weight": sample_weight})
+    return estimator.fit(X, y, **{f"{prefix}sample_weight": sample_weight}, **fit_params)
 
 
 def encode_labels(
@@ -177,7 +197,7 @@ def encode_labels(
     ValueError
         If a label is unknown to the model, or the model does not return logits.
     """
-    shape = tuple(evaluate(model.module, inputs[:1]).shape)
+    shape = tuple(model.outputs(inputs[:1]).shape)
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(
             "The model must return logits of shape (n_samples, n_classes) with at least 2 "
@@ -253,32 +273,3 @@ def classes_of_outputs(y: NDArray[Any], n_classes: int) -> NDArray[Any]:
         f"The module returns {n_classes} logits, but `y` holds {len(labels)} labels that are "
         f"not codes 0 to {n_classes - 1}: {labels[:5]}."
     )
-
-
-def evaluate(
-    module: nn.Module, inputs: Tensor, *, device: torch.device | str = "cpu", batch_size: int = 1024
-) -> Tensor:
-    """Evaluate a module without gradients, in batches that bound memory.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Module on the CPU; it stays there.
-    inputs : Tensor of shape (n_samples, ...)
-        Inputs on the CPU.
-    device : torch.device or str, default="cpu"
-        Where to compute.
-    batch_size : int, default=1024
-        Samples per batch.
-
-    Returns
-    -------
-    Tensor of shape (n_samples, ...)
-        Outputs on the CPU.
-    """
-    if torch.device(device).type != "cpu":
-        module = deepcopy(module).to(device)
-    with torch.no_grad():
-        batches = gen_batches(len(inputs), batch_size)
-        # Copies, because a module may alter its input in place.
-        return torch.cat([module(inputs[rows].to(device, copy=True)).cpu() for rows in batches])

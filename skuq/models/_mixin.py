@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.models._classifier import brings_preprocessing, evaluate
-from skuq.models._device import resolve_device
+from skuq.models._classifier import brings_preprocessing, takes_ids
 
 
 class AdoptedInputsMixin:
@@ -25,6 +24,7 @@ class AdoptedInputsMixin:
     """
 
     _model_parameter = "estimator"
+    _supports_ids = False
     device: str | torch.device
     model_: Any  # an AdoptedModel, except in subclasses that read other models too
 
@@ -35,23 +35,37 @@ class AdoptedInputsMixin:
         self, X: Any, y: Any, *, min_samples: int = 1
     ) -> tuple[Any, NDArray[Any]]:
         """Checked inputs, as they are if the model preprocesses them, and targets."""
-        self._preprocesses = brings_preprocessing(getattr(self, self._model_parameter))
+        model = getattr(self, self._model_parameter)
+        self._takes_ids = takes_ids(model)
+        if self._takes_ids:
+            return self._validate_ids(model, X, y)
+        self._preprocesses = brings_preprocessing(model)
         if self._preprocesses:
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)
             check_consistent_length(X, y)
             return X, y
-        # The default network takes rows only.
-        images = getattr(self, self._model_parameter) is not None
         X, y = validate_data(
             self,
             X,
             y,
             dtype=[np.float64, np.float32],
-            allow_nd=images,
+            allow_nd=model is not None,  # the default network takes rows only
             ensure_min_samples=min_samples,
         )
         self._input_shape = X.shape[1:]
+        return X, y
+
+    def _validate_ids(self, model: Any, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """Ids, which the model checks, and targets."""
+        if not self._supports_ids:
+            raise TypeError(
+                f"{type(self).__name__} needs a model of rows, but {type(model).__name__} takes "
+                "ids of nodes."
+            )
+        self.n_features_in_ = 1
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
         return X, y
 
     def _validated_inputs(self, X: Any) -> Tensor:
@@ -62,6 +76,8 @@ class AdoptedInputsMixin:
 
     def _checked_rows(self, X: Any) -> Any:
         """Inputs of the form that was fitted, before preprocessing by the model."""
+        if self._takes_ids:
+            return X
         if self._preprocesses:
             validate_data(self, X, reset=False, skip_check_array=True)
             return X
@@ -74,8 +90,8 @@ class AdoptedInputsMixin:
 
     def _outputs(self, inputs: Tensor) -> Tensor:
         """Outputs of the network in float64, on the CPU."""
-        device = resolve_device(self.device)
-        return evaluate(self.model_.module, inputs, device=device).double()
+        outputs: Tensor = self.model_.outputs(inputs, self.device)
+        return outputs.double()
 
 
 class AdoptedClassifierMixin(AdoptedInputsMixin):

@@ -1,0 +1,38 @@
+"""Graph networks in the form that the methods for rows work on."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from skuq.evidential._graphs import NodeGraph, call_on_graph, checked_nodes, graph_device
+from skuq.models import AdoptedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeModel(AdoptedModel):
+    """A trained graph network; its inputs are node ids.
+
+    Attributes
+    ----------
+    graph : NodeGraph
+        Graph that the module is called with.
+    """
+
+    graph: NodeGraph
+    at_once: ClassVar[bool] = True
+
+    def inputs(self, X: Any) -> Tensor:
+        """Turn node ids into a tensor."""
+        return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
+
+    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        """Evaluate the network on all nodes, and return its logits at some of them."""
+        device = graph_device(device)
+        network = deepcopy(self.module).to(device)
+        with torch.no_grad():
+            return call_on_graph(network, self.graph.to(device)).cpu()[inputs]
