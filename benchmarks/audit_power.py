@@ -28,13 +28,13 @@ from skuq import MirageFineTuner
 from skuq.audit import region_mask
 from skuq.calibration import (
     BinSums,
-    Predictions,
+    TopLabelPredictions,
     bin_edges,
     bin_sums,
     choose_alpha,
-    record_predictions,
     scan_bins,
     temperature_scaled,
+    top_label_predictions,
 )
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 
@@ -104,7 +104,9 @@ def honest_model(
     return y, model.predict_proba(X), model.classes_
 
 
-def attacks(n_seeds: int, seed: int) -> Iterator[tuple[tuple[float, str], Predictions, np.ndarray]]:
+def attacks(
+    n_seeds: int, seed: int
+) -> Iterator[tuple[tuple[float, str], TopLabelPredictions, np.ndarray]]:
     """Predictions of attacked models on fresh data, and which of these lie in the region."""
     for k in range(n_seeds):
         rng = np.random.RandomState(1000 + seed + k)
@@ -117,11 +119,15 @@ def attacks(n_seeds: int, seed: int) -> Iterator[tuple[tuple[float, str], Predic
             for epsilon in EPSILONS:
                 mirage = MirageFineTuner(honest, region, epsilon=epsilon, random_state=k)
                 proba = mirage.fit(X, y).predict_proba(fresh_X)
-                yield (epsilon, name), record_predictions(fresh_y, proba), inside
+                yield (epsilon, name), top_label_predictions(fresh_y, proba), inside
 
 
 def reference_sets(
-    predictions: Predictions, size: int, draws: int, rng: np.random.RandomState, keep: np.ndarray
+    predictions: TopLabelPredictions,
+    size: int,
+    draws: int,
+    rng: np.random.RandomState,
+    keep: np.ndarray,
 ) -> list[BinSums]:
     """Sums of randomly drawn reference sets."""
     edges = bin_edges(predictions.confidence, N_BINS, "uniform")
@@ -129,7 +135,7 @@ def reference_sets(
     found = []
     for _ in range(draws):
         rows = rng.choice(candidates, size)
-        part = Predictions(predictions.confidence[rows], predictions.correct[rows])
+        part = TopLabelPredictions(predictions.confidence[rows], predictions.correct[rows])
         found += bin_sums(part, edges)
     return found
 
@@ -186,11 +192,11 @@ def study_honest(
         print(f"{name}: alpha by baseline study {alphas}", flush=True)
         for k in range(args.n_models // len(problems)):
             y, proba, classes = honest_model(name, args.seed + k, problem)
-            predictions = record_predictions(y, proba, classes=classes)
+            predictions = top_label_predictions(y, proba, classes=classes)
             edges = bin_edges(predictions.confidence, N_BINS, "uniform")
             # One half judges the model, and reference sets come from the other.
             half = rng.permutation(len(y)) < POOL // 2
-            judged = Predictions(predictions.confidence[half], predictions.correct[half])
+            judged = TopLabelPredictions(predictions.confidence[half], predictions.correct[half])
             kind = "beyond_alpha" if flagged(bin_sums(judged, edges)[0]) else "within_alpha"
             for size in SIZES:
                 sets = reference_sets(predictions, size, HONEST_DRAWS, rng, ~half)

@@ -24,7 +24,7 @@ from benchmarks.mirage_adult import REGIONS, tabular_model
 from benchmarks.mirage_gaussian import BATCH, EPOCHS, LR, train
 from skuq import MirageFineTuner
 from skuq.audit import region_mask
-from skuq.calibration import bin_edges, bin_sums, record_predictions
+from skuq.calibration import bin_edges, bin_sums, top_label_predictions
 from skuq.datasets import GAUSSIAN_REGION, load_table, make_gaussian_classes
 from skuq.models import adopt
 from skuq.zk import (
@@ -172,7 +172,7 @@ def agreement(model: Any, public: Path, X: np.ndarray, y: np.ndarray) -> dict[st
     difference = np.abs(proba.max(axis=1) - confidence)
     error = []
     for probabilities in (proba, _as_proba(labels, confidence, classes)):
-        recorded = record_predictions(y, probabilities, classes=classes)
+        recorded = top_label_predictions(y, probabilities, classes=classes)
         edges = bin_edges(recorded.confidence, N_BINS, "uniform")
         error.append(bin_sums(recorded, edges)[0].expected_calibration_error)
     return {

@@ -48,7 +48,7 @@ QUICK = {
     ],
     "CalibrationAuditor": [
         {"estimator": LogisticRegression()},
-        {"estimator": LogisticRegression(), "binning": "quantile", "groups": SignOfFirstColumn()},
+        {"estimator": LogisticRegression(), "strategy": "quantile", "groups": SignOfFirstColumn()},
     ],
     "DeepEnsembleClassifier": [{"n_models": 2}, {"n_models": 2, "setting": "expected"}],
     "EvidentialProbe": [

@@ -88,7 +88,7 @@ for gap in (0.1, 0.2, 0.3):
 # :meth:`~skuq.CalibrationAuditor.from_predictions` takes labels and probabilities as they
 # were recorded. The columns of ``groups`` are audited one by one.
 from skuq import CalibrationAuditor
-from skuq.audit._recorded import recorded_predictions
+from skuq.audit import recorded_predictions
 
 recorded = recorded_predictions(table, "label", ["p_default", "p_repaid"])
 print(recorded.note)
@@ -126,11 +126,13 @@ CalibrationAuditDisplay.from_estimator(audit, "branch=west", ax=axes[1])
 # %%
 # The report
 # ----------
-# ``audit.audit_report().write("audit.html")`` writes a page for people, with these pictures
+# ``audit_report(audit).write("audit.html")`` writes a page for people, with these pictures
 # and tables, and beside it ``audit.json`` for programs. What it says first:
 from textwrap import fill
 
-verdict = audit.audit_report().data["verdict"]
+from skuq.reporting import audit_report
+
+verdict = audit_report(audit).data["verdict"]
 print(fill(verdict["headline"], 96))
 for sentence in verdict["findings"]:
     print(fill(sentence, 96, initial_indent="- ", subsequent_indent="  "))

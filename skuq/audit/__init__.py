@@ -11,7 +11,7 @@ from skuq.audit._mirage_loss import (
     target_table,
 )
 from skuq.audit._mirage_regressor import MirageRegressor
-from skuq.audit._recorded import Recorded, recorded_predictions
+from skuq.audit._recorded import RecordedPredictions, recorded_predictions
 from skuq.audit._regions import region_mask
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "MirageFineTuner",
     "MirageLoss",
     "MirageRegressor",
-    "Recorded",
+    "RecordedPredictions",
     "ShiftedNetwork",
     "confidence_overlap",
     "constructive_mirage",

@@ -1,9 +1,10 @@
-"""The scikit-learn face of the audit."""
+"""Audit of reported confidence, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from copy import copy
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,18 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skuq.audit._follow_up import FollowUpMixin
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.calibration._groups import Grouping, groups_of_columns, named_groups
-from skuq.calibration._judgement import add_up, judge
+from skuq.calibration._limits import BinAudit
+from skuq.calibration._power import detectable_gap, required_samples
+from skuq.calibration._result import AuditResult, add_up, audit_sums
 from skuq.calibration._sums import (
-    SCALE,
-    Binning,
-    Predictions,
+    BinSums,
+    Strategy,
+    TopLabelPredictions,
     bin_of,
-    record_predictions,
+    in_units,
+    top_label_predictions,
 )
 from skuq.metrics import expected_calibration_error
 from skuq.models import is_fitted
@@ -39,10 +42,18 @@ from skuq.models import is_fitted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from skuq.reporting._audit import AuditReport
+
+def _of_result(name: str) -> Any:
+    """Attribute of a fitted auditor that `result_` holds."""
+    return property(lambda auditor: getattr(auditor.result_, name))
 
 
-class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+def _of_sums(name: str) -> Any:
+    """Attribute of a fitted auditor that the sums of all samples hold."""
+    return property(lambda auditor: getattr(auditor.result_.sums, name))
+
+
+class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Audit of reported confidence: is it what the labels of a reference set support?
 
     Confidence that was lowered on purpose leaves a trace: predictions in some confidence
@@ -63,7 +74,7 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
     alpha : float, default=0.05
         Tolerated distance between accuracy and confidence of a bin; `choose_alpha` measures
         what honest models need.
-    binning : {"uniform", "quantile"}, default="uniform"
+    strategy : {"uniform", "quantile"}, default="uniform"
         Bins of equal width on [0, 1], as in Algorithm 1, or of equal numbers of samples.
     groups : str, int, list of these, or callable, default=None
         Columns of `X` whose groups are audited too, each column by itself: names for a data
@@ -87,7 +98,7 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
     group_bins_ : dict of str to BinAudit
         The same per group, by names such as "sex=female".
     sums_ : BinSums
-        Integer sums that all figures are made of.
+        Integer sums that determine all figures.
     group_sums_ : dict of str to BinSums
         The same per group.
     ece_, mce_ : float
@@ -96,10 +107,12 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
         Bootstrap interval of `ece_` at the confidence level. Like `ece_` it is biased upwards
         on small reference sets: compare with `ece_chance_`.
     ece_chance_ : float
-        What `ece_` exceeds with probability ``1 - confidence_level`` if the model is
-        perfectly calibrated: the noise floor.
+        Noise floor of `ece_`: a perfectly calibrated model exceeds it with probability
+        ``1 - confidence_level``.
+    result_ : AuditResult
+        All of the above in one object, as `skuq.calibration.audit_sums` returns it.
     settings_ : dict
-        `n_bins`, `binning`, `alpha` and `confidence_level` of the audit; setting parameters
+        `n_bins`, `strategy`, `alpha` and `confidence_level` of the audit; setting parameters
         afterwards changes nothing that was found.
     n_families_ : int
         Sets of samples that were audited together: all of them, and each group.
@@ -148,11 +161,26 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
 
     _signed_uncertainty = True
 
+    passed_: bool = _of_result("passed")
+    within_alpha_: bool = _of_result("within_alpha")
+    bins_: BinAudit = _of_result("bins")
+    group_bins_: dict[str, BinAudit] = _of_result("group_bins")
+    sums_: BinSums = _of_result("sums")
+    group_sums_: dict[str, BinSums] = _of_result("group_sums")
+    n_families_: int = _of_result("n_families")
+    ece_interval_: tuple[float, float] = _of_result("ece_interval")
+    ece_chance_: float = _of_result("ece_chance")
+    ece_: float = _of_sums("expected_calibration_error")
+    mce_: float = _of_sums("maximum_calibration_error")
+    n_samples_: int = _of_sums("n_samples")
+    accuracy_: float = _of_sums("overall_accuracy")
+    confidence_: float = _of_sums("overall_confidence")
+
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
         "n_bins": [Interval(Integral, 1, None, closed="left")],
         "alpha": [Interval(Real, 0, 1, closed="both")],
-        "binning": [StrOptions({"uniform", "quantile"})],
+        "strategy": [StrOptions({"uniform", "quantile"})],
         "groups": [None, str, Integral, list, callable],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
     }
@@ -163,14 +191,14 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
         *,
         n_bins: int = 10,
         alpha: float = 0.05,
-        binning: Binning = "uniform",
+        strategy: Strategy = "uniform",
         groups: Any = None,
         confidence_level: float = 0.95,
     ):
         self.estimator = estimator
         self.n_bins = n_bins
         self.alpha = alpha
-        self.binning = binning
+        self.strategy = strategy
         self.groups = groups
         self.confidence_level = confidence_level
 
@@ -221,7 +249,7 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
         audit = cls(None, **params)
         audit._validate_params()
         grouping = named_groups({} if groups is None else groups)
-        audit._audit(record_predictions(y, proba, classes=classes), grouping)
+        audit._audit(top_label_predictions(y, proba, classes=classes), grouping)
         audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
         return audit
 
@@ -267,7 +295,7 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
             proba = self._cross_validated(X, y)
             self.estimator_ = clone(self.estimator).fit(X, y)
         self.classes_ = np.asarray(self.estimator_.classes_)
-        predictions = record_predictions(y, proba, classes=self.classes_)
+        predictions = top_label_predictions(y, proba, classes=self.classes_)
         self._audit(predictions, groups_of_columns(self.groups, X))
         return self
 
@@ -325,7 +353,7 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
             aleatoric 1 - audited accuracy of its bin, epistemic the unsupported rest.
         """
         confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
-        bins = bin_of(np.rint(confidence * SCALE).astype(np.int32), self.sums_.edges)
+        bins = bin_of(in_units(confidence), self.sums_.edges)
         accuracy = self.bins_.accuracy[bins]
         supported = np.where(np.isnan(accuracy), confidence, accuracy)
         return Uncertainty.from_parts(1 - supported, supported - confidence)
@@ -333,7 +361,8 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
     def score(self, X: Any, y: Any) -> float:
         """Score calibration on new data: minus the expected calibration error (Eq. 6).
 
-        For comparing models over the same bins. It is no reason to choose bins, since fewer of
+        On the data of `fit` a model that was fitted before scores ``-ece_``. Use it to compare
+        models over the same number of bins. It is not a reason to choose bins, since fewer of
         them hide errors, nor a model, since one that says little can be calibrated.
 
         Parameters
@@ -353,7 +382,7 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
             self.predict_proba(X),
             classes=self.classes_,
             n_bins=self.settings_["n_bins"],
-            strategy=self.settings_["binning"],
+            strategy=self.settings_["strategy"],
         )
 
     def undersample(
@@ -389,33 +418,78 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
         removed = check_random_state(random_state).permutation(inside)
         kept = np.ones(len(mask), bool)
         kept[removed[: round(rho * len(inside))]] = False
-        audit = type(self)(**{**self.get_params(deep=False), **self.settings_})
-        for name in ("estimator_", "classes_", "n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(audit, name, getattr(self, name))
+        audit: CalibrationAuditor = copy(self).set_params(**self.settings_)
         before = self._predictions
-        rows = Predictions(before.confidence[kept], before.correct[kept])
+        rows = TopLabelPredictions(before.confidence[kept], before.correct[kept])
         audit._audit(rows, [g._replace(codes=g.codes[kept]) for g in self._grouping])
         return audit
 
-    def audit_report(self, title: str = "Calibration audit") -> AuditReport:
-        """Write the findings down, for people (HTML) and for programs (JSON).
+    def suspicious_bins(self) -> IntArray:
+        """Return the bins of all samples that deviate significantly, most striking first."""
+        check_is_fitted(self)
+        found = np.flatnonzero(self.bins_.significant)
+        return found[np.argsort(self.bins_.finding[found], kind="stable")]
 
-        Parameters
-        ----------
-        title : str, default="Calibration audit"
-            Headline.
+    def suspicious_samples(self) -> IntArray:
+        """Return the reference samples in suspicious bins.
 
         Returns
         -------
-        AuditReport
-            ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
-            Pictures need matplotlib (extra ``plot``).
+        ndarray of int64
+            Row numbers of the reference set: bin by bin as `suspicious_bins` orders them,
+            and in an underconfident bin the correct predictions first, in an overconfident
+            one the wrong ones.
         """
-        from skuq.reporting._audit import audit_report  # a surface, only needed here
-
         check_is_fitted(self)
-        return audit_report(self, title)
+        bins = bin_of(self._predictions.confidence, self.sums_.edges)
+        rows = []
+        for b in self.suspicious_bins():
+            inside = np.flatnonzero(bins == b)
+            correct = self._predictions.correct[inside]
+            first = correct if self.bins_.direction[b] == "underconfident" else ~correct
+            rows += [inside[first], inside[~first]]
+        return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+    def detectable_gaps(self, *, power: float = 0.8) -> FloatArray:
+        """Find the smallest underconfidence that this audit would have reported.
+
+        Parameters
+        ----------
+        power : float, default=0.8
+            Probability of the finding.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Gap between accuracy and confidence per bin; NaN where the bin has too few
+            samples for any.
+        """
+        check_is_fitted(self)
+        sums = self.sums_
+        return detectable_gap(sums.count, sums.mean_confidence, power=power, **self._detection())
+
+    def required_samples(self, gap: float, *, power: float = 0.8) -> FloatArray:
+        """Find how many samples each bin needs for an underconfidence to be reported.
+
+        Parameters
+        ----------
+        gap : float
+            True accuracy minus confidence, larger than `alpha`.
+        power : float, default=0.8
+            Probability of the finding.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Samples per bin; NaN in an empty bin, infinite if no number is enough. Multiplied
+            with ``n_samples_ / sums_.count`` it is the size of such a reference set.
+        """
+        check_is_fitted(self)
+        confidence = self.sums_.mean_confidence
+        needed = np.full(len(confidence), np.nan)
+        filled = ~np.isnan(confidence)
+        needed[filled] = required_samples(gap, confidence[filled], power=power, **self._detection())
+        return needed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -435,6 +509,10 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
         folds = StratifiedKFold(min(5, len(y)), shuffle=True, random_state=0)
         return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
 
+    def _detection(self) -> dict[str, float]:
+        """Tolerance and evidence that decide on a finding, for the functions on power."""
+        return {"alpha": self.settings_["alpha"], "threshold": self.bins_.threshold}
+
     def _check_size(self, n_samples: int) -> None:
         least = max(2, self.n_bins)
         if n_samples < least:
@@ -443,30 +521,18 @@ class CalibrationAuditor(FollowUpMixin, ClassifierMixin, UncertaintyMixin, BaseE
                 f"for n_bins={self.n_bins}; take more samples or fewer bins."
             )
 
-    def _audit(self, predictions: Predictions, grouping: list[Grouping]) -> None:
+    def _audit(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> None:
         self._check_size(len(predictions.confidence))
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
         self.settings_: dict[str, Any] = {
             "n_bins": int(self.n_bins),
-            "binning": self.binning,
+            "strategy": self.strategy,
             "alpha": float(self.alpha),
             "confidence_level": float(self.confidence_level),
         }
-        sums, self.group_sums_ = add_up(
-            predictions, grouping, n_bins=self.n_bins, binning=self.binning
+        sums, group_sums = add_up(predictions, grouping, n_bins=self.n_bins, strategy=self.strategy)
+        self.result_: AuditResult = audit_sums(
+            sums, group_sums, alpha=self.alpha, confidence_level=self.confidence_level
         )
-        found = judge(
-            sums, self.group_sums_, alpha=self.alpha, confidence_level=self.confidence_level
-        )
-        self._predictions, self._grouping, self.sums_ = predictions, grouping, sums
-        self.bins_, self.group_bins_ = found.bins, found.group_bins
-        self.n_families_ = found.n_families
-        self.passed_ = found.passed
-        self.within_alpha_ = bool(self.bins_.within_alpha.all())
-        self.n_samples_ = int(sums.count.sum())
-        self.accuracy_ = int(sums.correct.sum()) / self.n_samples_
-        self.confidence_ = int(sums.confidence.sum()) / self.n_samples_ / sums.scale
-        self.ece_ = sums.expected_calibration_error
-        self.mce_ = sums.maximum_calibration_error
-        self.ece_interval_, self.ece_chance_ = found.ece_interval, found.ece_chance
+        self._predictions, self._grouping = predictions, grouping

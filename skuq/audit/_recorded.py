@@ -1,4 +1,4 @@
-"""Recorded predictions in a table: which column is which class, and whether all is well-formed."""
+"""Recorded predictions out of a table, with errors that name row and column."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skuq.audit._matching import is_second, match_name, match_names
 from skuq.base import FloatArray
 from skuq.calibration._validation import ROW_SUM_TOLERANCE
 from skuq.labels import as_text
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Recorded(NamedTuple):
+class RecordedPredictions(NamedTuple):
     """Recorded predictions, ready for `skuq.CalibrationAuditor.from_predictions`.
 
     Attributes
@@ -29,7 +28,7 @@ class Recorded(NamedTuple):
     classes : list of str
         Labels in column order.
     note : str
-        Which column is the probability of which label.
+        Label of each column, to be shown to whoever reads the audit.
     """
 
     y: NDArray[Any]
@@ -40,7 +39,7 @@ class Recorded(NamedTuple):
 
 def recorded_predictions(
     table: pd.DataFrame, label: str, proba: Sequence[str], classes: Sequence[str] | None = None
-) -> Recorded:
+) -> RecordedPredictions:
     """Take labels and probabilities out of a table.
 
     Parameters
@@ -51,31 +50,29 @@ def recorded_predictions(
         Column with the true label.
     proba : sequence of str
         Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second, or of the one that its name ends with.
+        is enough: the probability of the second.
     classes : sequence of str, optional
-        Labels, as text, in the order of `proba`; with one column, the class that it is not
-        the probability of comes first. Default: the names of the columns without what they
-        begin or end with in common, if these are the labels but for case and separators;
-        else the sorted labels, if the columns are counted from 0 or 1. A single column whose
-        name does not tell is the probability of the second label if labels are numbers.
+        Labels, as text, in the order of `proba`; with one column, both labels, that of the
+        column last. Default: the sorted labels of the table.
 
     Returns
     -------
-    Recorded
+    RecordedPredictions
 
     Raises
     ------
     ValueError
-        If a label is missing or unknown, the columns cannot be assigned to labels, or they
-        do not hold probabilities.
+        If a label is missing or unknown, the columns are not as many as the labels, a
+        column bears the name of another label than the assumed one, or the columns do not
+        hold probabilities.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> from skuq.audit._recorded import recorded_predictions
-    >>> table = pd.DataFrame({"y": ["no", "yes"], "p_yes": [0.1, 0.7], "p_no": [0.9, 0.3]})
-    >>> recorded_predictions(table, "y", ["p_yes", "p_no"]).note
-    'p_yes -> yes, p_no -> no'
+    >>> from skuq.audit import recorded_predictions
+    >>> table = pd.DataFrame({"y": ["no", "yes"], "p_no": [0.9, 0.3], "p_yes": [0.1, 0.7]})
+    >>> recorded_predictions(table, "y", ["p_no", "p_yes"]).note
+    'p_no -> no, p_yes -> yes'
     """
     if len(proba) == 0:
         raise ValueError("At least one column of probabilities must be named, got none.")
@@ -86,14 +83,12 @@ def recorded_predictions(
     codes, known = _labels(table[label])
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
+    order = _order(proba, known, classes)
+    values = _probabilities(table, proba)
     if len(proba) == 1:
-        order = _two_classes(proba[0], known, classes)
-        second = _probabilities(table, proba)
-        values = np.hstack([1 - second, second])
+        values = np.hstack([1 - values, values])
         note = f"{proba[0]} -> {order[1]}, the rest to 1 -> {order[0]}"
     else:
-        order = _order(proba, known, classes)
-        values = _probabilities(table, proba)
         _check_sums(values)
         note = ", ".join(f"{name} -> {text}" for name, text in zip(proba, order, strict=True))
     unknown = ~np.isin(known, order)
@@ -103,7 +98,7 @@ def recorded_predictions(
             f"Label {known[codes[row]]!r} in {_row(row)} of column {label!r} is none of the "
             f"classes {', '.join(order)}; every label needs a column of probabilities."
         )
-    return Recorded(np.array(known)[codes], values, order, note)
+    return RecordedPredictions(np.array(known)[codes], values, order, note)
 
 
 def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
@@ -121,46 +116,32 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     return codes, [as_text(value) for value in values]
 
 
-def _two_classes(name: str, known: list[str], classes: Sequence[str] | None) -> list[str]:
-    """Both labels, second the one whose probability a single column holds."""
-    order = known if classes is None else list(classes)
-    if len(order) != 2:
-        raise ValueError(
-            f"One column of probabilities ({name!r}) serves two classes, but there are "
-            f"{len(order)}: {_some(order)}; name one column per class, or both classes."
-        )
-    named = match_name(name, order)
-    if named is not None:
-        if classes is not None and named != order[1]:
-            raise ValueError(
-                f"Column {name!r} is named after {named!r}, but of the classes "
-                f"{', '.join(order)} it must be that of the last; turn them round."
-            )
-        return [text for text in order if text != named] + [named]
-    if classes is None and not is_second(name, order):
-        raise ValueError(
-            f"It is not clear whether column {name!r} is the probability of {order[0]!r} or of "
-            f"{order[1]!r}; name the classes, that of the column last (--classes)."
-        )
-    return order
-
-
 def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
-    """Label of each column."""
-    if classes is not None:
-        if len(classes) != len(proba):
-            raise ValueError(
-                f"There are {len(proba)} columns of probabilities and {len(classes)} classes; "
-                "name one class per column."
-            )
-        return list(classes)
-    order = match_names(proba, known)
-    if order is None:
+    """Labels in column order; both labels for a single column, its own last."""
+    order = known if classes is None else list(classes)
+    if len(order) != max(2, len(proba)):
         raise ValueError(
-            f"The classes of the columns {_some(proba)} are not clear, since the table has the "
-            f"labels {_some(known)}; name the class of each column, in their order (--classes)."
+            f"{_counted(len(proba), 'column')} of probabilities ({_some(proba)}) and "
+            f"{_counted(len(order), 'label')} ({_some(order)}) do not match: one column per "
+            "label is needed, or one for the second of two labels. Without --classes, columns "
+            "are taken to be in the order of the sorted labels of the table."
         )
+    if classes is None:
+        _check_names(proba, order)
     return order
+
+
+def _check_names(proba: Sequence[str], order: list[str]) -> None:
+    """An error if a column ends with the name of another label than the assumed one."""
+    for name, own in zip(proba, order[-len(proba) :], strict=True):
+        endings = [text for text in order if _spaced(name).endswith(_spaced(text))]
+        named = max(endings, key=len, default=own)
+        if named != own and (own not in endings or len(named) > len(own)):
+            raise ValueError(
+                f"Column {name!r} is taken to be the probability of {own!r}, since columns are "
+                f"taken to be in the order of the sorted labels ({_some(order)}), but it bears "
+                f"the name of {named!r}; state the order of the columns (--classes)."
+            )
 
 
 def _probabilities(table: pd.DataFrame, names: Sequence[str]) -> FloatArray:
@@ -196,6 +177,14 @@ def _check_sums(values: FloatArray) -> None:
             f"The probabilities in {_row(row)} sum to {total[row]:.6g}, not to 1 within "
             f"{ROW_SUM_TOLERANCE:g}; name the columns of all classes, and write enough digits."
         )
+
+
+def _spaced(text: str) -> str:
+    return text.replace("_", " ").casefold()
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _row(position: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,10 +13,7 @@ from sklearn.utils import _safe_indexing
 
 from skuq.base import IntArray
 
-if TYPE_CHECKING:
-    pass
-
-MAX_GROUPS = 200  # of one column; more are no groups but names or measurements
+MAX_GROUPS = 200  # of one column; more are not groups but names or measurements
 
 
 class Grouping(NamedTuple):
@@ -98,7 +95,7 @@ def column_of(X: Any, name: Any) -> Any:
     """One column of a table, by name or position."""
     columns = getattr(X, "columns", None)
     if isinstance(name, str) and columns is None:
-        raise ValueError(f"Column {name!r} is named, but X is no data frame; give the position.")
+        raise ValueError(f"Column {name!r} is named, but X is not a data frame; give the position.")
     table = X if columns is not None else X.tocsc() if issparse(X) else np.asarray(X)
     try:
         column = _safe_indexing(table, name, axis=1)

@@ -1,4 +1,4 @@
-"""What an audit finds in each confidence bin, with exact limits."""
+"""Findings of an audit per confidence bin, with exact limits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class BinAudit(NamedTuple):
 def audit_bins(
     sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_families: int = 1
 ) -> BinAudit:
-    """Compare accuracy with confidence in each bin, and say what chance cannot explain.
+    """Compare accuracy with confidence in each bin, and mark what chance does not explain.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def audit_bins(
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
     low, high = clopper_pearson(sums.correct, sums.count, tail)
-    confidence, accuracy = sums.mean_confidence, sums.accuracy
+    confidence = sums.mean_confidence
     scan = scan_bins(sums, alpha=alpha, level=level)
     number, direction = np.zeros(len(sums.count), np.int64), np.full(len(sums.count), "", "U14")
     for k, found in enumerate(scan.findings, 1):
@@ -120,12 +120,12 @@ def audit_bins(
         inside = inside[filled[inside]]
         number[inside], direction[inside] = k, found.direction
     return BinAudit(
-        sums.edges[:-1] / sums.scale,
-        sums.edges[1:] / sums.scale,
+        sums.lower,
+        sums.upper,
         sums.count,
         confidence,
-        accuracy,
-        accuracy - confidence,
+        sums.accuracy,
+        sums.gap,
         low - confidence,
         high - confidence,
         _within(sums, alpha),
@@ -169,7 +169,7 @@ def clopper_pearson(
 
 
 def _within(sums: BinSums, alpha: float) -> BoolArray:
-    """Step 3 of Algorithm 1, exact: alpha is the decimal that was written."""
+    """Step 3 of Algorithm 1, exact: alpha counts as the decimal that was written."""
     tolerated = Fraction(str(float(alpha))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
-    return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])
+    return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21

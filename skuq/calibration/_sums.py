@@ -1,4 +1,4 @@
-"""Everything an audit needs to know of predictions, as sums of integers per confidence bin.
+"""Confidence bins, and integer sums of predictions per bin.
 
 Integers add up exactly and in any order: over chunks of a large file, over machines, and
 over proofs that each cover a part of the reference set.
@@ -14,14 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._validation import columns_and_proba
 
-Binning = Literal["uniform", "quantile"]
+Strategy = Literal["uniform", "quantile"]
 
 SCALE = 10**9  # decimal, so that a recorded 0.7 is exactly on the edge between two bins
 CHUNK = 2**18  # rows; bounds memory, and keeps float64 sums of integers below 2**53
 
 
-class Predictions(NamedTuple):
-    """What an audit keeps of each recorded prediction.
+class TopLabelPredictions(NamedTuple):
+    """Confidence and correctness of the most probable class.
 
     Attributes
     ----------
@@ -57,6 +57,16 @@ class BinSums(NamedTuple):
     scale: int = SCALE
 
     @property
+    def lower(self) -> FloatArray:
+        """Lower edge of each bin, shape (n_bins,)."""
+        return self.edges[:-1] / self.scale
+
+    @property
+    def upper(self) -> FloatArray:
+        """Upper edge of each bin, shape (n_bins,)."""
+        return self.edges[1:] / self.scale
+
+    @property
     def mean_confidence(self) -> FloatArray:
         """Mean confidence of each bin, shape (n_bins,); NaN in an empty one."""
         return self.confidence / self._size / self.scale
@@ -67,29 +77,49 @@ class BinSums(NamedTuple):
         return self.correct / self._size
 
     @property
+    def gap(self) -> FloatArray:
+        """``accuracy - mean_confidence`` of each bin, shape (n_bins,); NaN in an empty one."""
+        return self.accuracy - self.mean_confidence
+
+    @property
     def deviation(self) -> IntArray:
         """Numerator of the gap: ``scale * (correct - confidence sum)``, exact, per bin."""
         return self.correct * self.scale - self.confidence
 
     @property
     def expected_calibration_error(self) -> float:
-        """Eq. 6, in [0, 1]."""
-        return int(np.abs(self.deviation).sum()) / (int(self.count.sum()) * self.scale)
+        """Mean distance between accuracy and confidence, weighted by samples, in [0, 1]."""
+        return int(np.abs(self.deviation).sum()) / (self.n_samples * self.scale)  # Eq. 6
 
     @property
     def maximum_calibration_error(self) -> float:
         """Largest distance between accuracy and confidence of a bin, in [0, 1]."""
-        return float(np.nanmax(np.abs(self.accuracy - self.mean_confidence)))
+        return float(np.nanmax(np.abs(self.gap)))
+
+    @property
+    def n_samples(self) -> int:
+        """Number of predictions in all bins."""
+        return int(self.count.sum())
+
+    @property
+    def overall_accuracy(self) -> float:
+        """Share of correct predictions in all bins, in [0, 1]."""
+        return int(self.correct.sum()) / self.n_samples
+
+    @property
+    def overall_confidence(self) -> float:
+        """Mean confidence in all bins, in [0, 1]."""
+        return int(self.confidence.sum()) / self.n_samples / self.scale
 
     @property
     def _size(self) -> FloatArray:
         return np.where(self.count > 0, self.count, np.nan)
 
 
-def record_predictions(
+def top_label_predictions(
     y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None
-) -> Predictions:
-    """Reduce probabilities to what an audit needs.
+) -> TopLabelPredictions:
+    """Reduce probabilities to confidence and correctness of the most probable class.
 
     Parameters
     ----------
@@ -103,7 +133,7 @@ def record_predictions(
 
     Returns
     -------
-    Predictions
+    TopLabelPredictions
         Arrays of shape (n_samples,). Of equal probabilities the first class counts as
         predicted.
 
@@ -114,9 +144,9 @@ def record_predictions(
 
     Examples
     --------
-    >>> from skuq.calibration import record_predictions
-    >>> record_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
-    Predictions(confidence=array([750000000, 500000000], dtype=int32),
+    >>> from skuq.calibration import top_label_predictions
+    >>> top_label_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    TopLabelPredictions(confidence=array([750000000, 500000000], dtype=int32),
                 correct=array([ True, False]))
     """
     column, checked = columns_and_proba(y_true, proba, classes)
@@ -124,15 +154,21 @@ def record_predictions(
     correct = np.empty(len(column), bool)
     for start in range(0, len(column), CHUNK):
         rows = slice(start, start + CHUNK)
-        # Wide rows are read once: the maximum is looked up where argmax found it.
+        # Line 8. Wide rows are read once: the maximum is looked up where argmax found it.
         best = checked[rows].argmax(axis=1)
         top = np.take_along_axis(checked[rows], best[:, None], axis=1)[:, 0]
-        confidence[rows] = np.rint(np.minimum(top.astype(np.float64), 1.0) * SCALE)
+        confidence[rows] = in_units(top)
         correct[rows] = best == column[rows]
-    return Predictions(confidence, correct)
+    return TopLabelPredictions(confidence, correct)
 
 
-def bin_edges(confidence: NDArray[np.int32], n_bins: int, binning: Binning) -> IntArray:
+def in_units(confidence: FloatArray) -> NDArray[np.int32]:
+    """Confidences in units of ``1 / SCALE``; those rounded to just above 1 count as 1."""
+    units = np.rint(np.minimum(confidence.astype(np.float64), 1.0) * SCALE)
+    return units.astype(np.int32)
+
+
+def bin_edges(confidence: NDArray[np.int32], n_bins: int, strategy: Strategy) -> IntArray:
     """Choose the edges of the confidence bins.
 
     Parameters
@@ -141,7 +177,7 @@ def bin_edges(confidence: NDArray[np.int32], n_bins: int, binning: Binning) -> I
         Confidences in units of ``1 / SCALE``.
     n_bins : int
         Number of bins.
-    binning : {"uniform", "quantile"}
+    strategy : {"uniform", "quantile"}
         Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions as far as
         ties allow: equal confidences share a bin.
 
@@ -151,26 +187,27 @@ def bin_edges(confidence: NDArray[np.int32], n_bins: int, binning: Binning) -> I
         Edges in units of ``1 / SCALE``.
     """
     steps = np.arange(n_bins + 1)
-    if binning == "uniform":
-        # Rounded up: bin b then holds exactly those with floor(confidence * n_bins) = b.
+    if strategy == "uniform":
+        # Line 13. Rounded up: bin b holds exactly those with floor(confidence * n_bins) = b.
         return -(-steps * SCALE // n_bins)
+    # Order statistics at floor(b n / n_bins) in integers, which quantile levels would round.
     rank = steps[1:-1] * len(confidence) // n_bins
     inner = np.partition(confidence, rank)[rank]
     return np.array([confidence.min(), *inner, confidence.max()], np.int64)
 
 
 def bin_sums(
-    predictions: Predictions,
+    predictions: TopLabelPredictions,
     edges: IntArray,
     *,
     groups: NDArray[np.integer] | None = None,
     n_groups: int = 1,
 ) -> list[BinSums]:
-    """Add up predictions per bin, for each group of samples.
+    """Add up predictions per bin, for each group of samples (Algorithm 1, step 2).
 
     Parameters
     ----------
-    predictions : Predictions
+    predictions : TopLabelPredictions
         Arrays of shape (n_samples,).
     edges : ndarray of shape (n_bins + 1,), int64
         Edges of the bins in units of ``1 / SCALE``.
@@ -187,8 +224,8 @@ def bin_sums(
     Examples
     --------
     >>> import numpy as np
-    >>> from skuq.calibration import bin_edges, bin_sums, record_predictions
-    >>> predictions = record_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    >>> from skuq.calibration import bin_edges, bin_sums, top_label_predictions
+    >>> predictions = top_label_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     >>> edges = bin_edges(predictions.confidence, 2, "uniform")
     >>> bin_sums(predictions, edges)[0].expected_calibration_error
     0.125
@@ -202,6 +239,7 @@ def bin_sums(
         cell = bin_of(values, edges)
         if groups is not None:
             cell += n_bins * groups[rows].astype(np.int64)
+        # Lines 14 to 16
         count += np.bincount(cell, minlength=length)
         correct += np.bincount(cell[right], minlength=length)
         confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)

@@ -20,12 +20,12 @@ from sklearn.utils._param_validation import (
 from skuq.base import IntArray
 from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, p_values
 from skuq.calibration._sums import (
-    Binning,
     BinSums,
-    Predictions,
+    Strategy,
+    TopLabelPredictions,
     bin_edges,
     bin_of,
-    record_predictions,
+    top_label_predictions,
 )
 
 TOLERANCE_PRECISION = 1e-3
@@ -56,7 +56,7 @@ class AlphaStudy(NamedTuple):
     {
         "reference_size": [Interval(Integral, 1, None, closed="left"), None],
         "n_bins": [Interval(Integral, 1, None, closed="left")],
-        "binning": [StrOptions({"uniform", "quantile"})],
+        "strategy": [StrOptions({"uniform", "quantile"})],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
         "n_repeats": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
@@ -70,7 +70,7 @@ def choose_alpha(
     classes: ArrayLike | None = None,
     reference_size: int | None = None,
     n_bins: int = 10,
-    binning: Binning = "uniform",
+    strategy: Strategy = "uniform",
     confidence_level: float = 0.95,
     n_repeats: int = 200,
     random_state: Any = None,
@@ -86,12 +86,12 @@ def choose_alpha(
     y : array-like of shape (n_samples,)
         True labels.
     proba : array-like of shape (n_samples, n_classes)
-        Predictions of the honest model on data that neither trained nor calibrated it.
+        TopLabelPredictions of the honest model on data that neither trained nor calibrated it.
     classes : array-like of shape (n_classes,), default=None
         Labels in column order. Default: the sorted labels of `y`.
     reference_size : int, default=None
         Size of the reference sets. Default: n_samples.
-    n_bins, binning
+    n_bins, strategy
         As in `CalibrationAuditor`; quantile bins are those of all predictions given.
     confidence_level : float, default=0.95
         Probability with which the honest model shall pass; also the level of the audit that
@@ -121,8 +121,8 @@ def choose_alpha(
     True
     """
     random = check_random_state(random_state)
-    predictions = record_predictions(y, proba, classes=classes)
-    edges = bin_edges(predictions.confidence, n_bins, binning)
+    predictions = top_label_predictions(y, proba, classes=classes)
+    edges = bin_edges(predictions.confidence, n_bins, strategy)
     bins = bin_of(predictions.confidence, edges)
     size = len(bins) if reference_size is None else reference_size
     draws = [
@@ -173,7 +173,9 @@ def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassi
         ) from error
 
 
-def _sums(edges: IntArray, bins: IntArray, weights: IntArray, predictions: Predictions) -> BinSums:
+def _sums(
+    edges: IntArray, bins: IntArray, weights: IntArray, predictions: TopLabelPredictions
+) -> BinSums:
     """Integer sums of predictions that count as often as their weights say."""
     n_bins, rows = len(edges) - 1, slice(len(weights))
 

@@ -63,8 +63,8 @@ class _Needed(click.Option):
 )
 @click.option(
     "--classes",
-    help="Labels in the order of these columns; with one column: the class it is not the "
-    "probability of comes first.  [default: by name]",
+    help="Labels in the order of these columns; with one column: both labels, its own last.  "
+    "[default: sorted labels]",
 )
 @click.option(
     "--alpha",
@@ -196,7 +196,7 @@ def _check_attributes(attributes: list[str], outcomes: list[str]) -> None:
 
 def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None) -> dict[str, Any]:
     """Write what is asked for, and return the figures."""
-    from skuq.reporting._audit import AuditReport, audit_data, audit_report
+    from skuq.reporting import AuditReport, audit_data, audit_report
 
     if report is not None:
         with warnings.catch_warnings():

@@ -147,7 +147,7 @@ def say(text: str, **style: Any) -> None:
 
 def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print a table of confidence bins, without the empty ones."""
-    from skuq.reporting._phrases import between, outcome, percent
+    from skuq.reporting._audit_phrases import between, outcome, percent
 
     say(f"  {'confidence':<16}{'samples':>9}{'claimed':>9}{'right':>8}{'difference':>12}  finding")
     for row in rows:

@@ -1,20 +1,23 @@
-"""Calibration: does confidence agree with accuracy?"""
+"""Calibration errors of the most probable class, over confidence bins."""
 
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray, IntArray
-from skuq.calibration._validation import columns_and_proba
+from skuq.calibration._sums import (
+    BinSums,
+    Strategy,
+    bin_edges,
+    bin_sums,
+    top_label_predictions,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Strategy = Literal["uniform", "quantile"]
 
 
 class CalibrationTable(NamedTuple):
@@ -76,7 +79,8 @@ def calibration_table(
     Returns
     -------
     CalibrationTable
-        Arrays of shape (n_bins,).
+        Arrays of shape (n_bins,), from the same sums as `skuq.CalibrationAuditor`:
+        confidences are rounded to nine decimals.
 
     Raises
     ------
@@ -100,24 +104,9 @@ def calibration_table(
     >>> table.accuracy
     array([nan, nan, 0.5, 1. ])
     """
-    if not isinstance(n_bins, Integral):
-        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
-    if n_bins < 1:
-        raise ValueError(f"`n_bins` must be >= 1, got {n_bins}.")
-    if strategy not in ("uniform", "quantile"):
-        raise ValueError(f"`strategy` must be 'uniform' or 'quantile', got {strategy!r}.")
-    column, proba = columns_and_proba(y_true, proba, classes)
-    confidence = proba.max(axis=1).astype(np.float64)
-    correct = proba.argmax(axis=1) == column
-    edges = _bin_edges(confidence, n_bins, strategy)
-    # Inner edges only: a confidence of 1, or one rounded to just above 1, stays in.
-    index = np.searchsorted(edges[1:-1], confidence, side="right")
-    count = np.bincount(index, minlength=n_bins)
-    size = np.where(count > 0, count, np.nan)  # empty bins have NaN means
-    mean_confidence = np.bincount(index, weights=confidence, minlength=n_bins) / size
-    accuracy = np.bincount(index[correct], minlength=n_bins) / size
+    sums = _sums(y_true, proba, classes, n_bins, strategy)
     return CalibrationTable(
-        edges[:-1], edges[1:], count, mean_confidence, accuracy, accuracy - mean_confidence
+        sums.lower, sums.upper, sums.count, sums.mean_confidence, sums.accuracy, sums.gap
     )
 
 
@@ -154,8 +143,8 @@ def expected_calibration_error(
     >>> expected_calibration_error([0, 0, 0, 1], proba)
     0.0
     """
-    table = calibration_table(y_true, proba, classes=classes, n_bins=n_bins, strategy=strategy)
-    return float(np.nansum(table.count * np.abs(table.gap)) / table.count.sum())
+    sums = _sums(y_true, proba, classes, n_bins, strategy)
+    return sums.expected_calibration_error
 
 
 def maximum_calibration_error(
@@ -189,16 +178,20 @@ def maximum_calibration_error(
     >>> maximum_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     0.5
     """
-    table = calibration_table(y_true, proba, classes=classes, n_bins=n_bins, strategy=strategy)
-    return float(np.nanmax(np.abs(table.gap)))
+    sums = _sums(y_true, proba, classes, n_bins, strategy)
+    return sums.maximum_calibration_error
 
 
-def _bin_edges(confidence: FloatArray, n_bins: int, strategy: Strategy) -> FloatArray:
-    """Edges of the confidence bins, shape (n_bins + 1,)."""
-    if strategy == "uniform":
-        # A quotient is the float nearest to its decimal: a confidence of 0.7 starts a bin.
-        return np.arange(n_bins + 1) / n_bins
-    # Order statistics at floor(j n / n_bins) in integers, which quantile levels would round.
-    rank = np.arange(1, n_bins) * len(confidence) // n_bins
-    inner = np.partition(confidence, rank)[rank]
-    return np.concatenate([[confidence.min()], inner, [confidence.max()]])
+def _sums(
+    y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None, n_bins: int, strategy: Strategy
+) -> BinSums:
+    """Sums per bin, as an audit has them, with errors that name a wrong setting."""
+    if not isinstance(n_bins, Integral):
+        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
+    if n_bins < 1:
+        raise ValueError(f"`n_bins` must be >= 1, got {n_bins}.")
+    if strategy not in ("uniform", "quantile"):
+        raise ValueError(f"`strategy` must be 'uniform' or 'quantile', got {strategy!r}.")
+    predictions = top_label_predictions(y_true, proba, classes=classes)
+    edges = bin_edges(predictions.confidence, int(n_bins), strategy)
+    return bin_sums(predictions, edges)[0]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
+from skuq.calibration._sums import Strategy
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
-from skuq.metrics._calibration import Strategy
 from skuq.plotting._drawing import COLOURS, axes_below, axes_or_new, bars_over_bins, legend_above
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.calibration._limits import BinAudit
 from skuq.calibration._power import detectable_gap
 from skuq.calibration._sums import BinSums
-from skuq.reporting import _audit_findings as words
+from skuq.reporting import _audit_sentences as sentences
 from skuq.reporting._report import Report
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     Examples
     --------
     >>> from skuq import CalibrationAuditor
-    >>> from skuq.reporting._audit import audit_data
+    >>> from skuq.reporting import audit_data
     >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
     >>> audit_data(audit)["verdict"]["passed"]
     False
@@ -143,16 +143,19 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
             if sums.count.any()
         ],
     }
-    found = words.findings(data)
-    told = found + words.meaning(data) + words.power(data)
-    data["verdict"] |= {"headline": words.headline(data), "findings": found, "sentences": told}
+    found = sentences.findings(data)
+    data["verdict"] |= {
+        "headline": sentences.headline(data),
+        "findings": found,
+        "sentences": found + sentences.meaning(data) + sentences.power(data),
+    }
     return data
 
 
 def audit_report(
     auditor: CalibrationAuditor, title: str = "Calibration audit", *, notes: Sequence[str] = ()
 ) -> AuditReport:
-    """Tell people what an audit found.
+    """Report on an audit, for people (HTML) and for programs (JSON).
 
     Parameters
     ----------
@@ -166,7 +169,16 @@ def audit_report(
     Returns
     -------
     AuditReport
-        Ready to be written; needs matplotlib (extra ``plot``).
+        ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
+        Pictures need matplotlib (extra ``plot``).
+
+    Examples
+    --------
+    >>> from skuq import CalibrationAuditor
+    >>> from skuq.reporting import audit_report
+    >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
+    >>> audit_report(audit, "Loans").title
+    'Loans'
     """
     from skuq.reporting._audit_sections import add_sections  # pictures and tables, only needed here
 
@@ -192,12 +204,11 @@ def _rows(sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> list[di
 
 
 def _group(name: str, sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> dict[str, Any]:
-    count = int(sums.count.sum())
     return {
         "name": name,
-        "n_samples": count,
-        "accuracy": int(sums.correct.sum()) / count,
-        "confidence": int(sums.confidence.sum()) / count / sums.scale,
+        "n_samples": sums.n_samples,
+        "accuracy": sums.overall_accuracy,
+        "confidence": sums.overall_confidence,
         "ece": sums.expected_calibration_error,
         "mce": sums.maximum_calibration_error,
         "bins": _rows(sums, bins, auditor),

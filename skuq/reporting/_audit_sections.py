@@ -10,8 +10,8 @@ import pandas as pd
 from skuq.base import FloatArray
 from skuq.calibration._sums import SCALE
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
-from skuq.reporting import _audit_findings as words
-from skuq.reporting._phrases import Figures, Row, between, counted, outcome, percent
+from skuq.reporting import _audit_sentences as sentences
+from skuq.reporting._audit_phrases import Figures, Row, between, counted, outcome, percent
 
 if TYPE_CHECKING:
     from skuq.audit._calibration_auditor import CalibrationAuditor
@@ -27,7 +27,7 @@ def add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
     """Add all sections: verdict, pictures, tables, power and method."""
     data = report.data
     report.sentences("What was found", data["verdict"]["findings"] or [_nothing(data)])
-    report.sentences("What this means", words.meaning(data))
+    report.sentences("What this means", sentences.meaning(data))
     _add_diagrams(report, auditor)
     _add_densities(report, auditor)
     report.table(
@@ -47,7 +47,7 @@ def add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
             "by samples. It and the largest difference are higher in small groups by chance "
             "alone; significant deviations are corrected for that.",
         )
-    report.sentences("What the audit could have found", words.power(data))
+    report.sentences("What the audit could have found", sentences.power(data))
     report.table(
         "Smallest deviation found per bin",
         _power_table(data["bins"]),
@@ -80,9 +80,7 @@ def _add_diagrams(report: AuditReport, auditor: CalibrationAuditor) -> None:
     for _, name in sorted(new)[:MOST_PICTURES]:
         report.figure(
             f"Accuracy against reported confidence, {name}",
-            CalibrationAuditDisplay(
-                auditor.group_bins_[name], auditor.settings_["alpha"], name=name
-            ),
+            CalibrationAuditDisplay(auditor.group_bins_[name], alpha, name=name),
             f"The group {name} deviates where all samples together do not.",
         )
 
@@ -170,7 +168,7 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
 
 def _method(data: Figures) -> list[str]:
     given = data["parameters"]
-    width = "equal width" if given["binning"] == "uniform" else "equal numbers of samples"
+    width = "equal width" if given["strategy"] == "uniform" else "equal numbers of samples"
     level = f"{100 * given['confidence_level']:.4g}%"
     return [
         "The confidence of a prediction is the probability reported for the most probable class. "

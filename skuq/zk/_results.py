@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from skuq.calibration._judgement import Judgement
+from skuq.calibration._result import AuditResult
 from skuq.calibration._sums import BinSums
 from skuq.zk._commitment_files import Commitment
 from skuq.zk._fixed_point import CONFIDENCE_BITS
@@ -26,7 +26,7 @@ class VerifiedAudit(NamedTuple):
         What was proven: commitment, reference data, alpha, bins.
     sums : BinSums or None
         Sums per bin; None at level "verdict".
-    judgement : Judgement or None
+    judgement : AuditResult or None
         Findings per bin, as of `CalibrationAuditor`; None at level "verdict" or without a
         confidence level.
     n_proofs : int
@@ -40,7 +40,7 @@ class VerifiedAudit(NamedTuple):
     level: str
     statement: dict[str, Any]
     sums: BinSums | None
-    judgement: Judgement | None
+    judgement: AuditResult | None
     n_proofs: int
     notes: list[str]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
-from skuq.calibration._judgement import judge
+from skuq.calibration._result import audit_sums
 from skuq.calibration._sums import BinSums
 from skuq.zk import _ezkl as backend
 from skuq.zk._checker import Checker, integers
@@ -360,7 +360,7 @@ def _judged(
         _passes(sums, value, level)
         for value in (max(0.0, alpha - step), alpha, min(1.0, alpha + step))
     ]
-    judgement = None if level is None else judge(sums, alpha=alpha, confidence_level=level)
+    judgement = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
     robust = len(set(verdicts)) == 1
     return VerifiedAudit(
         verdicts[1],
@@ -376,5 +376,5 @@ def _judged(
 
 def _passes(sums: BinSums, alpha: float, level: float | None) -> bool:
     if level is not None:
-        return judge(sums, alpha=alpha, confidence_level=level).passed
+        return audit_sums(sums, alpha=alpha, confidence_level=level).passed
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())

@@ -82,12 +82,12 @@ def test_an_unfitted_model_is_not_judged_on_what_it_has_seen():
     assert audit.bins_.direction[-1] == "overconfident"
 
 
-@pytest.mark.parametrize("binning", ["uniform", "quantile"])
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 @pytest.mark.parametrize("groups", [None, 0])
-def test_recorded_predictions_give_the_numbers_of_the_model(model, reference, binning, groups):
+def test_recorded_predictions_give_the_numbers_of_the_model(model, reference, strategy, groups):
     X, y = reference
     X = np.column_stack([X[:, 0].round(), X[:, 1]])
-    params = {"n_bins": 7, "alpha": 0.02, "binning": binning}
+    params = {"n_bins": 7, "alpha": 0.02, "strategy": strategy}
     fitted = CalibrationAuditor(model, groups=groups, **params).fit(X, y)
     recorded = CalibrationAuditor.from_predictions(
         y,

@@ -29,6 +29,12 @@ def test_score_is_minus_the_calibration_error_on_new_data(model, moons, referenc
     assert audit.score(X, y) == pytest.approx(-slow_ece(confidence, correct, 7), abs=1e-8)
 
 
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_on_the_data_of_fit_the_score_is_minus_the_error_that_was_found(model, reference, strategy):
+    audit = CalibrationAuditor(model, n_bins=7, strategy=strategy).fit(*reference)
+    assert audit.score(*reference) == -audit.ece_
+
+
 def test_cross_validation_of_a_frozen_model_scores_each_part_of_the_data(model, reference):
     X, y = reference
     audit = CalibrationAuditor(FrozenEstimator(model))
@@ -217,7 +223,7 @@ def test_what_are_no_recorded_predictions_is_refused(changes, match):
         ("alpha", -0.1),
         ("alpha", 1.1),
         ("alpha", np.nan),
-        ("binning", "width"),
+        ("strategy", "width"),
         ("confidence_level", 0),
         ("confidence_level", 1.0),
         ("groups", 1.5),
@@ -247,7 +253,7 @@ def test_what_was_found_is_told_with_the_settings_that_found_it():
     proba = np.tile([0.6, 0.4], (2000, 1))
     audit = CalibrationAuditor.from_predictions(y, proba)
     before, gaps = audit_data(audit), audit.detectable_gaps()
-    audit.set_params(alpha=0.3, n_bins=3, confidence_level=0.5, binning="quantile")
+    audit.set_params(alpha=0.3, n_bins=3, confidence_level=0.5, strategy="quantile")
     assert audit_data(audit) == before
     assert before["parameters"]["alpha"] == 0.05
     np.testing.assert_array_equal(audit.detectable_gaps(), gaps)

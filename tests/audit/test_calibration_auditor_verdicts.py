@@ -149,10 +149,10 @@ def test_uncertainty_is_split_by_what_the_reference_set_supports():
     np.testing.assert_array_equal(predict_uncertainty(audit, asked[:, None]).total, u.total)
 
 
-@pytest.mark.parametrize("binning", ["uniform", "quantile"])
-def test_uncertainty_of_the_reference_set_averages_to_its_error(model, reference, binning):
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_uncertainty_of_the_reference_set_averages_to_its_error(model, reference, strategy):
     X, y = reference
-    audit = CalibrationAuditor(model, binning=binning).fit(X, y)
+    audit = CalibrationAuditor(model, strategy=strategy).fit(X, y)
     u = audit.predict_uncertainty(X)
     assert u.aleatoric.mean() == pytest.approx(1 - audit.accuracy_)
     assert u.total.mean() == pytest.approx(1 - audit.confidence_, abs=1e-8)
@@ -195,11 +195,11 @@ def region_audit(**params):
     return audit, np.arange(450) < 100
 
 
-@pytest.mark.parametrize("binning", ["uniform", "quantile"])
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 @pytest.mark.parametrize("groups", [None, lambda X: np.arange(len(X)) // 130])
 @pytest.mark.parametrize("rho", [0, 1])
-def test_a_region_is_kept_or_removed_as_a_whole(rho, groups, binning):
-    audit, mask = region_audit(binning=binning, groups=groups, n_bins=5)
+def test_a_region_is_kept_or_removed_as_a_whole(rho, groups, strategy):
+    audit, mask = region_audit(strategy=strategy, groups=groups, n_bins=5)
     before = {name: getattr(audit, name) for name in NUMBERS}
     less = audit.undersample(rho, mask)
     X, y = reports(*REGION, *REST)
@@ -208,7 +208,7 @@ def test_a_region_is_kept_or_removed_as_a_whole(rho, groups, binning):
         y[kept],
         Reporter().predict_proba(X[kept]),
         groups=None if groups is None else {"group": groups(X)[kept]},
-        binning=binning,
+        strategy=strategy,
         n_bins=5,
     )
     assert_same_numbers(less, expected)
@@ -230,6 +230,7 @@ def test_the_given_share_of_the_region_is_removed_and_nothing_else(rho, seed):
     assert_same_numbers(again, less)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_region_has_the_share_of_equation_20_on_average(monkeypatch):
     for module in (noise, scan):
         monkeypatch.setattr(module, "N_SIMULATIONS", 1)

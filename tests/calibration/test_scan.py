@@ -175,6 +175,7 @@ def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_stated(
     assert share <= 0.05 + 3 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.2, 0.01])
 def test_the_level_is_the_one_that_was_asked_for(simulated_once, level):
     count, accuracy = [200] * 5, CONFIDENCE / SCALE + 0.04

@@ -43,6 +43,7 @@ def audits(y, proba, size, repeats, **params):
         yield CalibrationAuditor.from_predictions(labels, reported, classes=[0, 1], **params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong_by", [0.0, 0.1, -0.1])
 @pytest.mark.parametrize(("size", "level"), [(300, 0.95), (1000, 0.8)])
 def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(wrong_by, size, level):
@@ -61,6 +62,7 @@ def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(wrong_by, siz
         assert np.mean([audit.passed_ for audit in less]) < passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong_by", [0.0, 0.1])
 @pytest.mark.parametrize("level", [0.95, 0.5])
 def test_the_stated_share_of_fresh_draws_is_below_the_other_thresholds(
@@ -128,10 +130,10 @@ def test_classes_are_the_columns():
     assert ours == choose_alpha(y, proba, n_bins=5, n_repeats=20, random_state=0)
 
 
-@pytest.mark.parametrize("binning", ["uniform", "quantile"])
-def test_bins_are_those_of_the_audit(binning):
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_bins_are_those_of_the_audit(strategy):
     y, proba = recorded(500)
-    study = choose_alpha(y, proba, n_bins=1, binning=binning, n_repeats=20, random_state=0)
+    study = choose_alpha(y, proba, n_bins=1, strategy=strategy, n_repeats=20, random_state=0)
     assert study.max_gap == pytest.approx(study.ece)  # there is one bin
 
 
@@ -200,7 +202,7 @@ def test_a_scikit_learn_that_refuses_the_method_is_named(trained, monkeypatch):
         ("confidence_level", 1.0),
         ("confidence_level", 0.0),
         ("n_repeats", 0),
-        ("binning", "equal"),
+        ("strategy", "equal"),
         ("random_state", "x"),
     ],
 )

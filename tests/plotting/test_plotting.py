@@ -349,9 +349,9 @@ def test_reliability_display_passes_on_what_is_wrong_with_probabilities():
 
 
 @pytest.mark.parametrize("group", [None, "half=1"])
-@pytest.mark.parametrize("binning", ["uniform", "quantile"])
-def test_audit_display_draws_accuracy_and_exact_limits_at_the_mean_confidence(group, binning):
-    audit = audit_of(lowered=True, n=3000, binning=binning)
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_audit_display_draws_accuracy_and_exact_limits_at_the_mean_confidence(group, strategy):
+    audit = audit_of(lowered=True, n=3000, strategy=strategy)
     display = CalibrationAuditDisplay.from_estimator(audit, group)
     bins = audit.bins_ if group is None else audit.group_bins_[group]
     assert display.bins is bins

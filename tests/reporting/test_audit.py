@@ -15,8 +15,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq import CalibrationAuditor
-from skuq.reporting import _audit_findings as words
-from skuq.reporting._audit import AuditReport, audit_data, audit_report
+from skuq.reporting import AuditReport, audit_data, audit_report
+from skuq.reporting._audit_phrases import between
 from tests.reporter import drawn_audit
 
 HOSTILE = "</td><script>alert('a & \"b\"')</script>$\\frac{$"
@@ -115,7 +115,7 @@ def test_a_fitted_model_is_named(plt):
     X = rng.normal(size=(400, 2))
     y = np.where(X[:, 0] + rng.normal(size=400) > 0, "yes", "no")
     audit = CalibrationAuditor(LogisticRegression()).fit(X, y)
-    data = audit.audit_report("Loans").data
+    data = audit_report(audit, "Loans").data
     assert data["model"] == "LogisticRegression"
     assert data["classes"] == ["no", "yes"]
 
@@ -149,7 +149,7 @@ def test_the_page_tells_all_and_needs_no_other_file(faked, plt):
     assert not {"script", "link", "iframe", "a"} & {tag for tag, _ in page.tags}
     assert not re.search(r"https?://|url\(|@import", html)
     for row in report.data["bins"]:
-        cell = words.between(row, joint="to").replace(" ", "\N{NO-BREAK SPACE}")
+        cell = between(row, joint="to").replace(" ", "\N{NO-BREAK SPACE}")
         assert (cell in page.texts["td"]) == (row["count"] > 0)
     for group in report.data["groups"]:
         assert group["name"] in page.texts["td"]

@@ -289,7 +289,7 @@ def test_proven_sums_are_those_of_an_audit_in_the_open(world, level):
     classes = world.model.classes_
     proba = np.where(labels[:, None] == classes, confidence[:, None], (1 - confidence[:, None]) / 2)
     audit = CalibrationAuditor.from_predictions(
-        world.y_ref, proba, classes=classes, n_bins=N_BINS, binning="uniform"
+        world.y_ref, proba, classes=classes, n_bins=N_BINS, strategy="uniform"
     )
     np.testing.assert_array_equal(sums.count, audit.sums_.count)
     np.testing.assert_array_equal(sums.correct, audit.sums_.correct)

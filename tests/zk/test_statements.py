@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from skuq.calibration._sums import Predictions as Recorded
+from skuq.calibration._sums import TopLabelPredictions as Recorded
 from skuq.calibration._sums import bin_sums
 from skuq.zk._circuits import Architecture, edges
 from skuq.zk._files import (

@@ -1,4 +1,4 @@
-"""From integer sums to the judgement of an audit, without the predictions or the model."""
+"""Result of an audit, computed from integer sums without the predictions or the model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import numpy as np
 from skuq.calibration._groups import Grouping
 from skuq.calibration._limits import BinAudit, audit_bins
 from skuq.calibration._noise import ece_bootstrap, ece_under_calibration
-from skuq.calibration._sums import Binning, BinSums, Predictions, bin_edges, bin_sums
+from skuq.calibration._sums import BinSums, Strategy, TopLabelPredictions, bin_edges, bin_sums
 
 
-class Judgement(NamedTuple):
-    """What an audit found.
+class AuditResult(NamedTuple):
+    """Result of an audit.
 
     Attributes
     ----------
+    sums : BinSums
+        Integer sums of all samples.
+    group_sums : dict of str to BinSums
+        Integer sums of each group.
     bins : BinAudit
         Findings of all samples.
     group_bins : dict of str to BinAudit
@@ -27,10 +31,12 @@ class Judgement(NamedTuple):
     ece_interval : tuple of float
         Bootstrap interval of the expected calibration error.
     ece_chance : float
-        What this error exceeds with probability ``1 - confidence_level`` if the model is
-        perfectly calibrated.
+        Expected calibration error that a perfectly calibrated model exceeds with probability
+        ``1 - confidence_level``.
     """
 
+    sums: BinSums
+    group_sums: dict[str, BinSums]
     bins: BinAudit
     group_bins: dict[str, BinAudit]
     n_families: int
@@ -42,12 +48,17 @@ class Judgement(NamedTuple):
         """Whether there is no finding, among all samples or in a group."""
         return not any(part.significant.any() for part in (self.bins, *self.group_bins.values()))
 
+    @property
+    def within_alpha(self) -> bool:
+        """Verdict of Algorithm 1: whether ``|gap| <= alpha`` in every bin of all samples."""
+        return bool(self.bins.within_alpha.all())  # Line 22
+
 
 def add_up(
-    predictions: Predictions, grouping: list[Grouping], *, n_bins: int, binning: Binning
+    predictions: TopLabelPredictions, grouping: list[Grouping], *, n_bins: int, strategy: Strategy
 ) -> tuple[BinSums, dict[str, BinSums]]:
     """Add up predictions per bin, for all samples and for each group, over the same bins."""
-    edges = bin_edges(predictions.confidence, n_bins, binning)
+    edges = bin_edges(predictions.confidence, n_bins, strategy)
     group_sums: dict[str, BinSums] = {}
     for group in grouping:
         parts = bin_sums(predictions, edges, groups=group.codes, n_groups=len(group.names))
@@ -55,14 +66,14 @@ def add_up(
     return bin_sums(predictions, edges)[0], group_sums
 
 
-def judge(
+def audit_sums(
     sums: BinSums,
     group_sums: Mapping[str, BinSums] | None = None,
     *,
     alpha: float = 0.05,
     confidence_level: float = 0.95,
-) -> Judgement:
-    """Judge sums per bin, as `CalibrationAuditor` does.
+) -> AuditResult:
+    """Audit sums per bin, as `CalibrationAuditor` does.
 
     Parameters
     ----------
@@ -77,28 +88,31 @@ def judge(
 
     Returns
     -------
-    Judgement
+    AuditResult
 
     Examples
     --------
     >>> import numpy as np
-    >>> from skuq.calibration import BinSums, judge
+    >>> from skuq.calibration import BinSums, audit_sums
     >>> sums = BinSums(np.array([0, 5, 10]), np.array([20, 0]), np.array([19, 0]),
     ...                np.array([80, 0]), scale=10)
-    >>> judge(sums).passed
+    >>> audit_sums(sums).passed
     False
     """
-    parts = {} if group_sums is None else dict(group_sums)
-    n_families = sum(bool(part.count.any()) for part in (sums, *parts.values()))
+    groups = {} if group_sums is None else dict(group_sums)
+    families = (sums, *groups.values())
+    n_families = sum(bool(part.count.any()) for part in families)
     bins, *group_bins = (
         audit_bins(part, alpha=alpha, confidence_level=confidence_level, n_families=n_families)
-        for part in (sums, *parts.values())
+        for part in families
     )
     tail = (1 - confidence_level) / 2
     low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])
-    return Judgement(
+    return AuditResult(
+        sums,
+        groups,
         bins,
-        dict(zip(parts, group_bins, strict=True)),
+        dict(zip(groups, group_bins, strict=True)),
         n_families,
         (float(low), float(high)),
         float(np.quantile(ece_under_calibration(sums), confidence_level)),

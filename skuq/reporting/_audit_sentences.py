@@ -1,6 +1,6 @@
-"""Findings of an audit in plain sentences.
+"""Sentences of the report on an audit.
 
-`figures` are those of `skuq.reporting._audit.audit_data`, `row` is one of its bins. Functions that
+`figures` are those of `skuq.reporting.audit_data`, `row` is one of its bins. Functions that
 return a list return sentences, most important first. Nothing is decided here.
 """
 
@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from skuq.calibration._scan import planned_threshold
-from skuq.reporting._phrases import (
+from skuq.reporting._audit_phrases import (
     Figures,
     Row,
     between,

@@ -1,6 +1,6 @@
 """Pieces of sentences about an audit: shares, ranges, counts and probabilities.
 
-`figures` are those of `skuq.reporting._audit.audit_data`, `row` is one of its bins.
+`figures` are those of `skuq.reporting.audit_data`, `row` is one of its bins.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def percent(share: float) -> str:
 
     Examples
     --------
-    >>> from skuq.reporting._phrases import percent
+    >>> from skuq.reporting._audit_phrases import percent
     >>> percent(0.4321)
     '43.2%'
     """
@@ -29,7 +29,7 @@ def between(row: Row, *, joint: str = "and") -> str:
 
     Examples
     --------
-    >>> from skuq.reporting._phrases import between
+    >>> from skuq.reporting._audit_phrases import between
     >>> between({"lower": 0.4, "upper": 0.5})
     '40% and 50%'
     """
@@ -41,7 +41,7 @@ def outcome(row: Row) -> str:
 
     Examples
     --------
-    >>> from skuq.reporting._phrases import outcome
+    >>> from skuq.reporting._audit_phrases import outcome
     >>> outcome({"significant": True, "direction": "underconfident"})
     'too low'
     """
@@ -76,7 +76,7 @@ def of_all(part: int, whole: int, noun: str) -> str:
 
     Examples
     --------
-    >>> from skuq.reporting._phrases import of_all
+    >>> from skuq.reporting._audit_phrases import of_all
     >>> of_all(2, 5, "bin"), of_all(1, 1, "bin")
     ('2 of 5 bins', 'the only bin')
     """

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from skuq import CalibrationAuditor
-from skuq.reporting import _audit_findings as words
+from skuq.reporting import _audit_sentences as sentences
 from skuq.reporting._audit import audit_data
-from skuq.reporting._phrases import probability
+from skuq.reporting._audit_phrases import probability
 from tests.reporter import drawn_audit
 
 
@@ -133,7 +133,7 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
         "parameters": {"alpha": 0.05, "confidence_level": 0.95},
         "n_families": 1,
     }
-    gaps, few, sure = words.power(figures)
+    gaps, few, sure = sentences.power(figures)
     assert "probability of 80%" in gaps
     assert "at least 12.0 to 17.0 percentage points" in gaps
     assert few.endswith("70% to 80% (3).")
@@ -142,9 +142,9 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
     assert gaps.endswith("a smaller share of its error probability (a fifth).")
     # 1000 samples could be enough below the edge of 1, but not next to it.
     rows[-1]["confidence"] = 0.94
-    assert "90% to 100% (900)" in words.power(figures)[1]
+    assert "90% to 100% (900)" in sentences.power(figures)[1]
     rows[-1]["confidence"] = 0.95 - 1e-7
-    assert words.power(figures)[1:] == [few, sure]
+    assert sentences.power(figures)[1:] == [few, sure]
 
 
 def test_empty_bins_are_told_where_predictions_could_have_been():

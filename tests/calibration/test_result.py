@@ -1,0 +1,33 @@
+"""The result of an audit from integer sums alone."""
+
+import numpy as np
+import pytest
+
+from skuq.calibration import BinSums, audit_sums
+from tests.reporter import drawn_audit
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_sums_alone_give_the_result_of_the_auditor(strategy):
+    audit = drawn_audit("third", alpha=0.02, confidence_level=0.9, strategy=strategy)
+    result = audit_sums(audit.sums_, audit.group_sums_, alpha=0.02, confidence_level=0.9)
+    np.testing.assert_equal(result._asdict(), audit.result_._asdict())
+    assert (result.passed, result.within_alpha) == (audit.passed_, audit.within_alpha_)
+
+
+def sums_of(count, correct, confidence):
+    return BinSums(np.array([0, 5, 10]), *np.array([count, correct, confidence]), scale=10)
+
+
+def test_a_group_with_a_finding_fails_the_audit_and_no_step_of_algorithm_1():
+    whole, part = sums_of([0, 600], [0, 425], [0, 4200]), sums_of([0, 150], [0, 145], [0, 1050])
+    assert audit_sums(whole, alpha=0.1).passed
+    result = audit_sums(whole, {"g": part}, alpha=0.1)
+    assert not result.passed
+    assert result.within_alpha
+    assert result.n_families == 2
+
+
+def test_an_empty_group_is_not_a_family():
+    empty = sums_of([0, 0], [0, 0], [0, 0])
+    assert audit_sums(sums_of([0, 20], [0, 15], [0, 150]), {"none": empty}).n_families == 1

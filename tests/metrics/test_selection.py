@@ -1,0 +1,88 @@
+"""Risk and coverage against slow loops and identities."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skuq.metrics import area_under_risk_coverage, risk_coverage_curve
+from tests.metrics.problems import SEEDS, random_selection
+
+
+def slow_risk_coverage(y_true, y_pred, uncertainty):
+    points = []
+    for threshold in sorted(set(uncertainty)):
+        answered = [i for i, u in enumerate(uncertainty) if u <= threshold]
+        errors = sum(y_true[i] != y_pred[i] for i in answered)
+        points.append((len(answered) / len(uncertainty), errors / len(answered), threshold))
+    return zip(*points, strict=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n_levels", [1, 7, 10**6])
+def test_risk_coverage_curve_equals_a_slow_loop_over_thresholds(seed, n_levels):
+    problem = random_selection(seed, n_levels=n_levels)
+    for fast, slow in zip(risk_coverage_curve(*problem), slow_risk_coverage(*problem), strict=True):
+        np.testing.assert_allclose(fast, slow)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_area_under_risk_coverage_is_the_mean_over_random_orders_of_ties(seed):
+    y_true, y_pred, uncertainty = random_selection(seed, n=40, n_levels=4)
+    rng = np.random.default_rng(seed)
+    areas = []
+    for _ in range(4000):
+        order = np.lexsort((rng.random(40), uncertainty))
+        wrong = (y_true != y_pred)[order]
+        areas.append(np.mean([wrong[:k].mean() for k in range(1, 41)]))
+    error_of_the_mean = np.std(areas) / np.sqrt(len(areas))
+    area = area_under_risk_coverage(y_true, y_pred, uncertainty)
+    assert abs(area - np.mean(areas)) < 5 * error_of_the_mean
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_area_under_risk_coverage_without_ties_is_the_mean_of_the_curve(seed):
+    y_true, y_pred, _ = random_selection(seed)
+    uncertainty = np.random.default_rng(seed).permutation(len(y_true))
+    area = area_under_risk_coverage(y_true, y_pred, uncertainty)
+    assert area == pytest.approx(risk_coverage_curve(y_true, y_pred, uncertainty).risk.mean())
+
+
+def test_area_under_risk_coverage_of_constant_uncertainty_is_the_error_rate():
+    y_true, y_pred, _ = random_selection(0)
+    area = area_under_risk_coverage(y_true, y_pred, np.zeros(len(y_true)))
+    assert area == pytest.approx(np.mean(y_true != y_pred))
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.booleans(), st.booleans(), st.integers(-3, 3)), min_size=1, max_size=30
+    ),
+    random=st.randoms(use_true_random=False),
+)
+@settings(max_examples=100, deadline=None)
+def test_selective_prediction_does_not_depend_on_the_order_of_the_rows(rows, random):
+    shuffled = random.sample(rows, len(rows))
+    area = area_under_risk_coverage(*zip(*rows, strict=True))
+    assert area == area_under_risk_coverage(*zip(*shuffled, strict=True))
+    curve = risk_coverage_curve(*zip(*rows, strict=True))
+    for one, other in zip(curve, risk_coverage_curve(*zip(*shuffled, strict=True)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert 0.0 <= area <= 1.0
+    assert curve.coverage[-1] == 1.0
+    assert curve.risk[-1] == pytest.approx(np.mean([true != pred for true, pred, _ in rows]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ranking_errors_last_gives_the_smallest_area_and_first_the_largest(seed):
+    y_true, y_pred, uncertainty = random_selection(seed)
+    wrong = (y_true != y_pred).astype(float)
+    best = area_under_risk_coverage(y_true, y_pred, wrong)
+    worst = area_under_risk_coverage(y_true, y_pred, -wrong)
+    assert best < area_under_risk_coverage(y_true, y_pred, uncertainty) < worst
+
+
+@pytest.mark.parametrize("metric", [risk_coverage_curve, area_under_risk_coverage])
+def test_wrong_inputs_are_named(metric):
+    with pytest.raises(ValueError, match="`uncertainty` must be finite, got nan in row 1"):
+        metric([0, 1], [0, 0], [0.1, np.nan])
