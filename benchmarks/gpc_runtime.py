@@ -7,8 +7,8 @@ and the largest probability, although the paper's times are for the largest alon
 dimensions : for d = 1 to 10 at tolerance .025, and `tolerances` : for d = 5 at .005 to .025;
     seconds per point are those of one call for all points, divided by their number, and with
     ``--one-by-one`` also those of one call per point.
-reference : the paper's own algorithm, as this package has it, on the first points and in the
-    same run. Where it did not end within ``--limit`` seconds, ratios are lower bounds.
+published : the paper's own algorithm, as implemented in this package, on the first points and
+    in the same run. Where it did not end within ``--limit`` seconds, ratios are lower bounds.
 beyond : the largest d at which 90 % of the points are decided within ``--seconds`` each.
 
 The paper reports, on a laptop of 2019, below 5 s for d = 1, almost 250 s beyond d = 7 at radius
@@ -27,13 +27,13 @@ from benchmarks.gpc import Data, figures, fit, load, shortest
 from benchmarks.harness import finish, parser, set_threads
 from skuq import RobustGPC
 
-PARTS = ("dimensions", "tolerances", "reference", "beyond")
+PARTS = ("dimensions", "tolerances", "published", "beyond")
 TOLERANCE, DIMENSION, ENOUGH = 0.025, 5, 0.9
 TOLERANCES = (0.005, 0.01, 0.015, 0.02, 0.025)
 
 
 class Task(NamedTuple):
-    """A model, the points to be certified, and what about them is asked."""
+    """A model, the points to be certified, and the question about them."""
 
     model: RobustGPC
     data: Data
@@ -97,9 +97,9 @@ def measure(task: Task, args: argparse.Namespace) -> list[dict]:
     return found
 
 
-def reference(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
+def published(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
     """The paper's algorithm beside ours on the same points; whether it ended on any."""
-    task = task._replace(points=task.points[: args.n_reference])
+    task = task._replace(points=task.points[: args.n_published])
     slow = singly(task, bounds="linear-program", max_time=args.limit)
     fast = singly(task, max_time=args.limit)
     means = [
@@ -108,7 +108,7 @@ def reference(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
     ratio = means[0]["seconds_per_point"] / means[1]["seconds_per_point"]
     ended = means[0]["converged"] == 1
     means[0]["ratio" if ended else "ratio_at_least"] = ratio
-    found = figures("reference", task.name(), len(slow), **means[0])
+    found = figures("published", task.name(), len(slow), **means[0])
     found += figures("skuq_beside_it", task.name(), len(fast), **means[1])
     return found, means[0]["converged"] > 0
 
@@ -140,7 +140,7 @@ def tasks_of(base: Task, order: np.ndarray, args: argparse.Namespace) -> list[di
                 continue  # measured already
             found += measure(base._replace(features=order[:DIMENSION], tol=tol), args)
     for part, function, dimensions in (
-        ("reference", reference, args.reference_dimensions),
+        ("published", published, args.published_dimensions),
         ("beyond", beyond, args.beyond_dimensions),
     ):
         largest = 0
@@ -196,8 +196,8 @@ def main() -> None:
     arguments.add_argument("--tolerances", type=float, nargs="+", default=TOLERANCES)
     arguments.add_argument("--one-by-one", action="store_true")
     arguments.add_argument("--limit", type=float, default=60.0, help="seconds per point")
-    arguments.add_argument("--n-reference", type=int, default=2)
-    arguments.add_argument("--reference-dimensions", type=int, nargs="+", default=[1, 2])
+    arguments.add_argument("--n-published", type=int, default=2)
+    arguments.add_argument("--published-dimensions", type=int, nargs="+", default=[1, 2])
     arguments.add_argument("--seconds", type=float, default=10.0, help="per point, part beyond")
     arguments.add_argument(
         "--beyond-dimensions", type=int, nargs="+", default=[11, 12, 15, 20, 25, 30, 40, 60, 100]

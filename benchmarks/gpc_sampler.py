@@ -103,13 +103,13 @@ def gold_standard(
     inputs, n = posterior.inputs, len(posterior.inputs)
     points = np.concatenate([inputs, X_test])
     cross = base.kernel_(points, inputs)
-    reduction, dual = posterior.reduction()[0], posterior.weights[0]
-    mean, covariance = cross @ dual, base.kernel_(points) - cross @ reduction @ cross.T
+    reduction, alpha = posterior.reduction()[0], posterior.weights[0]
+    mean, covariance = cross @ alpha, base.kernel_(points) - cross @ reduction @ cross.T
     values, vectors = np.linalg.eigh(covariance)
     factor = vectors * np.sqrt(values.clip(min=0))
     # With sites of precision W, R = W (I - K R), and S^-1 m = K^-1 m + W m.
     precision = np.diagonal(reduction) / (1 - np.einsum("ij,ji->i", cross[:n], reduction))
-    shift = dual + precision * mean[:n]
+    shift = alpha + precision * mean[:n]
     sign = np.where(y == base.classes_[1], 1.0, -1.0)
 
     def log_ratio(latent: NDArray) -> NDArray:

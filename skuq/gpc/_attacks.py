@@ -1,4 +1,4 @@
-"""Heuristic attacks on Gaussian-process classifiers: what certificates are compared with."""
+"""Gradient attacks on Gaussian-process classifiers, for comparison with certificates."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._certifier import Certifier
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
+from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._predictive import most_probable
 
 _STEPS = 40  # of the iterated attack
@@ -17,7 +17,7 @@ _DECAY = 0.9  # of its step length
 
 
 class Attack(NamedTuple):
-    """The worst points that an attack found.
+    """Worst points found by an attack.
 
     Attributes
     ----------
@@ -35,13 +35,13 @@ class Attack(NamedTuple):
 
 
 def gradient_attack(
-    certifier: Certifier, regions: Neighbourhoods, labels: NDArray[np.intp], method: str
+    model: ProbabilityModel, regions: Neighbourhoods, labels: NDArray[np.intp], method: str
 ) -> Attack:
     """Lower the probability of one class by following its gradient.
 
     Parameters
     ----------
-    certifier : Certifier
+    model : ProbabilityModel
         The model.
     regions : Neighbourhoods
         Regions around n points, in which the attack stays.
@@ -59,18 +59,18 @@ def gradient_attack(
     Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial
     settings", 2018: GPFGS is the method "fgsm".
     """
-    objective = np.eye(certifier.n_classes)[labels]
-    value, gradient = certifier.gradients(regions.points, objective)
+    objective = np.eye(model.n_classes)[labels]
+    value, gradient = model.gradients(regions.points, objective)
     if method == "fgsm":  # the attack ends where its step does, better or not
         best = regions.project(regions.points - regions.steepest(gradient))
     else:
-        best = _iterated(certifier, regions, objective, value, gradient)
-    proba = certifier.probabilities(best)
+        best = _iterated(model, regions, objective, value, gradient)
+    proba = model.probabilities(best)
     return Attack(best, proba[np.arange(len(best)), labels], most_probable(proba) != labels)
 
 
 def _iterated(
-    certifier: Certifier,
+    model: ProbabilityModel,
     regions: Neighbourhoods,
     objective: FloatArray,
     best_value: FloatArray,
@@ -81,7 +81,7 @@ def _iterated(
     for step in range(_STEPS):
         length = 0.5 * _DECAY**step
         points = regions.project(points - length * regions.steepest(gradient))
-        value, gradient = certifier.gradients(points, objective)
+        value, gradient = model.gradients(points, objective)
         better = value < best_value
         best[better], best_value[better] = points[better], value[better]
     return best

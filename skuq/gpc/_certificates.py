@@ -1,4 +1,4 @@
-"""What is proven about a classifier around points: probability ranges, safety, safe radii."""
+"""Certificates over regions around points: probability ranges, safety and safe radii."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._certifier import Certifier, Limits
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
+from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._predictive import TIE
 
 Progress = Callable[[int], object] | None
@@ -63,7 +63,7 @@ class ProbabilityBounds(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """Whether no point of a region around each of n points is classified differently.
+    """Decision for each of n points: can the class change within its region?
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Certificate(NamedTuple):
 
 
 class SafeRadius(NamedTuple):
-    """How far around each of n points the class is proven not to change.
+    """Radius around each of n points within which the class is proven not to change.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class SafeRadius(NamedTuple):
 
 
 def probability_bounds(
-    certifier: Certifier,
+    model: ProbabilityModel,
     regions: Neighbourhoods,
     classes: NDArray[np.intp],
     limits: Limits,
@@ -112,7 +112,7 @@ def probability_bounds(
 
     Parameters
     ----------
-    certifier : Certifier
+    model : ProbabilityModel
         The model.
     regions : Neighbourhoods
         Regions around n points.
@@ -127,14 +127,14 @@ def probability_bounds(
     -------
     ProbabilityBounds
     """
-    n, units, k = len(regions.points), np.eye(certifier.n_classes), len(classes)
+    n, units, k = len(regions.points), np.eye(model.n_classes), len(classes)
     least, most = np.arange(k), np.arange(k, 2 * k)
-    if certifier.n_classes == 2:  # the largest of one class belongs to the smallest of the other
+    if model.n_classes == 2:  # the largest of one class belongs to the smallest of the other
         rows, least, most = units, classes, 1 - classes
     else:
         rows = np.concatenate([units[classes], -units[classes]])
     objectives = np.broadcast_to(rows, (n, *rows.shape))
-    found = certifier.minima(regions, objectives, limits, progress=_per_point(progress, len(rows)))
+    found = model.minima(regions, objectives, limits, progress=_per_point(progress, len(rows)))
     whole = rows[most].clip(min=0).sum(axis=1)  # 1 where the other class stands for this one
     return ProbabilityBounds(
         found.lower[:, least].clip(0, 1),
@@ -149,7 +149,7 @@ def probability_bounds(
 
 
 def safety(
-    certifier: Certifier,
+    model: ProbabilityModel,
     regions: Neighbourhoods,
     labels: NDArray[np.intp],
     limits: Limits,
@@ -159,7 +159,7 @@ def safety(
 
     Parameters
     ----------
-    certifier, regions, limits, progress
+    model, regions, limits, progress
         As for `probability_bounds`.
     labels : ndarray of shape (n,)
         Index of the class of each point.
@@ -169,15 +169,15 @@ def safety(
     Certificate
         Its margin is the smallest difference to the next class (footnote 2).
     """
-    units = np.eye(certifier.n_classes)
+    units = np.eye(model.n_classes)
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
     band = np.full(objectives.shape[:2], 2 * TIE)  # closer than this, predictions may tie
-    return _certificate(certifier, regions, objectives, 0 * band, band, limits, progress)
+    return _certificate(model, regions, objectives, 0 * band, band, limits, progress)
 
 
 def robustness(
-    certifier: Certifier,
+    model: ProbabilityModel,
     regions: Neighbourhoods,
     delta: float,
     limits: Limits,
@@ -187,7 +187,7 @@ def robustness(
 
     Parameters
     ----------
-    certifier, regions, limits, progress
+    model, regions, limits, progress
         As for `probability_bounds`.
     delta : float
         Allowed change (Definition 1, with the maximum norm).
@@ -197,17 +197,17 @@ def robustness(
     Certificate
         Its margin is what is left of the allowed change.
     """
-    rows = np.eye(certifier.n_classes)
-    if certifier.n_classes > 2:  # of two classes, one falls as the other rises
+    rows = np.eye(model.n_classes)
+    if model.n_classes > 2:  # of two classes, one falls as the other rises
         rows = np.concatenate([rows, -rows])
     n, points = len(regions.points), regions.points
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     # Proven bounds of the probabilities at the points themselves.
-    most = np.stack([certifier.gradients(points, np.tile(row, (n, 1)))[0] for row in rows], 1)
+    most = np.stack([model.gradients(points, np.tile(row, (n, 1)))[0] for row in rows], 1)
     total = rows.sum(axis=1)  # of a weighted sum over two classes, the other one's is the rest
     least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
     middle, band = (most + least) / 2, (most - least) / 2 + TIE
-    return _certificate(certifier, regions, objectives, middle - delta, band, limits, progress)
+    return _certificate(model, regions, objectives, middle - delta, band, limits, progress)
 
 
 def safe_radius(
@@ -260,7 +260,7 @@ def safe_radius(
 
 
 def _certificate(
-    certifier: Certifier,
+    model: ProbabilityModel,
     regions: Neighbourhoods,
     objectives: FloatArray,
     threshold: FloatArray,
@@ -270,7 +270,7 @@ def _certificate(
 ) -> Certificate:
     n, k, _ = objectives.shape
     report = _per_point(progress, k)
-    found = certifier.minima(regions, objectives, limits, threshold, band, report)
+    found = model.minima(regions, objectives, limits, threshold, band, report)
     lower, upper = found.lower - threshold, found.upper - threshold
     rows, worst = np.arange(n), (upper + band).argmin(axis=1)
     unsafe = np.asarray((upper < -band).any(axis=1))

@@ -1,4 +1,4 @@
-"""How each feature moves a class probability, from proven ranges: the metric of Appendix G."""
+"""Effect of each feature on a class probability, from proven ranges (Appendix G)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._certifier import Certifier, Limits
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
+from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 
 
 class FeatureEffects(NamedTuple):
@@ -33,7 +33,7 @@ class FeatureEffects(NamedTuple):
 
 
 def feature_effects(
-    certifier: Certifier,
+    model: ProbabilityModel,
     points: FloatArray,
     labels: NDArray[np.intp],
     gamma: float,
@@ -43,11 +43,11 @@ def feature_effects(
     limits: Limits,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Compare what the two sides of each feature's interval can do to a probability.
+    """Compare the ranges of a probability on the two sides of each feature's interval (Eq. 23-25).
 
     Parameters
     ----------
-    certifier : Certifier
+    model : ProbabilityModel
         The model.
     points : ndarray of shape (n, n_features)
         Where effects are wanted.
@@ -80,20 +80,20 @@ def feature_effects(
                 points[:, feature] + step, lower[:, feature], upper[:, feature]
             )
             ends.append(Neighbourhoods(points, least, most, None, None))
-        local[:, feature], error[:, feature] = _difference(certifier, ends, labels, share)
+        local[:, feature], error[:, feature] = _difference(model, ends, labels, share)
     if progress is not None:
         progress(len(points))
     return local, error
 
 
 def _difference(
-    certifier: Certifier,
+    model: ProbabilityModel,
     sides: list[Neighbourhoods],
     labels: NDArray[np.intp],
     limits: Limits,
 ) -> tuple[FloatArray, FloatArray]:
     """Largest plus smallest probability to the right minus those to the left; and the error."""
-    units = np.eye(certifier.n_classes)[labels]
+    units = np.eye(model.n_classes)[labels]
     objectives = np.stack([units, -units], axis=1)
     both = Neighbourhoods(
         np.concatenate([side.points for side in sides]),
@@ -102,7 +102,7 @@ def _difference(
         None,
         None,
     )
-    found = certifier.minima(both, np.concatenate([objectives] * 2), limits)
+    found = model.minima(both, np.concatenate([objectives] * 2), limits)
     middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
     right, left = np.split(middle[:, 0] - middle[:, 1], 2)
     return right - left, half.sum(axis=1).reshape(2, -1).sum(axis=0)

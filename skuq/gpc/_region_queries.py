@@ -1,15 +1,16 @@
-"""What a fitted `RobustGPC` can be asked about whole regions."""
+"""Methods of `RobustGPC` that answer questions about whole regions."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
-from sklearn.utils import gen_batches
+from sklearn.utils import check_scalar, gen_batches
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from tqdm.auto import tqdm
 
@@ -25,18 +26,17 @@ from skuq.gpc._certificates import (
     safety,
 )
 from skuq.gpc._effects import FeatureEffects, feature_effects
-from skuq.gpc._requests import check_number, read_limits
-from skuq.gpc.bounds._certifier import Certifier, Limits
 from skuq.gpc.bounds._neighbourhoods import NORMS, Neighbourhoods, around, check_norm
+from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._predictive import most_probable
-from skuq.gpc.published._bounds import paper_bounds
+from skuq.gpc.published._bounds import published_bounds
 from skuq.models import resolve_device
 
 _BATCH = 64  # points searched together
 
 
-class CertificationMixin:
-    """Certificates of a fitted classifier with `posterior_`, `likelihood_` and `classes_`."""
+class RegionQueriesMixin:
+    """Bounds, certificates, attacks and effects for a classifier with a Gaussian posterior."""
 
     classes_: NDArray[Any]
     likelihood_: str
@@ -44,7 +44,7 @@ class CertificationMixin:
     device: Any
     n_jobs: int | None
     verbose: int
-    _certifiers: dict[str, Certifier]
+    _probability_models: dict[str, ProbabilityModel]
 
     def predict_proba_bounds(
         self,
@@ -103,15 +103,15 @@ class CertificationMixin:
         """
         points = self._points(X)
         regions = self._around(points, radius, region, norm, features, domain)
-        limits = read_limits(tol, max_time, max_regions)
+        limits = _read_limits(tol, max_time, max_regions)
         classes = self._class_indices(class_)
         if bounds == "linear-program":
-            return paper_bounds(self._certifier(), regions, classes, limits)
+            return published_bounds(self._probability_model(), regions, classes, limits)
         if bounds != "fast":
             raise ValueError(f"`bounds` must be 'fast' or 'linear-program', got {bounds!r}.")
 
-        def solve(certifier: Certifier, rows: slice, *how: Any) -> ProbabilityBounds:
-            return probability_bounds(certifier, regions.select(rows), classes, *how)
+        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> ProbabilityBounds:
+            return probability_bounds(model, regions.select(rows), classes, *how)
 
         return ProbabilityBounds(*self._in_batches(solve, len(points), limits))
 
@@ -158,7 +158,7 @@ class CertificationMixin:
         """
         points = self._points(X)
         regions = self._around(points, radius, region, norm, features, domain)
-        limits = read_limits(tol, max_time, max_regions)
+        limits = _read_limits(tol, max_time, max_regions)
         if delta is not None:
             return self._certify_change(regions, delta, y, limits)
         return self._certify_class(regions, self._labels(points, y), limits)
@@ -200,13 +200,13 @@ class CertificationMixin:
         labels = self._labels(points, y)
         check_norm(norm)
         for value, name in ((max_radius, "max_radius"), (precision, "precision")):
-            check_number(value, name, positive=True)
-        deadline = time.monotonic() + read_limits(1.0, max_time, max_regions).max_time
+            _check_number(value, name, positive=True)
+        deadline = time.monotonic() + _read_limits(1.0, max_time, max_regions).max_time
 
         def certify(rows: NDArray[np.intp], radii: FloatArray) -> Certificate:
             regions = self._around(points[rows], radii, None, norm, features, domain)
             left = max(deadline - time.monotonic(), 0.0)
-            limits = read_limits(1e-4, left if np.isfinite(left) else None, max_regions)
+            limits = _read_limits(1e-4, left if np.isfinite(left) else None, max_regions)
             return self._certify_class(regions, labels[rows], limits)
 
         return safe_radius(
@@ -251,7 +251,7 @@ class CertificationMixin:
         if method not in ("pgd", "fgsm"):
             raise ValueError(f"`method` must be 'pgd' or 'fgsm', got {method!r}.")
         regions = self._around(points, radius, region, norm, features, domain)
-        return gradient_attack(self._certifier(), regions, self._labels(points, y), method)
+        return gradient_attack(self._probability_model(), regions, self._labels(points, y), method)
 
     def explain(
         self,
@@ -290,8 +290,8 @@ class CertificationMixin:
             Local effects for each point, and their average.
         """
         points = self._points(X)
-        check_number(gamma, "gamma", positive=True)
-        limits = read_limits(tol, max_time, max_regions)
+        _check_number(gamma, "gamma", positive=True)
+        limits = _read_limits(tol, max_time, max_regions)
         if class_ is not None:
             labels = np.full(len(points), self._class_indices(class_)[0])
         elif len(self.classes_) == 2:
@@ -300,9 +300,9 @@ class CertificationMixin:
             labels = self._labels(points, None)
         reach = self._around(points, gamma, None, "linf", features, domain)
 
-        def solve(certifier: Certifier, rows: slice, *how: Any) -> tuple[FloatArray, FloatArray]:
+        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> tuple[FloatArray, FloatArray]:
             ends = (reach.lower[rows], reach.upper[rows], reach.free)
-            return feature_effects(certifier, points[rows], labels[rows], gamma, *ends, *how)
+            return feature_effects(model, points[rows], labels[rows], gamma, *ends, *how)
 
         local, error = self._in_batches(solve, len(points), limits)
         return FeatureEffects(local, local.mean(axis=0), error)
@@ -310,8 +310,8 @@ class CertificationMixin:
     def _certify_class(
         self, regions: Neighbourhoods, labels: NDArray[np.intp], limits: Limits
     ) -> Certificate:
-        def solve(certifier: Certifier, rows: slice, *how: Any) -> Certificate:
-            return safety(certifier, regions.select(rows), labels[rows], *how)
+        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> Certificate:
+            return safety(model, regions.select(rows), labels[rows], *how)
 
         return Certificate(*self._in_batches(solve, len(labels), limits))
 
@@ -320,24 +320,24 @@ class CertificationMixin:
     ) -> Certificate:
         if y is not None:
             raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
-        check_number(delta, "delta")
+        _check_number(delta, "delta")
 
-        def solve(certifier: Certifier, rows: slice, *how: Any) -> Certificate:
-            return robustness(certifier, regions.select(rows), delta, *how)
+        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> Certificate:
+            return robustness(model, regions.select(rows), delta, *how)
 
         return Certificate(*self._in_batches(solve, len(regions.points), limits))
 
     def _in_batches(self, solve: Callable[..., Any], n: int, limits: Limits) -> list[NDArray[Any]]:
         """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
-        certifier = self._certifier()
-        _ = certifier.model, certifier.link  # prepared once, here, and not in every process
+        model = self._probability_model()
+        _ = model.latent, model.link  # prepared once, here, and not in every process
         batches = list(gen_batches(n, _BATCH))
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
         parts = []
         with self._bar(n) as bar:
             report = bar.update if n_workers == 1 else None  # which cannot leave this process
-            jobs = (delayed(solve)(certifier, rows, share, report) for rows in batches)
+            jobs = (delayed(solve)(model, rows, share, report) for rows in batches)
             for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
                 parts.append(part)
                 bar.update(sum(len(done[0]) for done in parts) - bar.n)
@@ -346,11 +346,13 @@ class CertificationMixin:
     def _bar(self, total: int) -> Any:
         return tqdm(total=total, desc="RobustGPC", unit="point", disable=not self.verbose)
 
-    def _certifier(self) -> Certifier:
+    def _probability_model(self) -> ProbabilityModel:
         device = str(resolve_device(self.device))
-        if device not in self._certifiers:
-            self._certifiers[device] = Certifier(self.posterior_, self.likelihood_, device)
-        return self._certifiers[device]
+        if device not in self._probability_models:
+            self._probability_models[device] = ProbabilityModel(
+                self.posterior_, self.likelihood_, device
+            )
+        return self._probability_models[device]
 
     def _points(self, X: Any) -> FloatArray:
         check_is_fitted(self)
@@ -380,7 +382,7 @@ class CertificationMixin:
 
     def _labels(self, points: FloatArray, y: Any) -> NDArray[np.intp]:
         if y is None:
-            return most_probable(self._certifier().probabilities(points))
+            return most_probable(self._probability_model().probabilities(points))
         y = column_or_1d(y)
         if len(y) != len(points):
             raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
@@ -388,3 +390,25 @@ class CertificationMixin:
         if unseen:
             raise ValueError(f"`y` holds labels that were not seen in fit: {unseen}.")
         return np.searchsorted(self.classes_, y)
+
+
+def _check_number(value: Any, name: str, positive: bool = False) -> None:
+    """Raise unless a value is a finite number of at least 0, or above 0."""
+    closed = "neither" if positive else "left"
+    check_scalar(value, name, Real, min_val=0, include_boundaries=closed)
+    if not np.isfinite(value):
+        raise ValueError(f"`{name}` must be a finite number, got {value}.")
+
+
+def _read_limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
+    """Limits of a search from what a user gave, in which None is no limit."""
+    _check_number(tol, "tol", positive=True)
+    if max_time is not None:
+        _check_number(max_time, "max_time")
+    if max_regions is not None:
+        check_scalar(max_regions, "max_regions", Integral, min_val=1)
+    return Limits(
+        float(tol),
+        np.iinfo(np.int64).max if max_regions is None else int(max_regions),
+        np.inf if max_time is None else float(max_time),
+    )

@@ -1,4 +1,4 @@
-"""The scikit-learn face of Gaussian-process classification with proven probability ranges."""
+"""Gaussian-process classification with proven probability ranges, as an estimator."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.gpc._region_queries import CertificationMixin
-from skuq.gpc.bounds._certifier import Certifier
+from skuq.gpc._region_queries import RegionQueriesMixin
+from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
 from skuq.gpc.inference._hyperparameters import Maximum, evidence_at, maximise_evidence
 from skuq.gpc.inference._kernels import check_kernel
@@ -38,7 +38,7 @@ _SAME = 1e-12  # relative; inputs that differ less differ by rounding
 _NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
 
 
-class RobustGPC(CertificationMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process classifier whose probabilities can be bounded over whole regions.
 
     A classifier in its own right, and the only one here that can *prove* what it does around
@@ -105,9 +105,9 @@ class RobustGPC(CertificationMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
     expected entropy under the latent posterior, epistemic = their difference, the mutual
     information between the label and the latent function.
 
-    What is guaranteed is guaranteed of this model: of the probabilities that the Gaussian
-    approximation of the posterior gives, with the numbers that were fitted. It says nothing
-    of how close that approximation, or the model, is to the truth.
+    Guarantees are about this model: about the probabilities that the Gaussian approximation of
+    the posterior gives, with the numbers that were fitted. They do not say how close that
+    approximation, or the model, is to the truth.
 
     Distances are measured in the units of `X`. Scale the features before, and choose radii in
     the units of the scaled ones.
@@ -239,7 +239,7 @@ class RobustGPC(CertificationMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
             )
         self._keep(best)
         self.posterior_: Posterior = posterior(make_prior(best.kernel), state=best.evidence.state)
-        self._certifiers: dict[str, Certifier] = {}
+        self._probability_models: dict[str, ProbabilityModel] = {}
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -305,7 +305,7 @@ class RobustGPC(CertificationMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what certificates prepared on a device: it is prepared again when needed."""
         state: dict[str, Any] = super().__getstate__()
-        return {**state, "_certifiers": {}} if "_certifiers" in state else state
+        return {**state, "_probability_models": {}} if "_probability_models" in state else state
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self)

@@ -5,8 +5,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF
 
 from skuq.gpc import _certificates as certificates
-from skuq.gpc.bounds._certifier import Limits, Minima
 from skuq.gpc.bounds._neighbourhoods import around
+from skuq.gpc.bounds._probability_model import Limits, Minima
 
 from .bounds.oracles import KERNELS, fit_model, probabilities, sample
 
@@ -157,7 +157,8 @@ def test_a_tie_is_undecided():
         ("certified_radius", {"domain": (5.0, 6.0)}, "outside the domain"),
     ],
 )
-def test_bad_requests_are_refused(model, method, arguments, message):
+def test_bad_arguments_are_refused(method, arguments, message):
+    model = fit_model(np.random.default_rng(1), RBF(1.0), n=5)
     with pytest.raises(ValueError, match=message):
         getattr(model, method)(np.zeros((2, 2)), **arguments)
 

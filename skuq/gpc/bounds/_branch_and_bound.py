@@ -53,7 +53,7 @@ class Problems:
 
 
 class Solutions(NamedTuple):
-    """What is known of each minimum.
+    """Bounds of each minimum.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ class Search:
     def _offer(self, points: Tensor, problem: Tensor) -> Tensor:
         """Keep points, at most one per problem, that improve on the best; their gradients."""
         if self.problems.ball is not None:
-            points = self.problems.ball.select(problem).pull(points)
+            points = self.problems.ball.select(problem).project(points)
         value, gradient = self.outputs(points, problem)
         better = value < self.best[problem]
         self.best[problem[better]] = value[better]

@@ -4,7 +4,9 @@ Over a box ``c + t``, every latent moment is written as value, gradient and Hess
 centre plus a remainder that is bounded through the Hilbert space of the kernel. The mean is
 the inner product of a fixed function with ``k(c + t, .)``, the covariance a positive
 semi-definite form in it; what a Taylor polynomial leaves out of ``k(c + t, .)`` therefore
-bounds both, whatever cancels between training points. The user guide has the proofs.
+bounds both, whatever cancels between training points. Equations are those of the proofs page
+of the user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols a0, a1, a2, rho, s0, s1,
+s2, r and varsigma are used here.
 """
 
 from __future__ import annotations
@@ -170,31 +172,30 @@ class Expander:
         centers, half_widths = center_and_half_widths(lower, upper)
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
         errors = self._rounding(rows.magnitude)
-        mean, mean_gradient, covariance, gradient, shifted = self._first_order(rows)
+        mean, mean_gradient, covariance, gradient, r_R = self._first_order(rows)
         slopes = torch.diag_embed(self._prior_slopes * half_widths**2)[:, None]
-        moved = torch.einsum("bmf,pmn->bpfn", rows.jacobian, self.model.reduction)
-        bilinear = moved @ rows.jacobian[:, None]
-        hessian = -2 * (bilinear + rows.hessian(shifted))
+        jacobian_R = torch.einsum("bmf,pmn->bpfn", rows.jacobian, self.model.reduction)
+        bilinear = jacobian_R @ rows.jacobian[:, None]
+        hessian = -2 * (bilinear + rows.hessian(r_R))
         if self.kernel.order == 1:  # no second derivatives for the prior's share to cancel
             hessian = hessian + 2 * slopes * self._same[:, None, None]
         norms = self.kernel.norms(half_widths)
         deviations = _Deviations.of(covariance, slopes - bilinear, norms, errors[1], self.model)
-        second, rest = self.kernel.gradient_norms(half_widths)
+        b1, beta = self.kernel.gradient_norms(half_widths)
         return Expansion(
             Moments(
                 mean,
                 mean_gradient,
                 rows.hessian(self.model.weights.expand(len(mean), -1, -1)),
-                self.model.norms * norms.rest[:, None] + errors[0],
-                self.model.norms[:, None] * rest[:, None] + 2 * errors[0][..., None],
+                self.model.norms * norms.rho[:, None] + errors[0],  # Eq. 9
+                self.model.norms[:, None] * beta[:, None] + 2 * errors[0][..., None],
             ),
             Moments(
                 covariance,
                 gradient,
                 hessian,
                 deviations.rest(norms, self.model) + errors[1],
-                deviations.gradient_rest(norms, second, rest, self.model)
-                + 2 * errors[1][..., None],
+                deviations.gradient_rest(norms, b1, beta, self.model) + 2 * errors[1][..., None],
             ),
         )
 
@@ -251,14 +252,14 @@ class Expander:
 
     def _first_order(self, rows: _Rows) -> tuple[Tensor, ...]:
         """Values and gradients of means and covariances, and ``r(x)' R`` for each pair."""
-        shifted = (rows.value @ self.model.reduction).transpose(0, 1)
+        r_R = (rows.value @ self.model.reduction).transpose(0, 1)
         prior = self.model.kernel.variance * self._same
-        return (
+        return (  # Eq. 1
             rows.value @ self.model.weights.T,
             self.model.weights @ rows.jacobian,
-            prior - (shifted @ rows.value[..., None])[..., 0],
-            -2 * shifted @ rows.jacobian,
-            shifted,
+            prior - (r_R @ rows.value[..., None])[..., 0],
+            -2 * r_R @ rows.jacobian,
+            r_R,
         )
 
     def _rounding(self, magnitude: Tensor) -> tuple[Tensor, Tensor]:
@@ -267,17 +268,21 @@ class Expander:
         Sums of m products of numbers that are themselves accurate to a few units in the last
         place, times their condition, which `magnitude` holds.
         """
+        # Eq. 24
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
         mean = unit * magnitude @ self.model.weights.abs().T
         return mean, 2 * unit * (magnitude**2 @ self.model.row_sums.T + self.model.kernel.variance)
 
 
 class _Deviations(NamedTuple):
-    """Posterior standard deviations of the first two pieces of ``k(c + t, .)``, per latent."""
+    """Posterior standard deviations of the pieces of ``k(c + t, .)``, per latent function.
 
-    zeroth: Tensor  # (b, L)
-    first: Tensor  # (b, L), anywhere in the box
-    slopes: Tensor  # (b, L, f), of each partial derivative
+    Those of a2 and rho are bounded by the prior's: s2 and r, of `_prior_deviations`.
+    """
+
+    s0: Tensor  # (b, L), of a0
+    s1: Tensor  # (b, L), of a1 anywhere in the box
+    s1_each: Tensor  # (b, L, f), of b0, the value of each partial derivative
 
     @classmethod
     def of(
@@ -291,39 +296,46 @@ class _Deviations(NamedTuple):
         """From the covariances of value and of derivatives; no more than the prior's."""
         own = torch.nonzero(model.pairs[0] == model.pairs[1])[:, 0]
         error = error[:, own]
-        value = covariance[:, own].clamp(min=0) + error + model.slack * model.kernel.variance
-        matrix = slopes[:, own]
-        lent = 2 * model.slack * norms.first[:, None] ** 2 + error
-        along = torch.minimum(matrix.abs().sum((-2, -1)), norms.first[:, None] ** 2) + lent
-        each = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=0) + lent[..., None]
-        return cls(value.sqrt(), along.sqrt(), each.sqrt())
+        s0_squared = covariance[:, own].clamp(min=0) + error
+        s0_squared = s0_squared + model.varsigma * model.kernel.variance
+        M = slopes[:, own]  # posterior covariance of the gradient
+        inexact = 2 * model.varsigma * norms.a1[:, None] ** 2 + error
+        s1_squared = torch.minimum(M.abs().sum((-2, -1)), norms.a1[:, None] ** 2) + inexact
+        each = M.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact[..., None]
+        return cls(s0_squared.sqrt(), s1_squared.sqrt(), each.sqrt())
 
     def rest(self, norms: TaylorNorms, model: LatentModel) -> Tensor:
-        """What the second-order polynomial of each covariance leaves out, (b, n_pairs)."""
+        """Remainder of the second-order polynomial of each covariance, (b, n_pairs)."""
         c, d = model.pairs
-        grown = 1 + 2 * model.slack  # the semi-norm may exceed the prior's norm by this
-        second, rest = grown * norms.second[:, None], grown * norms.rest[:, None]
-        polynomial = self.zeroth + self.first + second
-        total = (self.first[:, c] + self.first[:, d]) * second + second**2
-        total = total + (polynomial[:, c] + polynomial[:, d]) * rest + rest**2
-        prior = model.kernel.variance**0.5 + norms.first + norms.second + norms.rest
-        return total + model.slack * prior[:, None] ** 2
+        s0, s1 = self.s0, self.s1
+        s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
+        # Eq. 11
+        total = (s1[:, c] + s1[:, d]) * s2 + s2**2
+        pieces = s0 + s1 + s2
+        total = total + (pieces[:, c] + pieces[:, d]) * r + r**2
+        norm = model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho
+        return total + model.varsigma * norm[:, None] ** 2
 
     def gradient_rest(
-        self, norms: TaylorNorms, second: Tensor, rest: Tensor, model: LatentModel
+        self, norms: TaylorNorms, b1: Tensor, beta: Tensor, model: LatentModel
     ) -> Tensor:
-        """What the linear polynomial of each gradient leaves out, (b, n_pairs, f)."""
+        """Remainder of the linear polynomial of each gradient, (b, n_pairs, f)."""
         c, d = model.pairs
-        grown = 1 + 2 * model.slack
-        beyond = grown * (norms.second + norms.rest)[:, None, None]
-        second, rest = grown * second[:, None], grown * rest[:, None]
-        first = (self.first[:, c] + self.first[:, d])[..., None]
-        whole = first + (self.zeroth[:, c] + self.zeroth[:, d])[..., None] + 2 * beyond
-        total = (self.slopes[:, c] + self.slopes[:, d]) * beyond
-        total = total + second * (first + 2 * beyond) + rest * whole
-        prior = model.kernel.variance**0.5 + norms.first + norms.second + norms.rest
-        lent = 2 * model.slack * prior[:, None, None] * (norms.first[:, None, None] + second + rest)
-        return total + lent
+        s0, s1, s1_each = self.s0[..., None], self.s1[..., None], self.s1_each
+        (s2_r,) = (part[:, None, None] for part in _prior_deviations(model, norms.a2 + norms.rho))
+        s_b1, s_beta = (part[:, None] for part in _prior_deviations(model, b1, beta))
+        # Eq. 13
+        total = (s1_each[:, c] + s1_each[:, d]) * s2_r
+        after_a0 = s1[:, c] + s1[:, d] + 2 * s2_r
+        total = total + s_b1 * after_a0 + s_beta * (s0[:, c] + s0[:, d] + after_a0)
+        norm = (model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho)[:, None, None]
+        gradient_norm = norms.a1[:, None, None] + s_b1 + s_beta
+        return total + 2 * model.varsigma * norm * gradient_norm
+
+
+def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:
+    """Bounds of semi-norms by norms, which they exceed by a factor of 1 + 2 varsigma at most."""
+    return tuple((1 + 2 * model.varsigma) * norm for norm in norms)
 
 
 def center_and_half_widths(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""A fitted posterior as the bounds need it."""
+"""The posterior of the latent functions as tensors, with the constants of its bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNIT = 2.0**-53  # relative rounding error of one float64 operation
 
 @dataclass(frozen=True)
 class LatentModel:
-    """A posterior as the bounds need it: tensors on one device, and what holds of them all.
+    """Tensors of a posterior on one device, with the norms of its means and its indefiniteness.
 
     The function that is bounded is the one that these float64 numbers define in exact
     arithmetic.
@@ -34,8 +34,9 @@ class LatentModel:
         Matrices R of the pairs ``c <= d`` in the order of ``np.triu_indices(L)``, symmetric.
     norms : Tensor of shape (L,)
         Upper bounds of the means' norms in the kernel's Hilbert space.
-    slack : float
-        The covariance is positive semi-definite up to this share of the prior's.
+    varsigma : float
+        The covariance is positive semi-definite up to this share of the prior's (Eq. 2 of the
+        proofs page).
     """
 
     kernel: StationaryKernel
@@ -43,7 +44,7 @@ class LatentModel:
     weights: Tensor
     reduction: Tensor
     norms: Tensor
-    slack: float
+    varsigma: float
 
     @classmethod
     def from_posterior(cls, posterior: Posterior, device: torch.device) -> LatentModel:
@@ -54,15 +55,16 @@ class LatentModel:
         matrices = torch.tensor(posterior.reduction(), dtype=torch.float64)
         inputs_at_origin = inputs - inputs.mean(0)  # where distances lose the fewest digits
         gram = kernel(inputs_at_origin, inputs_at_origin)
+        # Eq. 24, with room for two sums of products, one within the other
         unit = 4 * (sum(inputs.shape) + 32) * UNIT * (1 + kernel.reach(inputs_at_origin))
-        squared = ((weights @ gram) * weights).sum(-1)
+        squared = ((weights @ gram) * weights).sum(-1)  # Eq. 1
         rounding = unit * ((weights.abs() @ gram) * weights.abs()).sum(-1)
         norms = (squared.clamp(min=0) + rounding).sqrt()
-        slack = _indefiniteness(gram, matrices, len(weights), unit)
+        varsigma = _indefiniteness(gram, matrices, len(weights), unit)
         reduction = (matrices + matrices.mT) / 2  # enough where both arguments are the same
         inputs, weights = inputs.to(device), weights.to(device)
         return cls(
-            kernel.to(device), inputs, weights, reduction.to(device), norms.to(device), slack
+            kernel.to(device), inputs, weights, reduction.to(device), norms.to(device), varsigma
         )
 
     @property
@@ -84,7 +86,7 @@ class LatentModel:
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """By how much the reduction exceeds the prior in any direction, relative to it.
+    """Share of the prior by which the reduction exceeds it in any direction (Eq. 2).
 
     With ``R = F F'`` this is the largest eigenvalue of ``F' K F`` above 1, plus what R has
     of negative eigenvalues, plus the rounding error of computing both, of relative size `unit`.

@@ -1,4 +1,4 @@
-"""What a user means by "around this point": balls, boxes, free features and a domain."""
+"""Regions around points as users specify them: balls, boxes, free features and a domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions around points: boxes, and balls of the l1 and l2 norm inside boxes."""
+"""Balls of the l1 and l2 norm that restrict boxes: projections and linear bounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ball:
         """The balls of some of the problems."""
         return Ball(self.center[rows], self.radius[rows], self.norm)
 
-    def pull(self, points: Tensor) -> Tensor:
+    def project(self, points: Tensor) -> Tensor:
         """Move points that lie outside towards the centre, until they do not."""
         offset = points - self.center
         distance = torch.linalg.vector_norm(offset, self.norm, -1)
@@ -81,11 +81,11 @@ class BallParts:
     norm: int
 
     def linear_minimum(self, gradient: Tensor) -> Tensor:
-        """Lower bound over the ball of linear functions with `gradient` per half-width."""
+        """Lower bound over the ball of linear functions with `gradient` per half-width (Eq. 16)."""
         moving = self.half_widths > 0
         slope = torch.where(moving, gradient / torch.where(moving, self.half_widths, 1.0), 0.0)
-        dual = torch.inf if self.norm == 1 else 2
-        size = self.radius * torch.linalg.vector_norm(slope, dual, -1)
+        dual_order = torch.inf if self.norm == 1 else 2
+        size = self.radius * torch.linalg.vector_norm(slope, dual_order, -1)
         start = (slope * self.offset).sum(-1)
         scale = (slope * self.offset).abs().sum(-1) + size
         return start - size - slope.shape[-1] * _SAFETY * scale

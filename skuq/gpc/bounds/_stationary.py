@@ -1,10 +1,11 @@
-"""Stationary kernels as sums of products of profiles, with what the bounds need of them.
+"""Stationary kernels as sums of products of profiles, with the norms of their Taylor pieces.
 
 Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``, where ``s_p`` is
 a squared distance with one precision (inverse squared length-scale) per feature. Besides
 values and derivatives, a term knows how well a Taylor polynomial around a point represents
 the function ``k(x, .)`` in the norm of the kernel's own Hilbert space: that is the one
-analytic fact on which all bounds of this package rest (see the user guide).
+analytic fact on which all bounds of this package rest. Equations are those of the proofs page
+of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from torch import Tensor
 
 
 class TaylorNorms(NamedTuple):
-    """Norms of the pieces of ``k(c + t, .)`` expanded around c, per unit of variance.
+    """Norms of the pieces of ``k(c + t, .) = a0 + a1 + a2 + rho`` (Eq. 4 of the proofs page).
 
     Attributes
     ----------
-    first, second : Tensor
+    a1, a2 : Tensor
         Norms of the linear and of the quadratic part; the second is 0 for kernels that are
         expanded to first order only.
-    rest : Tensor
-        Bound on the norm of everything beyond.
+    rho : Tensor
+        Bound on the norm of the remainder.
     """
 
-    first: Tensor
-    second: Tensor
-    rest: Tensor
+    a1: Tensor
+    a2: Tensor
+    rho: Tensor
 
 
 class Profile(Protocol):
@@ -122,8 +123,8 @@ class Matern52:
         y = 5 * q
         if order == 1:
             return TaylorNorms((y / 3).sqrt(), torch.zeros_like(y), y / 2)
-        rest = 16 / (15 * math.sqrt(3)) * y**1.25
-        return TaylorNorms((y / 3).sqrt(), y / 2, rest)
+        rho = 16 / (15 * math.sqrt(3)) * y**1.25  # Eq. 5
+        return TaylorNorms((y / 3).sqrt(), y / 2, rho)
 
     def sixth(self, q: Tensor) -> Tensor:
         return torch.where(q > 0, math.inf, 0.0).to(q)
@@ -144,7 +145,7 @@ class Matern32:
 
     def norms(self, q: Tensor, order: int) -> TaylorNorms:
         y = 3 * q
-        return TaylorNorms(y.sqrt(), torch.zeros_like(y), 4 / 3 * y**0.75)
+        return TaylorNorms(y.sqrt(), torch.zeros_like(y), 4 / 3 * y**0.75)  # Eq. 6
 
     def sixth(self, q: Tensor) -> Tensor:
         return torch.where(q > 0, math.inf, 0.0).to(q)
@@ -152,10 +153,10 @@ class Matern32:
 
 def _smooth_norms(q: Tensor, fourth: float, sixth: float, order: int) -> TaylorNorms:
     """Norms from the moments of the spectral measure, whose second moment along t is q."""
-    second = math.sqrt(fourth) / 2 * q
+    a2 = math.sqrt(fourth) / 2 * q  # Eq. 3 and 4
     if order == 1:
-        return TaylorNorms(q.sqrt(), torch.zeros_like(q), second)
-    return TaylorNorms(q.sqrt(), second, math.sqrt(sixth) / 6 * q**1.5)
+        return TaylorNorms(q.sqrt(), torch.zeros_like(q), a2)
+    return TaylorNorms(q.sqrt(), a2, math.sqrt(sixth) / 6 * q**1.5)
 
 
 @dataclass(frozen=True)
@@ -170,18 +171,19 @@ class Term:
         """Taylor norms over boxes of shape (..., n_features), in units of the kernel.
 
         The norm of a product of features is the product of their norms, so that the pieces
-        of two expansions multiply out; what exceeds the order goes to the rest.
+        of two expansions multiply out; what exceeds the order goes to the remainder.
         """
-        first = second = rest = torch.zeros_like(half_widths[..., 0])
+        a1 = a2 = rho = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
-            f, s, r = profile.norms((half_widths**2 * precision).sum(-1), order)
-            crossed = first * f
-            rest = rest + r * (1 + first + second) + first * s + second * f + second * s
+            b1, b2, sigma = profile.norms((half_widths**2 * precision).sum(-1), order)
+            crossed = a1 * b1
+            # Eq. 7
+            rho = rho + sigma * (1 + a1 + a2) + a1 * b2 + a2 * b1 + a2 * b2
             if order == 1:
-                rest, crossed = rest + crossed, torch.zeros_like(crossed)
-            first, second = first + f, second + s + crossed
+                rho, crossed = rho + crossed, torch.zeros_like(crossed)
+            a1, a2 = a1 + b1, a2 + b2 + crossed
         scale = math.sqrt(self.variance)
-        return TaylorNorms(scale * first, scale * second, scale * rest)
+        return TaylorNorms(scale * a1, scale * a2, scale * rho)
 
     def sixth(self, half_widths: Tensor) -> Tensor:
         """Sixth root of the spectral measure's sixth moment along the half-widths."""
@@ -214,12 +216,12 @@ class StationaryKernel:
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
     def norms(self, half_widths: Tensor) -> TaylorNorms:
-        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally."""
+        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally (Eq. 8)."""
         pieces = zip(*(term.norms(half_widths, self.order) for term in self.terms), strict=True)
         return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
 
     def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-        """Norms of the pieces of each partial derivative of ``k(c + t, .)`` beyond its value.
+        """Norms of the pieces b1 and beta of each partial derivative of ``k(c + t, .)`` (Eq. 12).
 
         Parameters
         ----------
@@ -229,8 +231,8 @@ class StationaryKernel:
         Returns
         -------
         linear, rest : Tensor of shape (b, f)
-            Of the linear part and of everything beyond, by Hoelder's inequality over the
-            spectral measure; infinite where the kernel is not smooth enough.
+            Norms of the linear part b1 and of the remainder beta, by Hoelder's inequality
+            over the spectral measure; infinite where the kernel is not smooth enough.
         """
         b, f = half_widths.shape
         each = torch.diag_embed(half_widths)

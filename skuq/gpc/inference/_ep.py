@@ -1,4 +1,8 @@
-"""Expectation propagation for binary targets."""
+"""Expectation propagation for binary targets.
+
+Algorithms and lines are those of Rasmussen and Williams, "Gaussian Processes for Machine
+Learning", 2006. The sites' natural parameters nu and tau of the book are `shift` and `precision`.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +40,10 @@ class _Targets(NamedTuple):
 
 
 class _Sweep(NamedTuple):
-    """What given sites imply, and the sites that moment matching would replace them by."""
+    """Posterior and evidence under given sites, and the sites that moment matching proposes."""
 
     conditional: Conditional
-    dual: FloatArray
+    alpha: FloatArray
     evidence: float
     proposal: _Sites
     change: float
@@ -99,7 +103,8 @@ def ep_evidence(
     sites, sweep, converged = _fixed_point(prior, y, likelihood, sample_weight, state)
     gradient = np.empty(0)
     if eval_gradient:
-        gradient = sweep.conditional.gradient(0.5 * sweep.dual, sweep.dual)
+        # Algorithm 5.2, lines 4-8
+        gradient = sweep.conditional.gradient(0.5 * sweep.alpha, sweep.alpha)
     jitter = max(prior.jitter, sweep.conditional.jitter)
     return Evidence(sweep.evidence, gradient, np.array(sites), jitter, converged)
 
@@ -140,7 +145,7 @@ def ep_posterior(
     (array([[0.833]]), array([[[0.608]]]))
     """
     _, sweep, _ = _fixed_point(prior, y, likelihood, sample_weight, state)
-    return sweep.conditional.posterior(sweep.dual)
+    return sweep.conditional.posterior(sweep.alpha)
 
 
 def _fixed_point(
@@ -202,18 +207,19 @@ class _Mixing:
 
 
 def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
+    """One pass over all sites at once (Algorithm 3.5, lines 4-15)."""
     copies, shift = targets.copies, sites.shift
-    conditional = prior.condition(copies * sites.precision)
-    dual = conditional.dual(copies * shift)
-    mean, variance = prior.multiply(dual), conditional.variance
+    conditional = prior.condition(copies * sites.precision)  # Line 13
+    alpha = conditional.alpha(copies * shift)
+    mean, variance = prior.multiply(alpha), conditional.variance  # Line 15
     # Without one copy of the site, the precision is this part of what it is with all.
-    left = (np.maximum(copies, 1.0) - 1.0 + conditional.slack) / np.maximum(copies, 1.0)
-    cavity_mean, cavity_variance = (mean - variance * shift) / left, variance / left
-    tilted = tilted_moments(
+    left = (np.maximum(copies, 1.0) - 1.0 + conditional.inverse_diagonal) / np.maximum(copies, 1.0)
+    cavity_mean, cavity_variance = (mean - variance * shift) / left, variance / left  # Lines 5, 6
+    tilted = tilted_moments(  # Line 7
         targets.likelihood, targets.y, cavity_mean, cavity_variance, targets.power
     )
     proposal = _matching(tilted, cavity_mean, cavity_variance)
-    growth = 1.0 + cavity_variance * sites.precision
+    growth = 1.0 + cavity_variance * sites.precision  # Line 17
     exponent = 0.5 * cavity_variance * shift**2 + cavity_mean * shift
     exponent -= 0.5 * sites.precision * cavity_mean**2
     terms = tilted.log_mean + 0.5 * np.log(growth) - exponent / growth
@@ -222,11 +228,11 @@ def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
         np.max(np.abs(proposal.precision - sites.precision) * variance * (copies > 0)),
         np.max(np.abs(proposal.shift - shift) * np.sqrt(variance) * (copies > 0)),
     )
-    return _Sweep(conditional, dual, float(evidence), proposal, float(change))
+    return _Sweep(conditional, alpha, float(evidence), proposal, float(change))
 
 
 def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> _Sites:
-    """Sites that turn the cavity into a Gaussian with the moments of the tilted density."""
+    """Sites that turn the cavity into a Gaussian with the tilted moments (lines 8 and 9)."""
     shrinkage = np.maximum(1.0 + variance * tilted.second, np.finfo(float).eps)
     precision = -tilted.second / shrinkage
     return _Sites(precision, (tilted.first - mean * tilted.second) / shrinkage)

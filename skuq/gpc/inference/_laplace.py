@@ -1,4 +1,8 @@
-"""Laplace's approximation for binary targets."""
+"""Laplace's approximation for binary targets.
+
+Algorithms, lines and equations are those of Rasmussen and Williams, "Gaussian Processes for
+Machine Learning", 2006.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +46,10 @@ class Evidence(NamedTuple):
 
 
 class _Mode(NamedTuple):
-    """Most probable latent values ``f = K dual``, and what follows at them."""
+    """Most probable latent values ``f = K alpha``, and the posterior there."""
 
     f: FloatArray
-    dual: FloatArray
+    alpha: FloatArray
     objective: float
     at: Derivatives
     conditional: Conditional
@@ -101,11 +105,14 @@ def laplace_evidence(
     gradient = np.empty(0)
     if eval_gradient:
         # The mode moves with the hyperparameters, and the determinant with the mode.
-        pull = mode.conditional.dual(0.5 * mode.conditional.variance * mode.at.third)
-        gradient = mode.conditional.gradient(0.5 * mode.dual + pull, mode.dual)
+        s_2 = 0.5 * mode.conditional.variance * mode.at.third  # Algorithm 5.1, line 9
+        # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
+        left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)
+        gradient = mode.conditional.gradient(left, mode.alpha)
+    # Algorithm 3.1, line 10
     value = mode.objective - 0.5 * mode.conditional.log_determinant
     jitter = max(prior.jitter, mode.conditional.jitter)
-    return Evidence(value, gradient, mode.dual, jitter, mode.converged)
+    return Evidence(value, gradient, mode.alpha, jitter, mode.converged)
 
 
 def laplace_posterior(
@@ -144,7 +151,7 @@ def laplace_posterior(
     (array([[0.745]]), array([[[0.586]]]))
     """
     mode = _find_mode(prior, y, likelihood, sample_weight, state)
-    return mode.conditional.posterior(mode.dual)
+    return mode.conditional.posterior(mode.alpha)
 
 
 def _find_mode(
@@ -154,38 +161,39 @@ def _find_mode(
     sample_weight: FloatArray | None,
     state: FloatArray | None,
 ) -> _Mode:
-    """Newton's method, each step halved until the objective does not fall."""
+    """Newton's method (Algorithm 3.1), each step halved until the objective does not fall."""
 
-    def evaluate(dual: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
+    def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
         at = LIKELIHOODS[likelihood](y, f)
         if sample_weight is not None:
             at = Derivatives(*(sample_weight * value for value in at))
-        return float(at.value.sum() - 0.5 * dual @ f), at
+        return float(at.value.sum() - 0.5 * alpha @ f), at
 
-    dual = f = np.zeros(len(y))
-    objective, at = evaluate(dual, f)
+    alpha = f = np.zeros(len(y))  # Line 2
+    objective, at = evaluate(alpha, f)
     if state is not None:
         warm = prior.multiply(state)
         warm_objective, warm_at = evaluate(state, warm)
         if warm_objective > objective:
-            dual, f, objective, at = state, warm, warm_objective, warm_at
+            alpha, f, objective, at = state, warm, warm_objective, warm_at
     gain = np.inf
     for _ in range(_MAX_NEWTON):
-        conditional = prior.condition(-at.second)
-        dual_step = conditional.dual(at.first - at.second * f) - dual
-        f_step = prior.multiply(dual_step)
-        # Twice the gain that the quadratic model still promises.
-        decrement = float(dual_step @ f_step - at.second @ f_step**2)
+        conditional = prior.condition(-at.second)  # Lines 4 and 5: W = -at.second
+        b = at.first - at.second * f  # Line 6
+        alpha_step = conditional.alpha(b) - alpha  # Line 7
+        f_step = prior.multiply(alpha_step)  # Line 8
+        # Twice the gain that the quadratic model still predicts.
+        decrement = float(alpha_step @ f_step - at.second @ f_step**2)
         previous, gain = gain, decrement / (1.0 + abs(objective))
         if gain <= _TOLERANCE or _ROUNDING >= gain > 0.5 * previous:
-            return _Mode(f, dual, objective, at, conditional, True)
+            return _Mode(f, alpha, objective, at, conditional, True)
         for _ in range(_MAX_HALVINGS):
-            trial, trial_at = evaluate(dual + dual_step, f + f_step)
+            trial, trial_at = evaluate(alpha + alpha_step, f + f_step)
             # Near the mode the objective's last digit is noise, and full steps converge.
             if trial >= objective or gain <= _ROUNDING:
                 break
-            dual_step, f_step = 0.5 * dual_step, 0.5 * f_step
+            alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
         else:
-            break  # rounding: nothing better can be told from where it stands
-        dual, f, objective, at = dual + dual_step, f + f_step, trial, trial_at
-    return _Mode(f, dual, objective, at, prior.condition(-at.second), gain < 1e-6)
+            break  # rounding: no better point can be told from this one
+        alpha, f, objective, at = alpha + alpha_step, f + f_step, trial, trial_at
+    return _Mode(f, alpha, objective, at, prior.condition(-at.second), gain < 1e-6)

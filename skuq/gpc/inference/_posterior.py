@@ -2,6 +2,8 @@
 
 Every inference method of this package ends with latent functions that are jointly Gaussian at
 any input x, with moments that are a linear and a quadratic form in ``r(x) = k(inputs, x)``.
+Algorithms and lines are those of Rasmussen and Williams, "Gaussian Processes for Machine
+Learning", 2006.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32
 
 
 class Posterior(Protocol):
-    """What consumers of a posterior rely on.
+    """Interface of the posteriors.
 
     Attributes
     ----------
@@ -65,7 +67,7 @@ class BinaryPosterior:
     weights : ndarray of shape (1, m)
         Coefficients of the mean.
     matrix : ndarray of shape (m, m)
-        Symmetric; what ``k(x, x)`` is reduced by.
+        The symmetric matrix R in the variance ``k(x, x) - r(x)' R r(x)``.
     """
 
     kernel: Any
@@ -78,7 +80,8 @@ class BinaryPosterior:
         mean, variance = np.empty((len(X), 1)), np.empty((len(X), 1, 1))
         prior = prior_variance(self.kernel)
         for rows, cross in _cross_covariances(self.kernel, self.inputs, X, len(self.inputs)):
-            mean[rows, 0] = cross @ self.weights[0]
+            mean[rows, 0] = cross @ self.weights[0]  # Algorithms 3.2 and 3.6, line 4
+            # Lines 5 and 6
             variance[rows, 0, 0] = prior - np.einsum("ij,ij->i", cross @ self.matrix, cross)
         return mean, np.maximum(variance, 0.0)
 
@@ -124,13 +127,14 @@ class FactoredPosterior:
         mean, cov = np.empty((len(X), n_latent)), np.empty((len(X), n_latent, n_latent))
         prior, entries = prior_variance(self.kernel), n_latent * len(self.inputs)
         for rows, cross in _cross_covariances(self.kernel, self.inputs, X, entries):
-            mean[rows] = cross @ self.weights.T
-            projected = np.stack([block @ cross.T for block in self.blocks])
+            mean[rows] = cross @ self.weights.T  # Line 9
+            projected = np.stack([block @ cross.T for block in self.blocks])  # Line 10
             own = prior - np.einsum("cji,ij->ic", projected, cross)
-            for c in range(n_latent):
+            for c in range(n_latent):  # Line 11
                 projected[c] = solve_triangular(self.factor, projected[c], lower=True)
             by_point = np.moveaxis(projected, 2, 0)
-            cov[rows] = by_point @ by_point.swapaxes(1, 2)
+            cov[rows] = by_point @ by_point.swapaxes(1, 2)  # Line 13
+            # Line 15
             cov[rows, range(n_latent), range(n_latent)] += np.maximum(own, 0.0)
         return mean, cov
 

@@ -1,8 +1,8 @@
 """The Gaussian prior of the latent values at training inputs, and its conditioning.
 
-Laplace's method and expectation propagation alike replace the likelihood of each point by a
-Gaussian one. What they need of the prior is what follows from conditioning on such sites, and
-that is all that differs between an exact prior and a low-rank one.
+Laplace's method and expectation propagation both replace the likelihood of each point by a
+Gaussian one, a site. All they ask of a prior is to be conditioned on such sites, and an exact
+prior and a low-rank one differ in nothing else.
 """
 
 from __future__ import annotations
@@ -33,27 +33,29 @@ class Conditional(Protocol):
         ``log |I + K W|``.
     jitter : float
         What was added to a diagonal, relative to its mean, to make it factorise.
-    variance, slack : ndarray of shape (n,)
-        Diagonal ``S_ii``, and ``1 - W_ii S_ii`` without the loss of that difference.
+    variance : ndarray of shape (n,)
+        Diagonal ``S_ii``.
+    inverse_diagonal : ndarray of shape (n,)
+        Diagonal of B^-1, ``B = I + W^1/2 K W^1/2``: ``1 - W_ii S_ii`` without cancellation.
     """
 
     log_determinant: float
     jitter: float
 
     @property
-    def slack(self) -> FloatArray: ...
+    def inverse_diagonal(self) -> FloatArray: ...
 
     @property
     def variance(self) -> FloatArray: ...
 
-    def dual(self, b: FloatArray) -> FloatArray:
-        """``K^-1 S b = b - R K b`` for an array of shape (n,)."""
+    def alpha(self, b: FloatArray) -> FloatArray:
+        """``K^-1 S b = b - R K b`` for b of shape (n,): S b is the mean, ``K alpha``."""
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
 
-    def posterior(self, dual: FloatArray) -> BinaryPosterior:
-        """Posterior with mean ``K dual`` at the training inputs and covariance S."""
+    def posterior(self, alpha: FloatArray) -> BinaryPosterior:
+        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
 
 
 class Prior(Protocol):
@@ -61,8 +63,8 @@ class Prior(Protocol):
 
     jitter: float
 
-    def multiply(self, dual: FloatArray) -> FloatArray:
-        """``K dual`` for each row of an array of shape (n,) or (n_classes, n)."""
+    def multiply(self, alpha: FloatArray) -> FloatArray:
+        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
 
     def condition(self, precision: FloatArray) -> Conditional:
         """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
@@ -148,9 +150,9 @@ class DensePrior:
         self.kernel, self.inputs = clone(kernel), X
         self.matrix, self.pullback = covariance_with_pullback(self.kernel, X)
 
-    def multiply(self, dual: FloatArray) -> FloatArray:
-        """``K dual`` for each row of an array of shape (n,) or (n_classes, n)."""
-        return dual @ self.matrix
+    def multiply(self, alpha: FloatArray) -> FloatArray:
+        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
+        return alpha @ self.matrix
 
     def condition(self, precision: FloatArray) -> DenseConditional:
         """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
@@ -164,7 +166,8 @@ class DenseConditional:
 
     References
     ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27.
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27;
+    algorithms are those of this book.
     """
 
     def __init__(self, prior: DensePrior, precision: FloatArray) -> None:
@@ -172,6 +175,7 @@ class DenseConditional:
         matrix = prior.matrix * self._root[:, None]
         matrix *= self._root
         matrix[np.diag_indices_from(matrix)] += 1.0
+        # Algorithm 3.1, line 5; Algorithm 3.5, line 13
         self._factor, self.jitter = cholesky_with_jitter(matrix.T)
         self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
 
@@ -182,14 +186,14 @@ class DenseConditional:
         return inverse
 
     @property
-    def slack(self) -> FloatArray:
+    def inverse_diagonal(self) -> FloatArray:
         """``1 - W_ii S_ii``, the diagonal of B^-1."""
         return np.diagonal(self._inverse)
 
     @cached_property
     def variance(self) -> FloatArray:
         """Posterior variances, shape (n,)."""
-        explained = 1.0 - self.slack
+        explained = 1.0 - self.inverse_diagonal
         weak = np.flatnonzero(explained < _WEAK_SITE)
         with np.errstate(divide="ignore", invalid="ignore"):
             variance = explained / self._root**2
@@ -200,23 +204,25 @@ class DenseConditional:
             variance[weak] = np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0)
         return variance
 
-    def dual(self, b: FloatArray) -> FloatArray:
+    def alpha(self, b: FloatArray) -> FloatArray:
         """``K^-1 S b = b - R K b`` for an array of shape (n,)."""
         scaled = self._root * self._prior.multiply(b)
+        # Algorithm 3.1, line 7; Algorithm 3.6, line 3
         return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
         # dK is symmetric: one triangle of R will do, its diagonal halved.
+        # Algorithm 5.1, line 7; Algorithm 5.2, line 5
         G = self._inverse * -self._root[:, None]
         G *= self._root
         G[np.diag_indices_from(G)] *= 0.5
         blas.dger(1.0, right, left, a=G.T, overwrite_a=1)  # G += left right', in place
         return self._prior.pullback(G)
 
-    def posterior(self, dual: FloatArray) -> BinaryPosterior:
-        """Posterior with mean ``K dual`` at the training inputs and covariance S."""
+    def posterior(self, alpha: FloatArray) -> BinaryPosterior:
+        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
         upper = self._inverse * self._root[:, None]
         upper *= self._root
         matrix = upper + np.triu(upper, 1).T
-        return BinaryPosterior(self._prior.kernel, self._prior.inputs, dual[None], matrix)
+        return BinaryPosterior(self._prior.kernel, self._prior.inputs, alpha[None], matrix)

@@ -2,6 +2,8 @@
 
 Arrays over classes and points have shape (n_classes, n). W, the negative second derivative of
 the log-likelihood, is ``w (diag(p) - p p')`` at each point of weight w with probabilities p.
+Algorithms and lines are those of Rasmussen and Williams, "Gaussian Processes for Machine
+Learning", 2006.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ _TOLERANCE = 1e-13  # of the objective; convergence is quadratic
 
 
 class _Mode(NamedTuple):
-    """Most probable latent values ``f = dual K``, and the probabilities there."""
+    """Most probable latent values ``f = alpha K``, and the probabilities there."""
 
-    dual: FloatArray
+    alpha: FloatArray
     f: FloatArray
     proba: FloatArray
     objective: float
@@ -83,9 +85,9 @@ def softmax_evidence(
     if eval_gradient:
         # The modes move with the hyperparameters, and the determinant with the modes.
         in_f = likelihood.determinant_gradient(mode.proba, *factors.covariances())
-        gradient = factors.gradient(0.5 * mode.dual + factors.dual(in_f), mode.dual)
-    value = mode.objective - 0.5 * factors.log_determinant
-    return Evidence(value, gradient, mode.dual, max(prior.jitter, factors.jitter), converged)
+        gradient = factors.gradient(0.5 * mode.alpha + factors.alpha(in_f), mode.alpha)
+    value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
+    return Evidence(value, gradient, mode.alpha, max(prior.jitter, factors.jitter), converged)
 
 
 def softmax_posterior(
@@ -124,13 +126,13 @@ def softmax_posterior(
     """
     likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
     mode, factors, _ = _find_mode(prior, likelihood, state)
-    return factors.posterior(mode.dual)
+    return factors.posterior(mode.alpha)
 
 
 def _find_mode(
     prior: DensePrior | LowRankPrior, likelihood: SoftmaxLikelihood, state: FloatArray | None
 ) -> tuple[_Mode, DenseSoftmax | LowRankSoftmax, bool]:
-    """Newton's method, first with approximate steps that need no factorisation."""
+    """Newton's method (Algorithm 3.3), first with approximate steps without factorisations."""
     mode = _evaluate(likelihood, np.zeros_like(likelihood.target), likelihood.target * 0.0)
     if state is not None:
         warm = _evaluate(likelihood, state, prior.multiply(state))
@@ -141,9 +143,10 @@ def _find_mode(
         if done:
             break
     for _ in range(_MAX_NEWTON):
-        factors = _factors(prior, mode, likelihood)
-        dual_step = factors.dual(likelihood.gradient(mode.proba) - mode.dual)
-        advanced, done = _advance(likelihood, mode, dual_step, prior.multiply(dual_step))
+        factors = _factors(prior, mode, likelihood)  # Lines 4-10
+        # Lines 11-14, for the step instead of the next alpha
+        alpha_step = factors.alpha(likelihood.gradient(mode.proba) - mode.alpha)
+        advanced, done = _advance(likelihood, mode, alpha_step, prior.multiply(alpha_step))
         if done:
             return mode, factors, True  # not the advanced one, which has other factors
         mode = advanced
@@ -158,39 +161,39 @@ def _factors(
     return LowRankSoftmax(prior, mode.proba, likelihood.weight)
 
 
-def _evaluate(likelihood: SoftmaxLikelihood, dual: FloatArray, f: FloatArray) -> _Mode:
+def _evaluate(likelihood: SoftmaxLikelihood, alpha: FloatArray, f: FloatArray) -> _Mode:
     value, proba = likelihood.evaluate(f)
-    return _Mode(dual, f, proba, value - 0.5 * float(np.vdot(dual, f)))
+    return _Mode(alpha, f, proba, value - 0.5 * float(np.vdot(alpha, f)))
 
 
 def _advance(
-    likelihood: SoftmaxLikelihood, mode: _Mode, dual_step: FloatArray, f_step: FloatArray
+    likelihood: SoftmaxLikelihood, mode: _Mode, alpha_step: FloatArray, f_step: FloatArray
 ) -> tuple[_Mode, bool]:
-    """Take the step, halved until the objective does not fall; whether it was the last."""
-    # Twice the gain that the quadratic model still promises.
-    decrement = np.vdot(dual_step, f_step) + np.vdot(f_step, likelihood.curve(mode.proba, f_step))
+    """Take the step, halved until the objective does not fall; return whether it was the last."""
+    # Twice the gain that the quadratic model still predicts.
+    decrement = np.vdot(alpha_step, f_step) + np.vdot(f_step, likelihood.curve(mode.proba, f_step))
     if decrement <= _TOLERANCE * (1.0 + abs(mode.objective)):
-        return _evaluate(likelihood, mode.dual + dual_step, mode.f + f_step), True
+        return _evaluate(likelihood, mode.alpha + alpha_step, mode.f + f_step), True
     for _ in range(_MAX_HALVINGS):
-        trial = _evaluate(likelihood, mode.dual + dual_step, mode.f + f_step)
+        trial = _evaluate(likelihood, mode.alpha + alpha_step, mode.f + f_step)
         if trial.objective >= mode.objective:
             return trial, False
-        dual_step, f_step = 0.5 * dual_step, 0.5 * f_step
-    return mode, True  # rounding: nothing better can be told from here
+        alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
+    return mode, True  # rounding: no better point can be told from this one
 
 
 def _conjugate_gradients(
     prior: DensePrior | LowRankPrior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
-    """Newton's step ``(I + W K)^-1 (g - dual)``, roughly, and K times it.
+    """Newton's step ``(I + W K)^-1 (g - alpha)``, roughly, and K times it.
 
     ``I + W K`` is self-adjoint and positive in the inner product that K defines, in which
     this is the method of conjugate gradients. Each iteration multiplies by K once.
     """
-    residual = likelihood.gradient(mode.proba) - mode.dual
+    residual = likelihood.gradient(mode.proba) - mode.alpha
     K_residual = prior.multiply(residual)
     norm = first = float(np.vdot(residual, K_residual))
-    dual, f = np.zeros_like(residual), np.zeros_like(residual)
+    alpha, f = np.zeros_like(residual), np.zeros_like(residual)
     direction, K_direction = residual, K_residual
     tolerance = min(1e-2, first)  # tightens as the mode comes near: superlinear convergence
     for _ in range(_MAX_CONJUGATE):
@@ -199,7 +202,7 @@ def _conjugate_gradients(
         if not slope > 0:
             break  # K is zero, or zero but for rounding, in all directions that are left
         size = norm / slope
-        dual, f = dual + size * direction, f + size * K_direction
+        alpha, f = alpha + size * direction, f + size * K_direction
         residual = residual - size * image
         K_residual = prior.multiply(residual)
         norm, previous = float(np.vdot(residual, K_residual)), norm
@@ -207,4 +210,4 @@ def _conjugate_gradients(
             break
         direction = residual + norm / previous * direction
         K_direction = K_residual + norm / previous * K_direction
-    return dual, f
+    return alpha, f

@@ -1,8 +1,9 @@
-"""The curvature of a softmax likelihood on priors of its latent functions.
+"""Priors of several latent functions, conditioned on the curvature of a softmax likelihood.
 
 Arrays over classes and points have shape (n_classes, n). W, the negative second derivative of
 the log-likelihood, is ``w (diag(p) - p p')`` at each point of weight w with probabilities p;
-S is the posterior covariance ``(K^-1 + W)^-1``.
+S is the posterior covariance ``(K^-1 + W)^-1``. Algorithms and lines are those of Rasmussen and
+Williams, "Gaussian Processes for Machine Learning", 2006.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ class DenseSoftmax:
         for root, own in zip(np.sqrt(weight * proba), self._own, strict=True):
             matrix = (prior.matrix * root[:, None]) * root
             matrix[np.diag_indices_from(matrix)] += 1.0
-            factor = self._factorised(matrix.T)
+            factor = self._factorised(matrix.T)  # Algorithm 3.3, line 6
             block = lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
             own[:] = np.diagonal(block)
             block *= root
-            block *= root[:, None]
+            block *= root[:, None]  # Line 7
             self.blocks.append(block)
         total = self._sum_of_blocks()
         # A point of no weight has no part in any block; keep its row of the sum regular.
         total[np.diag_indices_from(total)] += weight == 0
-        self.factor = self._factorised(total)
+        self.factor = self._factorised(total)  # Line 10
         with np.errstate(divide="ignore"):
             log_weight = np.where(weight > 0, np.log(weight), 0.0)
         self.log_determinant -= float(log_weight.sum())
@@ -59,8 +60,8 @@ class DenseSoftmax:
         self.log_determinant += 2.0 * float(np.log(np.diagonal(factor)).sum())
         return factor
 
-    def dual(self, b: FloatArray) -> FloatArray:
-        """``(I + W K)^-1 b``, shape (n_classes, n)."""
+    def alpha(self, b: FloatArray) -> FloatArray:
+        """``(I + W K)^-1 b``, shape (n_classes, n) (Algorithm 3.3, lines 12 and 13)."""
         scaled = b @ self._prior.matrix
         own = [blas.dsymv(1.0, E, v, lower=1) for E, v in zip(self.blocks, scaled, strict=True)]
         common = lapack.dpotrs(self.factor, np.sum(own, axis=0), lower=1)[0]
@@ -105,10 +106,10 @@ class DenseSoftmax:
         """``sum_c (left_c' dK right_c - tr(R_cc dK) / 2)`` for all free hyperparameters."""
         return self._prior.pullback(left.T @ right - 0.5 * self._sweep[2])
 
-    def posterior(self, dual: FloatArray) -> FactoredPosterior:
-        """Posterior with means ``dual K`` at the training inputs and covariance S."""
+    def posterior(self, alpha: FloatArray) -> FactoredPosterior:
+        """Posterior with means ``alpha K`` at the training inputs and covariance S."""
         blocks = np.array([lower + np.tril(lower, -1).T for lower in self.blocks])
-        return FactoredPosterior(self._prior.kernel, self._prior.inputs, dual, blocks, self.factor)
+        return FactoredPosterior(self._prior.kernel, self._prior.inputs, alpha, blocks, self.factor)
 
 
 class LowRankSoftmax:
@@ -129,7 +130,7 @@ class LowRankSoftmax:
         self._factor, self.jitter = cholesky_with_jitter(matrix)
         self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
 
-    def dual(self, b: FloatArray) -> FloatArray:
+    def alpha(self, b: FloatArray) -> FloatArray:
         """``(I + W K)^-1 b = b - W S b``, shape (n_classes, n)."""
         features = self._prior.features
         projected = b @ features
@@ -172,15 +173,15 @@ class LowRankSoftmax:
         own = 0.5 * (len(left) * np.eye(len(traces)) - traces) - a.T @ b
         return self._prior.gradient(cross, own)
 
-    def posterior(self, dual: FloatArray) -> JointPosterior:
-        """Posterior with means ``dual K`` at the training inputs and covariance S."""
-        prior, rows = self._prior, np.triu_indices(len(dual))
+    def posterior(self, alpha: FloatArray) -> JointPosterior:
+        """Posterior with means ``alpha K`` at the training inputs and covariance S."""
+        prior, rows = self._prior, np.triu_indices(len(alpha))
         matrices = np.empty((len(rows[0]), *prior.factor.shape))
         for out, c, d in zip(matrices, *rows, strict=True):
             inner = np.eye(len(out)) * (c == d) - self._inverse[c, :, d]
             matrix = prior.to_inputs(prior.to_inputs(inner.T).T)
             out[:] = 0.5 * (matrix + matrix.T) if c == d else matrix
-        weights = prior.to_inputs((dual @ prior.features).T).T
+        weights = prior.to_inputs((alpha @ prior.features).T).T
         return JointPosterior(prior.kernel, prior.inputs, weights, matrices)
 
 

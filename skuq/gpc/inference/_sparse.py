@@ -107,9 +107,9 @@ class LowRankPrior:
         self.jitter = _JITTER + more
         self.features: FloatArray = solve_triangular(self.factor, cross.T, lower=True).T
 
-    def multiply(self, dual: FloatArray) -> FloatArray:
-        """``K dual`` for each row of an array of shape (n,) or (n_classes, n)."""
-        return (dual @ self.features) @ self.features.T
+    def multiply(self, alpha: FloatArray) -> FloatArray:
+        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
+        return (alpha @ self.features) @ self.features.T
 
     def condition(self, precision: FloatArray) -> LowRankConditional:
         """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
@@ -144,7 +144,7 @@ class LowRankConditional:
         self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
 
     @property
-    def slack(self) -> FloatArray:
+    def inverse_diagonal(self) -> FloatArray:
         """``1 - W_ii S_ii``, shape (n,); positive, also where rounding would deny it."""
         return np.maximum(1.0 - self._precision * self.variance, np.finfo(float).eps)
 
@@ -154,7 +154,7 @@ class LowRankConditional:
         half = solve_triangular(self._factor, self._prior.features.T, lower=True)
         return np.einsum("ij,ij->j", half, half)
 
-    def dual(self, b: FloatArray) -> FloatArray:
+    def alpha(self, b: FloatArray) -> FloatArray:
         """``b - R K b = b - W S b`` for an array of shape (n,)."""
         features = self._prior.features
         solved = lapack.dpotrs(self._factor, b @ features, lower=1)[0]
@@ -174,10 +174,10 @@ class LowRankConditional:
         own = 0.5 * (np.eye(len(a)) - self._inverse) - np.outer(a, b)
         return self._prior.gradient(cross, own)
 
-    def posterior(self, dual: FloatArray) -> BinaryPosterior:
-        """Posterior with mean ``K dual`` at the training inputs and covariance S."""
+    def posterior(self, alpha: FloatArray) -> BinaryPosterior:
+        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
         prior = self._prior
-        weights = prior.to_inputs(dual @ prior.features)
+        weights = prior.to_inputs(alpha @ prior.features)
         matrix = np.eye(len(weights)) - self._inverse
         matrix = prior.to_inputs(prior.to_inputs(matrix).T)
         return BinaryPosterior(prior.kernel, prior.inputs, weights[None], 0.5 * (matrix + matrix.T))

@@ -1,1 +1,1 @@
-"""The bounds of the paper as it states them: slow, and what the fast ones are compared with."""
+"""Published algorithm of Blaas et al. (2020): slow; the fast bounds are compared with it."""

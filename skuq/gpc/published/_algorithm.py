@@ -1,7 +1,8 @@
 """Branch and bound for one input of a binary Gaussian-process classifier, as published.
 
-This is the readable reference that the fast bounds of this package are tested against. It
-bounds one box at a time and solves hundreds of linear programmes for each.
+The fast bounds of this package are tested against it. It bounds one box at a time and solves
+hundreds of linear programmes for each. Lines are those of Algorithm 1 of Blaas et al.,
+"Adversarial Robustness Guarantees for Classification with Gaussian Processes", AISTATS 2020.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MOST_INTERVALS = 100_000
 _CERTAIN = 1e-16  # latent variance below which it is taken as zero
 
 
-class ReferenceBounds(NamedTuple):
+class BoxBounds(NamedTuple):
     """Bounds on the extremes of the probability of the positive class over a box.
 
     Attributes
@@ -64,7 +65,7 @@ class ReferenceBounds(NamedTuple):
 
 @dataclass(frozen=True)
 class _Model:
-    """What bounding a box needs of a posterior."""
+    """Posterior in the form in which boxes are bounded."""
 
     posterior: Posterior
     kernel: StationaryKernel
@@ -102,7 +103,7 @@ class _Found(NamedTuple):
     n_regions: int
 
 
-def reference_bounds(
+def branch_and_bound(
     posterior: Posterior,
     lower: ArrayLike,
     upper: ArrayLike,
@@ -112,7 +113,7 @@ def reference_bounds(
     max_regions: int = 1000,
     max_time: float = math.inf,
     n_intervals: int | None = None,
-) -> ReferenceBounds:
+) -> BoxBounds:
     """Bound the smallest and largest probability of the positive class over a box.
 
     Parameters
@@ -136,7 +137,7 @@ def reference_bounds(
 
     Returns
     -------
-    ReferenceBounds
+    BoxBounds
         Valid whether or not the searches converged.
 
     Raises
@@ -160,7 +161,7 @@ def reference_bounds(
     >>> from sklearn.gaussian_process.kernels import RBF
     >>> from skuq.gpc.inference._posterior import BinaryPosterior
     >>> posterior = BinaryPosterior(RBF(), np.zeros((1, 1)), np.ones((1, 1)), np.eye(1))
-    >>> found = reference_bounds(posterior, [0.0], [1.0], tol=0.01)
+    >>> found = branch_and_bound(posterior, [0.0], [1.0], tol=0.01)
     >>> round(found.min_upper, 3), round(found.max_lower, 3), found.converged
     (0.683, 0.841, True)
     """
@@ -173,7 +174,7 @@ def reference_bounds(
     root = _bound(model, np.asarray(lower, float), np.asarray(upper, float))
     low = _search(model, root, 1, tol, max_regions, start + max_time / 2)
     high = _search(model, root, -1, tol, max_regions, start + max_time)
-    return ReferenceBounds(
+    return BoxBounds(
         low.lower,
         low.upper,
         -high.upper,
@@ -187,7 +188,10 @@ def reference_bounds(
 
 def _prepare(posterior: Posterior, likelihood: str, n_intervals: int) -> _Model:
     if len(posterior.weights) != 1:
-        raise ValueError(f"The reference bounds one latent function, got {len(posterior.weights)}.")
+        raise ValueError(
+            "The published algorithm is for one latent function, and this model has "
+            f"{len(posterior.weights)}; use bounds='fast'."
+        )
     if likelihood not in ("probit", "logit"):
         raise ValueError(f"likelihood must be 'probit' or 'logit', got {likelihood!r}.")
     return _Model(
@@ -201,14 +205,14 @@ def _prepare(posterior: Posterior, likelihood: str, n_intervals: int) -> _Model:
 def _bound(model: _Model, lower: FloatArray, upper: FloatArray) -> _Region:
     """Lines 5 to 9 of Algorithm 1, for the minimum and the maximum at once."""
     box = relax(model.kernel, model.posterior.inputs, lower, upper)
-    mean = mean_bounds(box, model.posterior.weights[0])
+    mean = mean_bounds(box, model.posterior.weights[0])  # Lines 5 and 6
     variance = variance_bounds(box, model.form, model.kernel.variance)
     moments = (mean.lower, mean.upper), (variance.lower, variance.upper)
-    if model.partition is None:
+    if model.partition is None:  # Lines 7 and 8
         bounds = probit_bounds(*moments)
     else:
         bounds = discretised_bounds(model.partition, *moments)
-    points = np.stack([box.centre, *mean[2:], *variance[2:]])
+    points = np.stack([box.centre, *mean[2:], *variance[2:]])  # Line 9
     return _Region(lower, upper, bounds, points, model.probability(points))
 
 
@@ -229,14 +233,15 @@ def _search(
         values = sign * region.values
         if values.min() < incumbent:
             incumbent, at = float(values.min()), region.points[values.argmin()]
-        halves = _split(model.kernel, region) if values.min() - lower > tol else []
-        for half in halves:
+        halves = _split(model.kernel, region) if values.min() - lower > tol else []  # Line 10
+        for half in halves:  # Lines 11 to 13
             heapq.heappush(waiting, (lower, next(order), *half))
         settled = settled if halves else min(settled, lower)
-        found = min(settled, waiting[0][0] if waiting else math.inf)
+        found = min(settled, waiting[0][0] if waiting else math.inf)  # Lines 14 and 15
         finished = incumbent - found <= tol or not waiting
         if finished or n_regions >= max_regions or time.monotonic() >= deadline:
             return _Found(min(found, incumbent), incumbent, at, n_regions)
+        # Lines 3 and 4
         inherited, _, *corners = heapq.heappop(waiting)
         region, n_regions = _bound(model, *corners), n_regions + 1
 

@@ -1,4 +1,4 @@
-"""Probability ranges by the paper's own procedure, in the form of the fast ones."""
+"""Probability ranges by the published algorithm, in the form of the fast ones."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from skuq.base import FloatArray
 from skuq.gpc._certificates import ProbabilityBounds
-from skuq.gpc.bounds._certifier import Certifier, Limits
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
-from skuq.gpc.published._algorithm import ReferenceBounds, reference_bounds
+from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.published._algorithm import BoxBounds, branch_and_bound
 
 
-def paper_bounds(
-    certifier: Certifier, regions: Neighbourhoods, classes: NDArray[np.intp], limits: Limits
+def published_bounds(
+    model: ProbabilityModel, regions: Neighbourhoods, classes: NDArray[np.intp], limits: Limits
 ) -> ProbabilityBounds:
     """Bound class probabilities by linear programmes, one point after the other.
 
     Parameters
     ----------
-    certifier : Certifier
+    model : ProbabilityModel
         The model, of two classes.
     regions : Neighbourhoods
         Boxes around n points.
@@ -39,7 +39,7 @@ def paper_bounds(
     ValueError
         If the model has more than two classes or a softmax, or the regions are no boxes.
     """
-    if certifier.likelihood == "softmax" or regions.radius is not None:
+    if model.likelihood == "softmax" or regions.radius is not None:
         raise ValueError(
             "bounds='linear-program' is for two classes and for boxes; use bounds='fast'."
         )
@@ -48,9 +48,7 @@ def paper_bounds(
         left = max(deadline - time.monotonic(), 0.0) / (len(regions.points) - row)
         share = limits._replace(max_time=left)._asdict()
         found.append(
-            reference_bounds(
-                certifier.posterior, lower, upper, likelihood=certifier.likelihood, **share
-            )
+            branch_and_bound(model.posterior, lower, upper, likelihood=model.likelihood, **share)
         )
     least, most = _column(found, "min"), _column(found, "max")
     argmin = np.array([one.argmin for one in found])
@@ -70,7 +68,7 @@ def paper_bounds(
     )
 
 
-def _column(found: list[ReferenceBounds], end: str) -> FloatArray:
+def _column(found: list[BoxBounds], end: str) -> FloatArray:
     """Lower and upper bound of one extreme of all points, shape (n, 2)."""
     return np.array(
         [[getattr(one, f"{end}_{side}") for side in ("lower", "upper")] for one in found]

@@ -231,35 +231,37 @@ def test_the_norm_of_the_mean_is_not_underestimated(case):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["rbf", "mixed"])
-def test_real_posteriors_need_hardly_any_slack(name, kind):
+def test_real_posteriors_are_hardly_indefinite(name, kind):
     likelihood, parameters = KINDS[kind]
     model = fit_model(np.random.default_rng(0), KERNELS[name](2), likelihood, **parameters)
-    assert 0 < LatentModel.from_posterior(model.posterior_, CPU).slack < 1e-5
+    assert 0 < LatentModel.from_posterior(model.posterior_, CPU).varsigma < 1e-5
 
 
 @pytest.mark.parametrize("n_latent", [1, 2])
 @pytest.mark.parametrize("excess", [1.05, 1.5])
-def test_slack_tells_by_how_much_a_covariance_is_indefinite(n_latent, excess):
+def test_varsigma_is_the_share_by_which_a_covariance_is_indefinite(n_latent, excess):
     rng, kernel = np.random.default_rng(0), ConstantKernel(3.0) * RBF(1.0)
     X = 2 * rng.normal(size=(6, 2))
     inverse = np.linalg.inv(kernel(X))
     pairs = [excess * inverse * (c == d) for c, d in zip(*np.triu_indices(n_latent), strict=True)]
     posterior = JointPosterior(kernel, X, np.zeros((n_latent, 6)), np.stack(pairs))
-    assert LatentModel.from_posterior(posterior, CPU).slack == pytest.approx(excess - 1, abs=1e-9)
+    assert LatentModel.from_posterior(posterior, CPU).varsigma == pytest.approx(
+        excess - 1, abs=1e-9
+    )
 
 
-def test_slack_covers_negative_directions_of_the_reduction():
+def test_varsigma_covers_negative_directions_of_the_reduction():
     kernel, X = ConstantKernel(3.0) * RBF(1.0), np.array([[0.0], [1.0]])
     posterior = BinaryPosterior(kernel, X, np.zeros((1, 2)), np.diag([0.1, -0.01]))
     model = LatentModel.from_posterior(posterior, CPU)
     _, variance = moments(posterior, np.linspace(-1, 2, 50)[:, None])
     assert variance.max() > 3
-    assert variance.max() <= 3 * (1 + model.slack)
+    assert variance.max() <= 3 * (1 + model.varsigma)
 
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_remainders_hold_for_indefinite_covariances(order):
-    """A reduction that takes away more than there is: remainders lean on the slack."""
+    """A reduction that takes away more than there is: remainders rely on varsigma."""
     rng = np.random.default_rng(0)
     kernel = RBF(1.0) if order == 2 else Matern(1.0, nu=1.5)
     X = np.array([[0.0], [0.3], [0.6]])

@@ -57,6 +57,7 @@ BAD = [
     ({}, "Give either `radius`"),
     ({"radius": 1, "region": (0, 1)}, "Give either `radius`"),
     ({"radius": 1, "norm": "l3"}, "`norm` must be 'linf', 'l2' or 'l1', got 'l3'"),
+    ({"radius": 1, "norm": ["l2"]}, "`norm` must be"),
     ({"radius": -0.1}, "finite and not negative"),
     ({"radius": np.nan}, "finite and not negative"),
     ({"radius": np.inf}, "finite and not negative"),

@@ -80,7 +80,7 @@ def test_points_outside_are_pulled_in_and_others_stay(norm):
     rng = np.random.default_rng(0)
     points = tensor(rng.normal(size=(500, 3)))
     ball = Ball(torch.zeros(500, 3).double(), tensor([0.9] * 500), norm)
-    pulled = ball.pull(points)
+    pulled = ball.project(points)
     assert bool(inside_of(ball, pulled).all())
     inside = inside_of(ball, points)
     np.testing.assert_allclose(pulled[inside], points[inside], rtol=1e-14)

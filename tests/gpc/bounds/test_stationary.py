@@ -73,9 +73,9 @@ def test_norms_bound_what_a_taylor_polynomial_leaves_out(name, order):
     for q in SIZES:
         first, second, rest = exact_norms(lambda t, q=q: correlation(q * t * t), order)
         found = profile.norms(torch.tensor([q], dtype=torch.float64), order)
-        np.testing.assert_allclose([found.first, found.second], [[first], [second]], rtol=1e-9)
-        assert rest <= float(found.rest) * (1 + 1e-9)
-        tightest = max(tightest, rest / float(found.rest))
+        np.testing.assert_allclose([found.a1, found.a2], [[first], [second]], rtol=1e-9)
+        assert rest <= float(found.rho) * (1 + 1e-9)
+        tightest = max(tightest, rest / float(found.rho))
     assert tightest > 0.8
 
 
@@ -93,7 +93,7 @@ def test_norms_of_products_multiply_out(names, order):
         found = term.norms(torch.full((1, 1), half_width, dtype=torch.float64), order)
         for norm, bound in zip(exact, found, strict=True):
             assert norm <= float(bound) * (1 + 1e-9)
-        assert exact[2] > 0.3 * float(found.rest) or half_width > 0.05
+        assert exact[2] > 0.3 * float(found.rho) or half_width > 0.05
 
 
 @pytest.mark.parametrize("kinds", [("se", "rational"), ("matern52", "se")])
@@ -117,13 +117,13 @@ def test_norms_of_sums_add_as_squares(kinds):
         )
         found = kernel.norms(torch.full((1, 1), h, dtype=torch.float64))
         np.testing.assert_allclose([float(p) for p in found[:2]], exact[:2], rtol=1e-9)
-        assert exact[2] <= float(found.rest) * (1 + 1e-9)
+        assert exact[2] <= float(found.rho) * (1 + 1e-9)
 
 
 def test_one_rough_term_limits_the_order_of_all():
     smooth, rough = from_sklearn(RBF() + RBF(2.0), 1), from_sklearn(RBF() + Matern(nu=1.5), 1)
     assert (smooth.order, rough.order) == (2, 1)
-    assert float(rough.norms(torch.ones(1, 1).double()).second) == 0
+    assert float(rough.norms(torch.ones(1, 1).double()).a2) == 0
     assert from_sklearn(ConstantKernel(2.0), 1).order == 2
 
 

@@ -45,7 +45,7 @@ def sequential(K, y, likelihood, n_sweeps=200):
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_marginals_are_nearly_exact_on_tiny_problems(n, likelihood):
     X = np.array([[0.0], [0.7], [2.0]])[:n]
     kernel = 4.0 * RBF(1.0)

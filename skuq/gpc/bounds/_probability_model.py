@@ -1,4 +1,4 @@
-"""Ranges of class probabilities over regions around points, for one fitted posterior."""
+"""Class probabilities of one posterior: values, gradients and proven minima over regions."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class Minima(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Certifier:
-    """Bounds the class probabilities of a posterior over regions.
+class ProbabilityModel:
+    """Class probabilities of a posterior, with proven minima over regions.
 
     Attributes
     ----------
@@ -85,8 +85,8 @@ class Certifier:
     device: str
 
     @cached_property
-    def model(self) -> LatentModel:
-        """The posterior as tensors; prepared once."""
+    def latent(self) -> LatentModel:
+        """The latent posterior as tensors; prepared once."""
         n_latent = len(self.posterior.weights)
         if n_latent > MAX_CLASSES:
             raise ValueError(
@@ -104,10 +104,10 @@ class Certifier:
     @cached_property
     def link(self) -> Link:
         """The likelihood, averaged over the latent functions."""
-        most_variance = self.model.kernel.variance * (1 + self.model.slack)
+        most_variance = self.latent.kernel.variance * (1 + self.latent.varsigma)
         if self.likelihood == "softmax":
-            indefinite = self.model.kernel.variance * self.model.slack
-            return SoftmaxLink(self.model.n_latent, most_variance, indefinite)
+            indefinite = self.latent.kernel.variance * self.latent.varsigma
+            return SoftmaxLink(self.latent.n_latent, most_variance, indefinite)
         return (ProbitLink if self.likelihood == "probit" else LogitLink)(most_variance)
 
     def probabilities(self, X: FloatArray) -> FloatArray:
@@ -162,7 +162,7 @@ class Certifier:
             threshold=None if threshold is None else self._tensor(threshold.reshape(-1)),
             band=None if band is None else self._tensor(band.reshape(-1)),
         )
-        search = Search(Expander(self.model, base, free), self.link, problems, **limits._asdict())
+        search = Search(Expander(self.latent, base, free), self.link, problems, **limits._asdict())
         solutions = search.run(progress)
         points = base[owner].index_copy(1, free, solutions.point)
         parts = (*solutions[:2], points, *solutions[3:])
@@ -175,7 +175,7 @@ class Certifier:
         rows = torch.arange(len(base), device=base.device)
         values, gradients = [], []
         for part in torch.split(rows, max(1, _ENTRIES // self.posterior.inputs.size)):
-            evaluation = Expander(self.model, base[part], everything).evaluate(
+            evaluation = Expander(self.latent, base[part], everything).evaluate(
                 base[part], torch.arange(len(part), device=base.device)
             )
             value, gradient = objective_at(self.link, self._tensor(objective)[part], evaluation)

@@ -8,7 +8,7 @@ from scipy.special import expit, ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
-from skuq.gpc.published._algorithm import reference_bounds
+from skuq.gpc.published._algorithm import branch_and_bound
 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 KERNELS = {
@@ -57,34 +57,36 @@ def check(found, posterior, lower, upper, likelihood, tol):
         assert values.max() >= found.max_upper - tol - 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_bounds_converge_to_the_extremes(name, likelihood):
     posterior = make_posterior(KERNELS[name], 2)
     lower, upper = np.array([-0.3, 0.1]), np.array([0.2, 0.4])
-    found = reference_bounds(
+    found = branch_and_bound(
         posterior, lower, upper, likelihood=likelihood, tol=0.03, max_regions=300
     )
     assert found.converged
     check(found, posterior, lower, upper, likelihood, 0.03)
 
 
-@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@pytest.mark.parametrize("likelihood", ["probit", pytest.param("logit", marks=pytest.mark.slow)])
 def test_a_wide_interval_with_several_extremes_is_resolved(likelihood):
     posterior = make_posterior(RBF(0.5), 1)
     lower, upper = np.array([-2.0]), np.array([2.0])
-    found = reference_bounds(posterior, lower, upper, likelihood=likelihood, tol=0.02)
+    found = branch_and_bound(posterior, lower, upper, likelihood=likelihood, tol=0.02)
     assert found.converged
     check(found, posterior, lower, upper, likelihood, 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
 def test_unfinished_searches_give_valid_bounds(likelihood):
     posterior = make_posterior(RBF(0.5), 2)
     lower, upper = np.full(2, -0.3), np.full(2, 0.3)
     widths = []
     for max_regions in (1, 5, 15):
-        found = reference_bounds(
+        found = branch_and_bound(
             posterior, lower, upper, likelihood=likelihood, tol=1e-3, max_regions=max_regions
         )
         assert not found.converged
@@ -95,7 +97,7 @@ def test_unfinished_searches_give_valid_bounds(likelihood):
 
 
 def test_the_time_limit_leaves_the_root():
-    found = reference_bounds(make_posterior(RBF(0.5), 2), [-1, -1], [1, 1], tol=1e-6, max_time=0)
+    found = branch_and_bound(make_posterior(RBF(0.5), 2), [-1, -1], [1, 1], tol=1e-6, max_time=0)
     assert found.n_regions == 1
     assert not found.converged
 
@@ -104,7 +106,7 @@ def test_the_time_limit_leaves_the_root():
 def test_constant_sides_are_never_split(likelihood):
     posterior = make_posterior(RBF(0.5), 2)
     lower, upper = np.array([-1.0, 0.3]), np.array([0.5, 0.3])
-    found = reference_bounds(posterior, lower, upper, likelihood=likelihood, tol=0.02)
+    found = branch_and_bound(posterior, lower, upper, likelihood=likelihood, tol=0.02)
     assert found.converged
     assert found.argmin[1] == found.argmax[1] == 0.3
     check(found, posterior, lower, upper, likelihood, 0.02)
@@ -114,7 +116,7 @@ def test_constant_sides_are_never_split(likelihood):
 def test_a_point_is_one_region(likelihood, gap):
     posterior = make_posterior(RBF(0.5), 2)
     x = np.array([0.2, -0.1])
-    found = reference_bounds(posterior, x, x, likelihood=likelihood, tol=0.02)
+    found = branch_and_bound(posterior, x, x, likelihood=likelihood, tol=0.02)
     assert found.n_regions == 1
     assert found.converged
     truth = np.repeat(probability(posterior, x[None], likelihood), 4)
@@ -123,11 +125,12 @@ def test_a_point_is_one_region(likelihood, gap):
 
 def test_a_coarse_latent_space_cannot_converge():
     posterior = make_posterior(RBF(0.5), 1)
-    found = reference_bounds(posterior, [0.2], [0.2], likelihood="logit", tol=1e-3, n_intervals=10)
+    found = branch_and_bound(posterior, [0.2], [0.2], likelihood="logit", tol=1e-3, n_intervals=10)
     assert not found.converged
     assert found.n_regions == 1
 
 
+@pytest.mark.slow
 def test_the_authors_code_agrees():
     """Bounds that check-GPclass (MATLAB) gave at tolerance 0.01, to eight digits."""
     with np.load(Path(__file__).parent / "data" / "check_gpclass_n40.npz") as file:
@@ -138,7 +141,7 @@ def test_the_authors_code_agrees():
     np.testing.assert_allclose(p, data["figures"][:, 1], atol=1e-6)
     for case in (0, 2, 6, 9, 15):
         x, (radius, _, *theirs) = data["centres"][case], data["figures"][case]
-        found = reference_bounds(posterior, x - radius, x + radius, tol=0.01)
+        found = branch_and_bound(posterior, x - radius, x + radius, tol=0.01)
         assert found.converged
         for start, (low, high) in enumerate([theirs[:2], theirs[2:]]):
             assert found[2 * start] <= high + 1e-8
@@ -148,11 +151,11 @@ def test_the_authors_code_agrees():
 def test_input_is_checked():
     posterior = make_posterior(RBF(0.5), 1)
     two = JointPosterior(RBF(), np.zeros((1, 1)), np.zeros((2, 1)), np.zeros((3, 1, 1)))
-    with pytest.raises(ValueError, match="one latent function, got 2"):
-        reference_bounds(two, [0.0], [1.0])
+    with pytest.raises(ValueError, match="one latent function, and this model has 2"):
+        branch_and_bound(two, [0.0], [1.0])
     with pytest.raises(ValueError, match="likelihood must be 'probit' or 'logit', got 'softmax'"):
-        reference_bounds(posterior, [0.0], [1.0], likelihood="softmax")
+        branch_and_bound(posterior, [0.0], [1.0], likelihood="softmax")
     with pytest.raises(ValueError, match="tol must be positive"):
-        reference_bounds(posterior, [0.0], [1.0], tol=0.0)
+        branch_and_bound(posterior, [0.0], [1.0], tol=0.0)
     with pytest.raises(ValueError, match="finite corners with lower <= upper"):
-        reference_bounds(posterior, [1.0], [0.0])
+        branch_and_bound(posterior, [1.0], [0.0])
