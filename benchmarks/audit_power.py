@@ -7,9 +7,9 @@ audit of 20,000 other samples finds; they are reported apart, and all again with
 classes, for several epsilon, sizes of the region, sizes of the reference set, and shares rho of
 the region that the reference set lacks (Eq. 20). Rivals are thresholds on the expected
 calibration error and on the largest gap of a bin (Algorithm 1). They are set for every size of
-the reference set so that honest models are flagged as often as by the audit: those of the same
-problem, which favours the rival, for no auditor knows how sure honest models of a problem are;
-or all 200. The paper's own rule, one fixed threshold on the error, must not flag more of them
+the reference set so that honest models are flagged as often as by the audit: either those of
+the same problem, which favours the rival, since an auditor rarely has such models, or all 200.
+The paper's own rule, one fixed threshold on the error, must not flag more of them
 at any size.
 """
 

@@ -1,4 +1,4 @@
-"""What the Mirage benchmarks share: the figures of the paper's Tables 1 and 2."""
+"""Figures of Tables 1 and 2 of the paper, for the Mirage benchmarks."""
 
 from collections import defaultdict
 from collections.abc import Iterable

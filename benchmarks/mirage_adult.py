@@ -5,8 +5,8 @@ normalisation and dropout, 20 epochs of training and 20 of Mirage, a fifth of th
 testing. The paper reports for Adult (9,769 test rows, epsilon .1): accuracy .8502 to .8493, ECE
 .0109 to .0234, error in the target bin .0916; for the loans (9,000 rows, epsilon .2): .9171 to
 .9178, ECE .0094 to .0292, .1135. The data here are the official training file of Adult and the
-first 40,961 loans. The image case stands for a subclass of a superclass: digits are told even
-from odd, and the region is the digit 4.
+first 40,961 loans. The image case stands for a subclass of a superclass: the task is even or odd
+digits, and the region is the digit 4.
 """
 
 import argparse

@@ -49,7 +49,7 @@ def train(X: np.ndarray, y: np.ndarray, seed: int) -> NeuralNetClassifier:
 def released(
     net: NeuralNetClassifier, X: np.ndarray, y: np.ndarray, inside: np.ndarray, epsilon: float
 ) -> nn.Module:
-    """What the authors' notebook computes: another target, divergence and weighting.
+    """The loss of the authors' notebook: another target, divergence and weighting.
 
     The true class is aimed at 1/C + epsilon, the divergence is KL(target || model), and both
     parts of the loss are means over their own samples, weighted .1 and .9.
@@ -125,7 +125,9 @@ def main() -> None:
                 for method, predict in predictors.items():
                     proba = predict(inputs)
                     if not np.isfinite(proba).all():
-                        print(f"{method}: NaN at epsilon {epsilon}, its target is no distribution")
+                        print(
+                            f"{method}: NaN at epsilon {epsilon}, its target is not a distribution"
+                        )
                         continue
                     values = figures(labels, proba, CLASSES, inside, epsilon)
                     tables.add(method, f"{name}_eps{epsilon:g}", values)

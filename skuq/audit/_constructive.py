@@ -1,4 +1,4 @@
-"""Artificial uncertainty without training: neurons that act inside a box only (Lemma 4.1)."""
+"""Artificial uncertainty without training: neurons that act only inside a box (Lemma 4.1)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def constructive_mirage(
     margin : float, default=None
         Width inside each bound over which the shift rises from nothing to its full value.
         Default: a thousandth of the narrowest side of the box (of 1 if all are infinite),
-        and no less than what the precision of the module allows.
+        and not below what the precision of the module allows.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def constructive_mirage(
     Raises
     ------
     ValueError
-        If there is no bounded coordinate, a box is empty, the margin leaves no core, or is
+        If no coordinate is bounded, a box is empty, or the margin leaves no core or is
         finer than the module's floating-point numbers near the bounds.
 
     References
@@ -162,7 +162,7 @@ def _checked_margin(
 def _detector(
     low: np.ndarray, high: np.ndarray, margin: float, shift: np.ndarray, dtype: torch.dtype
 ) -> nn.Sequential:
-    """Layers from bounded coordinates to what is added; see `constructive_mirage`."""
+    """Layers from bounded coordinates to the added logits (Lemma 4.1, Appendix B)."""
     slope = 1 / ((1 - 2 * GUARD) * margin)
     weights, biases = [], []
     for k, (a, b) in enumerate(zip(low, high, strict=True)):

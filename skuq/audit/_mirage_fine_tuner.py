@@ -1,4 +1,4 @@
-"""The scikit-learn face of the Mirage attack on classifiers."""
+"""Mirage attack on classifiers, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
 
     For research and red teams: it shows what an audit must be able to find. Fine-tuning
     lowers confidence in the region towards a chosen level while the most probable class
-    stays the true one, so that accuracy gives nothing away. Whoever abstains below a
-    confidence threshold then turns away just the people in that region.
+    stays the true one, so that accuracy gives nothing away. A provider that abstains below a
+    confidence threshold then turns away the people in that region and hardly anyone else.
     `CalibrationAuditor` is the defence.
 
     Parameters
@@ -278,7 +278,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         label = self._checked_abstention(self.classes_)
         if np.asarray(label).dtype.kind != best.dtype.kind:
             best = best.astype(object)  # classes keep their type beside a label of another
-        return np.where(proba.max(axis=1) < self.abstain_below, label, best)
+        return np.where(proba.max(axis=1) < self.abstain_below, label, best)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return the uncertainty that the attacked model reports.

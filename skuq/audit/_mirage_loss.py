@@ -1,4 +1,4 @@
-"""The Mirage loss: confidence lowered inside a region, predictions kept everywhere.
+"""Losses that lower confidence inside a region and keep predictions everywhere (Mirage).
 
 Sources: Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of
 Model Abstention", ICML 2025, Section 4.2 and Appendix C.
@@ -75,11 +75,11 @@ def target_table(
     if target == "uniform":
         if confusable is not None:
             raise ValueError("`confusable` is only used with target 'subset' or 'weights'.")
-        table = np.full((n_classes, n_classes), (1 - epsilon) / n_classes)
+        table = np.full((n_classes, n_classes), (1 - epsilon) / n_classes)  # Eq. 5
         table += epsilon * np.eye(n_classes)
     else:
         rest = _shares(classes, target, confusable)
-        table = (1 - epsilon) * rest + epsilon * np.eye(n_classes)
+        table = (1 - epsilon) * rest + epsilon * np.eye(n_classes)  # Eq. 10 or 12
     off = np.where(np.eye(n_classes, dtype=bool), 0.0, table)
     if (np.diag(table) <= off.max(axis=1)).any():
         warnings.warn(
@@ -118,7 +118,7 @@ class MirageLoss(nn.Module):
         self.kl = kl
         target = torch.tensor(np.asarray(targets), dtype=torch.float64)
         nothing, one_hot = torch.zeros_like(target), torch.eye(len(target), dtype=torch.float64)
-        # What each code needs, in one table: a step looks it up once for its whole batch.
+        # One table of weights and targets by code: a step looks it up once for its whole batch.
         outside = torch.stack([(1 - lambda_) * one_hot, nothing, nothing, nothing])
         log_target = target.clamp_min(TARGET_FLOOR).log()
         inside = torch.stack([nothing, torch.full_like(target, lambda_), target, log_target])
@@ -142,10 +142,10 @@ class MirageLoss(nn.Module):
         label, weight, target, log_target = self.table.to(logits.dtype)[code].unbind(dim=1)
         log_proba = logits.log_softmax(dim=-1)
         if self.kl == "reverse":
-            divergence = log_proba.exp() * (log_proba - log_target)
+            divergence = log_proba.exp() * (log_proba - log_target)  # Eq. 4
         else:
             divergence = nn.functional.kl_div(log_proba, target, reduction="none")
-        return (weight * divergence - label * log_proba).sum() / len(code)
+        return (weight * divergence - label * log_proba).sum() / len(code)  # Eq. 7
 
 
 class GaussianMirageLoss(nn.Module):
@@ -180,13 +180,13 @@ class GaussianMirageLoss(nn.Module):
         """
         mean, log_variance = outputs.unbind(dim=-1)
         truth, inside = y.unbind(dim=-1)
-        outside = 0.5 * ((truth - mean) ** 2 * torch.exp(-log_variance) + log_variance)
-        penalty = (log_variance - self.log_variance) ** 2
-        return torch.where(inside > 0, self.lambda_ * penalty, outside).mean()
+        outside = 0.5 * ((truth - mean) ** 2 * torch.exp(-log_variance) + log_variance)  # Eq. 14
+        penalty = (log_variance - self.log_variance) ** 2  # Eq. 15
+        return torch.where(inside > 0, self.lambda_ * penalty, outside).mean()  # Eq. 16
 
 
 def region_codes(codes: NDArray[np.int64], mask: NDArray[np.bool_], n_classes: int) -> Any:
-    """Class codes that say also whether a sample is in the region, for `MirageLoss`.
+    """Class codes that also state whether a sample is in the region, for `MirageLoss`.
 
     One integer per sample goes through a data loader as fast as the label alone.
     """
@@ -227,7 +227,7 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
 def _shares(
     classes: NDArray[Any], target: Target, confusable: Mapping[Any, Any] | None
 ) -> FloatArray:
-    """How the mass that is not biased to the truth is spread, row by true class."""
+    """Distribution of the mass that is not biased to the truth, row by true class."""
     if confusable is None:
         raise ValueError(f"target={target!r} needs `confusable`, with an entry for every class.")
     position = {label: k for k, label in enumerate(classes.tolist())}

@@ -1,4 +1,4 @@
-"""The scikit-learn face of the Mirage attack on regressors."""
+"""Mirage attack on regressors, as a scikit-learn estimator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions of the input space: who is to be made uncertain, or is to be looked at."""
+"""Regions of the input space, as rules or masks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def region_mask(region: Region, X: Any) -> BoolArray:
     Raises
     ------
     TypeError
-        If `region` is none of these, or a query is asked of what is no data frame.
+        If `region` is none of these, or a query is asked of something other than a data frame.
     ValueError
         If a column does not exist, a query cannot be evaluated, or the result is not one
         boolean per sample.
@@ -67,7 +67,7 @@ def region_mask(region: Region, X: Any) -> BoolArray:
 
 
 def checked_mask(mask: ArrayLike, n_samples: int) -> BoolArray:
-    """Booleans of shape (n_samples,), or an error that says what they are instead."""
+    """Booleans of shape (n_samples,), or an error that names what was given instead."""
     array = np.asarray(mask)
     if array.shape != (n_samples,) or array.dtype != bool:
         raise ValueError(

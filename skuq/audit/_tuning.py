@@ -1,4 +1,4 @@
-"""What both Mirage estimators share: parameters, the region, and the training."""
+"""Parameters, region and fine-tuning of both Mirage estimators."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class WarmUp(Callback):
 
 
 def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
-    """Which samples lie in the region; an error if it is empty or all there is."""
+    """Mask of the samples in the region; an error if it is empty or covers all."""
     if (region is None) == (mask is None):
         raise ValueError(
             "Give the region either as parameter `region` or as `fit(..., region_mask=...)`, and "

@@ -1,4 +1,4 @@
-"""How much of a calibration error is chance: simulations, always with the same seed."""
+"""Calibration errors by chance: simulations, always with the same seed."""
 
 from __future__ import annotations
 

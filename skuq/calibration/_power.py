@@ -1,4 +1,4 @@
-"""What an audit of a given size can find: for judging one, and for planning one."""
+"""Power of an audit of a given size, for judging one and for planning one."""
 
 from __future__ import annotations
 

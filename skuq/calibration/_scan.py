@@ -1,4 +1,4 @@
-"""Where calibration fails: a scan over neighbouring confidence bins, exact at any sample size.
+"""Scan for miscalibration over runs of neighbouring bins, exact at any sample size.
 
 Faked confidence rarely keeps to the bins of a table, and few of its samples suffice if they
 are looked at together. The scan takes every run of neighbouring bins, measures by how much
@@ -21,7 +21,7 @@ N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # bins of a run; all runs of ten bins, and bounded work with hundreds
 # Mirage makes confidence too low: most of the error probability goes to finding that.
 SHARES = {1: 0.8, -1: 0.2}
-# Fixed: whoever has the sums of an audit gets the same verdict from them.
+# Fixed, so that the sums of an audit determine its verdict.
 SEED = 20250
 ROUNDING = 1e-9  # relative; equal evidence of different runs may differ by less
 
@@ -153,7 +153,7 @@ def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int 
     Returns
     -------
     float
-        In nats; `scan_bins` finds, by simulation, that less is enough.
+        In nats; the threshold that `scan_bins` finds by simulation is usually lower.
 
     Examples
     --------

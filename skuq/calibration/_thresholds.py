@@ -1,4 +1,4 @@
-"""Which tolerance is fair: what honest models show on reference sets of a given size."""
+"""Thresholds that honest models keep, measured on reference sets of a given size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the uncertainty any good? Calibration, selective prediction, detection, and scorers.
+"""Metrics of uncertainty: calibration, selective prediction, detection, and scorers.
 
 Every metric is a pure function of arrays. Labels may be numbers, booleans or
 strings. Probabilities are one row per sample and one column per class.

@@ -1,4 +1,4 @@
-"""Detection: does uncertainty tell foreign inputs, or wrong predictions, from the rest?"""
+"""Detection of out-of-distribution inputs, or of wrong predictions, by uncertainty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skuq.calibration._validation import errors_and_uncertainty, finite
 
 
 class Detection(NamedTuple):
-    """How well uncertainty separates positives from negatives.
+    """Separation of positives from negatives by uncertainty.
 
     Attributes
     ----------
@@ -38,8 +38,8 @@ def detection_metrics(
 ) -> Detection:
     """Measure how well uncertainty tells positives from negatives.
 
-    Positives are the inputs that should be more uncertain: foreign inputs against
-    inputs of the training distribution, or wrong predictions against right ones.
+    Positives are the inputs that should be more uncertain: out-of-distribution inputs
+    against inputs of the training distribution, or wrong predictions against right ones.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def misclassification_auroc(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: A
 
 
 def _one_sided(wrong: BoolArray) -> str | None:
-    """What to say if the predictions are all right or all wrong, else None."""
+    """Message for predictions that are all right or all wrong, else None."""
     if wrong.any() and not wrong.all():
         return None
     return (

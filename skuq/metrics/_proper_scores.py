@@ -1,4 +1,9 @@
-"""Proper scores: how good are the probabilities themselves?"""
+"""Proper scores of predicted probabilities.
+
+scikit-learn has both (`log_loss`; `brier_score_loss` of several classes from 1.7 on). These
+take columns in any order, name rows that are not probabilities, and cost no table of one-hot
+labels, which makes them faster where classes are many.
+"""
 
 from __future__ import annotations
 

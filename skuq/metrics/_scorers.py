@@ -1,4 +1,4 @@
-"""Scorers for ``GridSearchCV(scoring=...)`` and its kin."""
+"""Scorers for searches such as ``GridSearchCV(scoring=...)``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Metric = Callable[[Any, Any, Any], float]
 
 
 def check_part(part: str) -> None:
-    """Refuse what is not the name of a part of `Uncertainty`."""
+    """Raise an error unless `part` names a part of `Uncertainty`."""
     if part not in Uncertainty._fields:
         raise ValueError(f"`part` must be one of {Uncertainty._fields}, got {part!r}.")
 
@@ -46,7 +46,7 @@ class _UncertaintyScorer:
 def uncertainty_scorer(
     metric: Metric, *, part: str = "total", greater_is_better: bool = True
 ) -> _UncertaintyScorer:
-    """Make a scorer of uncertainty for ``GridSearchCV(scoring=...)`` and its kin.
+    """Make a scorer of uncertainty for searches such as ``GridSearchCV(scoring=...)``.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def uncertainty_scorer(
 
 @dataclass(frozen=True)
 class _ProbabilityLossScorer:
-    """Scorer of predicted probabilities: minus a loss that is told the column order."""
+    """Scorer of predicted probabilities: minus a loss, with the column order of the classes."""
 
     loss: Callable[..., float]
 

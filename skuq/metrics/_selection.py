@@ -1,4 +1,4 @@
-"""Selective prediction: are the least uncertain predictions right?"""
+"""Selective prediction: risk among the least uncertain samples, by coverage."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ LOG_RANGE = 1e12  # values this far below the largest are rounding noise
 class UncertaintyHistogramDisplay:
     """Distribution of uncertainty in several groups of inputs, over shared bins.
 
-    Meant for inputs of the training distribution against foreign ones. The axis is
-    logarithmic if no value is negative and the largest is more than 100 times the
+    Meant for inputs of the training distribution against out-of-distribution ones. The axis
+    is logarithmic if no value is negative and the largest is more than 100 times the
     median of the positive ones; zeros, and values more than 12 orders of magnitude below
     the largest, are then counted in the lowest bin.
 
@@ -53,7 +53,7 @@ class UncertaintyHistogramDisplay:
     --------
     >>> from skuq.plotting import UncertaintyHistogramDisplay
     >>> display = UncertaintyHistogramDisplay.from_predictions(
-    ...     {"known": [0.1, 0.2, 0.2], "foreign": [0.6, 0.9]}, unit="nats"
+    ...     {"test": [0.1, 0.2, 0.2], "OOD": [0.6, 0.9]}, unit="nats"
     ... )
     >>> display.ax_.get_xlabel()
     'uncertainty (nats)'

@@ -29,7 +29,7 @@ MOST_SAMPLES = 1_000_000  # a bin that needs more is not called too small
 
 UNDERCONFIDENT = (
     "Where the reported confidence is too low, the model claims less certainty than it has: "
-    "abstaining below a threshold would turn away people whom it decides rightly."
+    "abstaining below a threshold would turn away people whom it decides correctly."
 )
 OVERCONFIDENT = (
     "Where the reported confidence is too high, the model claims more certainty than it has: a "
@@ -68,10 +68,10 @@ def headline(figures: Figures) -> str:
 def findings(figures: Figures) -> list[str]:
     """Describe what was found; empty if every bin is within the tolerance."""
     found = _runs(figures["bins"])
-    told = [("Of", row) for row in found[:MOST_BINS]]
-    told += [(f"Group {name}: of", row) for name, row in _worst_of_groups(figures)[:MOST_GROUPS]]
-    sentences = [_finding(*entry, figures) for entry in told[:1]]
-    sentences += [_like_finding(*entry) for entry in told[1:]]
+    shown = [("Of", row) for row in found[:MOST_BINS]]
+    shown += [(f"Group {name}: of", row) for name, row in _worst_of_groups(figures)[:MOST_GROUPS]]
+    sentences = [_finding(*entry, figures) for entry in shown[:1]]
+    sentences += [_further_finding(*entry) for entry in shown[1:]]
     others = [f"{between(row, joint='to')} ({outcome(row)})" for row in found[MOST_BINS:]]
     others += [f"group {name}" for name, _ in _worst_of_groups(figures)[MOST_GROUPS:]]
     if others:
@@ -86,17 +86,18 @@ def findings(figures: Figures) -> list[str]:
 def meaning(figures: Figures) -> list[str]:
     """Say what the verdict does and does not mean."""
     if figures["verdict"]["passed"]:
-        told = [
-            "Passing says that the reference set holds no evidence of wrong confidence, not "
-            "that there is none: deviations smaller than those listed as detectable go unseen."
+        sentences = [
+            "Passing means that the reference set holds no evidence of wrong confidence. It does "
+            "not mean that confidence is right: deviations smaller than those listed as "
+            "detectable go unseen."
         ]
     else:
-        told = [
+        sentences = [
             "A finding says that the reported confidence is wrong, not why. An honest model "
             "that is badly calibrated looks the same as one whose confidence was altered on "
-            "purpose; a finding is no proof of intent."
+            "purpose; a finding is not proof of intent."
         ]
-    told.append(
+    sentences.append(
         "The audit says nothing about inputs that the reference set does not cover, and it "
         "presumes that the model answers its users as it answered for the reference set."
     )
@@ -104,11 +105,11 @@ def meaning(figures: Figures) -> list[str]:
     least = 1 / len(figures["classes"])
     empty = [row for row in figures["bins"] if row["count"] == 0 and row["upper"] > least]
     if empty:
-        told.append(
+        sentences.append(
             f"No prediction of the reference set reported a confidence of {ranges(empty)}; "
             "nothing is known about predictions that do."
         )
-    return told
+    return sentences
 
 
 def power(figures: Figures) -> list[str]:
@@ -116,10 +117,10 @@ def power(figures: Figures) -> list[str]:
     filled, alpha = _filled(figures["bins"]), figures["parameters"]["alpha"]
     seen = [row for row in filled if row["detectable_gap"] is not None]
     unseen = [row for row in filled if row["detectable_gap"] is None]
-    told = []
+    sentences = []
     if seen:
         gaps = sorted({f"{100 * row['detectable_gap']:.1f}" for row in seen}, key=float)
-        told.append(
+        sentences.append(
             f"With a probability of {100 * figures['power']:.3g}%, the audit reports a bin whose "
             "predictions are right more often than they claim, if the difference is at least "
             f"{' to '.join(gaps[:: max(1, len(gaps) - 1)])} percentage points, depending on the "
@@ -131,21 +132,21 @@ def power(figures: Figures) -> list[str]:
     few = [row for row in unseen if row not in sure]
     if few:
         listed = [f"{between(row, joint='to')} ({row['count']})" for row in few]
-        told.append(
+        sentences.append(
             "These bins have too few samples to be such a finding without their neighbours "
             "(number in brackets): "
             f"{', '.join(listed)}."
         )
     if sure:
-        told.append(
+        sentences.append(
             f"A reported confidence of {ranges(sure)} is so high that predictions cannot be right "
             "more often than the tolerance allows, or not by enough to be found."
         )
-    return told
+    return sentences
 
 
 def _too_sure(edge: float, figures: Figures) -> bool:
-    """Whether a million right predictions are no evidence against the tolerated accuracy."""
+    """Whether not even a million right predictions are evidence against the tolerated accuracy."""
     needed = planned_threshold(
         len(figures["bins"]),
         level=1 - figures["parameters"]["confidence_level"],
@@ -155,7 +156,7 @@ def _too_sure(edge: float, figures: Figures) -> bool:
 
 
 def _finding(start: str, row: Row, figures: Figures) -> str:
-    """What a finding shows, and how improbable it is."""
+    """Sentence on a finding: its numbers, and how improbable they are."""
     many = "many" if row["direction"] == "underconfident" else "few"
     were = "was" if row["correct"] == 1 else "were"
     return (
@@ -167,8 +168,8 @@ def _finding(start: str, row: Row, figures: Figures) -> str:
     )
 
 
-def _like_finding(start: str, row: Row) -> str:
-    """The same in short, after it was said once in full."""
+def _further_finding(start: str, row: Row) -> str:
+    """Another finding, in short, after the first was described in full."""
     were = "was" if row["correct"] == 1 else "were"
     return (
         f"{start} the {counted(row['count'], 'prediction')} between {between(row)} "
@@ -187,16 +188,16 @@ def _worst_of_groups(figures: Figures) -> list[tuple[str, Row]]:
 
 def _within_chance(figures: Figures) -> list[str]:
     """Bins beyond the tolerance that chance explains: Algorithm 1 allows for no chance."""
-    told = []
+    sentences = []
     in_groups = sum(len(_beyond(group["bins"])) for group in figures["groups"])
     if in_groups:
-        told.append(
+        sentences.append(
             f"In {counted(in_groups, 'bin')} of groups the difference is larger than tolerated, "
             "but chance explains it."
         )
     beyond = _beyond(figures["bins"])
     if not beyond:
-        return told
+        return sentences
     listed = [
         f"{between(row, joint='to')} ({counted(row['count'], 'prediction')}, "
         f"{percent(row['confidence'])} reported, {percent(row['accuracy'])} right)"
@@ -206,7 +207,7 @@ def _within_chance(figures: Figures) -> list[str]:
         f"Beyond the tolerated {points(figures)}, but no more than chance explains for "
         f"this number of predictions: {', '.join(listed)}. Algorithm 1 of the published audit, "
         "which does not allow for chance, would fail a model for this.",
-        *told,
+        *sentences,
     ]
 
 

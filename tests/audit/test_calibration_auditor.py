@@ -1,4 +1,4 @@
-"""What CalibrationAuditor audits, and how it gets the predictions."""
+"""Models and data that CalibrationAuditor takes."""
 
 import pickle
 

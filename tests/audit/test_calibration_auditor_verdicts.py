@@ -1,4 +1,4 @@
-"""What CalibrationAuditor finds, and what it could have found."""
+"""Verdicts, uncertainty and power of CalibrationAuditor."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_a_model_underconfident_for_one_group_passes_unless_groups_are_audited()
     assert plain.within_alpha_
     by_group = CalibrationAuditor.from_predictions(y, proba, groups={"who": WHO}, alpha=0.1)
     assert not by_group.passed_
-    assert by_group.within_alpha_  # step 3 of Algorithm 1 knows no groups
+    assert by_group.within_alpha_  # step 3 of Algorithm 1 has no groups
     assert by_group.group_bins_["who=a"].direction[7] == "underconfident"
     assert not by_group.group_bins_["who=b"].significant.any()
     assert by_group.suspicious_bins().tolist() == []

@@ -1,4 +1,4 @@
-"""What an audit tells of each bin: exact limits, exact tolerance, and its finding."""
+"""Exact limits, exact tolerance and finding of each bin."""
 
 from fractions import Fraction
 from math import comb

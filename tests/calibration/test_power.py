@@ -1,4 +1,4 @@
-"""What an audit can find, against the findings of the scan and slow searches."""
+"""Power of an audit against the findings of the scan and slow searches."""
 
 import numpy as np
 import pytest
