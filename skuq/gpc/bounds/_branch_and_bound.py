@@ -1,4 +1,8 @@
-"""Branch and bound over boxes: the range of class probabilities in a region (Algorithm 1)."""
+"""Branch and bound over boxes: the range of class probabilities in a region.
+
+Algorithm 1 of Blaas et al. (2020) for many problems at once, with the bounds of the proofs page of
+the user guide (`docs/guide/robust_gpc_proofs.rst`), of which equations are cited.
+"""
 
 from __future__ import annotations
 
@@ -301,7 +305,7 @@ class Search:
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 
     def _shrink(self) -> None:
-        """Cut boxes down to what of them lies in the ball."""
+        """Shrink boxes to their part within the ball."""
         if self.problems.ball is None:
             return
         ball = self.problems.ball.select(self.pool.problem)
@@ -311,7 +315,7 @@ class Search:
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Derivatives of the objective over boxes, as centre and radius, up to a factor."""
+    """Derivatives of the objective over boxes (Eq. 26), as centre and radius, up to a factor."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),

@@ -268,7 +268,7 @@ class Expander:
         Sums of m products of numbers that are themselves accurate to a few units in the last
         place, times their condition, which `magnitude` holds.
         """
-        # Eq. 24
+        # Eq. 27
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
         mean = unit * magnitude @ self.model.weights.abs().T
         return mean, 2 * unit * (magnitude**2 @ self.model.row_sums.T + self.model.kernel.variance)

@@ -55,7 +55,7 @@ class LatentModel:
         matrices = torch.tensor(posterior.reduction(), dtype=torch.float64)
         inputs_at_origin = inputs - inputs.mean(0)  # where distances lose the fewest digits
         gram = kernel(inputs_at_origin, inputs_at_origin)
-        # Eq. 24, with room for two sums of products, one within the other
+        # Eq. 27, with room for two sums of products, one within the other
         unit = 4 * (sum(inputs.shape) + 32) * UNIT * (1 + kernel.reach(inputs_at_origin))
         squared = ((weights @ gram) * weights).sum(-1)  # Eq. 1
         rounding = unit * ((weights.abs() @ gram) * weights.abs()).sum(-1)

@@ -1,8 +1,9 @@
-"""From latent moments to class probabilities: values, and minima over boxes.
+"""Averages of a likelihood over latent Gaussians: values, and minima over boxes.
 
 A link averages a likelihood over the Gaussian of the latent functions. It gives the
 probabilities of all classes with a proven error, and the smallest value of a weighted sum of
-them (one class, or the margin between two) that the moments allow anywhere in a box.
+them (one class, or the margin between two) that the moments allow anywhere in a box. Equations
+are those of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ class Minimum(NamedTuple):
     point : Tensor of shape (b, f)
         Where the minimum is likely, in coordinates of the box.
     curvature : Tensor of shape (b, f)
-        What each feature adds to the loss of the bound through second derivatives.
+        Loss of the bound through second derivatives, by feature.
     rest : Tensor of shape (b,)
-        What is lost through all features alike.
+        Loss of the bound through the remainder, which all features share.
     slopes : Slopes
-        From which follows in which features the objective is monotone.
+        Derivatives by the moments, for the search for monotone features.
     """
 
     bound: Tensor
@@ -77,7 +78,7 @@ class Minimum(NamedTuple):
     slopes: Slopes
 
     def select(self, rows: Tensor) -> Minimum:
-        """What is known of some of the boxes."""
+        """The bounds of some of the boxes."""
         return Minimum(
             self.bound[rows],
             self.point[rows],
@@ -88,7 +89,7 @@ class Minimum(NamedTuple):
 
 
 class Link(Protocol):
-    """What branch and bound asks of a likelihood; `objective` weighs the classes, (b, C)."""
+    """Likelihood as branch and bound uses it; `objective` weighs the classes, (b, C)."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
@@ -151,13 +152,15 @@ class _BinaryLink(ABC):
         most = upper.clamp(0, self.most_variance)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
         tilt = level / (2 * (self.widening + expansion.covariance.value[:, 0].clamp(min=0)).sqrt())
-        # Along a level line of the probability the mean grows by `tilt` with the variance.
+        # Along a level line of the probability the mean grows by `tilt`, the b of Eq. 17, with
+        # the variance.
         along = mean.plus(expansion.covariance.combine(-tilt[:, None, None]))
         gradient, hessian = along.gradient[:, 0], along.hessian[:, 0]
         linear = None if ball is None else ball.linear_minimum(gradient)
         bound, point = box_minimum(along.value[:, 0], gradient, hessian, linear)
-        start = bound - along.rest[:, 0] - tilt.clamp(min=0) * missing
+        start = bound - along.rest[:, 0] - tilt.clamp(min=0) * missing  # L of Eq. 17, 18
         line = self._least_on_line(start, tilt, least, most)
+        # Lemma 3 of the paper
         corner = self._value(center - reach, torch.where(center >= reach, most, least))
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
@@ -187,7 +190,7 @@ class ProbitLink(_BinaryLink):
         return value, torch.zeros_like(value), density / width, -density * z / (2 * width**2)
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """The quotient has one stationary point along a line, found in closed form."""
+        """Minimum at an end or at the one stationary point of the quotient (Eq. 19)."""
         inner = start / torch.where(tilt == 0, 1.0, tilt) - 2
         ends = torch.stack([least, most, torch.clamp(inner, least, most)])
         return self._value(start + tilt * ends, ends).amin(0)
@@ -227,7 +230,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Values at some points of the line, less what a curve can sag between them."""
+        """Values at some points of the line, minus the sag between them (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
@@ -255,10 +258,10 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
-    """Of order two to four of an averaged logistic function, at this variance or more.
+    """Bounds of order two to four for an averaged logistic function, at this variance or more.
 
-    Averaging over a Gaussian puts its own derivatives in the place of the function's: those
-    of the normal density are at most 0.242, 0.399 and 0.551.
+    Averaging over a Gaussian lets its own derivatives take the place of the function's: those
+    of the normal density are at most 0.242, 0.399 and 0.551 (Eq. 21).
     """
     width = variance.clamp(min=1e-300).sqrt()
     own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)

@@ -1,4 +1,7 @@
-"""Lower bounds of quadratic functions over boxes and balls, many at once."""
+"""Lower bounds of quadratic functions over boxes and balls, many at once.
+
+Equations are those of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def box_minimum(
     """
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
-    separable = _separable_minimum(gradient, diagonal) - others / 2
+    separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14
     lacking = (-torch.linalg.eigvalsh(hessian)[:, 0]).clamp(min=0)
     scale = hessian.abs().sum((-2, -1))
     lacking = lacking + _SAFETY * scale
@@ -55,10 +58,11 @@ def box_minimum(
     point = _descend(gradient, convex)
     curved = (convex @ point[..., None])[..., 0]
     slope = gradient + curved
+    # Eq. 15
     tangent = ((gradient + curved / 2) * point).sum(-1) - (slope.abs() + slope * point).sum(-1)
     tangent = tangent - lacking * gradient.shape[-1] / 2
     bound = torch.maximum(separable, tangent)
-    if linear is not None:
+    if linear is not None:  # Eq. 16, and the quadratic part without the linear one
         quadratic = torch.maximum(
             _separable_minimum(torch.zeros_like(gradient), diagonal) - others / 2,
             -lacking * gradient.shape[-1] / 2,

@@ -1,4 +1,7 @@
-"""Class probabilities of the softmax likelihood: values, and minima over boxes."""
+"""Class probabilities of the softmax likelihood: values, and minima over boxes.
+
+Equations are those of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 # The derivatives of a softmax output are joint cumulants of indicators of classes. With
 # indicators x centred, |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and
-# |E x y z w v| <= 0.068, which bounds the cumulants of order three to five as follows.
+# |E x y z w v| <= 0.068, which bounds the cumulants of order three to five as follows (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
 _LEAST = 1e-12  # variance of differences below which nothing is made of its smoothing
 _ALONG = 0.0963  # second derivative along arguments that differ by at most 1
@@ -48,12 +51,13 @@ class _Reach(NamedTuple):
     def smooth(self, order: int) -> Tensor:
         """Largest derivative of this order of an average, in whitened units.
 
-        Anywhere in the box, the covariance is at least ``1 - change`` times the centre's.
+        Anywhere in the box, the covariance is at least ``1 - change`` times the centre's
+        (Eq. 24, in which `change` is eta).
         """
         return _SMOOTH[order] / (1 - self.change).clamp(min=1e-50) ** (order / 2)
 
     def bend(self) -> Tensor:
-        """Largest second-order term of the average of an output, twice what it can add."""
+        """Largest second derivative of the average of an output along any line (Eq. 22)."""
         second = torch.minimum(_ALONG * self.means**2, self.smooth(2) * self.shift**2)
         third = torch.minimum(
             _THIRD * self.means * self.covariances, self.smooth(3) * self.shift * self.change
@@ -109,9 +113,9 @@ class SoftmaxLink:
         bound, point = box_minimum(origin, gradient, hessian, part)
         reach = self._reach(expansion)
         bend = objective.abs().sum(-1) * reach.bend()
-        slack = outputs.error * (1 + 2 * reach.means + 2 * reach.covariances)
-        slack = slack + objective.abs().sum(-1) * self._rounding
-        bound = outputs.value + bound - linear.rest[:, 0] - bend / 2 - slack
+        error = outputs.error * (1 + 2 * reach.means + 2 * reach.covariances)
+        error = error + objective.abs().sum(-1) * self._rounding
+        bound = outputs.value + bound - linear.rest[:, 0] - bend / 2 - error
         share = expansion.mean.gradient.abs().sum(1) + expansion.covariance.gradient.abs().sum(1)
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-300)
         curvature = hessian.abs().sum(-1) + bend[:, None] * share
@@ -122,8 +126,8 @@ class SoftmaxLink:
     def _pairwise(self, objective: Tensor, expansion: Expansion) -> Tensor:
         """Bound by pairs of classes, each pair on its own: best where probabilities saturate.
 
-        No output exceeds the logistic function of its lead on any other class, and what it
-        lacks to 1 is no more than the sum of the others' logistic functions of theirs.
+        No output exceeds the logistic function of its lead on any other class, and 1 minus an
+        output is at most the sum of the logistic functions of the others' leads.
         """
         total = torch.zeros_like(objective[:, 0])
         for sign, classes in ((1.0, objective.argmax(-1)), (-1.0, objective.argmin(-1))):
@@ -132,7 +136,7 @@ class SoftmaxLink:
             if len(rows) == 0:
                 continue
             least = self._least_leads(classes[rows], sign, expansion.select(rows))
-            lower, upper = 1 - (1 - least).sum(-1), (1 - least).amin(-1)
+            lower, upper = 1 - (1 - least).sum(-1), (1 - least).amin(-1)  # Eq. 25
             extreme = (lower if sign > 0 else upper).clamp(0, 1)
             total = total.index_add(0, rows, weight[rows] * extreme)
         return total

@@ -69,7 +69,7 @@ def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Node
 
 
 def node_count(scales: Sequence[float], accuracy: float) -> int:
-    """How many nodes `normal_nodes` would begin with."""
+    """Number of nodes that `normal_nodes` would begin with."""
     like = torch.empty(0, dtype=torch.float64)
     return math.prod(len(_axis(scale, accuracy, like)[0]) for scale in scales)
 
@@ -83,7 +83,7 @@ def _axis(scale: float, accuracy: float, like: Tensor) -> tuple[Tensor, Tensor]:
     """Equidistant nodes of one variable, and the normal probability that each stands for."""
     width = min(math.pi / (2 * max(scale, 1e-300)), 4.0)
     height = 2 * math.exp(width**2 / 2)
-    step = 2 * math.pi * width / math.log1p(height / accuracy)
+    step = 2 * math.pi * width / math.log1p(height / accuracy)  # Eq. 28 of the proofs page
     reach = min(_REACH, math.sqrt(2 * math.log(100 / accuracy)) + 1)  # the rest is dropped
     half = math.ceil(reach / step)
     nodes = step * torch.arange(-half, half + 1, dtype=like.dtype, device=like.device)
