@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from skuq.files import write_atomically
+
 PACKAGES = ("skuq", "torch", "scikit-learn", "numpy", "skorch")
 AGENT_PACKAGES = ("stable-baselines3", "sb3-contrib", "gymnasium", "MinAtar")
 
@@ -46,9 +48,7 @@ def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespac
     if not path.exists():
         done = run(*task, args=args)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(done) + "\n")
-        partial.replace(path)
+        write_atomically(path, json.dumps(done) + "\n")
     return json.loads(path.read_text())
 
 
@@ -77,7 +77,7 @@ def finish(
     )
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"{name}.json").write_text(line + "\n")
+        write_atomically(args.out / f"{name}.json", line + "\n")
     print(line)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from skuq.extras import import_optional
+from skuq.files import atomic_path
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,8 @@ class Chains:
         )
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial.npz")
-            np.savez_compressed(partial, outputs=outputs, seeds=seeds)
-            partial.replace(path)
+            with atomic_path(path) as partial, partial.open("wb") as file:
+                np.savez_compressed(file, outputs=outputs, seeds=seeds)
         return outputs
 
     def _key(self, posterior: Posterior, grid: Tensor) -> str:

@@ -1,16 +1,13 @@
 """``skuq audit``: the verdict on recorded predictions, also as an exit code.
 
-Its subcommands, for audits of a model that is not shown, are in `skuq.cli._proofs`.
-
-An audit that crashed must never look like one that was failed: everything that is not a
-verdict ends with exit code 2.
+Its subcommands, for audits of a model that is not revealed, are the modules ``_audit_*``.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +19,30 @@ from skuq.cli._files import (
     WRITABLE,
     InputError,
     check_outputs,
-    one_line,
     read_csv,
     require_plots,
-    say,
-    say_bins,
-    tell,
 )
-from skuq.cli._proofs import COMMANDS
+from skuq.cli._lazy import LazyGroup
+from skuq.cli._printing import one_line, say, say_bins
+from skuq.cli._verdict import exit_with_verdict
 
-PASSED, FAILED, NO_VERDICT = 0, 1, 2
+COMMANDS = {
+    "attest": (
+        "skuq.cli._audit_attest:attest",
+        "Prove one prediction of a committed model (provider).",
+    ),
+    "challenge": (
+        "skuq.cli._audit_challenge:challenge",
+        "Draw the challenge that decides which predictions are proven (auditor).",
+    ),
+    "check": ("skuq.cli._audit_check:check", "Check the proof of one prediction (client)."),
+    "commit": (
+        "skuq.cli._audit_commit:commit",
+        "Commit to a model without revealing it (provider).",
+    ),
+    "prove": ("skuq.cli._audit_prove:prove", "Prove the audit of a committed model (provider)."),
+    "verify": ("skuq.cli._audit_verify:verify", "Verify the audit of a committed model (auditor)."),
+}
 
 
 class _Needed(click.Option):
@@ -46,7 +57,12 @@ class _Needed(click.Option):
         return super().handle_parse_result(ctx, opts, args)
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND [ARGS]...]")
+@click.group(
+    cls=LazyGroup,
+    commands_at=COMMANDS,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND [ARGS]...]",
+)
 @click.option(
     "--predictions",
     cls=_Needed,
@@ -75,6 +91,7 @@ class _Needed(click.Option):
 )
 @click.option(
     "--bins",
+    "n_bins",
     type=click.IntRange(1),
     default=10,
     show_default=True,
@@ -97,24 +114,18 @@ class _Needed(click.Option):
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def audit(ctx: click.Context, /, **options: Any) -> None:
-    """Say whether reported confidence is what the labels support.
+    """Audit reported confidence against true labels.
 
-    Exit code 0: passed. 1: failed, confidence is wrong by more than chance explains.
-    2: no verdict.
+    Exit code 0: passed. 10: failed, confidence is wrong by more than chance explains. Any other
+    code: no verdict.
 
     The options are those of an audit of recorded predictions. The commands prove and verify an
-    audit of a model that is not shown.
+    audit of a model that is not revealed.
     """
     if ctx.invoked_subcommand is not None:
         _check_unused(ctx)
         return
-    code = NO_VERDICT
-    try:
-        code = PASSED if _passes(**options) else FAILED
-    except BaseException as error:  # also an interrupt: whatever happens, it is no verdict
-        with suppress(Exception):  # there may be nowhere left to print to
-            tell(error)
-    ctx.exit(code)
+    exit_with_verdict(ctx, partial(_passes, **options))
 
 
 def _check_unused(ctx: click.Context) -> None:
@@ -133,15 +144,13 @@ def _passes(
     label: str,
     proba: str,
     classes: str | None,
-    alpha: float,
-    bins: int,
-    confidence_level: float,
     groups: str | None,
     report: Path | None,
     json_path: Path | None,
     quiet: bool,
+    **settings: Any,
 ) -> bool:
-    """Read, audit, write, print; and whether the audit is passed."""
+    """Read, audit, write, print, and return whether the audit is passed."""
     if "-" in map(str, (report, json_path)):
         raise InputError("Reports are written to files; give a name and not '-'.")
     if report is not None:
@@ -161,9 +170,7 @@ def _passes(
             recorded.proba,
             classes=recorded.classes,
             groups=table[attributes],
-            n_bins=bins,
-            alpha=alpha,
-            confidence_level=confidence_level,
+            **settings,
         )
     except ValueError as error:
         raise InputError(one_line(error)) from error
@@ -195,7 +202,7 @@ def _check_attributes(attributes: list[str], outcomes: list[str]) -> None:
 
 
 def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None) -> dict[str, Any]:
-    """Write what is asked for, and return the figures."""
+    """Write the report and the figures where asked for, and return the figures."""
     from skuq.reporting import AuditReport, audit_data, audit_report
 
     if report is not None:
@@ -216,14 +223,10 @@ def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None)
 
 
 def _show(data: dict[str, Any]) -> None:
-    """Print verdict, bins and what to make of them."""
+    """Print the verdict, the bins and the findings."""
     verdict = data["verdict"]
     say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
     say_bins(data["bins"])
     say("")
     for sentence in verdict["sentences"]:
         say(f"- {sentence}")
-
-
-for command in COMMANDS:
-    audit.add_command(command)

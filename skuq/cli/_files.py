@@ -1,16 +1,15 @@
-"""What the commands share: files that are read and written, and what is printed."""
+"""Files that the commands read and write."""
 
 from __future__ import annotations
 
 import difflib
-import sys
-import traceback
 import warnings
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from skuq.cli._printing import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +37,7 @@ def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
 
 
 def require_plots(what: str) -> None:
+    """Refuse what needs matplotlib where it is missing."""
     from skuq.extras import import_optional
 
     try:
@@ -55,7 +55,7 @@ def read_csv(
     """Read a table; columns of text in `like` are read as text too.
 
     With `needed` columns, which must be there, all names are without the spaces around them.
-    In column `label` the words "NA", "None" and the like are labels, unless it holds numbers.
+    In column `label` words such as "NA" and "None" are labels, unless it holds numbers.
     """
     import pandas as pd
     from pandas.api.types import infer_dtype
@@ -116,55 +116,3 @@ def _check_column(path: Path, name: str, known: list[str]) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(known[:10])}."
         raise InputError(f"{path} has no column {name!r}.{hint}")
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-def write_csv(rows: pd.DataFrame, path: Path) -> None:
-    """Write completely or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        rows.to_csv(partial, index=False)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def visible(text: str) -> str:
-    """Text whose parts may come from others: nothing in it commands the terminal."""
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
-
-
-def say(text: str, **style: Any) -> None:
-    """Print text whose parts may come from data, also where the terminal lacks a character."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    click.secho(visible(text).encode(encoding, "backslashreplace").decode(encoding), **style)
-
-
-def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table of confidence bins, without the empty ones."""
-    from skuq.reporting._audit_phrases import between, outcome, percent
-
-    say(f"  {'confidence':<16}{'samples':>9}{'claimed':>9}{'right':>8}{'difference':>12}  finding")
-    for row in rows:
-        if row["count"]:
-            say(
-                f"  {between(row, joint='to'):<16}{row['count']:>9}{percent(row['confidence']):>9}"
-                f"{percent(row['accuracy']):>8}{100 * row['gap']:>+z12.1f}  {outcome(row)}"
-            )
-
-
-def tell(error: BaseException) -> None:
-    """Print what ended a command whose exit code 1 has a meaning of its own."""
-    if isinstance(error, click.ClickException):
-        error.show()
-    elif isinstance(error, KeyboardInterrupt):
-        click.echo("Aborted!", err=True)
-    elif isinstance(error, BrokenPipeError):
-        click.echo("Nobody read the verdict to its end.", err=True)
-    else:
-        traceback.print_exception(error)

@@ -1,4 +1,4 @@
-"""What the commands of proven audits read, and what they check before anything is made."""
+"""Files that the commands of proven audits read, and checks before anything is made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from skuq.cli._files import InputError, check_outputs, one_line, read_csv, visible
+from skuq.cli._files import InputError, check_outputs, read_csv
+from skuq.cli._printing import one_line, visible
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from html import escape
@@ -18,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.calibration._limits import BinAudit
 from skuq.calibration._power import detectable_gap
 from skuq.calibration._sums import BinSums
+from skuq.files import atomic_paths, write_atomically
 from skuq.reporting import _audit_sentences as sentences
 from skuq.reporting._report import Report
 
@@ -76,18 +75,14 @@ class AuditReport(Report):
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
         if path == twin:
             raise ValueError(f"`path` must be another file than that of the JSON, got {path}.")
-        for folder in (path.parent, twin.parent):
-            if not folder.is_dir():
-                raise FileNotFoundError(
-                    f"`path` must be in an existing folder, got {folder}; create it first."
-                )
-        _write_all({twin: self.json(), path: self.html()})
+        with atomic_paths(twin, path) as (partial_twin, partial):
+            partial_twin.write_bytes(self.json().encode())
+            partial.write_bytes(self.html().encode())
         return path
 
     def write_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the figures alone, completely or not at all, and return their path."""
-        _write_all({Path(path): self.json()})
-        return Path(path)
+        return write_atomically(path, self.json())
 
 
 def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[str, Any]:
@@ -218,28 +213,3 @@ def _group(name: str, sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor
 def _plain(values: np.ndarray) -> list[Any]:
     """Python values, None for NaN."""
     return [None if value != value else value for value in values.tolist()]
-
-
-def _write_all(contents: dict[Path, str]) -> None:
-    """Write files under other names, then rename all; a rename that fails undoes the others."""
-    partial = {path: path.with_name(f".{uuid.uuid4().hex}.partial") for path in contents}
-    kept = {path: path.with_name(f".{uuid.uuid4().hex}.old") for path in contents if path.exists()}
-    renamed = []
-    try:
-        for path, text in contents.items():
-            partial[path].write_text(text, encoding="utf-8", newline="\n")
-        for path, copy in kept.items():
-            shutil.copy2(path, copy)
-        for path in contents:
-            os.replace(partial[path], path)
-            renamed.append(path)
-    except BaseException:
-        for path in renamed:
-            if path in kept:
-                os.replace(kept[path], path)
-            else:
-                path.unlink(missing_ok=True)
-        raise
-    finally:
-        for leftover in (*partial.values(), *kept.values()):
-            leftover.unlink(missing_ok=True)

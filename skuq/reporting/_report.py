@@ -6,7 +6,6 @@ import base64
 import io
 import os
 import platform
-import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
@@ -19,6 +18,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from skuq.extras import import_optional
+from skuq.files import write_atomically
 
 __all__ = ["Report"]
 
@@ -161,18 +161,7 @@ class Report:
         path : path-like
             File in an existing folder; a file of that name is replaced.
         """
-        path = Path(path)
-        if not path.parent.is_dir():
-            raise FileNotFoundError(
-                f"`path` must be in an existing folder, got {path.parent}; create it first."
-            )
-        partial = path.with_name(f".{uuid.uuid4().hex}.partial")
-        try:
-            partial.write_text(self.html(), encoding="utf-8", newline="\n")
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return path
+        return write_atomically(path, self.html())
 
     def _add(self, heading: str, content: str) -> None:
         self._sections.append(f"<section>\n<h2>{escape(heading)}</h2>\n{content}\n</section>")

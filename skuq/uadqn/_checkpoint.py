@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +21,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 import skuq
+from skuq.files import atomic_path
 from skuq.uadqn._history import TrainingHistory
 from skuq.uadqn._random import random_states, set_random_states
 from skuq.uadqn._settings import METHODS
@@ -64,9 +64,20 @@ def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_
     complete = folder / f"step-{algorithm.num_timesteps:012d}"
     if complete.exists():  # it is never half written, and of this very step
         return complete
-    partial = folder / f".{complete.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Durable: before the older ones go, a power cut must not take this one.
+    with atomic_path(complete, durable=True) as partial:
+        partial.mkdir()
+        _write_checkpoint(partial, algorithm, history, env_name)
+    for other in folder.glob("step-*"):
+        if other != complete:
+            shutil.rmtree(other)
+    return complete
+
+
+def _write_checkpoint(
+    partial: Path, algorithm: Any, history: TrainingHistory, env_name: str
+) -> None:
     algorithm.save(partial / ALGORITHM)
     algorithm.save_replay_buffer(partial / BUFFER)
     state = {
@@ -78,7 +89,6 @@ def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_
     try:
         (partial / STATE).write_bytes(cloudpickle.dumps(state))
     except Exception as error:  # environments may refuse in any way
-        shutil.rmtree(partial)
         raise CheckpointError(
             f"The environment cannot be pickled ({error}), so a run cannot be continued from "
             "the middle of an episode. Environments in other processes (SubprocVecEnv) cannot."
@@ -91,14 +101,6 @@ def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_
         "sha256": {name: _digest(partial / name) for name in (ALGORITHM, BUFFER, STATE)},
     }
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    for path in (*partial.iterdir(), partial):
-        _to_disk(path)  # before the older ones go, a power cut must not take this one
-    partial.rename(complete)
-    _to_disk(folder)
-    for other in folder.glob("step-*"):
-        if other != complete:
-            shutil.rmtree(other)
-    return complete
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
@@ -177,16 +179,6 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
 
 def installed_versions() -> dict[str, str]:
     return {"skuq": skuq.__version__} | {name: version(name) for name in LIBRARIES}
-
-
-def _to_disk(path: Path) -> None:
-    if path.is_dir() and os.name != "posix":
-        return  # elsewhere folders cannot be opened
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(path: Path) -> str:

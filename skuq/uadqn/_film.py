@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skuq.extras import import_optional
+from skuq.files import atomic_path
 from skuq.uadqn._envs import make_env
 from skuq.uadqn._play import Judgement
 
@@ -167,14 +168,10 @@ class Film:
         fps = float(getattr(self.env, "metadata", {}).get("render_fps") or 10)
         pause = max(round(1000 / min(fps, 30)), 20)
         lasting = [pause if shot.thought is not None else 5 * pause for shot in self._shots]
-        partial = path.with_name(f".{path.name}.partial")
-        try:
+        with atomic_path(path) as partial:
             next(frames).save(
                 partial, "GIF", save_all=True, append_images=frames, duration=lasting, loop=0
             )
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
 
     def _frames(self, largest: float, known: np.ndarray) -> Iterator[Any]:
         for shot in self._shots:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from skuq.files import write_atomically
 from skuq.uadqn._checkpoint import installed_versions
 from skuq.uadqn._settings import METHODS, settings_for
 
@@ -134,10 +135,8 @@ def read_config(folder: Path) -> dict[str, Any] | None:
 
 def write_config(folder: Path, plan: Plan) -> None:
     """Write it, completely or not at all."""
-    partial = folder / f".{CONFIG}.partial"
     config = plan.as_json() | {"versions": installed_versions()}
-    partial.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    partial.replace(folder / CONFIG)
+    write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def check_same(folder: Path, plan: Plan, known: dict[str, Any]) -> None:

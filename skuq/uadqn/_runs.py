@@ -17,6 +17,7 @@ import cloudpickle
 from stable_baselines3.common.callbacks import BaseCallback
 
 import skuq.uadqn
+from skuq.files import atomic_path
 from skuq.models import resolve_device
 from skuq.uadqn._checkpoint import (
     ALGORITHM,
@@ -146,18 +147,15 @@ class _Saver(CheckpointCallback):
 
 
 def _write_history(path: Path, history: TrainingHistory) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    history.to_frame().to_csv(partial, index=False)
-    partial.replace(path)
+    with atomic_path(path) as partial:
+        history.to_frame().to_csv(partial, index=False)
 
 
 def _finish(folder: Path, plan: Plan, algorithm: Any, history: TrainingHistory) -> None:
     """Write history and agent; the agent last, for it says that the run is finished."""
     _write_history(folder / HISTORY, history)
-    partial = folder / f".{AGENT}.partial"
-    with partial.open("wb") as file:
+    with atomic_path(folder / AGENT) as partial, partial.open("wb") as file:
         algorithm.save(file)
-    partial.replace(folder / AGENT)
     if plan.method != "uadqn":  # no run of these is extended, and buffers take much space
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any, NoReturn
+
+from skuq.files import write_atomically
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -45,9 +46,7 @@ def digest_file(path: Path) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(canonical(value) + b"\n")
-    os.replace(partial, path)
+    write_atomically(path, canonical(value) + b"\n")
 
 
 def read_json(path: Path) -> Any:

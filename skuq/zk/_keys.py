@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import Architecture, build, fixed_inputs, input_names
 from skuq.zk._commitment_files import COMMITMENT, Commitment
@@ -50,10 +50,9 @@ def verifying_key(
             make_keys(work, kind, commitment.shape, constants, commitment.srs)
             if keys is not None:
                 keys.mkdir(parents=True, exist_ok=True)
-                for made, kept in ((f"{kind}.settings", settings), (f"{kind}.vk", key)):
-                    partial = kept.with_name(f"{kept.name}.{os.getpid()}.partial")
-                    shutil.copyfile(work / made, partial)
-                    os.replace(partial, kept)
+                with atomic_paths(settings, key) as partials:
+                    for made, partial in zip(("settings", "vk"), partials, strict=True):
+                        shutil.copyfile(work / f"{kind}.{made}", partial)
         published = field(field(commitment.record, "keys", dict, COMMITMENT), kind, str, COMMITMENT)
         if digest_file(key) != published:
             raise Refused(

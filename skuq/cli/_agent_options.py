@@ -1,0 +1,25 @@
+"""Options and imports that the commands of agents share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from skuq.cli._files import InputError
+
+RUN_FOLDER = click.Path(file_okay=False, path_type=Path)
+device = click.option(
+    "--device", default="auto", show_default=True, help="'auto' uses a GPU if there is one."
+)
+
+
+def import_rl(command: str, name: str) -> Any:
+    """A module of `skuq.uadqn`, or one line that names the missing extra."""
+    from skuq.uadqn._rl import rl_module
+
+    try:
+        return rl_module(name)
+    except ImportError as error:
+        raise InputError(f"{command}: {error}") from error

@@ -1,0 +1,52 @@
+"""``skuq audit attest``: the provider proves one prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from skuq.cli._files import WRITABLE, InputError
+from skuq.cli._printing import say
+from skuq.cli._proof_files import check_files, check_width, load_commitment_folder, one_row
+from skuq.cli._proof_options import (
+    commitment_option,
+    drop_option,
+    errors_in_one_line,
+    input_option,
+    nonce_option,
+    require_zk,
+    values_option,
+)
+
+
+@click.command()
+@commitment_option("Folder 'public' of the commitment, with 'private' beside it.")
+@input_option
+@values_option
+@drop_option
+@nonce_option
+@click.option("--out", type=WRITABLE, required=True, help="JSON file for the client.")
+def attest(
+    commitment: Path,
+    row: Path | None,
+    values: str | None,
+    drop: tuple[str, ...],
+    nonce: str | None,
+    out: Path,
+) -> None:
+    """Prove one prediction of a committed model (provider).
+
+    The input is given by --input or by --values.
+    """
+    require_zk()
+    check_files([out], [row], [commitment])
+    x = one_row(row, values, drop)
+    if x is None:
+        raise InputError("Give the input by --input or by --values.")
+    with errors_in_one_line():
+        from skuq import zk
+
+        check_width(row or "--values", len(x), load_commitment_folder(commitment))
+        made = zk.attest(commitment, x, out, nonce=nonce or "")
+    say(f"Attestation: {made}")

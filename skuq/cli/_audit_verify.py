@@ -1,0 +1,165 @@
+"""``skuq audit verify``: the auditor verifies an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skuq.cli._files import READABLE
+from skuq.cli._printing import say, say_bins
+from skuq.cli._proof_files import (
+    check_files,
+    check_outside,
+    load_commitment_folder,
+    read_reference,
+)
+from skuq.cli._proof_options import (
+    Probability,
+    audit_option,
+    commitment_option,
+    data_option,
+    drop_option,
+    error_option,
+    errors_in_one_line,
+    false_share_option,
+    json_option,
+    keys_option,
+    label_option,
+    names_of,
+    quiet_option,
+    require_zk,
+    write_json,
+)
+from skuq.cli._verdict import exit_with_verdict
+
+if TYPE_CHECKING:
+    from skuq.zk import Commitment, VerifiedAudit
+
+
+@click.command()
+@audit_option
+@data_option
+@label_option
+@commitment_option("Folder 'public' as it was published.")
+@drop_option
+@click.option(
+    "--alpha",
+    type=click.FloatRange(0, 1),
+    help="What was asked for.  [default: what the provider states]",
+)
+@click.option(
+    "--bins",
+    "n_bins",
+    type=click.IntRange(1),
+    help="What was asked for.  [default: what the provider states]",
+)
+@click.option(
+    "--confidence-level",
+    type=Probability(none=None, stated="stated"),
+    default="stated",
+    help="What was asked for; a probability or 'none'.  [default: what the provider states]",
+)
+@click.option("--challenge", type=READABLE, help="Your own challenge, for 'predictions'.")
+@false_share_option
+@error_option
+@keys_option
+@json_option
+@quiet_option
+@click.pass_context
+def verify(ctx: click.Context, /, **options: Any) -> None:
+    """Verify the audit of a committed model (auditor).
+
+    Exit code 0: all proofs hold, and the audit is passed. 10: all proofs hold,
+    and it is failed. Any other: no verdict.
+    """
+    exit_with_verdict(ctx, partial(_passes, **options))
+
+
+def _passes(
+    bundle: Path,
+    data: Path,
+    label: str,
+    commitment: Path,
+    drop: tuple[str, ...],
+    keys: Path | None,
+    json_path: Path | None,
+    quiet: bool,
+    **settings: Any,
+) -> bool:
+    """Read, verify, write, print, and return whether the audit is passed."""
+    require_zk()
+    check_files([json_path], [data, settings["challenge"]], [bundle, commitment])
+    check_outside("--keys", keys, [bundle, commitment])
+    with errors_in_one_line(json_path):
+        from skuq import zk
+
+        committed = load_commitment_folder(commitment)
+        X, y = read_reference(data, label, drop, committed)
+        found = zk.verify(bundle, X.to_numpy(), y, commitment, keys=keys, **settings)
+        if json_path is not None:
+            write_json(json_path, {**found.as_record(), **names_of(committed)})
+    if not quiet:
+        _show(found, committed)
+    return found.passed
+
+
+def _show(found: VerifiedAudit, committed: Commitment) -> None:
+    """Print the verdict, the statement, the bins and the notes."""
+    statement = found.statement
+    level = statement["confidence_level"]
+    explained = " and chance explain" if level is not None else ""
+    limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
+    headline = (
+        f"Passed: confidence is in no bin {limit}."
+        if found.passed
+        else f"Failed: confidence is {limit}."
+    )
+    say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
+    for name, value in (
+        ("level", found.level),
+        ("alpha", f"{statement['alpha']:g}"),
+        ("bins", statement["n_bins"]),
+        ("proofs", found.n_proofs),
+        ("confidence level", "none" if level is None else f"{level:.10g}"),
+        ("samples", statement["n_samples"]),
+        ("commitment", committed.point),
+        ("its SHA-256", committed.digest),
+    ):
+        say(f"  {name:<18}{value}")
+    say("")
+    if found.sums is not None:
+        say_bins(_rows(found))
+        say("")
+    for note in found.notes:
+        say(f"- {note}")
+
+
+def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
+    """One dict per bin, as in the figures of other audits."""
+    import numpy as np
+
+    sums = found.sums
+    assert sums is not None
+    edges = sums.edges / sums.scale
+    within = abs(sums.deviation) <= found.statement["alpha"] * sums.count * sums.scale
+    gap = sums.accuracy - sums.mean_confidence
+    significant, direction = ~within, np.where(gap > 0, "underconfident", "overconfident")
+    if found.judgement is not None:
+        bins = found.judgement.bins
+        within, significant, direction = bins.within_alpha, bins.significant, bins.direction
+    for b in range(len(sums.count)):
+        yield {
+            "lower": edges[b],
+            "upper": edges[b + 1],
+            "count": sums.count[b],
+            "confidence": sums.mean_confidence[b],
+            "accuracy": sums.accuracy[b],
+            "gap": gap[b],
+            "within_alpha": within[b],
+            "significant": significant[b],
+            "direction": direction[b],
+        }

@@ -1,0 +1,110 @@
+"""``skuq play``: episodes of a trained agent, with its uncertainty."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from skuq.cli._agent_options import RUN_FOLDER, device, import_rl
+from skuq.cli._files import WRITABLE, InputError, check_outputs
+from skuq.cli._printing import one_line
+
+
+@click.command()
+@click.argument("run", type=RUN_FOLDER)
+@click.option(
+    "--episodes", type=click.IntRange(1), default=3, show_default=True, help="Number of episodes."
+)
+@click.option("--gif", type=WRITABLE, help="GIF file to write (needs extra 'plot').")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the environment."
+)
+@click.option(
+    "--max-steps",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Number of steps after which an episode is cut.",
+)
+@device
+def play(
+    run: Path, episodes: int, gif: Path | None, seed: int, max_steps: int, device: str
+) -> None:
+    """Play episodes with a trained agent.
+
+    RUN is the folder that train-agent wrote. A line is printed for each episode: its return, and
+    the uncertainty of the agent about the return of its actions. Load only runs that you trust.
+    """
+    if gif is not None:
+        if gif.suffix.lower() != ".gif":
+            raise InputError(f"--gif: {gif} must end in .gif.")
+        check_outputs([gif], [])
+    runs = import_rl("skuq play", "_runs")
+    try:
+        agent = runs.load_agent(run, device)
+    except runs.RunError as error:
+        raise InputError(one_line(error)) from error
+    if not agent.finished:
+        at, steps = agent.algorithm.num_timesteps, agent.config["steps"]
+        click.echo(f"The run is not finished; this is its agent after {at} of {steps} steps.")
+    _play(agent, episodes, gif, seed, max_steps)
+
+
+def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int) -> None:
+    plays = import_rl("skuq play", "_play")
+    env, film = _stage(agent.config["env"], gif is not None)
+    scores = []
+    for episode in range(1, episodes + 1):
+        if film is not None:
+            film.episode = episode
+        played = plays.play_episode(
+            agent.algorithm,
+            env,
+            seed=seed if episode == 1 else None,
+            max_steps=max_steps,
+            watch=film and film.watch,
+        )
+        scores.append(played.score)
+        click.echo(f"episode {episode}: {_line(played)}")
+    click.echo(f"mean return: {sum(scores) / episodes:.4g}")
+    if film is not None and gif is not None:
+        try:
+            film.save(gif)
+        except OSError as error:
+            raise InputError(f"Cannot write: {error}") from error
+        rest = f" (without the last {film.n_left_out} frames)" if film.n_left_out else ""
+        click.echo(f"GIF: {gif}{rest}")
+
+
+def _stage(name: str, filmed: bool) -> tuple[Any, Any]:
+    """The environment, and a film of it if one is wanted."""
+    envs = import_rl("skuq play", "_envs")
+    try:
+        env = envs.make_env(name)
+    except Exception as error:  # environments fail in any way
+        raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error
+    if not filmed:
+        return env, None
+    films = import_rl("skuq play --gif", "_film")
+    try:
+        return films.stage(name, env)
+    except ImportError as error:
+        raise InputError(f"--gif: {error}") from error
+    except films.FilmError as error:
+        raise InputError(f"{name}: {one_line(error)}; leave out --gif.") from error
+
+
+def _line(played: Any) -> str:
+    parts = [f"return {played.score:.4g}", f"{played.steps} steps"]
+    if not played.ended:
+        parts[-1] += " (cut)"
+    if played.falls is not None:
+        parts.append(f"{played.falls} falls")
+    for name in ("epistemic", "aleatoric"):
+        spread = getattr(played, name)
+        if not math.isnan(spread):
+            parts.append(f"{name} sd {spread:.3g}")
+    return ", ".join(parts)

@@ -1,0 +1,172 @@
+"""Files and folders that are written completely or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path:
+    """Write a file completely or not at all.
+
+    Parameters
+    ----------
+    path : path-like
+        File in an existing folder; a file of that name is replaced and keeps its mode.
+    content : str or bytes
+        Text is written as UTF-8, with its line ends as they are.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.files import write_atomically
+    >>> with TemporaryDirectory() as folder:
+    ...     write_atomically(f"{folder}/note.txt", "done").read_text()
+    'done'
+    """
+    with atomic_path(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    return Path(path)
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
+    """Path to write to instead, which takes the place of the given one at the end of the block.
+
+    If the block raises, or the process dies in it, whatever was at the path before is untouched.
+
+    Parameters
+    ----------
+    path : path-like
+        File to replace or to create, or new folder, in an existing folder.
+    durable : bool, default=False
+        Whether to wait until the content is on the disk, so that it survives a power cut.
+
+    Yields
+    ------
+    Path
+        A name beside the path that is not in use; the block makes a file or a folder of it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.files import atomic_path
+    >>> with TemporaryDirectory() as folder:
+    ...     with atomic_path(Path(folder, "table.csv")) as partial:
+    ...         _ = partial.write_text("1,2")
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['table.csv']
+    """
+    with atomic_paths(path, durable=durable) as (partial,):
+        yield partial
+
+
+@contextmanager
+def atomic_paths(
+    *paths: str | os.PathLike[str], durable: bool = False
+) -> Iterator[tuple[Path, ...]]:
+    """Paths to write to instead of several ones that are replaced together.
+
+    As `atomic_path`. If a path cannot be replaced, those that were replaced before are put back.
+
+    Parameters
+    ----------
+    *paths : path-like
+        Different files to replace or to create.
+    durable : bool, default=False
+        Whether to wait until the contents are on the disk.
+
+    Yields
+    ------
+    tuple of Path
+        A name for each of the paths.
+    """
+    targets = [_target(path) for path in paths]
+    partials = tuple(_beside(target, "partial") for target in targets)
+    try:
+        yield partials
+        if durable:
+            for partial in partials:
+                _flush(partial)
+        _replace_all(partials, targets)
+        if durable:
+            for folder in {target.parent for target in targets}:
+                _fsync(folder)
+    finally:
+        for partial in partials:
+            _remove(partial)
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    """The path itself, or where its link leads to."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"`path` must be in an existing folder, got {Path(path).parent}; create it first."
+        )
+    if target.exists() and not target.is_file():  # a device would be replaced by a file
+        raise OSError(f"{path} exists and is not a regular file.")
+    return target
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.{ending}")
+
+
+def _replace_all(partials: Sequence[Path], targets: Sequence[Path]) -> None:
+    existing = [target for target in targets if target.exists()]
+    copies = {target: _beside(target, "old") for target in existing if len(targets) > 1}
+    replaced: list[Path] = []
+    try:
+        for target, copy in copies.items():
+            shutil.copy2(target, copy)
+        for partial, target in zip(partials, targets, strict=True):
+            if target in existing:
+                shutil.copymode(target, partial)
+            os.replace(partial, target)
+            replaced.append(target)
+    except BaseException:
+        for target in replaced:
+            if target in copies:
+                os.replace(copies[target], target)
+            else:
+                _remove(target)
+        raise
+    finally:
+        for copy in copies.values():
+            _remove(copy)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file, or a folder with all that is in it, is on the disk."""
+    if path.is_dir():
+        for inner in path.iterdir():
+            _flush(inner)
+    _fsync(path)
+
+
+def _fsync(path: Path) -> None:
+    if path.is_dir() and os.name != "posix":
+        return  # elsewhere folders cannot be opened
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
