@@ -1,6 +1,7 @@
 """Configuration of the documentation: ``sphinx-build -W -b html docs docs/_build/html``."""
 
 import os
+import sys
 
 # The examples run while the documentation is built: one thread each, on any machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,7 +20,9 @@ author = "the skuq developers"
 copyright = "the skuq developers"
 release = version = skuq.__version__
 
+sys.path.insert(0, os.path.dirname(__file__))
 extensions = [
+    "command_help",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",

@@ -1,5 +1,10 @@
 """The command line: what it prints and writes, and how it refuses what it cannot use."""
 
+import ast
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +13,10 @@ from sklearn.datasets import load_iris
 
 import skuq
 from skuq import QUAMClassifier, extras
-from skuq.cli import _main as cli
+from skuq.cli import _estimators, _quantify
+from skuq.cli._audit import audit
 from skuq.cli._main import main
+from skuq.cli._verdict import FAILED
 from skuq.plugins import Plugin, discover
 from skuq.tables import quantify_table
 
@@ -39,7 +46,7 @@ def folder(tmp_path, monkeypatch, flowers):
         Plugin("NeedyClassifier", "acme", "", estimator=NeedyClassifier),
         Plugin("Regression", "acme", "", estimator=Regression),
     ]
-    monkeypatch.setattr(cli, "discover", lambda: quick)
+    monkeypatch.setattr(_quantify, "discover", lambda: quick)
     return tmp_path
 
 
@@ -94,7 +101,7 @@ def test_estimators_are_listed_with_summary_and_origin():
 
 def test_a_broken_plugin_is_listed_by_name_and_stops_nothing(monkeypatch):
     broken = Plugin("BrokenClassifier", "acme", "acme:Broken", error="libneeded is missing")
-    monkeypatch.setattr(cli, "discover", lambda: [broken, *discover()])
+    monkeypatch.setattr(_estimators, "discover", lambda: [broken, *discover()])
     result = run("estimators")
     assert result.exit_code == 0
     words = result.output.splitlines()[0].split()
@@ -102,12 +109,96 @@ def test_a_broken_plugin_is_listed_by_name_and_stops_nothing(monkeypatch):
     assert "QUAMClassifier" in result.output
 
 
-@pytest.mark.parametrize("command", [[], ["quantify"], ["demo"], ["estimators"]])
-def test_every_command_has_help(command):
-    for flag in ("-h", "--help"):
-        result = run(*command, flag)
-        assert result.exit_code == 0
-        assert result.output.startswith("Usage: main")
+# --- commands are loaded when they are called --------------------------------------------------
+
+COMMANDS = [[], *([name] for name in main.commands_at)]
+COMMANDS += [["audit", name] for name in audit.commands_at]
+SLOW = {"torch", "sklearn", "pandas", "matplotlib", "stable_baselines3", "gymnasium", "ezkl"}
+
+
+def python(code, *arguments):
+    """Run code in an interpreter of its own, as the console script runs `main`."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_list_of_commands_has_the_first_sentence_of_their_help(command):
+    result = run(*command, "--help")
+    assert run(*command, "-h").output == result.output
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: main")
+    if command:
+        group = main if len(command) == 1 else audit
+        summary = group.commands_at[command[-1]][1]
+        assert result.output.splitlines()[2].strip() == summary
+
+
+def test_help_imports_nothing_that_takes_long():
+    code = (
+        "import json, sys\nfrom skuq.cli import main\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    try: main([*command, '--help'])\n"
+        "    except SystemExit as end: assert not end.code\n"
+        f"    assert not {SLOW!r} & set(sys.modules), command\n"
+    )
+    done = python(code, json.dumps(COMMANDS))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    code = (
+        "import sys\nfrom skuq.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print([name for name in sys.modules if name.startswith('skuq.')])\n"
+    )
+    imported = python(code).stdout.splitlines()[-1]
+    assert set(ast.literal_eval(imported)) == {"skuq.cli", "skuq.cli._main", "skuq.cli._lazy"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "command", "others"),
+    [
+        ("skuq.cli._audit", ["audit"], [["quantify"], ["demo"]]),
+        ("skuq.cli._audit_prove", ["audit", "prove"], [["audit"], ["audit", "verify"]]),
+    ],
+)
+def test_a_command_that_cannot_be_loaded_stops_no_other(monkeypatch, broken, command, others):
+    monkeypatch.setitem(sys.modules, broken, None)
+    for other in ([], *others):
+        assert run(*other, "--help").exit_code == 0
+    result = run(*command, "--help")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "cannot be loaded" in result.stderr
+    assert broken in result.stderr
+
+
+SCRIPT = "import sys\n{}\nfrom skuq.cli import main\nsys.exit(main())"
+CRASHES = {
+    "no interpreter": "raise SystemError('no interpreter')",
+    "no click": "sys.modules['click'] = None",
+    "no numpy": "sys.modules['numpy'] = None",
+    "broken command": "sys.modules['skuq.cli._audit'] = None",
+    "broken subcommand": "sys.modules['skuq.cli._audit_verify'] = None",
+    "defect": "import skuq.cli._files as f\nf.check_outputs = lambda *a: 1 / 0",
+    "defect in proofs": "import skuq.cli._proof_options as o\no.require_zk = lambda: 1 / 0",
+    "exit": "import skuq.cli._files as f\nf.check_outputs = lambda *a: sys.exit(10)",
+    "exit in proofs": "import skuq.cli._proof_options as o\no.require_zk = lambda: sys.exit(10)",
+}
+
+
+@pytest.mark.parametrize("planted", CRASHES)
+def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, planted):
+    path, folder = str(tmp_path / "p.csv"), str(tmp_path)
+    (tmp_path / "p.csv").write_text("y,p\n0,0.5\n1,0.5\n", encoding="utf-8")
+    arguments = ["--label", "y", "--predictions", path, "--proba", "p", "--quiet"]
+    if planted in {"broken subcommand", "defect in proofs", "exit in proofs"}:
+        arguments = ["verify", "--audit", folder, "--commitment", folder]
+        arguments += ["--data", path, "--label", "y"]
+    done = python(SCRIPT.format(CRASHES[planted]), "audit", *arguments)
+    assert done.returncode not in {0, FAILED}, done.stderr
+    assert done.stdout == ""
+    assert done.stderr
 
 
 # --- quantify --------------------------------------------------------------------------------

@@ -17,15 +17,15 @@ from skuq import extras
 from skuq.cli._files import InputError
 from skuq.cli._main import main
 from skuq.cli._proof_files import labels_of
-from skuq.cli._proofs import COMMANDS
+from skuq.cli._verdict import FAILED
 from skuq.datasets import make_gaussian_classes
 
 pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
 
 from skuq import zk
+from skuq.zk._files import write_manifest
 
-GUIDE = Path(__file__).parent.parent / "docs" / "guide" / "command_line.rst"
 CODE = """
 import json, sys
 from skuq.cli._main import main
@@ -201,7 +201,7 @@ def test_a_changed_file_is_refused(auditor, copy):
     record["outputs"][0] = str(int(record["outputs"][0]) + 2)
     path.write_text(json.dumps(record))
     refused(verify(audit=copy), "The file chunks/00000.json was changed")
-    zk.files.write_manifest(copy)
+    write_manifest(copy)
     refused(verify(audit=copy), "does not hold")
 
 
@@ -214,7 +214,7 @@ def test_another_commitment_is_refused(auditor, tmp_path):
     other = Path(shutil.copytree("published", tmp_path / "other"))
     path = other / "commitment.json"
     path.write_text(path.read_text().replace('"n_proofs":4', '"n_proofs":5'))
-    zk.files.write_manifest(other)
+    write_manifest(other)
     refused(verify(commitment=other), "another commitment than the published one")
 
 
@@ -238,7 +238,7 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     unproven = verify("--challenge", answer, audit=tmp_path / "sent")
     refused(unproven, "3 predictions were proven, 20 of 20 are needed")
     found = verify(*options, "--error", 0.2, audit=tmp_path / "sent")
-    assert found.exit_code == 1, found.output  # 20 samples are never right exactly
+    assert found.exit_code == FAILED, found.output  # 20 samples are never right exactly
     lines = found.stdout.splitlines()
     assert lines[1] == "Failed: confidence is wrong by more than alpha = 0."
     assert lines[3].split() == ["level", "predictions"]
@@ -414,24 +414,14 @@ def test_without_the_extra_one_line_names_it(auditor, monkeypatch, name):
     assert run(name, *given[name]).stderr.rstrip().endswith("pip install 'skuq[zk]'")
 
 
-@pytest.mark.parametrize(
-    ("error", "shown"),
-    [
-        (RuntimeError("out of luck"), "Error: out of luck"),
-        (KeyError("lost"), "KeyError: 'lost'"),
-        (KeyboardInterrupt(), "Aborted!"),
-        (SystemExit(1), "SystemExit: 1"),
-    ],
-)
-def test_a_crash_is_no_verdict(auditor, monkeypatch, error, shown):
+@pytest.mark.parametrize("error", [KeyError("lost"), KeyboardInterrupt(), SystemExit(FAILED)])
+def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
     def fail(*args, **kwargs):
         raise error
 
     monkeypatch.setattr(zk, "verify", fail)
     result = verify()
-    assert result.exit_code == 2
-    assert shown in result.stderr
-    assert "Failed" not in result.output
+    assert (result.exit_code, result.stdout) == (1, "")
 
 
 # --- labels ----------------------------------------------------------------------------------
@@ -491,26 +481,3 @@ def test_a_label_that_is_none_of_the_classes_is_named(column, classes, got):
 )
 def test_options_belong_to_the_command_they_follow(auditor, arguments, message):
     unusable(run(*arguments), message)
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_the_guide_shows_the_help(command):
-    arguments = ["audit", command.name, "--help"]
-    result = CliRunner().invoke(main, arguments, prog_name="skuq", terminal_width=78)
-    shown = [line.removeprefix("   ") for line in GUIDE.read_text().splitlines()]
-    assert result.stdout.strip() in "\n".join(shown)
-
-
-def test_help_imports_nothing_that_takes_long(tmp_path):
-    code = (
-        "import sys\nfrom skuq.cli._main import main\n"
-        "for command in ([], ['commit'], ['prove'], ['verify'], ['check']):\n"
-        "    try: main(['audit', *command, '--help'])\n"
-        "    except SystemExit as end: assert not end.code\n"
-        "slow = {'torch', 'ezkl', 'onnx', 'skuq.zk', 'joblib'} & set(sys.modules)\n"
-        "assert not slow, slow"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
