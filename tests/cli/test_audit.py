@@ -17,7 +17,6 @@ from skuq.cli._verdict import FAILED
 from skuq.reporting import audit_data
 
 
-
 def table_of(faked, n=1500):
     """Labels drawn from probabilities; for a lie every third confidence is 0.55."""
     rng = np.random.default_rng(0)
