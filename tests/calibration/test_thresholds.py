@@ -141,12 +141,10 @@ def test_bins_are_those_of_the_audit(strategy):
     ("changes", "match"),
     [
         ({"proba": np.full((20, 2), 0.4)}, "must sum to 1"),
-        ({"proba": np.full((20, 2), np.nan)}, "must be finite"),
-        ({"proba": np.full((19, 2), 0.5)}, "20, 19 rows"),
         ({"y": [0, 7] * 10, "classes": [0, 1]}, r"not in `classes`: \[7\]"),
     ],
 )
-def test_what_are_no_predictions_is_refused(changes, match):
+def test_malformed_predictions_are_refused(changes, match):
     given = {"y": [0, 1] * 10, "proba": [[0.6, 0.4]] * 20, **changes}
     with pytest.raises(ValueError, match=match):
         choose_alpha(**given)
