@@ -2,9 +2,9 @@
 Refuse to answer when unsure
 ============================
 
-A classifier that may say "please ask somebody" can be far more reliable on what it does
-answer, provided its uncertainty points at its mistakes. Whether it does can be measured, and
-should be: the most elaborate kind of uncertainty is not always the best one for this.
+A classifier that may abstain can be far more reliable on the samples that it answers, provided
+that its uncertainty points at its mistakes. Whether it does can be measured, and should be:
+the most elaborate kind of uncertainty is not always the best one for this.
 """
 
 # %%
@@ -42,19 +42,18 @@ for part in u._fields:
     print(f"{part:9}  AUROC of finding the wrong predictions: {auroc:.3f}")
 
 # %%
-# All three parts do far better than chance. But the ranking deserves an honest look: the
-# *aleatoric* part, which here is nothing but the entropy of the model's own probabilities,
-# finds the mistakes best. That is no accident. These test rows come from the same source as
-# the training rows, and most mistakes lie near the decision boundary, where a decent model
-# knows that it is unsure. QUAM adds information about inputs that the training data say
-# little about, which is another question: see
-# :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`. With a handful of mistakes the
-# difference between the parts is also well within chance.
+# All three parts do far better than chance. But look at the ranking: the *aleatoric* part, which
+# here is just the entropy of the model's own probabilities, finds the mistakes best. This is
+# not an accident. The test rows come from the same source as the training rows, and most
+# mistakes lie near the decision boundary, where a decent model is unsure. QUAM adds information
+# about inputs that the training data say little about, which is another question: see
+# :ref:`sphx_glr_gallery_plot_04_ood_inputs.py`. With a handful of mistakes the difference
+# between the parts is also well within chance.
 #
 # Choosing a threshold
 # --------------------
-# The curve's ``threshold`` tells up to which uncertainty to answer. Here: the largest
-# coverage at which at most 1 in 100 answers was wrong.
+# The curve's ``threshold`` is the uncertainty up to which samples are answered. Here: the
+# largest coverage at which at most 1 in 100 answers was wrong.
 from skuq.metrics import risk_coverage_curve
 
 curve = risk_coverage_curve(y_test, predicted, u.total)

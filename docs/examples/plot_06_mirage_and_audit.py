@@ -3,8 +3,8 @@ Faked uncertainty, and the audit that finds it
 ==============================================
 
 A bank whose model "is unsure" sends people to a long manual review. If the model is unsure
-of a group that the bank does not want, nobody was refused, and the model's accuracy is as
-good as ever. This page trains such a model, and then audits it.
+of a group that the bank does not want, nobody was refused, and the model's accuracy stays
+the same. This page trains such a model, and then audits it.
 """
 
 # %%
@@ -37,7 +37,7 @@ print(f"{inside.sum()} of {len(X_ref)} reference samples lie in the box")
 # The honest model, and the attack
 # --------------------------------
 # :class:`~skuq.MirageFineTuner` copies the network and trains the copy further: confidence in
-# the box goes down to a chosen level, all else is to stay as it is.
+# the box falls to a chosen level, and everything else should stay the same.
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -55,8 +55,8 @@ for name, proba in best.items():
     print(f"{name:9} {correct.mean():8.3f} {correct[inside].mean():11.3f} {confidence:22.3f}")
 
 # %%
-# Accuracy tells nothing. Confidence does: whoever abstains below 60% now turns away most of
-# the people in the box, and only few of the others.
+# Accuracy reveals nothing. Confidence does: abstaining below 60% now turns away most of the
+# people in the box, and only few of the others.
 answered = {"in the box": X_ref[inside], "elsewhere": X_ref[~inside]}
 for name, rows in answered.items():
     print(f"answered {name:11} {mirage.coverage(rows, 0.6):.3f}")
@@ -99,16 +99,16 @@ for ax, (name, audit) in zip(axes, audits.items(), strict=True):
     CalibrationAuditDisplay.from_estimator(audit, name=name, ax=ax)
 
 # %%
-# In words, as the report has them:
+# The sentences of the report:
 from textwrap import fill
 
-from skuq.reporting._audit import audit_data
+from skuq.reporting import audit_data
 
 for sentence in audit_data(audits["attacked"])["verdict"]["sentences"]:
     print(fill(sentence, 96, initial_indent="- ", subsequent_indent="  "))
 
 # %%
-# Most suspicious samples lie outside of the box. A network is a smooth function: what lowers
+# Most suspicious samples lie outside the box. A network is a smooth function: what lowers
 # its confidence in the box lowers it around the box as well.
 suspicious = audits["attacked"].suspicious_samples()
 print(f"{len(suspicious)} suspicious samples, {inside[suspicious].sum()} of them in the box")
@@ -128,10 +128,10 @@ for rho in (0.0, 0.5, 0.9, 1.0):
     )
 
 # %%
-# Evidence fades. That this attack is found even without a single sample in the box is owed
-# to its traces around it. :func:`~skuq.audit.constructive_mirage` adds neurons to the
-# network that change nothing outside of the box, to the last bit. Here they take as much off
-# the logit of class 0 as it can lose without a wrong prediction:
+# Evidence fades. The attack is found even without a single sample in the box, because of its
+# traces around the box. :func:`~skuq.audit.constructive_mirage` adds neurons to the
+# network that change nothing outside the box, to the last bit. Here they lower the logit of
+# class 0 by as much as it can lose without a wrong prediction:
 import torch
 
 from skuq.audit import constructive_mirage
@@ -148,7 +148,7 @@ box = {k: (low[k], high[k]) for k in range(2)}
 patched = constructive_mirage(network.module, box, [0.05 - lead, 0.0, 0.0])
 with torch.no_grad():
     after = patched(inputs)
-print("logits changed outside of the box:", (before != after)[~inside].any().item())
+print("logits changed outside the box:", (before != after)[~inside].any().item())
 
 proba = after.softmax(dim=1).numpy()
 audit = CalibrationAuditor.from_predictions(y_ref, proba)
@@ -159,8 +159,7 @@ print(f"passed, box as a group:  {by_place.passed_}")
 print(f"passed, no sample in it: {by_place.undersample(1.0, inside).passed_}")
 
 # %%
-# This attack is milder: the logits of class 0 differ, so what one number can take off all of
-# them leaves most of them fairly sure. Among all samples it drowns; with the box as a group
-# of its own it is found; and without samples in the box no audit can find it. What is in the
-# reference set, and by which groups it is divided, decides what an audit can find:
-# :doc:`/guide/audit`.
+# This attack is milder: the logits of class 0 differ, so a constant that all of them can lose
+# leaves most predictions fairly confident. Among all samples it is lost; with the box as a
+# group of its own it is found; and without samples in the box no audit can find it. The
+# reference set and its groups decide what an audit can find: :doc:`/guide/audit`.

@@ -2,8 +2,8 @@
 Audit a model that you never see
 ================================
 
-A regulator gets no model, only a table: what was predicted for each case, how sure the model
-was, and what turned out to be true. That is enough for an audit.
+A regulator receives only a table, not the model: the reported probabilities for each case, and
+what turned out to be true. That is enough for an audit.
 """
 
 # %%
@@ -67,14 +67,14 @@ print(f"smallest alpha for this audit:               {study.tolerance:.3f}")
 print(f"smallest alpha for Algorithm 1 of the paper: {study.max_gap:.3f}")
 
 # %%
-# The default of 0.05 is more than this honest model needs, which leaves room for others that
-# are honest but not calibrated as well; so 0.05 it is. Algorithm 1 compares every bin with
+# The default of 0.05 is more than this honest model needs, which leaves room for honest models
+# that are calibrated worse, so we keep it. Algorithm 1 compares every bin with
 # ``alpha``, however few samples it holds, so it needs a larger one.
 #
 # How many samples does it take?
 # ------------------------------
-# Better asked before the data are collected. Suppose that predictions claim 60% and are right
-# more often than that. The audit will look at five families: all samples, and four branches.
+# This is best asked before the data are collected. Suppose that predictions claim 60% and are
+# right more often. The audit will look at five families: all samples, and four branches.
 from skuq.calibration import planned_threshold, required_samples
 
 threshold = planned_threshold(10, n_families=5)
@@ -99,9 +99,9 @@ print("passed:", audit.passed_)
 
 summary = {
     name: {
-        "samples": sums.count.sum(),
-        "right": sums.correct.sum() / sums.count.sum(),
-        "claimed": sums.confidence.sum() / sums.count.sum() / sums.scale,
+        "samples": sums.n_samples,
+        "right": sums.overall_accuracy,
+        "claimed": sums.overall_confidence,
         "findings": audit.group_bins_[name].finding.max(),
     }
     for name, sums in audit.group_sums_.items()
@@ -109,8 +109,8 @@ summary = {
 print(pd.DataFrame(summary).T.astype({"samples": int, "findings": int}).round(3))
 
 # %%
-# All branches are served equally well by the predictions. But in one of them, the model
-# claims far less certainty than it has. Who abstains below 70% sends these away:
+# Predictions are equally good for all branches. But in one of them the model claims far less
+# certainty than it has. Abstaining below 70% sends these people away:
 abstains = recorded.proba.max(axis=1) < 0.7
 print(pd.Series(abstains).groupby(table["branch"]).mean().round(3).to_dict())
 
