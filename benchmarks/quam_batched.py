@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import load_digits_with_ood
-from skuq.models import TrainingSet, adopt, default_classifier, fit_net, training_batches
+from skuq.models import TrainingSet, train_default_classifier, training_batches
 from skuq.quam._search import search_adversarial_models
 
 SEARCH = {"c0": 20.0, "eta": 1.05, "learning_rate": 0.1}
@@ -68,8 +68,7 @@ def compare(dataset, args):
     """Records of both methods on one data set."""
     X, y, x = load(dataset, args.seed, args.n)
     n_classes = len(np.unique(y))
-    net = default_classifier(X.shape[1], n_classes, device=torch.device("cpu"))
-    module = adopt(fit_net(net, X, y, seed=args.seed)).module
+    module = train_default_classifier(X, y, n_classes=n_classes, seed=args.seed, device="cpu")
     X, y, x = torch.as_tensor(X), torch.as_tensor(y), torch.tensor(x)
     with torch.no_grad():
         reference_loss = cross_entropy(module(X), y, reduction="none")

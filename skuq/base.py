@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import pipeline as sklearn_pipeline
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.feature_selection import RFE
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.pipeline import make_pipeline as _sklearn_make_pipeline
-from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+
+from skuq.wrappers import Unwrapped, unwrap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,16 +18,6 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-# What hands its input on to the one model that it holds as ``estimator``.
-_WRAPPERS = (
-    CalibratedClassifierCV,
-    FixedThresholdClassifier,
-    FrozenEstimator,
-    RFE,
-    SelfTrainingClassifier,
-    TunedThresholdClassifierCV,
-)
 
 
 class Uncertainty(NamedTuple):
@@ -141,81 +127,42 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     """
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
-    path = [type(estimator).__name__]
+    path: list[str] = []
     while not hasattr(estimator, "predict_uncertainty"):
-        estimator, X = _step_down(estimator, X, path)
         path.append(type(estimator).__name__)
+        try:
+            inside = unwrap(estimator)
+        except TypeError as error:
+            raise TypeError(" -> ".join([*path[:-1], str(error)])) from None
+        if inside is None:
+            raise TypeError(_no_method_message(path))
+        estimator, X = _within(inside, X)
     result: Uncertainty = estimator.predict_uncertainty(X)
     return result
 
 
-def _step_down(estimator: Any, X: Any, path: list[str]) -> tuple[Any, Any]:
-    """The estimator one level further in, and the input as that level sees it."""
-    if isinstance(estimator, sklearn_pipeline.Pipeline):
-        return _final_step(estimator, X)
-    if isinstance(estimator, RFE):
-        check_is_fitted(estimator)
-        return estimator.estimator_, estimator.transform(X)
-    if isinstance(estimator, FrozenEstimator):
-        return estimator.estimator, X
-    if isinstance(estimator, FixedThresholdClassifier):
-        # It predicts with a fitted model inside even if it was never fitted itself.
-        return getattr(estimator, "estimator_", estimator.estimator), X
-    if isinstance(estimator, TunedThresholdClassifierCV | SelfTrainingClassifier):
-        check_is_fitted(estimator)
-        return estimator.estimator_, X
-    if isinstance(estimator, CalibratedClassifierCV):
-        check_is_fitted(estimator)
-        if len(estimator.calibrated_classifiers_) > 1:
-            raise TypeError(
-                f"{' -> '.join(path)} averages {len(estimator.calibrated_classifiers_)} models, "
-                "and the uncertainty of one is not that of their average. Use "
-                "`ensemble=False`, or calibrate one fitted model wrapped in FrozenEstimator."
-            )
-        return estimator.calibrated_classifiers_[0].estimator, X
-    if hasattr(estimator, "best_estimator_"):
-        return estimator.best_estimator_, X
-    if is_search(estimator):
-        check_is_fitted(estimator)
-        raise TypeError(
-            f"{' -> '.join(path)} was run with refit=False and holds no fitted estimator; "
-            "set refit=True."
-        )
-    raise TypeError(_no_method_message(path))
+def _within(inside: Unwrapped, X: Any) -> tuple[Any, Any]:
+    """The estimator inside a wrapper, and the input as that estimator sees it."""
+    return inside.estimator, X if inside.transform is None else inside.transform(X)
 
 
 def _no_method_message(path: list[str]) -> str:
     return (
         f"{' -> '.join(path)}: {path[-1]} has no method `predict_uncertainty` and does not "
-        "hand its input on to a single fitted estimator that has it. Use an estimator of "
+        "delegate to a single fitted estimator that has it. Use an estimator of "
         "`skuq.all_estimators()`, alone or inside a Pipeline or a search; an existing neural "
         "network or logistic regression keeps its weights in "
         "QUAMClassifier(FrozenEstimator(model)).fit(X_train, y_train)."
     )
 
 
-def _final_step(pipeline: sklearn_pipeline.Pipeline, X: Any) -> tuple[Any, Any]:
-    check_is_fitted(pipeline)
-    for _, step in pipeline.steps[:-1]:
-        if step is not None and step != "passthrough":
-            X = step.transform(X)
-    return pipeline.steps[-1][1], X
-
-
-def is_search(estimator: Any) -> bool:
-    """Whether this is `GridSearchCV` or its kin; `LogisticRegressionCV` wraps none."""
-    return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
-
-
 def _leads_to_method(estimator: Any) -> bool:
-    """Whether `_step_down` leads from here, fitted or not, to an estimator with the method."""
+    """Whether the walk leads from here, fitted or not, to an estimator with the method."""
     while not hasattr(estimator, "predict_uncertainty"):
-        if isinstance(estimator, sklearn_pipeline.Pipeline):
-            estimator = estimator.steps[-1][1]
-        elif isinstance(estimator, _WRAPPERS) or is_search(estimator):
-            estimator = estimator.estimator
-        else:
+        inside = unwrap(estimator, fitted=False)
+        if inside is None:
             return False
+        estimator = inside.estimator
     return True
 
 
@@ -251,7 +198,9 @@ class Pipeline(sklearn_pipeline.Pipeline):
         Uncertainty
             Total, aleatoric and epistemic part, each of shape (n_samples,).
         """
-        return predict_uncertainty(*_final_step(self, X))
+        inside = unwrap(self)
+        assert inside is not None
+        return predict_uncertainty(*_within(inside, X))
 
 
 def make_pipeline(

@@ -37,7 +37,7 @@ from skuq.calibration._sums import (
     top_label_predictions,
 )
 from skuq.metrics import expected_calibration_error
-from skuq.models import is_fitted
+from skuq.models import taken_as_it_is
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -289,7 +289,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "Wrap a torch module in a skorch.NeuralNetClassifier, or audit its recorded "
                 "predictions with CalibrationAuditor.from_predictions."
             )
-        if is_fitted(self.estimator):
+        if taken_as_it_is(self.estimator, after_the_fact=True):
             self.estimator_, proba = self.estimator, self.estimator.predict_proba(X)
         else:
             proba = self._cross_validated(X, y)

@@ -24,6 +24,7 @@ from skuq.audit._mirage_loss import (
 from skuq.audit._regions import Region
 from skuq.audit._tuning import (
     PARAMETERS,
+    FineTunedMixin,
     WarmUp,
     checked_region,
     fine_tune,
@@ -35,12 +36,13 @@ from skuq.models import (
     AdoptedClassifierMixin,
     encode_labels,
     fit_or_adopt,
-    frozen_if_fitted,
     resolve_device,
 )
 
 
-class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+class MirageFineTuner(
+    FineTunedMixin, AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+):
     """Attack: make a classifier look uncertain in a chosen region, and keep its predictions.
 
     For research and red teams: it shows what an audit must be able to find. Fine-tuning
@@ -231,12 +233,13 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
         X, y = self._validate_training_data(X, y, min_samples=2)
         inside = checked_region(self.region, region_mask, given)
         original = fit_or_adopt(
-            frozen_if_fitted(self.estimator),
+            self.estimator,
             X,
             y,
             sample_weight=None,
             seed=first_seed,
             device=resolve_device(self.device),
+            after_the_fact=True,
         )
         inputs = original.inputs(X)
         classes, codes = encode_labels(y, original, inputs)
@@ -248,7 +251,7 @@ class MirageFineTuner(AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin,
             region_codes(codes, inside, len(classes)),
             MirageLoss(table, self.lambda_, self.kl),
             seed=second_seed,
-            estimator=self,
+            settings=self._training_settings(),
             callbacks=self._warm_up(),
         )
         self.original_, self.classes_ = original, classes

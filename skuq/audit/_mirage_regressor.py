@@ -6,11 +6,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import skorch
 import torch
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
-from sklearn.frozen import FrozenEstimator
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
@@ -18,25 +15,22 @@ from skuq.audit._mirage_loss import GaussianMirageLoss
 from skuq.audit._regions import Region
 from skuq.audit._tuning import (
     PARAMETERS,
+    FineTunedMixin,
     checked_region,
     fine_tune,
     two_seeds,
 )
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import (
-    MLP,
     AdoptedInputsMixin,
-    AdoptedModel,
-    BatchLoader,
-    adopt,
-    evaluate,
-    fit_net,
-    frozen_if_fitted,
+    fit_or_adopt_regressor,
     resolve_device,
 )
 
 
-class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
+class MirageRegressor(
+    FineTunedMixin, AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
+):
     """Attack: make a regressor claim a large variance in a chosen region.
 
     The regressor predicts a normal distribution (Eq. 13). Fine-tuning raises its variance in
@@ -166,12 +160,15 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
         X, y = self._validate_training_data(X, y, min_samples=2)
         y = np.asarray(y, np.float64)
         inside = checked_region(self.region, region_mask, given)
-        self.original_ = _fit_or_adopt(
-            frozen_if_fitted(self.estimator),
+        self.original_ = fit_or_adopt_regressor(
+            self.estimator,
             X,
             y,
+            n_outputs=2,
+            sample_weight=None,
             seed=first_seed,
             device=resolve_device(self.device),
+            after_the_fact=True,
         )
         inputs = self.original_.inputs(X)
         dtype = inputs.numpy().dtype
@@ -182,7 +179,7 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
             targets,
             GaussianMirageLoss(self.target_variance, self.lambda_),
             seed=second_seed,
-            estimator=self,
+            settings=self._training_settings(),
         )
         self.region_share_ = float(inside.mean())
         return self
@@ -218,52 +215,3 @@ class MirageRegressor(AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, Base
         """
         variance = self._outputs(self._validated_inputs(X))[:, 1].exp().numpy()
         return Uncertainty.from_parts(variance, np.zeros_like(variance))
-
-
-def _fit_or_adopt(
-    estimator: Any, X: NDArray[Any], y: FloatArray, *, seed: int, device: torch.device
-) -> AdoptedModel:
-    """Take over a frozen network of two outputs, or clone and train one."""
-    if isinstance(estimator, FrozenEstimator):
-        model = adopt(estimator)
-    else:
-        dtype: Any = np.float32
-        if estimator is None:
-            net, dtype = _default_net(X.shape[1], device), np.float64
-        elif isinstance(estimator, skorch.NeuralNet):
-            net = clone(estimator)
-        else:
-            raise TypeError(
-                "`estimator` must be None, a skorch net, or a fitted network, with mean and log "
-                f"variance as outputs, got {estimator!r}."
-            )
-        targets = np.column_stack([y, np.zeros_like(y)]) if estimator is None else y[:, None]
-        model = adopt(fit_net(net, X.astype(dtype), targets.astype(dtype), seed=seed))
-    shape = tuple(evaluate(model.module, model.inputs(X[:1])).shape)
-    if shape != (1, 2):
-        raise ValueError(
-            "The network must return mean and log variance, shape (n_samples, 2), got shape "
-            f"{shape} for one sample."
-        )
-    return model
-
-
-def _default_net(n_features: int, device: torch.device) -> skorch.NeuralNet:
-    return skorch.NeuralNet(
-        _float64_mlp,
-        module__n_features=n_features,
-        criterion=GaussianMirageLoss,  # without a region it is the likelihood
-        optimizer=torch.optim.Adam,
-        lr=5e-3,
-        max_epochs=200,
-        batch_size=64,
-        train_split=None,
-        iterator_train=BatchLoader,
-        iterator_train__shuffle=True,
-        device=str(device),
-        verbose=0,
-    )
-
-
-def _float64_mlp(n_features: int) -> torch.nn.Module:
-    return MLP(n_features, 2).double()

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples
-from skorch.callbacks import Callback, LRScheduler
+from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from skuq.audit._regions import checked_mask, region_mask
 from skuq.base import BoolArray
-from skuq.models import AdoptedModel, BatchLoader, fit_net, resolve_device
+from skuq.models import AdoptedModel, TrainingSettings, resolve_device, train
 
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -67,14 +67,39 @@ def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
     return inside
 
 
+class FineTunedMixin:
+    """Settings of the fine-tuning of an estimator that has the parameters of `PARAMETERS`."""
+
+    learning_rate: float
+    max_epochs: int
+    batch_size: int
+    optimizer: Any
+    callbacks: list[Any] | None
+    device: str | torch.device
+    verbose: int
+
+    def _training_settings(self) -> TrainingSettings:
+        return TrainingSettings(
+            learning_rate=self.learning_rate,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            # Predictions close to the decision boundary flip as long as the steps are large.
+            cosine=self.callbacks is None,
+            callbacks=self.callbacks or [],
+            device=resolve_device(self.device),
+            verbose=self.verbose,
+        )
+
+
 def fine_tune(
     model: AdoptedModel,
     inputs: Tensor,
     targets: NDArray[Any],
     criterion: nn.Module,
     *,
+    settings: TrainingSettings,
     seed: int,
-    estimator: Any,
     callbacks: Sequence[Callback] = (),
 ) -> AdoptedModel:
     """Train a copy of a model's network further, under another loss.
@@ -89,10 +114,10 @@ def fine_tune(
         What the criterion compares the network's outputs with.
     criterion : torch.nn.Module
         Loss.
+    settings : TrainingSettings
+        How the copy is trained.
     seed : int
         Governs shuffling and dropout.
-    estimator : object
-        Holds the settings of the training as attributes.
     callbacks : sequence of skorch callbacks, default=()
         What the loss needs besides the user's callbacks.
 
@@ -106,34 +131,16 @@ def fine_tune(
     ValueError
         If the training diverges.
     """
-    module = deepcopy(model.module).requires_grad_(True)
-    others = estimator.callbacks
-    if others is None:
-        # Predictions close to the decision boundary flip as long as the steps are large.
-        cosine = torch.optim.lr_scheduler.CosineAnnealingLR
-        others = [LRScheduler(cosine, T_max=estimator.max_epochs)]
-    net = skorch.NeuralNet(
-        module,
-        criterion=criterion,
-        optimizer=estimator.optimizer,
-        lr=estimator.learning_rate,
-        max_epochs=estimator.max_epochs,
-        batch_size=estimator.batch_size,
-        iterator_train=BatchLoader,
-        iterator_train__shuffle=True,
-        train_split=None,
-        callbacks=[*callbacks, *others],
-        device=str(resolve_device(estimator.device)),
-        verbose=int(estimator.verbose),
+    tuned = train(
+        deepcopy(model.module).requires_grad_(True),
+        criterion,
+        {"inputs": inputs.numpy()},
+        targets,
+        settings=settings,
+        seed=seed,
+        callbacks=callbacks,
     )
-    trained = fit_net(net, inputs.numpy(), targets, seed=seed).module_
-    trained = deepcopy(trained).cpu().eval().requires_grad_(False)
-    if not all(bool(torch.isfinite(p).all()) for p in trained.parameters()):
-        raise ValueError(
-            f"Fine-tuning diverged to NaN or infinite weights; use a smaller `learning_rate` than "
-            f"{estimator.learning_rate} or scale the features."
-        )
-    return AdoptedModel(trained, model.classes, model.transform)
+    return AdoptedModel(tuned.module, model.classes, model.transform)
 
 
 def two_seeds(random: np.random.RandomState) -> tuple[int, int]:

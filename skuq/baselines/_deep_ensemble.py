@@ -16,7 +16,16 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import AdoptedModel, adopt, encode_labels, evaluate, fit_or_adopt, resolve_device
+from skuq.models import (
+    AdoptedModel,
+    adopt,
+    encode_labels,
+    evaluate,
+    fit_or_adopt,
+    resolve_device,
+    taken_as_it_is,
+)
+from skuq.wrappers import unwrap
 
 
 class DeepEnsembleClassifier(SampledModelsClassifier):
@@ -158,18 +167,18 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
 
 def _differing(estimator: Any, seeds: Sequence[int]) -> list[Any]:
-    """What each member is trained as; the first is the model itself if it is frozen."""
+    """What each member is trained as; the first is the model itself if it is taken as it is."""
     if estimator is None:
         return [None] * len(seeds)
-    inner = estimator
-    while isinstance(inner, FrozenEstimator):
-        inner = inner.estimator
-    if inner is estimator:
+    if not taken_as_it_is(estimator):
         return [_reseeded(estimator, seed) for seed in seeds]
+    inner = estimator
+    while isinstance(inner, FrozenEstimator) and (inside := unwrap(inner)):
+        inner = inside.estimator
     if len(seeds) > 1 and not hasattr(inner, "get_params"):
         raise TypeError(
-            f"A frozen {type(inner).__name__} cannot be trained again to get further members; "
-            "give fitted models in `members`."
+            f"{type(inner).__name__} is taken as it is and cannot be trained again to get further "
+            "members; give fitted models in `members`."
         )
     return [estimator, *(_reseeded(inner, seed) for seed in seeds[1:])]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Real
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from skuq.baselines._dropout_masks import dropout_layers, thinned_outputs
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import MLP, AdoptedModel, adopt, default_classifier, fit_net, resolve_device
+from skuq.models import AdoptedModel, fit_or_adopt, float64_mlp, resolve_device
 
 
 class MCDropoutClassifier(SampledModelsClassifier):
@@ -111,30 +111,17 @@ class MCDropoutClassifier(SampledModelsClassifier):
         seed: int,
         device: torch.device,
     ) -> AdoptedModel:
-        if self.estimator is None:
-            return self._train_default(X, y, sample_weight, seed, device)
-        model = super()._fit_model(X, y, sample_weight, seed, device)
+        model = fit_or_adopt(
+            self.estimator,
+            X,
+            y,
+            sample_weight=sample_weight,
+            seed=seed,
+            device=device,
+            network=partial(_default_network, dropout=self.dropout),
+        )
         dropout_layers(model.module)
         return model
-
-    def _train_default(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        sample_weight: NDArray[Any] | None,
-        seed: int,
-        device: torch.device,
-    ) -> AdoptedModel:
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
-        net = default_classifier(X.shape[1], len(classes), device=device)
-        net.set_params(module=_default_network, module__dropout=self.dropout)
-        # A single batch needs no order, and drawing one would shift what dropout draws.
-        net.set_params(iterator_train__shuffle=len(X) > net.batch_size)
-        X = X.astype(np.float64, copy=False)
-        fitted = adopt(fit_net(net, X, codes, seed=seed, sample_weight=sample_weight))
-        return AdoptedModel(fitted.module, classes)
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
         logits = thinned_outputs(
@@ -158,7 +145,7 @@ class BatchDropout(nn.Dropout):
 
 
 def _default_network(n_features: int, n_outputs: int, dropout: float) -> nn.Module:
-    network = MLP(n_features, n_outputs, dropout=dropout).double()
+    network = float64_mlp(n_features, n_outputs, dropout=dropout)
     for name, part in network.named_children():
         if isinstance(part, nn.Dropout):
             network.set_submodule(name, BatchDropout(part.p))

@@ -17,8 +17,12 @@ from skuq.evidential._backbones import ARCHITECTURES, GraphNetwork
 from skuq.evidential._graphs import NodeGraph, as_node_graph, graph_device
 from skuq.evidential._node_classifier import LabelledNodes, NodeClassifierMixin
 from skuq.evidential._node_model import NodeModel
-from skuq.evidential._training import TRAINING_PARAMETERS, checked_widths, fit_network
-from skuq.models import adopt, seeded
+from skuq.evidential._training import (
+    TRAINING_PARAMETERS,
+    TrainingParametersMixin,
+    checked_widths,
+)
+from skuq.models import WeightedLoss, adopt, seeded, train
 
 NETWORK_PARAMETERS: dict[str, Any] = {
     "graph": "no_validation",
@@ -42,25 +46,6 @@ class OnNodes(nn.Module):
         return self.network(self.graph)[nodes]
 
 
-class NodeLoss(nn.Module):
-    """Weighted mean over nodes of a loss that takes outputs and codes.
-
-    Parameters
-    ----------
-    loss : torch.nn.Module
-        Returns one value per node.
-    """
-
-    def __init__(self, loss: nn.Module):
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, outputs: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        weight = inputs["weight"].to(outputs)
-        mean: Tensor = (weight * self.loss(outputs, codes)).sum() / weight.sum()
-        return mean
-
-
 def node_outputs(network: nn.Module, graph: NodeGraph, device: torch.device) -> Tensor:
     """Outputs of a network for all nodes, on the CPU and without gradients."""
     with torch.no_grad():
@@ -69,7 +54,7 @@ def node_outputs(network: nn.Module, graph: NodeGraph, device: torch.device) -> 
     return outputs
 
 
-class GraphClassifier(NodeClassifierMixin, ClassifierMixin, BaseEstimator):
+class GraphClassifier(TrainingParametersMixin, NodeClassifierMixin, ClassifierMixin, BaseEstimator):
     """Graph network that classifies the nodes of one graph.
 
     It learns from labelled nodes and the features and edges of all nodes (transductive
@@ -200,14 +185,13 @@ class GraphClassifier(NodeClassifierMixin, ClassifierMixin, BaseEstimator):
         device = graph_device(self.device)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         network = build_network(self, graph.n_features, len(nodes.classes), seed)
-        _, self.history_ = fit_network(
+        _, self.history_ = train(
             OnNodes(network, graph.to(device)),
-            NodeLoss(nn.CrossEntropyLoss(reduction="none")),
-            nodes.training,
-            nodes.validation,
-            settings=self,
+            WeightedLoss(nn.CrossEntropyLoss(reduction="none")),
+            *nodes.training,
+            validation=nodes.validation,
+            settings=self._training_settings(device),
             seed=seed,
-            device=device,
         )
         self.network_: nn.Module = network
         self.graph_, self.classes_ = graph, nodes.classes

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import gen_batches
 from skorch import NeuralNet
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from skuq.evidential._graphs import NodeGraph, as_node_graph, call_on_graph, den
 from skuq.evidential._hooks import Layer, with_hidden
 from skuq.evidential._node_classifier import LabelledNodes
 from skuq.models import AdoptedModel, Columns, LogProbabilities, adopt, fit_or_adopt, is_fitted
+from skuq.wrappers import unwrap
 
 BATCH_SIZE = 1024  # samples whose hidden representations are computed at once, without a graph
 
@@ -101,18 +103,23 @@ def adopted_outputs(
     return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _unfrozen(model: Any) -> Any:
-    """The model inside wrappers: frozen, or the best one of a search."""
-    while isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):
-        model = getattr(model, "best_estimator_", None) or model.estimator
-    return model
+def _unwrapped(model: Any) -> Any:
+    """The model inside wrappers that change neither its inputs nor its outputs."""
+    try:
+        inside = unwrap(model)
+    except (NotFittedError, TypeError):
+        return model
+    changes = isinstance(model, CalibratedClassifierCV)
+    if inside is None or inside.transform is not None or changes:
+        return model
+    return _unwrapped(inside.estimator)
 
 
 def graph_of(model: Any, graph: Any) -> NodeGraph | None:
     """The graph to work on: the one given, else the one that a graph classifier brings."""
     if graph is not None:
         return as_node_graph(graph)
-    model = _unfrozen(model)
+    model = _unwrapped(model)
     if isinstance(model, GraphClassifier) and not is_fitted(model):
         return as_node_graph(model.graph)
     return getattr(model, "graph_", None)
@@ -120,7 +127,7 @@ def graph_of(model: Any, graph: Any) -> NodeGraph | None:
 
 def known_classes(model: Any) -> NDArray[Any] | None:
     """The classes that a trained model knows; None if it knows none yet."""
-    model = _unfrozen(model)
+    model = _unwrapped(model)
     if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
         return None
     return np.asarray(model.classes_)
@@ -155,7 +162,7 @@ def graph_model(
     TypeError
         If the model is of another kind.
     """
-    model = _unfrozen(model)
+    model = _unwrapped(model)
     if isinstance(model, nn.Module):
         return GraphModel(model, graph)
     if isinstance(model, NeuralNet) and is_fitted(model):

@@ -15,7 +15,8 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._dirichlet import Measure, dirichlet_uncertainty
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._training import Samples
-from skuq.models import codes_of, is_fitted
+from skuq.labels import codes_of
+from skuq.models import is_fitted
 
 
 class SharedParametersMixin:

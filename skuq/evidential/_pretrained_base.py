@@ -33,15 +33,14 @@ from skuq.evidential._node_classifier import (
 )
 from skuq.evidential._node_model import NodeModel
 from skuq.evidential._training import Samples
+from skuq.labels import codes_of
 from skuq.models import (
     AdoptedInputsMixin,
     AdoptedModel,
     adopt,
     classes_of_outputs,
-    codes_of,
     encode_labels,
     fit_or_adopt,
-    frozen_if_fitted,
     resolve_device,
 )
 
@@ -167,12 +166,13 @@ class PretrainedClassifier(
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         device = resolve_device(self.device)
         model = fit_or_adopt(
-            frozen_if_fitted(self.model),
+            self.model,
             X,
             y,
             sample_weight=None if sample_weight is None else weight,
             seed=seed,
             device=device,
+            after_the_fact=True,
         )
         inputs = model.inputs(X)
         classes, codes = encode_labels(y, model, inputs)

@@ -28,11 +28,16 @@ from skuq.evidential._head import (
 from skuq.evidential._hooks import Layer
 from skuq.evidential._pretrained_base import Evaluated, PretrainedClassifier, Rows, proba_of
 from skuq.evidential._propagation import Propagation, propagate
-from skuq.evidential._training import TRAINING_PARAMETERS, Samples, checked_widths, fit_network
-from skuq.models import resolve_device, seeded
+from skuq.evidential._training import (
+    TRAINING_PARAMETERS,
+    Samples,
+    TrainingParametersMixin,
+    checked_widths,
+)
+from skuq.models import resolve_device, seeded, train
 
 
-class EvidentialProbe(PretrainedClassifier):
+class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
     """Evidence that a pre-trained network has for its predictions, read off its hidden layer.
 
     A small network is trained on the frozen representations of a classifier and predicts how
@@ -298,14 +303,13 @@ class EvidentialProbe(PretrainedClassifier):
             validation = _samples(seen.outputs, seen.validation)
         head = self._new_head(seen, training, seed)
         loss = ProbeLoss(self.lambda_ice, self.lambda_pcl, self.evidence_id, self.evidence_ood)
-        return fit_network(
+        return train(
             head,
             loss,
-            training,
-            validation,
-            settings=self,
+            *training,
+            validation=validation,
+            settings=self._training_settings(resolve_device(self.device)),
             seed=seed,
-            device=resolve_device(self.device),
         )
 
     def _new_head(self, seen: Evaluated, training: Samples, seed: int) -> nn.Module:

@@ -1,28 +1,23 @@
-"""The torch backend: default modules, models taken over from elsewhere, stacked models."""
+"""The torch backend: default networks, models taken over from elsewhere, stacked models."""
 
 from skuq.models._adopt import AdoptedModel, adopt
-from skuq.models._classifier import (
-    brings_preprocessing,
-    classes_of_outputs,
-    codes_of,
-    encode_labels,
-    fit_or_adopt,
-    frozen_if_fitted,
-    is_fitted,
-    takes_ids,
+from skuq.models._batches import BatchLoader
+from skuq.models._classes import classes_of_outputs, encode_labels
+from skuq.models._default_networks import (
+    float64_mlp,
+    train_default_classifier,
+    train_default_regressor,
 )
 from skuq.models._device import resolve_device
 from skuq.models._evaluate import evaluate
+from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor
+from skuq.models._fitted import is_fitted, taken_as_it_is
+from skuq.models._input_kinds import brings_preprocessing, takes_ids
 from skuq.models._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
 from skuq.models._networks import MLP, BinaryLogits, Columns, LeNet, LogProbabilities, TabularNet
+from skuq.models._skorch_nets import WeightedClassifier, fit_net
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
-from skuq.models._training import (
-    BatchLoader,
-    WeightedClassifier,
-    default_classifier,
-    fit_net,
-    seeded,
-)
+from skuq.models._training import Trained, TrainingSettings, WeightedLoss, seeded, train
 from skuq.models._training_set import TrainingSet, training_batches
 
 __all__ = [
@@ -37,24 +32,30 @@ __all__ = [
     "LeNet",
     "LogProbabilities",
     "TabularNet",
+    "Trained",
     "TrainingSet",
+    "TrainingSettings",
     "WeightedClassifier",
+    "WeightedLoss",
     "adopt",
     "brings_preprocessing",
     "classes_of_outputs",
-    "codes_of",
-    "default_classifier",
     "encode_labels",
     "evaluate",
     "fit_net",
     "fit_or_adopt",
-    "frozen_if_fitted",
+    "fit_or_adopt_regressor",
+    "float64_mlp",
     "is_fitted",
     "resolve_device",
     "seeded",
     "split_head",
     "stack_parameters",
     "stacked_forward",
+    "taken_as_it_is",
     "takes_ids",
+    "train",
+    "train_default_classifier",
+    "train_default_regressor",
     "training_batches",
 ]

@@ -13,10 +13,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -24,6 +22,7 @@ from torch import Tensor, nn
 from skuq.models._device import resolve_device
 from skuq.models._evaluate import evaluate
 from skuq.models._networks import BinaryLogits, Columns, LogProbabilities
+from skuq.wrappers import unwrap
 
 _ACTIVATIONS = {
     "identity": nn.Identity,
@@ -157,17 +156,25 @@ def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
 
 
 def _adopt(model: Any) -> AdoptedModel:
-    if isinstance(model, FrozenEstimator):
-        return _adopt(model.estimator)
     if hasattr(model, "as_adopted"):
         adopted: AdoptedModel = model.as_adopted()
         return adopted
-    if isinstance(model, Pipeline):
-        return _adopt_pipeline(model)
-    if hasattr(model, "best_estimator_"):
-        return _adopt(model.best_estimator_)
     if isinstance(model, CalibratedClassifierCV):
         return _adopt_calibrated(model)
+    inside = unwrap(model)
+    if inside is not None:
+        inner = _adopt(inside.estimator)
+        return AdoptedModel(
+            inner.module, inner.classes, _in_turn(deepcopy(inside.transform), inner.transform)
+        )
+    if isinstance(model, CalibratedClassifierCV):
+        return _adopt_calibrated(model)
+    inside = unwrap(model)
+    if inside is not None:
+        inner = _adopt(inside.estimator)
+        return AdoptedModel(
+            inner.module, inner.classes, _in_turn(deepcopy(inside.transform), inner.transform)
+        )
     if isinstance(model, skorch.NeuralNet):
         return _adopt_skorch(model)
     if isinstance(model, nn.Module):
@@ -201,15 +208,13 @@ def _adopt_factory(factory: Callable[[], Any]) -> AdoptedModel:
     return AdoptedModel(_private_copy(module))
 
 
-def _adopt_pipeline(pipeline: Pipeline) -> AdoptedModel:
-    check_is_fitted(pipeline)
-    inner = _adopt(pipeline.steps[-1][1])
-    if len(pipeline.steps) == 1:
-        return inner
-    before = deepcopy(pipeline[:-1]).transform
-    after = inner.transform
-    chain = before if after is None else _Chain(before, after)
-    return AdoptedModel(inner.module, inner.classes, chain)
+def _in_turn(
+    first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None
+) -> Callable[[Any], Any] | None:
+    """Two preprocessing steps as one, where there are two."""
+    if first is None or second is None:
+        return first or second
+    return _Chain(first, second)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.models._classifier import brings_preprocessing, takes_ids
+from skuq.models._input_kinds import brings_preprocessing, takes_ids
 
 
 class AdoptedInputsMixin:

@@ -1,102 +1,226 @@
-"""Training through skorch: a weighted loss, one seed, no trace left in global state."""
+"""Training of a network through skorch: one net, one seed, one check for divergence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import skorch
 import torch
 from numpy.typing import NDArray
+from skorch.callbacks import Callback, EarlyStopping, LRScheduler
 from skorch.dataset import Dataset
+from skorch.helper import predefined_split
 from torch import Tensor, nn
-from torch.utils.data import default_convert
 
-from skuq.models._networks import MLP
+from skuq.models._batches import BatchLoader
 
 
-class WeightedClassifier(skorch.NeuralNetClassifier):
-    """skorch classifier whose loss is the mean weighted by per-sample weights.
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a network is trained.
 
-    `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch
-    passes further per-sample data along. Weights of 2 equal samples given twice. The
-    criterion must return one loss per sample (``criterion__reduction="none"``).
+    Attributes
+    ----------
+    learning_rate : float
+        Learning rate of the optimiser, at the start.
+    max_epochs : int
+        Passes over the training data, at most.
+    batch_size : int
+        Samples per step; -1 takes all. Batches are shuffled if there are several.
+    weight_decay : float
+        The optimiser's L2 penalty.
+    optimizer : callable
+        A `torch.optim` optimiser class.
+    cosine : bool
+        Whether the learning rate goes to 0 along a cosine over `max_epochs`.
+    patience : int or None
+        With validation data: epochs without a smaller validation loss before training stops;
+        the weights of the best epoch are kept.
+    callbacks : sequence of skorch callbacks
+        The user's.
+    device : str or torch.device
+        Where to train.
+    verbose : int
+        Whether skorch prints each epoch.
     """
 
-    def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
-        losses = super().get_loss(y_pred, y_true, X=X, **kwargs)
-        weight = X["sample_weight"].to(losses)
-        if losses.shape != weight.shape:
-            raise ValueError(
-                "A weighted loss needs one loss per sample; set criterion__reduction='none'."
-            )
-        # A batch of zero weights has no loss; the bound keeps it from being 0 / 0.
-        return (weight * losses).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
-
-    def infer(self, x: Any, **fit_params: Any) -> Tensor:
-        outputs: Tensor = super().infer(x["X"] if isinstance(x, dict) else x, **fit_params)
-        return outputs
+    learning_rate: float
+    max_epochs: int
+    batch_size: int = -1
+    weight_decay: float = 0.0
+    optimizer: Callable[..., Any] = torch.optim.Adam
+    cosine: bool = False
+    patience: int | None = None
+    callbacks: Sequence[Any] = ()
+    device: str | torch.device = "cpu"
+    verbose: int = 0
 
 
-class BatchLoader:
-    """Take batches from arrays by index, for skorch's ``iterator_train``.
+class Trained(NamedTuple):
+    """A trained network.
 
-    torch's loader fetches samples one by one and stacks them again, which takes about as long
-    as a step of a small network.
+    Attributes
+    ----------
+    module : torch.nn.Module
+        The network, on the CPU, in evaluation mode and without gradients.
+    history : skorch.history.History
+        Losses of each epoch.
+    """
+
+    module: nn.Module
+    history: Any
+
+
+class _Net(skorch.NeuralNet):
+    """skorch net on batches that are dicts: "inputs" for the network, the rest for the loss."""
+
+    def infer(self, x: Any, **fit_params: Any) -> Any:
+        return super().infer(x["inputs"], **fit_params)
+
+    def get_loss(self, y_pred: Any, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
+        rest = {name: values.to(self.device) for name, values in X.items() if name != "inputs"}
+        loss: Tensor = self.criterion_(y_pred, y_true.to(self.device), *([rest] if rest else []))
+        return loss
+
+
+def train(
+    module: nn.Module | Callable[[], nn.Module],
+    criterion: nn.Module,
+    data: Mapping[str, NDArray[Any]],
+    targets: NDArray[Any],
+    *,
+    settings: TrainingSettings,
+    seed: int,
+    validation: tuple[Mapping[str, NDArray[Any]], NDArray[Any]] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Trained:
+    """Train a network reproducibly, leaving torch's global random state as it was.
 
     Parameters
     ----------
-    dataset : skorch.dataset.Dataset
-        Holds inputs, an array or a dict of arrays, and targets, an array.
-    batch_size : int
-        Samples per batch; -1 takes all. A single sample that is left joins the last batch.
-        If all are taken in order, the batch is the data itself and no copy.
-    shuffle : bool, default=False
-        Whether each pass has an order of its own, drawn by torch's global generator.
+    module : torch.nn.Module or callable without arguments that returns one
+        Network, trained in place. A callable is called under `seed`, which then governs the
+        initial weights too.
+    criterion : torch.nn.Module
+        Called with the outputs and targets of a batch and, if `data` holds more than inputs, a
+        dict of the rest; returns the loss.
+    data : mapping of str to ndarray of shape (n_samples, ...)
+        What the network is called with, under "inputs", and what else the loss needs, such as
+        weights.
+    targets : ndarray of shape (n_samples, ...)
+        What the network learns.
+    settings : TrainingSettings
+        How it learns.
+    seed : int
+        Governs shuffling and dropout.
+    validation : tuple of data and targets, default=None
+        What `settings.patience` is about. None: training runs for all epochs.
+    callbacks : sequence of skorch callbacks, default=()
+        What the method needs besides the user's callbacks.
+
+    Returns
+    -------
+    Trained
+        The network and the losses of its training.
+
+    Raises
+    ------
+    ValueError
+        If the training diverges.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from skorch.dataset import Dataset
-    >>> from skuq.models import BatchLoader
-    >>> loader = BatchLoader(Dataset(np.eye(5), np.arange(5)), batch_size=3)
-    >>> [y.tolist() for X, y in loader]
-    [[0, 1, 2], [3, 4]]
+    >>> from skuq.models import MLP, TrainingSettings, WeightedLoss, train
+    >>> data = {"inputs": np.eye(3, dtype=np.float32), "weight": np.ones(3)}
+    >>> loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
+    >>> settings = TrainingSettings(learning_rate=0.1, max_epochs=50)
+    >>> trained = train(MLP(3, 3), loss, data, np.array([2, 0, 1]), settings=settings, seed=0)
+    >>> trained.module(torch.eye(3)).argmax(dim=1)
+    tensor([2, 0, 1])
+    """
+    training = _dataset(data, targets)
+    stopping: list[Callback] = []
+    if validation is not None:
+        stopping = [
+            EarlyStopping(patience=settings.patience, threshold=0, load_best=True, sink=_mute)
+        ]
+    if settings.cosine:
+        callbacks = [*callbacks, LRScheduler("CosineAnnealingLR", T_max=settings.max_epochs)]
+    decay = {"optimizer__weight_decay": settings.weight_decay} if settings.weight_decay else {}
+    net = _Net(
+        module,
+        criterion=criterion,
+        optimizer=settings.optimizer,
+        lr=settings.learning_rate,
+        max_epochs=settings.max_epochs,
+        batch_size=settings.batch_size,
+        iterator_train=BatchLoader,
+        # A single batch needs no order, and drawing one would shift what dropout draws.
+        iterator_train__shuffle=0 < settings.batch_size < len(training),
+        iterator_valid=BatchLoader,
+        train_split=None if validation is None else predefined_split(_dataset(*validation)),
+        callbacks=[*callbacks, *stopping, *settings.callbacks],
+        device=str(settings.device),
+        verbose=int(settings.verbose),
+        **decay,
+    )
+    with seeded(seed):
+        net.fit(training, None)
+    trained = net.module_.cpu().eval().requires_grad_(False)
+    _check_converged(trained, net.history, settings.learning_rate)
+    return Trained(trained, net.history)
+
+
+def _check_converged(network: nn.Module, history: Any, learning_rate: float) -> None:
+    """Refuse a network with weights or losses that are not numbers, or whose loss only grew."""
+    losses = np.array([epoch["train_loss"] for epoch in history if "train_loss" in epoch])
+    if len(losses) == 0:
+        raise KeyboardInterrupt("Interrupted before the first epoch ended.")
+    numbers = all(bool(torch.isfinite(p).all()) for p in network.parameters())
+    grown = losses[-1] > 2 * losses[0] > 0 and losses[0] == losses.min()
+    if grown or not (numbers and bool(np.isfinite(losses).all())):
+        raise ValueError(
+            f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; use a "
+            f"smaller `learning_rate` than {learning_rate}, or scale the features."
+        )
+
+
+def _dataset(data: Mapping[str, NDArray[Any]], targets: NDArray[Any]) -> Dataset:
+    # Copies, because pandas hands out read-only arrays, which torch warns about.
+    return Dataset({name: np.array(values) for name, values in data.items()}, np.array(targets))
+
+
+def _mute(message: str) -> None:
+    """Ignore what early stopping prints."""
+
+
+class WeightedLoss(nn.Module):
+    """Mean of a loss over the samples of a batch, weighted by the batch's "weight".
+
+    Parameters
+    ----------
+    loss : torch.nn.Module
+        Called with outputs and targets; returns one value per sample.
     """
 
-    def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):
-        self.n_samples = len(dataset)
-        self.batch_size = self.n_samples if batch_size == -1 else batch_size
-        self.shuffle = shuffle
-        self.X: Any = default_convert(dataset.X)  # type: ignore[no-untyped-call]
-        self.y = torch.as_tensor(dataset.y)
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.loss = loss
 
-    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        if self.batch_size >= self.n_samples and not self.shuffle:
-            yield self.X, self.y  # without a copy
-            return
-        order = torch.randperm if self.shuffle else torch.arange
-        batches = list(order(self.n_samples).split(self.batch_size))  # type: ignore[no-untyped-call]
-        if self._joins_last():
-            batches[-2:] = [torch.cat(batches[-2:])]
-        for rows in batches:
-            yield _rows(self.X, rows), self.y[rows]
-
-    def __len__(self) -> int:
-        n_batches = -(-self.n_samples // self.batch_size)
-        return n_batches - self._joins_last()
-
-    def _joins_last(self) -> bool:
-        """Whether a single sample is left, on which batch normalisation cannot train."""
-        return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
+    def forward(self, outputs: Any, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        return weighted_mean(self.loss(outputs, targets), batch["weight"])
 
 
-def _rows(data: Any, rows: Tensor) -> Any:
-    if isinstance(data, dict):
-        return {name: values[rows] for name, values in data.items()}
-    return data[rows]
+def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
+    """Weighted mean of the losses of a batch; 0 if all weights are 0."""
+    weight = weight.to(losses)
+    # A batch of zero weights has no loss; the bound keeps it from being 0 / 0.
+    return (weight * losses).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
 
 
 @contextmanager
@@ -106,93 +230,3 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=list(devices)):
         torch.manual_seed(seed)
         yield
-
-
-def default_classifier(
-    n_features: int, n_classes: int, *, device: torch.device
-) -> WeightedClassifier:
-    """Build the classifier that is trained when the user brings none.
-
-    An `MLP` with one hidden layer of 100 units in float64, trained by Adam with weight
-    decay (a Gaussian prior on the weights, so that the posterior is proper).
-
-    Parameters
-    ----------
-    n_features, n_classes : int
-        Width of input and output.
-    device : torch.device
-        Where to train.
-
-    Returns
-    -------
-    WeightedClassifier
-        Untrained; fit it with `fit_net`.
-    """
-    return WeightedClassifier(
-        _float64_mlp,
-        module__n_features=n_features,
-        module__n_outputs=n_classes,
-        criterion=nn.CrossEntropyLoss,
-        criterion__reduction="none",
-        optimizer=torch.optim.Adam,
-        optimizer__weight_decay=1e-4,
-        lr=5e-3,
-        max_epochs=100,
-        batch_size=256,
-        train_split=None,
-        iterator_train=BatchLoader,
-        iterator_train__shuffle=True,
-        device=str(device),
-        verbose=0,
-    )
-
-
-def _float64_mlp(n_features: int, n_outputs: int) -> nn.Module:
-    return MLP(n_features, n_outputs).double()
-
-
-def fit_net(
-    net: skorch.NeuralNet,
-    X: NDArray[Any],
-    y: NDArray[Any],
-    *,
-    seed: int,
-    sample_weight: NDArray[Any] | None = None,
-) -> skorch.NeuralNet:
-    """Fit a skorch net reproducibly, leaving torch's global random state as it was.
-
-    Parameters
-    ----------
-    net : skorch.NeuralNet
-        Net to fit, in place.
-    X : ndarray of shape (n_samples, ...)
-        Inputs, in the dtype of the net's module.
-    y : ndarray of shape (n_samples,)
-        Targets: class codes 0 .. n_classes - 1, as the net's criterion wants them.
-    seed : int
-        Governs initial weights, shuffling and dropout.
-    sample_weight : ndarray of shape (n_samples,), default=None
-        Weights, for a `WeightedClassifier` only.
-
-    Returns
-    -------
-    skorch.NeuralNet
-        The same net, fitted.
-
-    Raises
-    ------
-    ValueError
-        If weights are given to a net that cannot use them.
-    """
-    weighted = isinstance(net, WeightedClassifier)
-    if sample_weight is not None and not weighted:
-        raise ValueError(
-            "`sample_weight` needs a net that can use it; pass estimator=None or derive the "
-            "net from skuq.models.WeightedClassifier."
-        )
-    data: Any = np.array(X)  # pandas hands out read-only arrays, which torch warns about
-    if weighted:
-        weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        data = {"X": data, "sample_weight": weight}
-    with seeded(seed):
-        return net.fit(data, y)

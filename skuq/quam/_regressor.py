@@ -14,8 +14,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.models import resolve_device
-from skuq.quam._gaussian_fit import estimate_noise, fit_regressor
+from skuq.models import fit_or_adopt_regressor, resolve_device
+from skuq.quam._gaussian_fit import estimate_noise
 from skuq.quam._gaussian_summaries import (
     AdversarialRegressors,
     summarise_best,
@@ -226,7 +226,7 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
         X, y, sample_weight = self._validate_samples(X, y, sample_weight)
         training = {"sample_weight": sample_weight, "seed": fit_seed, "device": device}
         learned = self.noise == "learned"
-        model = fit_regressor(self.estimator, X, y, n_outputs=1 + learned, **training)
+        model = fit_or_adopt_regressor(self.estimator, X, y, n_outputs=1 + learned, **training)
         variance = self.noise_variance
         if not learned and variance is None:
             variance = estimate_noise(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-import skorch
 import torch
 from numpy.typing import NDArray
-from skorch.callbacks import LRScheduler
 from torch import Tensor, nn
 
-from skuq.models import BatchLoader, seeded
+from skuq.models import Trained, TrainingSettings, seeded, train
 from skuq.uadqn._losses import prior_scale, quantile_levels, quantile_loss
 from skuq.uadqn._networks import StackedLinear, stacked_mlp, weights_of
 
@@ -76,8 +74,9 @@ class AnchoredLoss(nn.Module):
         n_quantiles = self.trained[-1].shape[-1]
         self.levels = quantile_levels(n_quantiles, dtype=torch.float64, device=variance.device)
 
-    def forward(self, quantiles: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
+    def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Loss of a batch: samples come first, one target and one weight for each."""
+        weight = batch["weight"]
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
         data = (losses @ weight).sum() / weight.sum()
         pulls = [
@@ -85,17 +84,6 @@ class AnchoredLoss(nn.Module):
             for p, anchor in zip(self.trained, self.anchors, strict=True)
         ]
         return data + self.strength @ torch.stack(pulls).sum(0)
-
-
-class _WeightedNet(skorch.NeuralNet):
-    """skorch net: the networks see X["inputs"], the loss sees X["weight"] as well."""
-
-    def infer(self, x: Any, **fit_params: Any) -> Any:
-        return super().infer(x["inputs"], **fit_params)
-
-    def get_loss(self, y_pred: Any, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
-        loss: Tensor = self.criterion_(y_pred, y_true.to(self.device), X["weight"].to(self.device))
-        return loss
 
 
 class TrainingData(NamedTuple):
@@ -117,60 +105,45 @@ class TrainingData(NamedTuple):
 
 
 def fit_anchored(
-    data: TrainingData, *, settings: Any, seed: int, device: torch.device
-) -> tuple[QuantileNetworks, Any]:
+    data: TrainingData,
+    networks: Callable[[int], QuantileNetworks],
+    noise_scale: float,
+    *,
+    settings: TrainingSettings,
+    seed: int,
+) -> Trained:
     """Initialise anchored networks and train them.
 
     Parameters
     ----------
     data : TrainingData
         What the networks learn from.
-    settings : object
-        Holds `n_networks`, `hidden_sizes`, `n_quantiles`, `prior_gain`, `noise_scale`,
-        `activation`, `max_epochs`, `batch_size`, `learning_rate` and `verbose`.
+    networks : callable
+        Builds the untrained networks from the number of features.
+    noise_scale : float
+        As in `AnchoredLoss`.
+    settings : TrainingSettings
+        How they are trained.
     seed : int
         Governs initial weights and the order of batches.
-    device : torch.device
-        Where to train.
 
     Returns
     -------
-    networks : QuantileNetworks
-        Trained, in evaluation mode, on the CPU.
-    history : skorch.history.History
-        Losses of each epoch.
+    Trained
+        The networks and the losses of each epoch.
 
     Raises
     ------
     ValueError
         If the training diverges.
     """
-    sizes = [data.inputs.shape[1], *settings.hidden_sizes, settings.n_quantiles]
     with seeded(seed):
-        networks = QuantileNetworks(
-            settings.n_networks, sizes, settings.prior_gain, settings.activation
-        ).to(device)
-        net = _WeightedNet(
-            networks,
-            criterion=AnchoredLoss(networks, settings.noise_scale, data.weight.sum()),
-            optimizer=torch.optim.Adam,
-            optimizer__fused=True,
-            lr=settings.learning_rate,
-            max_epochs=settings.max_epochs,
-            batch_size=settings.batch_size,
-            train_split=None,
-            iterator_train=BatchLoader,
-            iterator_train__shuffle=True,
-            # Steps of constant length would leave each network at random near its optimum,
-            # and that noise would count as epistemic variance.
-            callbacks=[LRScheduler("CosineAnnealingLR", T_max=settings.max_epochs)],
-            device=str(device),
-            verbose=int(settings.verbose),
-        )
-        net.fit({"inputs": data.inputs, "weight": data.weight}, data.targets)
-    networks = networks.cpu().eval().requires_grad_(False)
-    if not all(bool(torch.isfinite(p).all()) for p in networks.parameters()):
-        raise ValueError(
-            f"Training diverged; use a smaller `learning_rate` than {settings.learning_rate}."
-        )
-    return networks, net.history
+        start = networks(data.inputs.shape[1]).to(settings.device)
+    return train(
+        start,
+        AnchoredLoss(start, noise_scale, data.weight.sum()),
+        {"inputs": data.inputs, "weight": data.weight},
+        data.targets,
+        settings=settings,
+        seed=seed,
+    )

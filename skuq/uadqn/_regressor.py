@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,8 +16,8 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.models import evaluate, resolve_device
-from skuq.uadqn._anchored import ACTIVATIONS, TrainingData, fit_anchored
+from skuq.models import TrainingSettings, evaluate, resolve_device
+from skuq.uadqn._anchored import ACTIVATIONS, QuantileNetworks, TrainingData, fit_anchored
 from skuq.uadqn._estimates import aleatoric_variance, epistemic_variance
 from skuq.uadqn._losses import quantile_levels
 
@@ -185,7 +186,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             width is no positive integer, or the training diverges.
         """
         _check_widths(self.hidden_sizes)
-        device = resolve_device(self.device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, np.float64)
@@ -202,7 +202,20 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             _standardised(y, self._y_scaling)[:, None],
             weight,
         )
-        self.networks_, self.history_ = fit_anchored(data, settings=self, seed=seed, device=device)
+        settings = TrainingSettings(
+            learning_rate=self.learning_rate,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            optimizer=partial(torch.optim.Adam, fused=True),
+            # Steps of constant length would leave each network at random near its optimum, and
+            # that noise would count as epistemic variance.
+            cosine=True,
+            device=resolve_device(self.device),
+            verbose=self.verbose,
+        )
+        self.networks_, self.history_ = fit_anchored(
+            data, self._new_networks, self.noise_scale, settings=settings, seed=seed
+        )
         self.quantile_levels_ = quantile_levels(self.n_quantiles, dtype=torch.float64).numpy()
         return self
 
@@ -264,6 +277,10 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         quantiles = self._quantiles(X)
         aleatoric = np.maximum(aleatoric_variance(quantiles), 0.0)
         return Uncertainty.from_parts(aleatoric, epistemic_variance(quantiles))
+
+    def _new_networks(self, n_features: int) -> QuantileNetworks:
+        sizes = [n_features, *self.hidden_sizes, self.n_quantiles]
+        return QuantileNetworks(self.n_networks, sizes, self.prior_gain, self.activation)
 
     def _quantiles(self, X: Any) -> FloatArray:
         """Quantiles by each network, (n_networks, n_samples, n_quantiles), in units of y."""

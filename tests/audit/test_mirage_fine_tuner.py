@@ -434,7 +434,7 @@ def test_grid_search_tunes_epsilon(data, honest):
         ({"target": "subset"}, "needs `confusable`"),
         (
             {"learning_rate": 1e200, "optimizer": torch.optim.SGD},
-            r"diverged .* smaller `learning_rate` than 1e\+200",
+            r"diverged: .* smaller `learning_rate` than 1e\+200",
         ),
     ],
 )

@@ -125,15 +125,16 @@ def test_result_is_the_same_in_batches_copies_clones_and_with_text_labels(iris, 
         assert not np.allclose(elsewhere.epistemic, whole.epistemic)
 
 
+@pytest.mark.parametrize("wrap", [FrozenEstimator, lambda module: module], ids=["frozen", "bare"])
 @pytest.mark.parametrize("name", ALL)
-def test_frozen_module_is_never_altered(iris, dropped, name):
+def test_module_is_taken_as_it_is_and_never_altered(iris, dropped, name, wrap):
     before = {key: value.clone() for key, value in dropped.state_dict().items()}
     x = torch.as_tensor(iris[0][:5])
     outputs = dropped(x).detach()
     model = clone(ALL[name])
     if name == "ensemble":
         model.set_params(n_models=1)
-    model.set_params(estimator=FrozenEstimator(dropped)).fit(*iris)
+    model.set_params(estimator=wrap(dropped)).fit(*iris)
     model.predict_uncertainty(iris[0][:5])
     assert all(torch.equal(before[k], v) for k, v in dropped.state_dict().items())
     assert not any(part.training or part._forward_hooks for part in dropped.modules())
@@ -142,9 +143,14 @@ def test_frozen_module_is_never_altered(iris, dropped, name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_bare_module_is_refused_with_both_ways_out(iris, dropped, name):
-    with pytest.raises(TypeError, match=r"FrozenEstimator\(module\).*NeuralNetClassifier"):
-        clone(ALL[name]).set_params(estimator=dropped).fit(*iris)
+def test_training_a_fitted_estimator_again_is_warned_of(iris, name):
+    torch.manual_seed(0)
+    net = NeuralNetClassifier(
+        MLP(4, 3, dropout=0.2), criterion=nn.CrossEntropyLoss, max_epochs=1, verbose=0
+    )
+    net.fit(iris[0].astype(np.float32), iris[1])
+    with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
+        clone(ALL[name]).set_params(estimator=net).fit(*iris)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -271,7 +277,7 @@ def test_frozen_model_is_the_first_member_and_its_clones_are_trained(iris):
 
 
 def test_frozen_module_cannot_be_trained_again(iris, dropped):
-    with pytest.raises(TypeError, match=r"frozen MLP cannot be trained again .* `members`"):
+    with pytest.raises(TypeError, match=r"MLP .* cannot be trained again .* `members`"):
         DeepEnsembleClassifier(FrozenEstimator(dropped)).fit(*iris)
 
 

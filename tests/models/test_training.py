@@ -1,4 +1,7 @@
-"""Training through skorch: weights, seeds, and no trace in global state."""
+"""Training through skorch: weights, seeds, divergence, and no trace in global state."""
+
+import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -6,10 +9,21 @@ import torch
 from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 from skorch import NeuralNetClassifier
+from skorch.callbacks import Callback
+from torch import nn
 
-from skuq.models import MLP, default_classifier, fit_net
+from skuq.models import (
+    MLP,
+    TrainingSettings,
+    WeightedClassifier,
+    WeightedLoss,
+    fit_net,
+    float64_mlp,
+    train,
+)
 
-CPU = torch.device("cpu")
+QUICK = TrainingSettings(learning_rate=5e-3, max_epochs=5, batch_size=256, weight_decay=1e-4)
+BUILD = partial(float64_mlp, 4, 3)
 
 
 @pytest.fixture
@@ -18,43 +32,140 @@ def data():
     return scale(X), y
 
 
-def fitted_weights(X, y, **kw):
-    net = fit_net(default_classifier(4, 3, device=CPU).set_params(max_epochs=5), X, y, **kw)
-    return {name: value.numpy() for name, value in net.module_.state_dict().items()}
+def cross_entropy():
+    return WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
+
+
+def trained(X, y, *, module=BUILD, settings=QUICK, sample_weight=None, **options):
+    weight = np.ones(len(X)) if sample_weight is None else sample_weight
+    data = {"inputs": X, "weight": weight}
+    return train(module, cross_entropy(), data, y, settings=settings, **options)
+
+
+def weights_of(module):
+    return {name: value.numpy() for name, value in module.state_dict().items()}
 
 
 def assert_same(first, second, **tolerance):
-    for name in first:
-        np.testing.assert_allclose(first[name], second[name], **tolerance)
+    for name, value in weights_of(first).items():
+        np.testing.assert_allclose(value, weights_of(second)[name], **tolerance)
 
 
 def test_same_seed_gives_the_same_weights_and_another_does_not(data):
-    first = fitted_weights(*data, seed=3)
-    assert_same(first, fitted_weights(*data, seed=3), rtol=0)
-    assert not np.allclose(first["0.weight"], fitted_weights(*data, seed=4)["0.weight"])
+    first = trained(*data, seed=3).module
+    assert_same(first, trained(*data, seed=3).module, rtol=0)
+    other = trained(*data, seed=4).module
+    assert not np.allclose(weights_of(first)["0.weight"], weights_of(other)["0.weight"])
 
 
 def test_training_leaves_the_global_random_state_alone(data):
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
-    fitted_weights(*data, seed=0)
+    trained(*data, seed=0)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_it_is_what_a_plain_skorch_net_learns(data):
+    settings = TrainingSettings(learning_rate=0.01, max_epochs=4, batch_size=-1)
+    ours = trained(*data, settings=settings, seed=1).module
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        net = NeuralNetClassifier(
+            float64_mlp,
+            module__n_features=4,
+            module__n_outputs=3,
+            criterion=nn.CrossEntropyLoss,
+            optimizer=torch.optim.Adam,
+            lr=0.01,
+            max_epochs=4,
+            batch_size=-1,
+            train_split=None,
+            verbose=0,
+        ).fit(*data)
+    assert_same(ours, net.module_, rtol=1e-9)
+
+
+def test_the_network_comes_back_ready_to_be_evaluated(data):
+    module, history = trained(*data, module=MLP(4, 3, dropout=0.5).double(), seed=0)
+    assert not module.training
+    assert not any(p.requires_grad for p in module.parameters())
+    assert len(history) == QUICK.max_epochs
+
+
+def test_the_learning_rate_follows_a_cosine_to_zero(data):
+    rates = []
+
+    class Listen(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            rates.append(net.optimizer_.param_groups[0]["lr"])
+
+    settings = TrainingSettings(learning_rate=0.1, max_epochs=4, cosine=True, callbacks=[Listen()])
+    trained(*data, settings=settings, seed=0)
+    expected = 0.05 * (1 + np.cos(np.pi * np.arange(1, 5) / 4))
+    np.testing.assert_allclose(rates, expected, atol=1e-12)
+
+
+def test_early_stopping_keeps_the_weights_of_the_best_epoch(data):
+    settings = TrainingSettings(learning_rate=0.3, max_epochs=200, patience=3)
+    X, y = data
+    wrong = {"inputs": X[::7], "weight": np.ones(len(X[::7]))}, np.roll(y[::7], 5)
+    module, history = trained(X, y, settings=settings, seed=0, validation=wrong)
+    losses = history[:, "valid_loss"]
+    assert len(losses) == np.argmin(losses) + 4 < 200
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(module(torch.tensor(X[::7])), torch.tensor(wrong[1]))
+    assert float(loss) == pytest.approx(min(losses))
 
 
 def test_weights_equal_repetition_in_one_batch(data):
     X, y = data[0][::3], data[1][::3]
     weight = np.random.default_rng(0).integers(0, 4, len(X))
-    weighted = fitted_weights(X, y, seed=0, sample_weight=weight.astype(float))
-    repeated = fitted_weights(np.repeat(X, weight, axis=0), np.repeat(y, weight), seed=0)
+    weighted = trained(X, y, seed=0, sample_weight=weight.astype(float)).module
+    repeated = trained(np.repeat(X, weight, axis=0), np.repeat(y, weight), seed=0).module
     assert_same(weighted, repeated, rtol=1e-7, atol=1e-9)
 
 
 def test_batches_of_zero_weight_do_not_spoil_training(data):
-    net = default_classifier(4, 3, device=CPU).set_params(max_epochs=2, batch_size=10)
     weight = np.zeros(150)
     weight[0] = 1
-    fit_net(net, *data, seed=0, sample_weight=weight)
-    assert all(torch.isfinite(p).all() for p in net.module_.parameters())
+    settings = TrainingSettings(learning_rate=5e-3, max_epochs=2, batch_size=10)
+    module = trained(*data, settings=settings, seed=0, sample_weight=weight).module
+    assert all(torch.isfinite(p).all() for p in module.parameters())
+
+
+def test_read_only_data_are_taken_without_a_warning(data):
+    X, y = data
+    X.flags.writeable = y.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(X, y, seed=0)
+
+
+@pytest.mark.parametrize("rate", [1e200, 30.0])
+def test_divergence_is_an_error_that_names_the_learning_rate(data, rate):
+    settings = TrainingSettings(learning_rate=rate, max_epochs=5, optimizer=torch.optim.SGD)
+    X = 100 * data[0]
+    with pytest.raises(ValueError, match=r"diverged: .* smaller `learning_rate` than"):
+        trained(X, data[1], settings=settings, seed=0)
+
+
+def weighted_classifier(**options):
+    return WeightedClassifier(
+        BUILD, criterion=nn.CrossEntropyLoss, train_split=None, verbose=0, **options
+    )
+
+
+def test_a_net_of_the_user_learns_with_weights(data):
+    X, y = data[0][::3], data[1][::3]
+    weight = np.random.default_rng(0).integers(0, 4, len(X))
+    options = {"criterion__reduction": "none", "max_epochs": 5, "batch_size": -1}
+    weighted = fit_net(
+        weighted_classifier(**options), X, y, seed=0, sample_weight=weight.astype(float)
+    )
+    repeated = fit_net(
+        weighted_classifier(**options), np.repeat(X, weight, axis=0), np.repeat(y, weight), seed=0
+    )
+    assert_same(weighted.module_.requires_grad_(False), repeated.module_, rtol=1e-7, atol=1e-9)
 
 
 def test_weights_for_a_net_that_cannot_use_them_are_refused(data):
@@ -64,6 +175,6 @@ def test_weights_for_a_net_that_cannot_use_them_are_refused(data):
 
 
 def test_weighted_loss_without_one_loss_per_sample_is_refused(data):
-    net = default_classifier(4, 3, device=CPU).set_params(criterion__reduction="mean")
+    net = weighted_classifier(criterion__reduction="mean")
     with pytest.raises(ValueError, match="set criterion__reduction='none'"):
         fit_net(net, *data, seed=0, sample_weight=np.ones(150))

@@ -289,13 +289,19 @@ def test_module_with_one_output_is_refused(iris):
         QUAMClassifier(FrozenEstimator(MLP(4, 1))).fit(*iris)
 
 
-def test_bare_module_is_refused_with_both_ways_out(iris, trained_module):
-    with pytest.raises(TypeError, match=r"FrozenEstimator\(module\).*NeuralNetClassifier"):
-        QUAMClassifier(trained_module).fit(*iris)
+def test_bare_module_is_taken_as_it_is(iris, trained_module):
+    bare = QUAMClassifier(trained_module, **QUICK).fit(*iris)
+    frozen = QUAMClassifier(FrozenEstimator(trained_module), **QUICK).fit(*iris)
+    np.testing.assert_array_equal(bare.predict_proba(iris[0]), frozen.predict_proba(iris[0]))
+
+
+def test_training_a_fitted_estimator_again_is_warned_of(iris):
+    with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
+        QUAMClassifier(LogisticRegression().fit(*iris), **QUICK).fit(*iris)
 
 
 def test_estimator_without_fit_is_refused(iris):
-    with pytest.raises(TypeError, match="must have a method `fit` or be None, got 'mlp'"):
+    with pytest.raises(TypeError, match=r"`estimator` must .* a method `fit`.* got 'mlp'"):
         QUAMClassifier("mlp").fit(*iris)
 
 

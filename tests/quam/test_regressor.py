@@ -1,6 +1,7 @@
 """QUAMRegressor as a user meets it."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -288,19 +289,25 @@ def test_what_cannot_be_fitted_is_refused(sine, params, message):
         QUAMRegressor(**params).fit(*sine)
 
 
-def test_classifiers_and_bare_modules_are_refused_with_a_way_out(sine):
+def test_training_a_fitted_estimator_again_is_warned_of_once(sine):
+    mine = MLPRegressor((4,), max_iter=20, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        QUAMRegressor(mine.fit(*sine), **QUICK).fit(*sine)
+    assert sum("FrozenEstimator" in str(each.message) for each in caught) == 1
+
+
+def test_what_is_no_regressor_is_refused_with_a_way_out(sine):
     labels = sine[1] > 3
     mine = FrozenEstimator(LogisticRegression().fit(sine[0], labels))
-    with pytest.raises(ValueError, match="QUAMClassifier questions those"):
+    with pytest.raises(ValueError, match="is a classifier; a regressor is needed"):
         QUAMRegressor(mine, noise="learned").fit(*sine)
-    with pytest.raises(TypeError, match=r"FrozenEstimator\(module\).*NeuralNetRegressor"):
-        QUAMRegressor(MLP(1, 1)).fit(*sine)
-    with pytest.raises(TypeError, match="must have a method `fit` or be None, got 'mlp'"):
+    with pytest.raises(TypeError, match=r"`estimator` must .* a method `fit`.* got 'mlp'"):
         QUAMRegressor("mlp").fit(*sine)
     net = ESTIMATORS["skorch"]
     with pytest.raises(TypeError, match="put the transformers outside"):
         QUAMRegressor(make_pipeline(StandardScaler(), net)).fit(*sine)
-    with pytest.raises(ValueError, match="cannot be used to train a skorch net"):
+    with pytest.raises(ValueError, match="`sample_weight` needs a net that can use it"):
         QUAMRegressor(net).fit(*sine, sample_weight=np.ones(120))
 
 

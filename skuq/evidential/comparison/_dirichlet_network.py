@@ -16,7 +16,8 @@ from skuq.evidential._graph_classifier import OnNodes, node_outputs
 from skuq.evidential._graphs import NodeGraph, graph_device
 from skuq.evidential._head import safe_exp
 from skuq.evidential._node_classifier import DirichletNodesMixin
-from skuq.evidential._training import Samples, fit_network
+from skuq.evidential._training import Samples, TrainingParametersMixin
+from skuq.models import train
 
 
 class Concentrations(nn.Module):
@@ -32,7 +33,9 @@ class Concentrations(nn.Module):
         return safe_exp(self.network(graph)) + 1
 
 
-class DirichletNetworkClassifier(DirichletNodesMixin, ClassifierMixin, BaseEstimator):
+class DirichletNetworkClassifier(
+    TrainingParametersMixin, DirichletNodesMixin, ClassifierMixin, BaseEstimator
+):
     """Base of estimators that train a network of concentrations.
 
     A subclass has the parameters of `TRAINING_PARAMETERS`.
@@ -57,14 +60,13 @@ class DirichletNetworkClassifier(DirichletNodesMixin, ClassifierMixin, BaseEstim
     ) -> FloatArray:
         """Train a network; set `network_` and `history_`, return concentrations of all nodes."""
         device = graph_device(self.device)
-        trained, self.history_ = fit_network(
+        trained, self.history_ = train(
             OnNodes(network, graph.to(device)),
             criterion,
-            training,
-            validation,
-            settings=self,
+            *training,
+            validation=validation,
+            settings=self._training_settings(device),
             seed=seed,
-            device=device,
             callbacks=callbacks,
         )
         network = trained.network  # type: ignore[assignment]

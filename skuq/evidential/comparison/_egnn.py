@@ -12,12 +12,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from skuq.evidential._dirichlet import Measure
-from skuq.evidential._graph_classifier import NETWORK_PARAMETERS, NodeLoss, build_network
+from skuq.evidential._graph_classifier import NETWORK_PARAMETERS, build_network
 from skuq.evidential._graphs import as_node_graph
 from skuq.evidential._losses import dirichlet_kl, uce_loss
 from skuq.evidential._node_classifier import LabelledNodes
 from skuq.evidential._propagation import Propagation, propagate
 from skuq.evidential.comparison._dirichlet_network import Concentrations, DirichletNetworkClassifier
+from skuq.models import WeightedLoss
 
 
 class EvidentialGNN(DirichletNetworkClassifier):
@@ -170,7 +171,7 @@ class EvidentialGNN(DirichletNetworkClassifier):
         nodes = LabelledNodes(graph, X, y, sample_weight, X_val, y_val)
         seed = self._draw_seed()
         network = Concentrations(build_network(self, graph.n_features, len(nodes.classes), seed))
-        loss = NodeLoss(EvidenceLoss(self.entropy_weight))
+        loss = WeightedLoss(EvidenceLoss(self.entropy_weight))
         alpha = self._train(network, loss, graph, nodes.training, nodes.validation, seed=seed)
         self.graph_, self.classes_ = graph, nodes.classes
         self._set_dirichlet(propagate(graph.adjacency, alpha, self.propagation))

@@ -1,0 +1,221 @@
+"""A model in adopted form from whatever the user passed as ``estimator``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from skorch import NeuralNet, NeuralNetBinaryClassifier
+from torch import nn
+
+from skuq.base import FloatArray
+from skuq.models._adopt import AdoptedModel, adopt
+from skuq.models._default_networks import (
+    float64_mlp,
+    train_default_classifier,
+    train_default_regressor,
+)
+from skuq.models._evaluate import evaluate
+from skuq.models._fitted import taken_as_it_is
+from skuq.models._skorch_nets import fit_net
+from skuq.models._training import seeded
+
+
+def fit_or_adopt(
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    *,
+    sample_weight: NDArray[Any] | None,
+    seed: int,
+    device: torch.device,
+    after_the_fact: bool = False,
+    network: Callable[[int, int], nn.Module] = float64_mlp,
+    fit_params: Mapping[str, Any] | None = None,
+) -> AdoptedModel:
+    """Take over a classifier as it is, or clone and train it (see `taken_as_it_is`).
+
+    Parameters
+    ----------
+    estimator : object
+        None (the default network is trained), a `FrozenEstimator` of anything that `adopt`
+        takes, a `torch.nn.Module`, or an estimator to be cloned and trained: a skorch net or a
+        scikit-learn model that can be adopted.
+    X : array of shape (n_samples, ...) or DataFrame
+        Inputs.
+    y : ndarray of shape (n_samples,)
+        Class labels.
+    sample_weight : ndarray of shape (n_samples,) or None
+        Weights for the training.
+    seed : int
+        Randomness of the training.
+    device : torch.device
+        Where the default network is trained.
+    after_the_fact : bool, default=False
+        Whether every fitted estimator is taken as it is.
+    network : callable, default=float64_mlp
+        Builds the default network from the numbers of features and classes.
+    fit_params : mapping of str to object, default=None
+        Further arguments of the `fit` of a scikit-learn estimator that is trained.
+
+    Returns
+    -------
+    AdoptedModel
+        With `classes` set, unless a bare module does not know them.
+
+    Raises
+    ------
+    TypeError
+        If the estimator is none of these, or its `fit` does not take `fit_params`.
+    ValueError
+        If training is asked for and `y` holds one class, or the training diverges.
+
+    Warns
+    -----
+    UserWarning
+        If a fitted estimator is trained again.
+    """
+    if taken_as_it_is(estimator, after_the_fact=after_the_fact):
+        return adopt(estimator)
+    _check_trainable(estimator)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
+    training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
+    if estimator is not None and not isinstance(estimator, NeuralNet):
+        return _fit_sklearn_clone(estimator, X, y, **training, **(fit_params or {}))
+    if fit_params:
+        raise TypeError(f"A neural network is trained without {', '.join(fit_params)}.")
+    if estimator is None:
+        module = train_default_classifier(
+            X, codes, n_classes=len(classes), device=device, network=network, **training
+        )
+        return AdoptedModel(module, classes)
+    X = X.astype(np.float32, copy=False)
+    binary = isinstance(estimator, NeuralNetBinaryClassifier)
+    fitted = adopt(
+        fit_net(clone(estimator), X, codes.astype(np.float32) if binary else codes, **training)
+    )
+    n_outputs = evaluate(fitted.module, fitted.inputs(X[:1])).shape[-1]
+    if n_outputs != len(classes):
+        raise ValueError(
+            f"The net has {n_outputs} outputs, but `y` holds {len(classes)} classes; they must "
+            "be equal."
+        )
+    return AdoptedModel(fitted.module, classes)
+
+
+def fit_or_adopt_regressor(
+    estimator: Any,
+    X: Any,
+    y: FloatArray,
+    *,
+    n_outputs: int,
+    sample_weight: NDArray[Any] | None,
+    seed: int,
+    device: torch.device,
+    after_the_fact: bool = False,
+) -> AdoptedModel:
+    """Take over a regressor as it is, or clone and train it (see `taken_as_it_is`).
+
+    Parameters
+    ----------
+    estimator : object
+        As in `fit_or_adopt`.
+    X : array of shape (n_samples, ...) or DataFrame
+        Inputs.
+    y : ndarray of shape (n_samples,), float64
+        Targets.
+    n_outputs : int
+        1 for the mean, 2 for mean and log variance.
+    sample_weight, seed, device, after_the_fact
+        As in `fit_or_adopt`.
+
+    Returns
+    -------
+    AdoptedModel
+        Its module returns shape (n_samples, n_outputs).
+
+    Raises
+    ------
+    TypeError
+        If the estimator is none of these.
+    ValueError
+        If it is a classifier, has another number of outputs, or its training diverges.
+
+    Warns
+    -----
+    UserWarning
+        If a fitted estimator is trained again.
+    """
+    training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
+    if taken_as_it_is(estimator, after_the_fact=after_the_fact):
+        model = adopt(estimator)
+    elif estimator is None:
+        module = train_default_regressor(X, y, n_outputs=n_outputs, device=device, **training)
+        return AdoptedModel(module)
+    else:
+        model = _fit_regressor_clone(estimator, X, y, training)
+    if model.classes is not None:
+        raise ValueError("`estimator` is a classifier; a regressor is needed.")
+    shape = tuple(evaluate(model.module, model.inputs(_safe_indexing(X, [0]))).shape)
+    if shape != (1, n_outputs):
+        wanted = "the mean" if n_outputs == 1 else "mean and log variance"
+        raise ValueError(
+            f"The network must return {wanted}, shape (n_samples, {n_outputs}), got shape {shape} "
+            "for one sample."
+        )
+    return model
+
+
+def _fit_regressor_clone(
+    estimator: Any, X: Any, y: FloatArray, training: dict[str, Any]
+) -> AdoptedModel:
+    _check_trainable(estimator)
+    if isinstance(estimator, NeuralNet):
+        targets = y[:, None].astype(np.float32)
+        return adopt(fit_net(clone(estimator), X.astype(np.float32), targets, **training))
+    return _fit_sklearn_clone(estimator, X, y, **training)
+
+
+def _check_trainable(estimator: Any) -> None:
+    if estimator is not None and not hasattr(estimator, "fit"):
+        raise TypeError(
+            "`estimator` must be None, have a method `fit`, or be a torch.nn.Module, got "
+            f"{estimator!r}."
+        )
+    if isinstance(estimator, Pipeline) and isinstance(estimator.steps[-1][1], NeuralNet):
+        raise TypeError(
+            "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
+            "make_pipeline(..., Estimator(net))."
+        )
+
+
+def _fit_sklearn_clone(
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    *,
+    sample_weight: NDArray[Any] | None,
+    seed: int,
+    **fit_params: Any,
+) -> AdoptedModel:
+    """Fit a clone of a scikit-learn model, seeding whatever has no seed of its own."""
+    twin = clone(estimator)
+    unseeded = {
+        name: seed
+        for name, value in twin.get_params().items()
+        if value is None and name.split("__")[-1] == "random_state"
+    }
+    twin.set_params(**unseeded)
+    if sample_weight is not None:
+        prefix = f"{twin.steps[-1][0]}__" if isinstance(twin, Pipeline) else ""
+        fit_params[f"{prefix}sample_weight"] = sample_weight
+    with seeded(seed):
+        return adopt(twin.fit(X, y, **fit_params))

@@ -1,0 +1,81 @@
+"""Training of a skorch net that the user brings, with weights where its class can use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import skorch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from skuq.models._training import seeded, weighted_mean
+
+
+class WeightedClassifier(skorch.NeuralNetClassifier):
+    """skorch classifier whose loss is the mean weighted by per-sample weights.
+
+    `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch
+    passes further per-sample data along. Weights of 2 equal samples given twice. The
+    criterion must return one loss per sample (``criterion__reduction="none"``).
+    """
+
+    def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
+        losses = super().get_loss(y_pred, y_true, X=X, **kwargs)
+        weight = X["sample_weight"]
+        if losses.shape != weight.shape:
+            raise ValueError(
+                "A weighted loss needs one loss per sample; set criterion__reduction='none'."
+            )
+        return weighted_mean(losses, weight)
+
+    def infer(self, x: Any, **fit_params: Any) -> Tensor:
+        outputs: Tensor = super().infer(x["X"] if isinstance(x, dict) else x, **fit_params)
+        return outputs
+
+
+def fit_net(
+    net: skorch.NeuralNet,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    *,
+    seed: int,
+    sample_weight: NDArray[Any] | None = None,
+) -> skorch.NeuralNet:
+    """Fit a skorch net reproducibly, leaving torch's global random state as it was.
+
+    Parameters
+    ----------
+    net : skorch.NeuralNet
+        Net to fit, in place.
+    X : ndarray of shape (n_samples, ...)
+        Inputs, in the dtype of the net's module.
+    y : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        Targets, as the net's criterion takes them.
+    seed : int
+        Governs initial weights, shuffling and dropout.
+    sample_weight : ndarray of shape (n_samples,), default=None
+        Weights, for a `WeightedClassifier` only.
+
+    Returns
+    -------
+    skorch.NeuralNet
+        The same net, fitted.
+
+    Raises
+    ------
+    ValueError
+        If weights are given to a net that cannot use them.
+    """
+    weighted = isinstance(net, WeightedClassifier)
+    if sample_weight is not None and not weighted:
+        raise ValueError(
+            "`sample_weight` needs a net that can use it: pass estimator=None, a trained net in "
+            "FrozenEstimator, or a classifier derived from skuq.models.WeightedClassifier."
+        )
+    data: Any = np.array(X)  # pandas hands out read-only arrays, which torch warns about
+    if weighted:
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        data = {"X": data, "sample_weight": weight}
+    with seeded(seed):
+        return net.fit(data, y)

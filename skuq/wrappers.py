@@ -1,0 +1,143 @@
+"""Meta-estimators of scikit-learn that delegate to a single estimator inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.feature_selection import RFE
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
+from sklearn.pipeline import Pipeline
+from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.utils.validation import check_is_fitted
+
+# Wrappers whose parameter ``estimator`` is the one estimator that they delegate to.
+_WRAPPERS = (
+    CalibratedClassifierCV,
+    FixedThresholdClassifier,
+    FrozenEstimator,
+    RFE,
+    SelfTrainingClassifier,
+    TunedThresholdClassifierCV,
+)
+
+
+class Unwrapped(NamedTuple):
+    """The estimator one level inside a wrapper.
+
+    Attributes
+    ----------
+    estimator : object
+        The estimator.
+    transform : callable or None
+        Transformation that the wrapper applies to its input before the estimator sees it;
+        None if the estimator sees the input itself.
+    """
+
+    estimator: Any
+    transform: Callable[[Any], Any] | None = None
+
+
+def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
+    """Step into a scikit-learn meta-estimator that delegates to a single estimator.
+
+    It knows `Pipeline`, `FrozenEstimator`, search objects such as `GridSearchCV`,
+    `CalibratedClassifierCV`, `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
+    `SelfTrainingClassifier`, and `RFE` and `RFECV`.
+
+    Parameters
+    ----------
+    estimator : object
+        Any estimator.
+    fitted : bool, default=True
+        Whether the fitted estimator inside is wanted. False returns the one that was given as
+        a parameter, with no transformation, whether or not the wrapper is fitted.
+
+    Returns
+    -------
+    Unwrapped or None
+        The estimator inside and the transformation before it; None if `estimator` is not one of
+        these wrappers.
+
+    Raises
+    ------
+    TypeError
+        If a fitted wrapper averages several models, or has kept none.
+    sklearn.exceptions.NotFittedError
+        If `fitted` is set and the wrapper is not fitted. `FrozenEstimator` and
+        `FixedThresholdClassifier` need no fit of their own.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skuq.wrappers import unwrap
+    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit([[0], [4]], [0, 1])
+    >>> inside = unwrap(model)
+    >>> inside.estimator, inside.transform([[2]])
+    (LogisticRegression(), array([[0.]]))
+    >>> unwrap(inside.estimator) is None
+    True
+    """
+    if fitted:
+        return _fitted_inside(estimator)
+    if isinstance(estimator, Pipeline):
+        return Unwrapped(estimator.steps[-1][1])
+    if isinstance(estimator, _WRAPPERS) or _is_search(estimator):
+        return Unwrapped(estimator.estimator)
+    return None
+
+
+def _fitted_inside(estimator: Any) -> Unwrapped | None:
+    if isinstance(estimator, Pipeline):
+        check_is_fitted(estimator)
+        return Unwrapped(estimator.steps[-1][1], _transform_before_last_step(estimator))
+    if isinstance(estimator, FrozenEstimator):
+        return Unwrapped(estimator.estimator)
+    if isinstance(estimator, FixedThresholdClassifier):
+        # It predicts with a fitted model inside even if it was never fitted itself.
+        return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
+    if isinstance(estimator, _WRAPPERS):
+        check_is_fitted(estimator)
+        return _fitted_wrapper(estimator)
+    if hasattr(estimator, "best_estimator_"):
+        return Unwrapped(estimator.best_estimator_)
+    if _is_search(estimator):
+        check_is_fitted(estimator)
+        raise TypeError(
+            f"{type(estimator).__name__} was run with refit=False and holds no fitted estimator; "
+            "set refit=True."
+        )
+    return None
+
+
+def _fitted_wrapper(estimator: Any) -> Unwrapped:
+    if isinstance(estimator, RFE):
+        return Unwrapped(estimator.estimator_, estimator.transform)
+    if not isinstance(estimator, CalibratedClassifierCV):
+        return Unwrapped(estimator.estimator_)
+    n_models = len(estimator.calibrated_classifiers_)
+    if n_models > 1:
+        raise TypeError(
+            f"CalibratedClassifierCV averages {n_models} models, and the uncertainty of one is "
+            "not that of their average. Use `ensemble=False`, or calibrate one fitted model "
+            "wrapped in FrozenEstimator."
+        )
+    return Unwrapped(estimator.calibrated_classifiers_[0].estimator)
+
+
+def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | None:
+    steps = [
+        (name, step)
+        for name, step in pipeline.steps[:-1]
+        if step is not None and step != "passthrough"
+    ]
+    return Pipeline(steps).transform if steps else None
+
+
+def _is_search(estimator: Any) -> bool:
+    """Whether this is a search such as `GridSearchCV`; `LogisticRegressionCV` wraps nothing."""
+    return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
