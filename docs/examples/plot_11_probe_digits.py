@@ -2,15 +2,15 @@
 Evidence of a digit classifier
 ==============================
 
-:class:`~skuq.EvidentialProbe` was made for graphs, and needs none. Here it reads off a fitted
-``MLPClassifier`` how much evidence there is for each answer, on digits and on inputs that are
-none. It also shows what a probe cannot mend.
+Evidential probes were proposed for graphs, but :class:`~skuq.EvidentialProbe` does not need one.
+Here it probes a fitted ``MLPClassifier`` for the evidence behind each prediction, on digits and on
+out-of-distribution (OOD) inputs. The example also shows what a probe cannot repair.
 """
 
 # %%
 # A fitted network
 # ----------------
-# ``alpha`` is the weight decay, and much larger than its default. Why, the last section tells.
+# ``alpha`` is the weight decay, much larger than its default; the last section explains why.
 import pandas as pd
 from sklearn.neural_network import MLPClassifier
 
@@ -25,8 +25,8 @@ print(f"accuracy on the test digits: {network.score(data.X_test, data.y_test):.3
 # %%
 # The probe
 # ---------
-# A fitted network is taken as it is, and copied. ``fit`` needs the data that it was trained on.
-# Predictions stay those of the network.
+# A fitted network is used as it is. ``fit`` needs the data that it was trained on. Predictions stay
+# those of the network.
 probe = EvidentialProbe(network, random_state=0).fit(data.X_train, data.y_train)
 print("largest change of a probability:", end=" ")
 print(f"{abs(probe.predict_proba(data.X_test) - network.predict_proba(data.X_test)).max():.0e}")
@@ -45,16 +45,14 @@ display = UncertaintyHistogramDisplay.from_predictions(
 )
 
 # %%
-# There is less evidence for photographs than for nearly all digits. For rotated digits there is
-# as much as for digits, or more: they are made of the same strokes, and to the network they are
-# digits.
+# There is less evidence for photographs than for nearly all digits. For rotated digits there is as
+# much as for digits, or more: they consist of the same strokes.
 #
 # Which representation?
 # ---------------------
-# By default evidence comes from the logits themselves. With ``layer`` a head of its own is trained
-# on a representation that you choose, and -2 is what the last layer is given. The AUROC is the
-# chance that of one out-of-distribution (OOD) input and one digit, the OOD input gets the larger
-# value.
+# By default evidence comes from the logits themselves. With ``head="network"`` a small network is
+# trained on a representation of your choice; ``layer=-2`` is the input of the last layer. The AUROC
+# is the probability that an OOD input gets a larger value than a digit.
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 
@@ -63,7 +61,7 @@ def compare(network):
     methods = {
         "entropy": LogitUncertainty(network, score="entropy"),
         "probe": EvidentialProbe(network, random_state=0),
-        "probe, layer=-2": EvidentialProbe(network, layer=-2, random_state=0),
+        "probe, layer=-2": EvidentialProbe(network, head="network", layer=-2, random_state=0),
     }
     table = {}
     for name, method in methods.items():
@@ -79,12 +77,12 @@ def compare(network):
 print(compare(network))
 
 # %%
-# None of them is best for all kinds, and no column is better than guessing (0.5) for all of them.
-# Without a graph there are no neighbours to ask, and the entropy that costs nothing is hard to
-# beat. Measure on inputs like those that you fear before you rely on any.
+# No method is best for all kinds of OOD inputs, and no column is better than guessing (0.5) for all
+# of them. Without a graph there are no neighbours to average over, and the entropy, which costs
+# nothing, is hard to beat. Measure on OOD inputs of the kind you expect before you rely on any.
 #
-# What a probe cannot mend
-# ------------------------
+# What a probe cannot repair
+# --------------------------
 # The same with the default weight decay, which is next to none:
 lax = MLPClassifier((100,), max_iter=1000, random_state=0).fit(data.X_train, data.y_train)
 print(f"accuracy on the test digits: {lax.score(data.X_test, data.y_test):.3f}")
@@ -92,9 +90,9 @@ print(compare(lax))
 
 # %%
 # The accuracy is about the same, and all columns are worse. Pixels at the left and right border are
-# blank in nearly all digits. Training hardly moves their weights, so without weight decay they
-# stay as random as they were at the start, and ink on the border yields large logits, which count
-# as evidence. Set these weights to 0, and part of the loss is made good:
+# blank in nearly all digits, so training hardly changes their weights. Without weight decay these
+# stay at their random initial values, and ink on the border yields large logits, which count as
+# evidence. Setting these weights to 0 recovers part of what was lost:
 from copy import deepcopy
 
 seldom = (data.X_train > 0).mean(axis=0) < 0.03
@@ -104,4 +102,4 @@ print(f"accuracy on the test digits: {cut.score(data.X_test, data.y_test):.3f}")
 print(compare(cut))
 
 # %%
-# A probe reads what a network holds, sound or not. Care for the network first.
+# A probe can only use what the network represents. Regularise the network first.

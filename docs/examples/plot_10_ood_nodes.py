@@ -1,35 +1,34 @@
 """
-Nodes of a class that nobody taught
-===================================
+Out-of-distribution nodes in a graph
+====================================
 
-A graph network learned three topics of papers. The graph holds a fourth one, of which it has
-never seen a label. Asked about such a node, it names one of the three.
-:class:`~skuq.EvidentialProbe` tells how much evidence the network has for what it says, and
-leaves the network as it is. This page needs DGL (extra ``graph``).
+A graph network learned three topics of papers. The graph holds a fourth topic, whose labels were
+never seen in training, and the network assigns its nodes to the three known ones.
+:class:`~skuq.EvidentialProbe` estimates how much evidence supports each prediction, and leaves the
+network as it is. This page needs DGL (extra ``graph``).
 """
 
 # %%
 # A graph with a left-out class
 # -----------------------------
 # The graph is generated: 1000 nodes of four classes, neighbours mostly of the same class. Class
-# 3 is left out. Its nodes are in the graph, but nothing is told about them. Nodes of the other
-# classes train the network, stop its training, set a threshold, or test.
+# 3 is left out: its nodes are in the graph, but their labels are not used. Nodes of the other
+# classes are used for training, for early stopping, for a threshold and for the test.
 import numpy as np
 
 from skuq.datasets import make_node_classes
 
 data = make_node_classes(1000, separation=0.3, homophily=0.7, random_state=0)
-foreign = data.labels == 3
+ood = data.labels == 3
 train, held_out, test = (np.flatnonzero(data.splits[0] == part) for part in range(3))
-train, held_out = train[~foreign[train]], held_out[~foreign[held_out]]
+train, held_out = train[~ood[train]], held_out[~ood[held_out]]
 stop, calibrate = held_out[:200], held_out[200:]
-known_test, foreign_test = test[~foreign[test]], test[foreign[test]]
-print(f"train {len(train)}, stop {len(stop)}, set the threshold {len(calibrate)}")
-print(f"test: {len(known_test)} known nodes, {len(foreign_test)} of the class left out")
+known_test, ood_test = test[~ood[test]], test[ood[test]]
+print(f"train {len(train)}, early stopping {len(stop)}, threshold {len(calibrate)}")
+print(f"test: {len(known_test)} nodes of known classes, {len(ood_test)} of the class left out")
 
 # %%
-# The network plays the part of one that you already have. Estimators on graphs take node ids
-# as ``X``.
+# The network stands for one that you already have. Estimators on graphs take node ids as ``X``.
 from skuq.evidential import GraphClassifier
 
 nodes = {
@@ -39,14 +38,14 @@ nodes = {
     "y_val": data.labels[stop],
 }
 network = GraphClassifier(data.graph, random_state=0).fit(**nodes)
-confidence = network.predict_proba(foreign_test).max(axis=1)
+confidence = network.predict_proba(ood_test).max(axis=1)
 print(f"accuracy on known test nodes: {network.score(known_test, data.labels[known_test]):.3f}")
-print(f"median confidence where the class was left out: {np.median(confidence):.3f}")
+print(f"median confidence on the class left out: {np.median(confidence):.3f}")
 
 # %%
 # The probe
 # ---------
-# So the network files foreign nodes under classes that it knows, and does not look unsure. Vacuity,
+# The network assigns OOD nodes to known classes, and its confidence does not reveal it. Vacuity,
 # the probe's epistemic part, is 1 without any evidence and goes to 0 as evidence grows.
 from skuq import EvidentialProbe
 from skuq.plotting import UncertaintyHistogramDisplay
@@ -55,26 +54,26 @@ probe = EvidentialProbe(network, random_state=0).fit(**nodes)
 vacuity = probe.predict_uncertainty(np.arange(1000)).epistemic
 
 display = UncertaintyHistogramDisplay.from_predictions(
-    {"known classes": vacuity[known_test], "class left out": vacuity[foreign_test]},
+    {"known classes": vacuity[known_test], "class left out": vacuity[ood_test]},
     label="vacuity",
 )
 
 # %%
 # A threshold
 # -----------
-# The level of vacuity is set by the parameter ``evidence_id``, so no fixed number separates
-# known from foreign. A quantile over known nodes that trained nothing does: at the 95% quantile
-# about one known node in twenty is flagged, wherever foreign nodes may lie.
+# The level of vacuity depends on the parameter ``evidence_id``, so no fixed number separates known
+# classes from OOD nodes. A quantile over known nodes that were not used for training does: at the
+# 95% quantile about 5% of the known nodes are flagged, wherever the OOD nodes may lie.
 threshold = np.quantile(vacuity[calibrate], 0.95)
 print(f"threshold: {threshold:.4f}")
-print(f"flagged, known nodes:    {(vacuity[known_test] > threshold).mean():.3f}")
-print(f"flagged, class left out: {(vacuity[foreign_test] > threshold).mean():.3f}")
+print(f"flagged, known classes:  {(vacuity[known_test] > threshold).mean():.3f}")
+print(f"flagged, class left out: {(vacuity[ood_test] > threshold).mean():.3f}")
 
 # %%
-# Against other scores of the same network
-# ----------------------------------------
-# The AUROC is the chance that of one foreign and one known node, the foreign one gets the larger
-# value. Entropy and energy look at one node at a time; GNNSafe smooths the energy over the graph.
+# Comparison with other scores of the same network
+# ------------------------------------------------
+# The AUROC is the probability that an OOD node gets a larger value than a known node. Entropy and
+# energy look at one node at a time; GNNSafe smooths the energy over the graph.
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 
@@ -88,30 +87,28 @@ methods = {
 }
 for name, method in methods.items():
     method.fit(**nodes)
-    known, left_out = (
-        method.predict_uncertainty(ids).epistemic for ids in (known_test, foreign_test)
-    )
+    known, left_out = (method.predict_uncertainty(ids).epistemic for ids in (known_test, ood_test))
     print(f"{name:22} {detection_metrics(known, left_out).auroc:.3f}")
 
 # %%
-# By default the probe takes its evidence from the network's own logits, as the energy does, and
-# what helps here is that neighbours share what they know: that helps the energy as well.
+# By default the probe takes its evidence from the network's own logits, as the energy does. What
+# helps here is the propagation over neighbours, and it helps the energy just as much.
 #
-# This is a generated graph in which neighbours really are alike, and one split of it. On your own
-# graph, leave out classes that you do know, in turn, and measure: :doc:`/guide/evidential_probe`.
+# This is a generated graph in which neighbours really are alike, and one split of it. To compare
+# methods on your own graph, leave out each known class in turn: :doc:`/guide/evidential_probe`.
 
 # %%
 # Where in the graph?
 # -------------------
-# The same on a smaller graph, which can be drawn, or rather its largest connected part. Squares
-# are the nodes of the class left out.
+# The same on the largest connected component of a smaller graph, which can be drawn. Squares are
+# the nodes of the class left out.
 import matplotlib.pyplot as plt
 import networkx as nx
 from matplotlib.colors import LogNorm
 
 small = make_node_classes(180, mean_degree=4, separation=0.3, homophily=0.9, random_state=3)
-foreign = small.labels == 3
-train = np.flatnonzero((small.splits[0] == 0) & ~foreign)
+ood = small.labels == 3
+train = np.flatnonzero((small.splits[0] == 0) & ~ood)
 network = GraphClassifier(small.graph, random_state=0).fit(train, small.labels[train])
 probe = EvidentialProbe(network, random_state=0).fit(train, small.labels[train])
 
@@ -124,7 +121,7 @@ vacuity = probe.predict_uncertainty(ids).epistemic
 fig, ax = plt.subplots(figsize=(8.6, 6.4), layout="constrained")
 nx.draw_networkx_edges(graph.subgraph(ids), place, ax=ax, edge_color="0.75", width=0.7)
 style = {"norm": LogNorm(vacuity.min(), vacuity.max()), "edgecolors": "0.25", "linewidths": 0.6}
-for name, chosen, marker in (("known class", ~foreign, "o"), ("class left out", foreign, "s")):
+for name, chosen, marker in (("known class", ~ood, "o"), ("class left out", ood, "s")):
     rows = chosen[ids]
     dots = ax.scatter(*xy[rows].T, c=vacuity[rows], marker=marker, s=70, zorder=3, **style)
     ax.scatter([], [], c="white", edgecolors="0.25", marker=marker, s=70, label=name)
@@ -133,6 +130,6 @@ ax.legend(loc="upper left", frameon=False)
 ax.set_axis_off()
 
 # %%
-# Vacuity is highest among the squares, and fades towards the circles. That is the smoothing:
-# evidence passes along edges in both directions, so a foreign node among known ones is given some
-# of theirs, and a known one among foreign ones loses some of its own.
+# Vacuity is highest among the squares and fades towards the circles. That is the effect of the
+# propagation: uncertainty is averaged along edges, so an OOD node among known ones gains evidence,
+# and a known node among OOD nodes loses some.
