@@ -1,4 +1,4 @@
-"""What a Dirichlet distribution over class probabilities says about uncertainty."""
+"""Uncertainty of Dirichlet distributions over class probabilities."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
     alpha : array-like of shape (n_samples, n_classes)
         Concentration, positive.
     measure : {"vacuity", "information"}, default="vacuity"
-        "vacuity": the aleatoric part is 1 minus the largest expected
-        probability (Eq. 6, which has the opposite sign and no 1), the epistemic part
-        ``C / alpha_0`` (Eq. 7), at most 1 unless Eq. 91 thinned out concentrations; the total
-        is their sum, a score and no probability.
+        "vacuity": the aleatoric part is 1 minus the largest expected probability (Eq. 6 has
+        minus that probability), the epistemic part the vacuity ``C / alpha_0`` (Eq. 7), at most
+        1 unless Eq. 91 lowered concentrations; the total is their sum, a score and not a
+        probability.
         "information", in nats: the total is the entropy of the expected probabilities, the
         aleatoric part the expected entropy, the epistemic part the mutual information of
         class and probabilities.
@@ -38,7 +38,7 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
     Raises
     ------
     ValueError
-        If `alpha` is no matrix of positive numbers, or `measure` is unknown.
+        If `alpha` is not a matrix of positive numbers, or `measure` is unknown.
 
     References
     ----------
@@ -55,18 +55,18 @@ def dirichlet_uncertainty(alpha: ArrayLike, measure: Measure = "vacuity") -> Unc
         raise ValueError("`alpha` must hold positive numbers, shape (n_samples, n_classes).")
     if measure not in ("vacuity", "information"):
         raise ValueError(f"`measure` must be 'vacuity' or 'information', got {measure!r}.")
-    total = alpha.sum(axis=1)
-    mean = alpha / total[:, None]
+    C, alpha_0 = alpha.shape[1], alpha.sum(axis=1)
+    p = alpha / alpha_0[:, None]
     if measure == "vacuity":
-        return Uncertainty.from_parts(1 - mean.max(axis=1), alpha.shape[1] / total)
+        return Uncertainty.from_parts(1 - p.max(axis=1), C / alpha_0)  # Eq. 6 and 7
     expected = expected_entropy(alpha)
     with np.errstate(divide="ignore"):
-        whole = entropy(np.log(mean))
-    return Uncertainty.from_parts(expected, (whole - expected).clip(0))
+        total = entropy(np.log(p))
+    return Uncertainty.from_parts(expected, (total - expected).clip(0))
 
 
 def expected_entropy(alpha: FloatArray) -> FloatArray:
-    """Entropy of the class, expected over class probabilities that are Dirichlet distributed.
+    """Compute the expected entropy of the class under Dirichlet distributions.
 
     Parameters
     ----------
@@ -84,6 +84,6 @@ def expected_entropy(alpha: FloatArray) -> FloatArray:
     >>> expected_entropy(np.array([[1.0, 1.0]]))
     array([0.5])
     """
-    total = alpha.sum(axis=1, keepdims=True)
-    nats: FloatArray = (alpha / total * (digamma(total + 1) - digamma(alpha + 1))).sum(axis=1)
+    alpha_0 = alpha.sum(axis=1, keepdims=True)
+    nats: FloatArray = (alpha / alpha_0 * (digamma(alpha_0 + 1) - digamma(alpha + 1))).sum(axis=1)
     return nats

@@ -1,4 +1,4 @@
-"""A graph network as a scikit-learn style classifier of nodes."""
+"""Graph network as a scikit-learn classifier of nodes."""
 
 from __future__ import annotations
 
@@ -6,56 +6,25 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal
 
-import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from skuq.evidential._backbones import ARCHITECTURES, GraphNetwork
-from skuq.evidential._graphs import NodeGraph, as_node_graph, graph_device
-from skuq.evidential._node_classifier import LabelledNodes, NodeClassifierMixin
-from skuq.evidential._node_model import NodeModel
-from skuq.evidential._training import (
-    TRAINING_PARAMETERS,
-    TrainingParametersMixin,
-    checked_widths,
-)
-from skuq.models import WeightedLoss, adopt, seeded, train
-
-NETWORK_PARAMETERS: dict[str, Any] = {
-    "graph": "no_validation",
-    "architecture": [StrOptions(set(ARCHITECTURES))],
-    "hidden_sizes": ["array-like"],
-    "dropout": [Interval(Real, 0, 1, closed="left")],
-    "batch_norm": ["boolean"],
-    **TRAINING_PARAMETERS,
-}
+from skuq.evidential._graph_training import NodeLoss, fit_on_graph, node_samples
+from skuq.evidential._graphs import as_node_graph
+from skuq.evidential._labelled import labelled_nodes
+from skuq.evidential._node_model import NodeModel, node_model
+from skuq.evidential._node_predictions import NodeClassifierMixin
+from skuq.evidential._shared_parameters import SharedParametersMixin
+from skuq.evidential._training import TRAINING_PARAMETERS, checked_widths
+from skuq.models import seeded
 
 
-class OnNodes(nn.Module):
-    """A network over a whole graph, read off at some of its nodes."""
-
-    def __init__(self, network: nn.Module, graph: NodeGraph):
-        super().__init__()
-        self.network = network
-        self.graph = graph
-
-    def forward(self, nodes: Tensor) -> Any:
-        return self.network(self.graph)[nodes]
-
-
-def node_outputs(network: nn.Module, graph: NodeGraph, device: torch.device) -> Tensor:
-    """Outputs of a network for all nodes, on the CPU and without gradients."""
-    with torch.no_grad():
-        outputs: Tensor = network.to(device)(graph.to(device)).cpu()
-    network.cpu()
-    return outputs
-
-
-class GraphClassifier(TrainingParametersMixin, NodeClassifierMixin, ClassifierMixin, BaseEstimator):
-    """Graph network that classifies the nodes of one graph.
+class GraphClassifier(SharedParametersMixin, NodeClassifierMixin, ClassifierMixin, BaseEstimator):
+    """Graph network that classifies the nodes of a graph.
 
     It learns from labelled nodes and the features and edges of all nodes (transductive
     learning). `X` holds node ids, so cross-validation splits nodes.
@@ -65,22 +34,22 @@ class GraphClassifier(TrainingParametersMixin, NodeClassifierMixin, ClassifierMi
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         The graph, as `skuq.evidential.as_node_graph` takes it. Clones share it.
     architecture : {"gcn", "gat"}, default="gcn"
-        Graph convolutions, or attention with 8 heads.
+        Graph convolutions (GCN), or attention with 8 heads (GAT).
     hidden_sizes : sequence of int, default=(64,)
         Width of each hidden layer.
     dropout : float, default=0.5
-        Probability of dropping a hidden unit while training.
+        Probability of dropping a hidden unit during training.
     batch_norm : bool, default=False
-        Whether hidden layers are normalised over the nodes.
+        Whether hidden layers are batch-normalised over the nodes.
     learning_rate : float, default=0.01
         Learning rate of Adam.
     weight_decay : float, default=1e-4
         L2 penalty.
     max_epochs : int, default=200
-        Most epochs; each is one pass over the whole graph.
+        Maximum number of epochs; each is one pass over the whole graph.
     patience : int, default=50
-        With validation data: epochs without a smaller validation loss before training stops.
-        The weights of the best epoch are kept.
+        With validation data: number of epochs without a smaller validation loss after which
+        training stops. The weights of the best epoch are kept.
     callbacks : list, default=None
         Further skorch callbacks.
     device : str, default="auto"
@@ -119,7 +88,14 @@ class GraphClassifier(TrainingParametersMixin, NodeClassifierMixin, ClassifierMi
     True
     """
 
-    _parameter_constraints: dict[str, Any] = NETWORK_PARAMETERS
+    _parameter_constraints: dict[str, Any] = {
+        "graph": "no_validation",
+        "architecture": [StrOptions(set(ARCHITECTURES))],
+        "hidden_sizes": ["array-like"],
+        "dropout": [Interval(Real, 0, 1, closed="left")],
+        "batch_norm": ["boolean"],
+        **TRAINING_PARAMETERS,
+    }
 
     def __init__(
         self,
@@ -181,34 +157,31 @@ class GraphClassifier(TrainingParametersMixin, NodeClassifierMixin, ClassifierMi
             diverges.
         """
         graph = as_node_graph(self.graph)
-        nodes = LabelledNodes(graph, X, y, sample_weight, X_val, y_val)
-        device = graph_device(self.device)
+        data = labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        network = build_network(self, graph.n_features, len(nodes.classes), seed)
-        _, self.history_ = train(
-            OnNodes(network, graph.to(device)),
-            WeightedLoss(nn.CrossEntropyLoss(reduction="none")),
-            *nodes.training,
-            validation=nodes.validation,
-            settings=self._training_settings(device),
+        self.network_, self.history_, logits = fit_on_graph(
+            build_network(self, graph.n_features, len(data.classes), seed),
+            NodeLoss(nn.CrossEntropyLoss(reduction="none")),
+            graph,
+            node_samples(data.training),
+            data.validation,
+            settings=self,
             seed=seed,
         )
-        self.network_: nn.Module = network
-        self.graph_, self.classes_ = graph, nodes.classes
-        logits = node_outputs(self.network_, graph, device)
-        self.proba_ = logits.double().softmax(dim=1).numpy()
+        self.graph_, self.classes_ = graph, data.classes
+        self.proba_ = logits.softmax(dim=1).numpy()
         return self
 
     def as_adopted(self) -> NodeModel:
         """Return the fitted network in the form that `skuq.models.adopt` returns."""
         check_is_fitted(self)
-        return NodeModel(
-            module=adopt(self.network_).module, classes=self.classes_, graph=self.graph_
-        )
+        return node_model(self.network_, self.graph_, self.classes_)
 
 
-def build_network(settings: Any, n_features: int, n_outputs: int, seed: int) -> GraphNetwork:
-    """The network that the parameters of an estimator describe, with its initial weights."""
+def build_network(
+    settings: GraphClassifier, n_features: int, n_outputs: int, seed: int
+) -> GraphNetwork:
+    """Build the network that a classifier's parameters describe, with its initial weights."""
     with seeded(seed):
         return ARCHITECTURES[settings.architecture](
             n_features,

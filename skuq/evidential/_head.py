@@ -1,4 +1,4 @@
-"""The probe itself: a small network that turns hidden representations into evidence."""
+"""Heads of the probe, which turn representations into evidence, and their objective."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from skuq.evidential._losses import ice_loss, pcl_loss, uce_loss
 
 Activation = Literal["exp", "softplus"]
 
-# Largest logarithm of a class evidence. Far above any level that can be told apart, and its
-# square, which the losses take, is still a number in float32.
+# Largest logarithm of a class evidence: far above any level that matters, while its square, which
+# the losses need, is still finite in float32.
 LOG_CAP = 16.0
-# Smallest probability that counts as such in the loss: digamma(0) is infinite.
+# Smallest probability in the loss, since digamma(0) is infinite.
 SMALLEST = 1e-6
 
 
 def safe_exp(x: Tensor, cap: float = LOG_CAP) -> Tensor:
-    """Exponential that bends off before it explodes.
+    """Exponential that saturates smoothly.
 
     Equal to ``exp(x)`` within 1 part in 10^4 as long as x is at least 10 below the cap, and
     never above ``exp(cap)``.
@@ -45,22 +45,52 @@ def safe_exp(x: Tensor, cap: float = LOG_CAP) -> Tensor:
     return torch.exp(cap - nn.functional.softplus(cap - x))
 
 
-class EvidenceHead(nn.Module):
-    """Class evidence from hidden representations; its sum is the total evidence.
+class LogitHead(nn.Module):
+    """Class evidence from the model's own logits, with a learned scale and offset.
+
+    ``q = exp(a z + b)`` for logits z. With ``a = 1`` it is proportional to the class
+    probabilities, and its total is the exponential of minus the model's energy.
+
+    Parameters
+    ----------
+    offset : float
+        Initial value of b; that of a is 1.
+    centred : bool, default=False
+        Whether the mean of each sample's logits is subtracted, for logits whose own offset is
+        fixed by convention.
+    activation : {"exp", "softplus"}, default="exp"
+        Function that makes evidence positive.
+    """
+
+    def __init__(self, offset: float, centred: bool = False, activation: Activation = "exp"):
+        super().__init__()
+        self.centred = centred
+        self.activation = activation
+        self.log_scale = nn.Parameter(torch.tensor(0.0))
+        self.offset = nn.Parameter(torch.tensor(offset))
+
+    def forward(self, z: Tensor) -> Tensor:
+        if self.centred:
+            z = centre(z)
+        return _positive(self.log_scale.exp() * z + self.offset, self.activation)
+
+
+class NetworkHead(nn.Module):
+    """Class evidence from a network of its own on hidden representations.
 
     The network of Eq. 18 with ``w = 1`` and ``b = 0`` in its last layer. Inputs are
-    standardised first, which changes nothing but the speed of the training.
+    standardised first, which only speeds up the training.
 
     Parameters
     ----------
     mean, scale : Tensors of shape (n_hidden,)
-        Of the representations.
+        Mean and standard deviation of the representations.
     n_classes : int
         Number of classes.
     hidden_sizes : sequence of int, default=()
         Width of further layers before the class evidence, with ReLU between them.
     activation : {"exp", "softplus"}, default="exp"
-        What makes evidence positive.
+        Function that makes evidence positive.
 
     References
     ----------
@@ -88,53 +118,27 @@ class EvidenceHead(nn.Module):
             layers += [nn.Linear(before, after), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
 
-    def forward(self, features: Tensor) -> Tensor:
-        return _positive(self.layers((features - self.mean) / self.scale), self.activation)
-
-
-class TiedHead(nn.Module):
-    """Class evidence that is the model's own, up to two numbers.
-
-    ``q = exp(a z + b)`` for the model's logits z. With a = 1 it is proportional to the class
-    probabilities, and its total is the exponential of minus the model's energy.
-
-    Parameters
-    ----------
-    level : float
-        Where b starts; a starts at 1.
-    centred : bool, default=False
-        Whether the mean of each sample's logits is taken off: their level says nothing if it
-        is a convention, as in log-probabilities or the logits (0, z) of two classes.
-    activation : {"exp", "softplus"}, default="exp"
-        What makes evidence positive.
-    """
-
-    def __init__(self, level: float, centred: bool = False, activation: Activation = "exp"):
-        super().__init__()
-        self.centred = centred
-        self.activation = activation
-        self.log_scale = nn.Parameter(torch.tensor(0.0))
-        self.level = nn.Parameter(torch.tensor(level))
-
-    def forward(self, logits: Tensor) -> Tensor:
-        if self.centred:
-            logits = centre(logits)
-        return _positive(self.log_scale.exp() * logits + self.level, self.activation)
+    def forward(self, z: Tensor) -> Tensor:
+        q = _positive(self.layers((z - self.mean) / self.scale), self.activation)  # Eq. 18
+        return q
 
 
 def centre(logits: Tensor) -> Tensor:
-    """Logits of shape (n_samples, n_classes) whose mean over classes is 0."""
+    """Subtract the mean over classes from logits of shape (n_samples, n_classes)."""
     return logits - logits.mean(dim=1, keepdim=True)
 
 
-def level_is_convention(logits: Tensor) -> bool:
-    """Whether the level of logits is the same for all samples, and so tells nothing of them."""
+def has_conventional_offset(logits: Tensor) -> bool:
+    """Whether the offset of logits is fixed for all samples, so that it carries no information.
+
+    So it is in log-probabilities, and in the logits (0, z) of two classes.
+    """
     spread = torch.cat([logits, logits.logsumexp(dim=1, keepdim=True)], dim=1).std(dim=0)
     return bool(spread.min() < 1e-4 * logits.std())
 
 
 class ProbeLoss(nn.Module):
-    """The objective of the probe (Eq. 15).
+    """Objective of the probe (Eq. 15).
 
     Parameters
     ----------
@@ -152,21 +156,21 @@ class ProbeLoss(nn.Module):
         self.lambda_pcl = lambda_pcl
         self.levels = evidence_id, evidence_ood
 
-    def forward(self, evidence: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+    def forward(self, q: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """Mean over labelled samples of Eq. 12, plus the mean over all of Eq. 13 and 14."""
-        proba = inputs["proba"].to(evidence)
-        weight = inputs["weight"].to(evidence)
-        total = evidence.sum(dim=1)
+        p = inputs["proba"].to(q)
+        weight = inputs["weight"].to(q)
+        e = q.sum(dim=1)  # Eq. 10
         labelled = codes >= 0
-        alpha = (proba.shape[1] + total)[:, None] * proba.clamp_min(SMALLEST)
-        uce = uce_loss(alpha[labelled], codes[labelled])
-        loss = _mean(uce, inputs["label_weight"].to(evidence)[labelled])
+        alpha = (p.shape[1] + e)[:, None] * p.clamp_min(SMALLEST)  # Eq. 11
+        uce = uce_loss(alpha[labelled], codes[labelled])  # Eq. 12
+        loss = _mean(uce, inputs["label_weight"].to(q)[labelled])
         if self.lambda_ice:
-            loss = loss + self.lambda_ice * _mean(ice_loss(evidence, proba), weight)
+            loss = loss + self.lambda_ice * _mean(ice_loss(q, p), weight)  # Eq. 13
         if self.lambda_pcl:
-            pcl = pcl_loss(total, proba.amax(dim=1), *self.levels)
+            pcl = pcl_loss(e, p.amax(dim=1), *self.levels)  # Eq. 14
             loss = loss + self.lambda_pcl * _mean(pcl, weight)
-        return loss
+        return loss  # Eq. 15
 
 
 def _positive(scores: Tensor, activation: Activation) -> Tensor:

@@ -1,4 +1,4 @@
-"""Losses of evidential networks: Eq. 12 to 14 of the probe, and those of its rivals.
+"""Losses of evidential networks: Eq. 12 to 14 of the probe, and the expected squared error.
 
 Pure functions on tensors; each returns one value per node or sample, in nats unless stated
 otherwise, and averaging is left to the caller.
@@ -6,14 +6,12 @@ otherwise, and averaging is left to the caller.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 
 def uce_loss(alpha: Tensor, codes: Tensor) -> Tensor:
-    """Uncertainty cross-entropy: cross-entropy expected under a Dirichlet distribution.
+    """Compute the cross-entropy expected under a Dirichlet distribution (UCE).
 
     Parameters
     ----------
@@ -36,17 +34,18 @@ def uce_loss(alpha: Tensor, codes: Tensor) -> Tensor:
     >>> uce_loss(torch.tensor([[2.0, 1.0]]), torch.tensor([0]))
     tensor([0.5000])
     """
-    of_class = alpha.gather(1, codes[:, None]).squeeze(1)
-    return torch.digamma(alpha.sum(dim=1)) - torch.digamma(of_class)
+    alpha_y = alpha.gather(1, codes[:, None]).squeeze(1)
+    alpha_0 = alpha.sum(dim=1)
+    return torch.digamma(alpha_0) - torch.digamma(alpha_y)  # Eq. 8 and 12
 
 
 def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
-    """Intra-class evidence: distance of the class evidence from the concentration it implies.
+    """Compute the distance of class evidence from the concentration that it implies (ICE).
 
     Parameters
     ----------
     class_evidence : Tensor of shape (n_samples, n_classes)
-        Output q of the hidden layer of the probe, whose sum is the total evidence e.
+        Class evidence q, whose sum is the total evidence e.
     proba : Tensor of shape (n_samples, n_classes)
         Class probabilities p of the pre-trained model.
 
@@ -64,9 +63,10 @@ def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
     >>> ice_loss(torch.tensor([[3.0, 1.0]]), torch.tensor([[0.5, 0.5]]))
     tensor([4.])
     """
-    total = class_evidence.sum(dim=1, keepdim=True)
-    implied = (proba.shape[1] + total) * proba
-    return (implied - class_evidence).square().sum(dim=1)
+    q, p, C = class_evidence, proba, proba.shape[1]
+    e = q.sum(dim=1, keepdim=True)  # Eq. 10
+    alpha = (C + e) * p  # Eq. 11
+    return (alpha - q).square().sum(dim=1)  # Eq. 13
 
 
 def pcl_loss(
@@ -75,9 +75,10 @@ def pcl_loss(
     evidence_id: float = 100.0,
     evidence_ood: float = 0.0,
 ) -> Tensor:
-    """Positive-confidence learning: high evidence for what the model is confident about.
+    """Compute the loss of positive-confidence learning (PCL).
 
-    Between the two levels its minimum lies at ``r evidence_id + (1 - r) evidence_ood``.
+    It asks for high evidence where the model is confident, and for low evidence elsewhere.
+    Between the two levels its minimum is at ``r evidence_id + (1 - r) evidence_ood``.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ def pcl_loss(
     confidence : Tensor of shape (n_samples,)
         Largest class probability r of the pre-trained model, positive.
     evidence_id, evidence_ood : float
-        Levels that known and foreign inputs are drawn to.
+        Target levels of evidence for in-distribution and out-of-distribution inputs.
 
     Returns
     -------
@@ -102,64 +103,14 @@ def pcl_loss(
     >>> pcl_loss(torch.tensor([50.0]), torch.tensor([0.5]))
     tensor([5000.])
     """
-    lacking = (evidence_id - total_evidence).clamp_min(0).square()
-    excessive = (total_evidence - evidence_ood).clamp_min(0).square()
-    return lacking + (1 - confidence) / confidence * excessive
-
-
-def dirichlet_kl(alpha: Tensor, other: Tensor) -> Tensor:
-    """Kullback-Leibler divergence of one Dirichlet distribution from another.
-
-    Parameters
-    ----------
-    alpha, other : Tensors of shape (n_samples, n_classes)
-        Concentrations, positive.
-
-    Returns
-    -------
-    Tensor of shape (n_samples,)
-        ``KL(Dir(alpha) || Dir(other))`` in nats.
-
-    Examples
-    --------
-    >>> ones = torch.ones(1, 3)
-    >>> dirichlet_kl(ones, ones)
-    tensor([0.])
-    """
-    dtype = alpha.dtype
-    alpha, other = alpha.double(), other.double()  # logarithms of gamma functions cancel
-    total, other_total = alpha.sum(dim=1), other.sum(dim=1)
-    normaliser = torch.lgamma(total) - torch.lgamma(alpha).sum(dim=1)
-    other_normaliser = torch.lgamma(other_total) - torch.lgamma(other).sum(dim=1)
-    moved = (alpha - other) * (torch.digamma(alpha) - torch.digamma(total)[:, None])
-    return (normaliser - other_normaliser + moved.sum(dim=1)).to(dtype)
-
-
-def dirichlet_entropy(alpha: Tensor) -> Tensor:
-    """Differential entropy of Dirichlet distributions.
-
-    Parameters
-    ----------
-    alpha : Tensor of shape (n_samples, n_classes)
-        Concentration, positive.
-
-    Returns
-    -------
-    Tensor of shape (n_samples,)
-        In nats; 0 or negative for one that is uniform on the simplex of two classes or narrower.
-
-    Examples
-    --------
-    >>> dirichlet_entropy(torch.ones(1, 2))
-    tensor([-0.])
-    """
-    n_classes = alpha.shape[1]
-    uniform = -math.lgamma(n_classes)  # log volume of the simplex
-    return uniform - dirichlet_kl(alpha, torch.ones_like(alpha))
+    e, r = total_evidence, confidence
+    lacking = (evidence_id - e).clamp_min(0).square()
+    excessive = (e - evidence_ood).clamp_min(0).square()
+    return lacking + (1 - r) / r * excessive  # Eq. 14
 
 
 def expected_square_loss(alpha: Tensor, codes: Tensor) -> Tensor:
-    """Squared error of the class probabilities, expected under a Dirichlet distribution.
+    """Compute the squared error of class probabilities expected under a Dirichlet distribution.
 
     Parameters
     ----------
@@ -182,7 +133,7 @@ def expected_square_loss(alpha: Tensor, codes: Tensor) -> Tensor:
     >>> expected_square_loss(torch.ones(1, 2), torch.tensor([0]))
     tensor([0.6667])
     """
-    total = alpha.sum(dim=1, keepdim=True)
-    mean = alpha / total
-    true = torch.nn.functional.one_hot(codes, alpha.shape[1]).to(mean)
-    return ((true - mean).square() + mean * (1 - mean) / (total + 1)).sum(dim=1)
+    alpha_0 = alpha.sum(dim=1, keepdim=True)
+    p = alpha / alpha_0
+    y = torch.nn.functional.one_hot(codes, alpha.shape[1]).to(p)
+    return ((y - p).square() + p * (1 - p) / (alpha_0 + 1)).sum(dim=1)  # Eq. 88, first term

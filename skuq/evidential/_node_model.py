@@ -1,4 +1,4 @@
-"""Graph networks in the form that the methods for rows work on."""
+"""Trained graph networks in the form of adopted models."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from skuq.evidential._graphs import NodeGraph, call_on_graph, checked_nodes, graph_device
 from skuq.models import AdoptedModel
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class NodeModel(AdoptedModel):
     """A trained graph network; its inputs are node ids.
 
@@ -36,3 +37,23 @@ class NodeModel(AdoptedModel):
         network = deepcopy(self.module).to(device)
         with torch.no_grad():
             return call_on_graph(network, self.graph.to(device)).cpu()[inputs]
+
+
+def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | None) -> NodeModel:
+    """Copy a trained network, in evaluation mode and without gradients.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Network that `call_on_graph` can evaluate on the graph.
+    graph : NodeGraph
+        Graph.
+    classes : ndarray of shape (n_classes,) or None
+        Labels in the order of the logits, sorted; None if they are unknown.
+
+    Returns
+    -------
+    NodeModel
+    """
+    module: nn.Module = deepcopy(network).cpu().eval().requires_grad_(False)
+    return NodeModel(module=module, classes=classes, graph=graph)

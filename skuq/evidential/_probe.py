@@ -1,4 +1,4 @@
-"""The scikit-learn face of the evidential probe."""
+"""Evidential probe: a Dirichlet distribution from a pre-trained classifier."""
 
 from __future__ import annotations
 
@@ -16,83 +16,82 @@ from torch import Tensor, nn
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import Measure, dirichlet_uncertainty
-from skuq.evidential._graph_model import Outputs
 from skuq.evidential._head import (
     Activation,
-    EvidenceHead,
+    LogitHead,
+    NetworkHead,
     ProbeLoss,
-    TiedHead,
     centre,
-    level_is_convention,
+    has_conventional_offset,
 )
-from skuq.evidential._hooks import Layer
-from skuq.evidential._pretrained_base import Evaluated, PretrainedClassifier, Rows, proba_of
+from skuq.evidential._labelled import Labelled
+from skuq.evidential._pretrained_classifier import EvaluatedModel, PretrainedClassifier
+from skuq.evidential._pretrained_model import Outputs, proba_of
 from skuq.evidential._propagation import Propagation, propagate
-from skuq.evidential._training import (
-    TRAINING_PARAMETERS,
-    Samples,
-    TrainingParametersMixin,
-    checked_widths,
-)
-from skuq.models import resolve_device, seeded, train
+from skuq.evidential._representations import Layer
+from skuq.evidential._training import TRAINING_PARAMETERS, Samples, checked_widths, fit_network
+from skuq.models import resolve_device, seeded
 
 
-class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
-    """Evidence that a pre-trained network has for its predictions, read off its hidden layer.
+class EvidentialProbe(PretrainedClassifier):
+    """Evidence for the predictions of a pre-trained classifier.
 
-    A small network is trained on the frozen representations of a classifier and predicts how
-    much evidence there is for each input; with the classifier's own probabilities that makes
-    a Dirichlet distribution over class probabilities. The classifier is never changed, and its
-    predictions stay what they are (unless `propagation` smooths them over a graph).
+    A small head is trained on the frozen representations of a classifier to predict the amount
+    of evidence for each input; with the classifier's own probabilities it defines a Dirichlet
+    distribution over class probabilities. The classifier is never changed, and its predictions
+    are kept (unless `propagation` smooths them over a graph).
 
     Parameters
     ----------
-    model : object, default=None
-        The pre-trained classifier. With a graph: a fitted `GraphClassifier`, a
-        `torch.nn.Module` that is called as its library has it (``network(graph, features)``
-        for DGL, ``network(x, edge_index)`` for PyG) and returns logits, a fitted skorch net
-        around one, or a classifier of feature rows. Without: anything `skuq.models.adopt`
-        takes. What is not fitted is cloned and trained first; None trains a default network.
+    estimator : object, default=None
+        The pre-trained classifier. With a graph: a `GraphClassifier`, a `torch.nn.Module` that
+        is called as ``network(graph, features)`` (DGL) or ``network(x, edge_index)`` (PyG) and
+        returns logits, a fitted skorch net around one, or a classifier of feature rows.
+        Without: anything that `skuq.models.adopt` accepts. An estimator that is fitted is used
+        as it is; any other is cloned and trained first. None trains a default network.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
-        The graph, as `as_node_graph` takes it; `X` then holds node ids. None: the graph that a
-        fitted `model` brings, if it does; else `X` is a feature matrix or images.
-    layer : int, str or None, default=None
-        Where evidence is read from. None: the class evidence is the exponential of the model's
-        own logits, of which only scale and level are learned. Otherwise a layer of its own is
-        learned (Eq. 18) on a hidden representation: -1 for the last layer (logits), -2 for
-        what the last layer is given, and so on, or the name of a module.
+        The graph, in a form that `as_node_graph` accepts; `X` then holds node ids. None: the
+        graph of `estimator` if it is a `GraphClassifier`; otherwise there is no graph, and `X`
+        is a feature matrix or images.
+    head : {"logits", "network"}, default="logits"
+        How class evidence is computed. "logits": the exponential of the classifier's own logits,
+        of which only scale and offset are learned. "network": a network of its own (Eq. 18) on
+        the representation in `layer`.
+    layer : int or str, default=-1
+        For ``head="network"``: -1 for the logits, -2 for the input of the last layer, and so on,
+        or the name of a module.
     hidden_sizes : sequence of int, default=()
-        With a `layer`: width of further layers of the probe, before the one of class evidence.
+        For ``head="network"``: width of further layers before that of class evidence.
     activation : {"exp", "softplus"}, default="exp"
-        What makes evidence positive.
+        Function that makes evidence positive.
     lambda_ice : float, default=1e-5
         Weight of intra-class evidence regularisation (Eq. 13).
     lambda_pcl : float, default=1e-4
         Weight of positive-confidence learning (Eq. 14). With both 0 it is the plain probe.
     evidence_id, evidence_ood : float, default=100.0 and 0.0
-        Evidence that known and foreign inputs are drawn to (Eq. 14).
+        Target levels of evidence for in-distribution and out-of-distribution inputs (Eq. 14).
     propagation : {"auto", "diffusion", "vacuity", "evidence", "both", None}, default="auto"
-        What neighbours in the graph hand on to each other, as `propagate` has it: vacuity over
+        How uncertainty is averaged over neighbours after training, see `propagate`: vacuity over
         random walks ("diffusion"), vacuity in two steps ("vacuity", Eq. 90), concentrations
         ("evidence", Eq. 91), or these and then vacuity ("both"). The last two change class
         probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
-        Quantity and unit of the uncertainty, as `dirichlet_uncertainty` has them.
+        Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
     learning_rate : float, default=0.03
         Learning rate of Adam.
     weight_decay : float, default=1e-4
         L2 penalty.
     max_epochs : int, default=200
-        Most epochs; each is one pass over all samples.
+        Maximum number of epochs; each is one pass over all samples.
     patience : int, default=20
-        With validation data: epochs without a smaller validation loss before training stops.
-        The weights of the best epoch are kept.
+        With validation data: number of epochs without a smaller validation loss after which
+        training stops. The weights of the best epoch are kept.
     callbacks : list, default=None
         Further skorch callbacks.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Initial weights of the probe, and training of a model that is not fitted.
+        Initial weights of the head, and training of an estimator that is not fitted.
     verbose : int, default=0
         Whether skorch prints each epoch.
 
@@ -101,7 +100,7 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     head_ : torch.nn.Module
-        The trained probe.
+        The trained head.
     graph_ : NodeGraph or None
         The graph.
     alpha_ : ndarray of shape (n_nodes, n_classes), float64
@@ -118,7 +117,7 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
 
     Examples
     --------
-    On a table, with a model that somebody has trained already:
+    On a table, with a model that is trained already:
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -131,9 +130,10 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
     """
 
     _parameter_constraints: dict[str, Any] = {
-        "model": "no_validation",
+        "estimator": "no_validation",
         "graph": "no_validation",
-        "layer": [Interval(Integral, None, -1, closed="right"), str, None],
+        "head": [StrOptions({"logits", "network"})],
+        "layer": [Interval(Integral, None, -1, closed="right"), str],
         "hidden_sizes": ["array-like"],
         "activation": [StrOptions({"exp", "softplus"})],
         "lambda_ice": [Interval(Real, 0, None, closed="left")],
@@ -147,10 +147,11 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
 
     def __init__(
         self,
-        model: Any = None,
+        estimator: Any = None,
         *,
         graph: Any = None,
-        layer: Layer | None = None,
+        head: Literal["logits", "network"] = "logits",
+        layer: Layer = -1,
         hidden_sizes: Sequence[int] = (),
         activation: Activation = "exp",
         lambda_ice: float = 1e-5,
@@ -168,8 +169,9 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
         random_state: Any = None,
         verbose: int = 0,
     ):
-        self.model = model
+        self.estimator = estimator
         self.graph = graph
+        self.head = head
         self.layer = layer
         self.hidden_sizes = hidden_sizes
         self.activation = activation
@@ -192,12 +194,12 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> EvidentialProbe:
-        """Train the probe on the frozen model's representations.
+        """Train the head on the frozen representations.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
-            Inputs that the model was trained on; with a graph, ids of labelled nodes (all
+            Inputs that the estimator was trained on; with a graph, ids of labelled nodes (all
             other nodes enter the regularisers without their labels).
         y : array-like of shape (n_samples,)
             Class labels.
@@ -215,38 +217,43 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
         ------
         ValueError
             If inputs, graph or node ids are not valid, `layer` does not exist, labels are
-            unknown to the model, propagation is asked for without a graph, or the training
+            unknown to the estimator, `propagation` is set without a graph, or the training
             diverges.
         TypeError
-            If `model` is of a kind that cannot be read.
+            If `estimator` is of a kind that cannot be probed.
         """
         if self.evidence_ood >= self.evidence_id:
             raise ValueError(
                 f"`evidence_ood`={self.evidence_ood} must be smaller than "
                 f"`evidence_id`={self.evidence_id}."
             )
-        if self.layer is None and len(self.hidden_sizes) > 0:
+        if self.head == "logits" and (self.layer != -1 or len(self.hidden_sizes) > 0):
             raise ValueError(
-                "`hidden_sizes` needs a `layer` to learn from; set layer=-1 or another."
+                "`layer` and `hidden_sizes` are settings of head='network'; head='logits' reads "
+                "the logits and has no layers."
             )
-        first, second = map(int, check_random_state(self.random_state).randint(2**31 - 1, size=2))
-        seen = self._read_model(X, y, sample_weight, X_val, y_val, layer=self._layer(), seed=first)
+        random_state = check_random_state(self.random_state)
+        estimator_seed, head_seed = map(int, random_state.randint(2**31 - 1, size=2))
+        evaluated = self._evaluate_estimator(
+            X, y, sample_weight, X_val, y_val, layer=self.layer, seed=estimator_seed
+        )
+        graph = evaluated.graph
         propagation = self.propagation
         if propagation == "auto":
-            propagation = None if seen.graph is None else "diffusion"
-        if seen.graph is None and propagation is not None:
+            propagation = None if graph is None else "diffusion"
+        if graph is None and propagation is not None:
             raise ValueError(
                 f"`propagation`={propagation!r} needs a graph; give `graph`, or set 'auto'."
             )
-        self.head_, self.history_ = self._fit_head(seen, second)
-        self._keep(seen)
-        if seen.graph is not None:
-            alpha = self._dirichlet(seen.outputs)
-            self.alpha_ = propagate(seen.graph.adjacency, alpha, propagation)
+        self.head_, self.history_ = self._fit_head(evaluated, head_seed)
+        self._keep(evaluated)
+        if graph is not None:
+            alpha = self._dirichlet(evaluated.outputs)
+            self.alpha_ = propagate(graph.adjacency, alpha, propagation)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the model's own, unless concentrations are propagated.
+        """Predict class probabilities: the estimator's own, unless they are propagated.
 
         Parameters
         ----------
@@ -262,7 +269,7 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
         return alpha / alpha.sum(axis=1, keepdims=True)
 
     def predict_dirichlet(self, X: Any) -> FloatArray:
-        """Predict the concentration of the distribution over class probabilities.
+        """Predict the concentrations of the Dirichlet distribution over class probabilities.
 
         Parameters
         ----------
@@ -277,7 +284,7 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
         check_is_fitted(self)
         if self.graph_ is not None:
             return self.alpha_[self._nodes_of(X)]
-        return self._dirichlet(self._outputs_of(X, self._layer()))
+        return self._dirichlet(self._outputs_of(X, self.layer))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict uncertainty from the evidence.
@@ -296,56 +303,57 @@ class EvidentialProbe(TrainingParametersMixin, PretrainedClassifier):
         """
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
-    def _fit_head(self, seen: Evaluated, seed: int) -> tuple[nn.Module, Any]:
-        training = _samples(seen.outputs, seen.training, everyone=seen.graph is not None)
-        validation = None
-        if seen.validation is not None:
-            validation = _samples(seen.outputs, seen.validation)
-        head = self._new_head(seen, training, seed)
-        loss = ProbeLoss(self.lambda_ice, self.lambda_pcl, self.evidence_id, self.evidence_ood)
-        return train(
-            head,
-            loss,
-            *training,
-            validation=validation,
-            settings=self._training_settings(resolve_device(self.device)),
+    def _fit_head(self, evaluated: EvaluatedModel, seed: int) -> tuple[nn.Module, Any]:
+        outputs, data = evaluated.outputs, evaluated.data
+        training = _samples(outputs, data.training, all_rows=evaluated.graph is not None)
+        validation = None if data.validation is None else _samples(outputs, data.validation)
+        return fit_network(
+            self._new_head(training, len(data.classes), seed),
+            ProbeLoss(self.lambda_ice, self.lambda_pcl, self.evidence_id, self.evidence_ood),
+            training,
+            validation,
+            settings=self,
             seed=seed,
+            device=resolve_device(self.device),
         )
 
-    def _new_head(self, seen: Evaluated, training: Samples, seed: int) -> nn.Module:
-        hidden = torch.from_numpy(training.inputs["inputs"])
-        if self.layer is None:
-            convention = level_is_convention(hidden)
-            strength = (centre(hidden) if convention else hidden).logsumexp(dim=1)
-            labelled = torch.from_numpy(training.inputs["label_weight"])
-            mean_strength = (labelled * strength).sum() / labelled.sum()
-            level = float(np.log(self.evidence_id) - mean_strength)
-            return TiedHead(level, convention, self.activation)
-        mean, scale = _mean_and_scale(hidden, torch.from_numpy(training.inputs["weight"]))
+    def _new_head(self, training: Samples, n_classes: int, seed: int) -> nn.Module:
+        z = torch.from_numpy(training.inputs["inputs"])
+        if self.head == "logits":
+            label_weight = torch.from_numpy(training.inputs["label_weight"])
+            return _new_logit_head(z, label_weight, self.evidence_id, self.activation)
+        mean, scale = _mean_and_scale(z, torch.from_numpy(training.inputs["weight"]))
         widths = checked_widths(self.hidden_sizes)
         with seeded(seed):
-            return EvidenceHead(mean, scale, len(seen.classes), widths, self.activation)
-
-    def _layer(self) -> Layer:
-        return -1 if self.layer is None else self.layer
+            return NetworkHead(mean, scale, n_classes, widths, self.activation)
 
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
-        """Concentrations by Eq. 11, in float64."""
+        """Compute concentrations in float64."""
         with torch.no_grad():
-            total = self.head_(outputs.hidden).sum(dim=1, dtype=torch.float64).numpy()
-        proba = proba_of(outputs.logits).clip(np.finfo(np.float64).tiny)
-        alpha: FloatArray = (proba.shape[1] + total)[:, None] * proba
+            e = self.head_(outputs.hidden).sum(dim=1, dtype=torch.float64).numpy()  # Eq. 10
+        p = proba_of(outputs.logits).clip(np.finfo(np.float64).tiny)
+        alpha: FloatArray = (p.shape[1] + e)[:, None] * p  # Eq. 11
         return alpha
 
 
-def _samples(outputs: Outputs, labelled: Rows, *, everyone: bool = False) -> Samples:
-    """Samples of the loss: the labelled rows, and all others if `everyone` enters Eq. 15.
+def _new_logit_head(
+    logits: Tensor, label_weight: Tensor, evidence_id: float, activation: Activation
+) -> LogitHead:
+    """Build a head whose mean log-evidence on labelled samples is that of `evidence_id`."""
+    centred = has_conventional_offset(logits)
+    log_evidence = (centre(logits) if centred else logits).logsumexp(dim=1)
+    mean = (label_weight * log_evidence).sum() / label_weight.sum()
+    return LogitHead(float(np.log(evidence_id) - mean), centred, activation)
 
-    Then each node counts once in the regularisers, however often and with whatever weight it
-    is labelled; otherwise the weights of the samples count in all terms.
+
+def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
+    """Build the samples of Eq. 15: the labelled rows, and the others too with `all_rows`.
+
+    In the second case each row counts once in the regularisers, however often and with whatever
+    weight it is labelled; in the first, sample weights count in all terms.
     """
     rows, weight = labelled.rows, labelled.weight
-    if everyone:
+    if all_rows:
         count = np.bincount(rows, minlength=len(outputs.logits))
         others = np.flatnonzero(count == 0)
         rows = np.concatenate([rows, others])
@@ -361,7 +369,7 @@ def _samples(outputs: Outputs, labelled: Rows, *, everyone: bool = False) -> Sam
 
 
 def _mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted mean and standard deviation of each column; 1 for constant ones."""
+    """Compute weighted means and standard deviations of columns; 1 for constant columns."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)

@@ -1,4 +1,4 @@
-"""Uncertainty handed on between neighbours in a graph (Eq. 86, 90 and 91).
+"""Propagation of uncertainty over a graph (Eq. 86, 90 and 91).
 
 Pure functions on a scipy sparse adjacency matrix, symmetric and without self-loops, and
 float64 arrays with one row per node.
@@ -56,7 +56,7 @@ def normalised_with_loops(adjacency: sparse.csr_array) -> sparse.csr_array:
 def smooth(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 2, keep: float = 0.5
 ) -> FloatArray:
-    """Mix each node's value with the mean of its neighbours', step by step.
+    """Average each node's value with the mean over its neighbours, in several steps.
 
     Parameters
     ----------
@@ -86,14 +86,14 @@ def smooth(
     """
     mean = neighbour_mean(adjacency)
     for _ in range(n_steps):
-        values = keep * values + (1 - keep) * (mean @ values)
+        values = keep * values + (1 - keep) * (mean @ values)  # Eq. 86 and 90
     return values
 
 
 def propagate_evidence(
     adjacency: sparse.csr_array, alpha: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
 ) -> FloatArray:
-    """Spread concentrations by personalised PageRank (Eq. 91).
+    """Propagate concentrations by personalised PageRank (Eq. 91).
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def propagate_evidence(
     n_steps : int, default=10
         Number of steps.
     teleport : float, default=0.1
-        Weight of the concentration at the start, in [0, 1].
+        Weight of the initial concentration in each step, in [0, 1].
 
     Returns
     -------
@@ -123,10 +123,10 @@ def propagate_evidence(
            [1.]])
     """
     matrix = normalised_with_loops(adjacency)
-    spread = alpha
+    propagated = alpha
     for _ in range(n_steps):
-        spread = (1 - teleport) * (matrix @ spread) + teleport * alpha
-    return spread
+        propagated = (1 - teleport) * (matrix @ propagated) + teleport * alpha  # Eq. 91
+    return propagated
 
 
 def diffuse(
@@ -157,10 +157,10 @@ def diffuse(
     array([3., 1.])
     """
     mean = neighbour_mean(adjacency + sparse.eye_array(adjacency.shape[0]))
-    spread = values
+    averaged = values
     for _ in range(n_steps):
-        spread = (1 - teleport) * (mean @ spread) + teleport * values
-    return spread
+        averaged = (1 - teleport) * (mean @ averaged) + teleport * values
+    return averaged
 
 
 def diffuse_vacuity(
@@ -169,10 +169,9 @@ def diffuse_vacuity(
     """Average vacuity over random walks in the graph.
 
     The vacuity ``C / alpha_0`` follows personalised PageRank with the matrix that averages
-    over a node and its neighbours. Rows of that matrix sum to 1, so that the number of
-    neighbours does not count as evidence (in Eq. 91 it does), and vacuity is at most 1, so
-    that a neighbour of enormous evidence does not outweigh all others. Expected class
-    probabilities stay as they are.
+    over a node and its neighbours. Rows of that matrix sum to 1, so a high degree does not count
+    as evidence (in Eq. 91 it does), and vacuity is at most 1, so no single neighbour of enormous
+    evidence outweighs all others. Expected class probabilities stay as they are.
 
     Parameters
     ----------
@@ -197,9 +196,9 @@ def diffuse_vacuity(
     >>> diffuse_vacuity(path, alpha, n_steps=1, teleport=0.2).sum(axis=1)
     array([3.63636364, 2.85714286])
     """
-    vacuity = alpha.shape[1] / alpha.sum(axis=1)
-    spread = diffuse(adjacency, vacuity, n_steps=n_steps, teleport=teleport)
-    return (vacuity / spread)[:, None] * alpha
+    vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
+    diffused = diffuse(adjacency, vacuity, n_steps=n_steps, teleport=teleport)
+    return (vacuity / diffused)[:, None] * alpha
 
 
 Propagation = Literal["diffusion", "vacuity", "evidence", "both"]
@@ -218,8 +217,8 @@ def propagate(
         Concentration of each node's Dirichlet distribution.
     scheme : {None, "diffusion", "vacuity", "evidence", "both"}
         "diffusion" averages the vacuity over random walks (`diffuse_vacuity`). The paper's
-        schemes: "vacuity" smooths the vacuity (2 steps, keeping half), "evidence" spreads the
-        concentrations (10 steps, teleport 0.1), "both" does the second and then the first.
+        schemes: "vacuity" smooths the vacuity (2 steps, keeping half), "evidence" propagates the
+        concentrations (10 steps, teleport 0.1), "both" is "evidence" followed by "vacuity".
         Only "evidence" and "both" change expected class probabilities.
 
     Returns
@@ -228,11 +227,11 @@ def propagate(
 
     References
     ----------
-    Yu et al., AISTATS 2025, Eq. 90 and 91 and the settings below them. The labels of the two
-    weights are exchanged there; these are those of the cited papers. Eq. 90 is printed for
-    the strength alpha_0, but the text of Section 4.1 has vacuity propagated, ``C / alpha_0``,
-    and only that comes near the printed results: few nodes of enormous strength decide the
-    mean of strengths. `smooth` does either.
+    Yu et al., AISTATS 2025, Eq. 90 and 91 and the settings below them. The weights of the two
+    are swapped there; these are the ones in the cited papers. Eq. 90 is printed for the
+    strength alpha_0, but according to Section 4.1 vacuity is propagated, ``C / alpha_0``, and
+    only that comes near the printed results: a mean of strengths is dominated by few nodes of
+    enormous strength.
 
     Examples
     --------
@@ -243,8 +242,8 @@ def propagate(
     if scheme == "diffusion":
         return diffuse_vacuity(adjacency, alpha)
     if scheme in ("evidence", "both"):
-        alpha = propagate_evidence(adjacency, alpha)
+        alpha = propagate_evidence(adjacency, alpha)  # Eq. 91
     if scheme in ("vacuity", "both"):
         vacuity = alpha.shape[1] / alpha.sum(axis=1)
-        alpha = (vacuity / smooth(adjacency, vacuity))[:, None] * alpha
+        alpha = (vacuity / smooth(adjacency, vacuity))[:, None] * alpha  # Eq. 90
     return alpha

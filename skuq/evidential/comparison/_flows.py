@@ -1,4 +1,4 @@
-"""Normalising flows of radial layers, one for each class, all evaluated at once."""
+"""Normalising flows of radial layers, one for each class, evaluated in one batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 def radial_step(
     points: Tensor, centre: Tensor, radius: Tensor, stretch: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Push points away from a centre, or pull them towards it.
+    """Move points away from a centre or towards it.
 
     ``f(z) = z + b (z - c) / (a + |z - c|)``, which is invertible as long as ``b > -a``.
 
@@ -47,12 +47,12 @@ def radial_step(
 
 
 def _length(offset: Tensor) -> Tensor:
-    """Euclidean length along the last axis, with a gradient at 0 too."""
+    """Compute the Euclidean length along the last axis, differentiable at 0 too."""
     return (offset.square().sum(dim=-1, keepdim=True) + 1e-20).sqrt()
 
 
 class RadialFlows(nn.Module):
-    """Densities of classes: a standard normal seen through radial layers.
+    """Densities of classes: standard normal distributions transformed by radial layers.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class RadialFlows(nn.Module):
         self.raw_stretch = nn.Parameter(start[..., 1:2].clone())
 
     def forward(self, points: Tensor) -> Tensor:
-        """Log-densities of shape (n_samples, n_classes) of points (n_samples, n_dimensions)."""
+        """Compute log-densities (n_samples, n_classes) of points (n_samples, n_dimensions)."""
         radius = softplus(self.raw_radius)
         stretch = softplus(self.raw_stretch) - radius  # above minus the radius: invertible
         moved = points.expand(self.centre.shape[1], *points.shape)

@@ -1,4 +1,4 @@
-"""Concentrations from labelled nodes nearby (GKDE). Pure functions."""
+"""Kernel prior: concentrations from labelled nodes nearby (GKDE)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from sklearn.utils import gen_batches
 
 from skuq.base import FloatArray
 
-# Labelled nodes whose distances to all others are held at once.
+# Number of labelled nodes whose distances to all others are held in memory at once.
 BATCH_SIZE = 256
 
 
 def hops(adjacency: sparse.csr_array, sources: NDArray[np.int64], cutoff: int) -> NDArray[np.int64]:
-    """Lengths of shortest paths, by breadth-first search from all sources at once.
+    """Compute lengths of shortest paths, by breadth-first search from all sources at once.
 
     Parameters
     ----------
     adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes)
         Adjacency matrix, symmetric.
     sources : ndarray of shape (n_sources,)
-        Where paths start.
+        First nodes of the paths.
     cutoff : int
-        Longest path that is looked for.
+        Maximum length.
 
     Returns
     -------
     ndarray of shape (n_nodes, n_sources), int64
-        Number of edges; -1 where there is no path that short.
+        Number of edges; -1 if there is no path of at most `cutoff` edges.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def kernel_dirichlet(
     sigma: float = 1.0,
     cutoff: int = 10,
 ) -> FloatArray:
-    """Concentration at each node from the labelled nodes around it.
+    """Compute concentrations from the labelled nodes around each node.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def kernel_dirichlet(
     sigma : float, default=1.0
         Width of the kernel, in edges.
     cutoff : int, default=10
-        Length of the longest path that counts.
+        Maximum length of paths.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def kernel_dirichlet(
     """
     weight = np.ones(len(nodes)) if weight is None else weight
     kernel = np.exp(-((np.arange(cutoff + 1) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
-    kernel = np.append(kernel, 0.0)  # at index -1: out of reach
+    kernel = np.append(kernel, 0.0)  # index -1: no path
     alpha = np.ones((adjacency.shape[0], n_classes))
     for batch in gen_batches(len(nodes), BATCH_SIZE):
         of_class = np.eye(n_classes)[codes[batch]] * weight[batch, None]

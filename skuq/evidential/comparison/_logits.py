@@ -1,4 +1,4 @@
-"""Uncertainty from nothing but the logits of a pre-trained model."""
+"""Uncertainty scores from the logits of a pre-trained model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._head import centre, level_is_convention
-from skuq.evidential._pretrained_base import PretrainedClassifier, proba_of
+from skuq.evidential._head import centre, has_conventional_offset
+from skuq.evidential._pretrained_classifier import PretrainedClassifier
+from skuq.evidential._pretrained_model import proba_of
 from skuq.evidential._propagation import diffuse, smooth
 from skuq.evidential.comparison._scores import Score, in_halves, logit_score
 
@@ -22,33 +23,32 @@ from skuq.evidential.comparison._scores import Score, in_halves, logit_score
 class LogitUncertainty(PretrainedClassifier):
     """Uncertainty of a pre-trained classifier from its logits: entropy, confidence or energy.
 
-    Nothing is trained but a model that is not fitted yet. Predictions are the model's. With
-    ``score="energy", propagation="smoothing"`` it is GNNSafe.
+    Only an estimator that is not fitted yet is trained. Predictions are those of the estimator.
+    With ``score="energy", propagation="smoothing"`` this is GNNSafe.
 
-    These scores do not tell the two sources of uncertainty apart: the total is the score, and
-    the aleatoric and the epistemic part are half of it each, so that all three rank samples
-    alike.
+    These scores do not separate the two sources of uncertainty: the total is the score, and the
+    aleatoric and the epistemic part are half of it each, so that all three rank samples alike.
 
     Parameters
     ----------
-    model : object, default=None
-        The pre-trained classifier, as `EvidentialProbe` takes it.
+    estimator : object, default=None
+        The pre-trained classifier, in a form that `EvidentialProbe` accepts.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
-        The graph; `X` then holds node ids. None: the graph that a fitted `model` brings, if it
-        does; else `X` is a feature matrix or images.
+        The graph; `X` then holds node ids. None: the graph of `estimator` if it is a
+        `GraphClassifier`; otherwise there is no graph, and `X` is a feature matrix or images.
     score : {"entropy", "max-score", "energy"}, default="entropy"
         Entropy of the class probabilities in nats; 1 minus the largest of them; or minus the
-        logarithm of the summed exponentials of the logits, which may be of either sign.
-        Where the level of the logits is a convention, as in log-probabilities or the logits
-        (0, z) of two classes, their mean is taken off before.
+        logarithm of the summed exponentials of the logits, which may have either sign. If the
+        offset of the logits is fixed by a convention, as in log-probabilities or the logits
+        (0, z) of two classes, the mean of each sample's logits is subtracted first.
     propagation : {"smoothing", "diffusion", None}, default=None
-        How scores are averaged over a graph: "smoothing" is GNNSafe's, 2 steps in which each
-        node keeps a fifth of its score and takes the rest from its neighbours' mean;
-        "diffusion" is that of the probe, 10 steps of personalised PageRank.
+        How scores are averaged over a graph: "smoothing" is that of GNNSafe (Eq. 86), 2 steps in
+        which each node keeps a fifth of its score and receives the rest from the mean of its
+        neighbours; "diffusion" is that of the probe, 10 steps of personalised PageRank.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Training of a model that is not fitted.
+        Training of an estimator that is not fitted.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class LogitUncertainty(PretrainedClassifier):
     graph_ : NodeGraph or None
         The graph.
     centred_ : bool
-        Whether the mean of each sample's logits is taken off before they are scored.
+        Whether the mean of each sample's logits is subtracted before they are scored.
     proba_, score_ : ndarrays of shape (n_nodes, n_classes) and (n_nodes,), float64
         With a graph: class probabilities and scores of all nodes.
     n_features_in_ : int
@@ -66,8 +66,8 @@ class LogitUncertainty(PretrainedClassifier):
     References
     ----------
     Hendrycks and Gimpel, ICLR 2017; Liu et al., NeurIPS 2020; Wu et al., "Energy-based
-    Out-of-Distribution Detection for Graph Neural Networks", ICLR 2023; as Yu et al., AISTATS
-    2025, Eq. 82 to 86, compare them.
+    Out-of-Distribution Detection for Graph Neural Networks", ICLR 2023; Yu et al., AISTATS 2025,
+    Eq. 82 to 86.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class LogitUncertainty(PretrainedClassifier):
     """
 
     _parameter_constraints: dict[str, Any] = {
-        "model": "no_validation",
+        "estimator": "no_validation",
         "graph": "no_validation",
         "score": [StrOptions({"entropy", "max-score", "energy"})],
         "propagation": [StrOptions({"smoothing", "diffusion"}), None],
@@ -91,7 +91,7 @@ class LogitUncertainty(PretrainedClassifier):
 
     def __init__(
         self,
-        model: Any = None,
+        estimator: Any = None,
         *,
         graph: Any = None,
         score: Score = "entropy",
@@ -99,7 +99,7 @@ class LogitUncertainty(PretrainedClassifier):
         device: str = "auto",
         random_state: Any = None,
     ):
-        self.model = model
+        self.estimator = estimator
         self.graph = graph
         self.score = score
         self.propagation = propagation
@@ -110,18 +110,18 @@ class LogitUncertainty(PretrainedClassifier):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> LogitUncertainty:
-        """Take over the model, and train it if it is not fitted.
+        """Evaluate the estimator, and train it before if it is not fitted.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
-            Inputs that the model was trained on; with a graph, ids of labelled nodes.
+            Inputs that the estimator was trained on; with a graph, ids of labelled nodes.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights in the training of a model that is not fitted.
+            Weights in the training of an estimator that is not fitted.
         X_val, y_val : arrays like `X` and `y`, default=None
-            With a graph: data for early stopping of a model that is not fitted.
+            With a graph: data for early stopping of an estimator that is not fitted.
 
         Returns
         -------
@@ -131,26 +131,27 @@ class LogitUncertainty(PretrainedClassifier):
         Raises
         ------
         ValueError
-            If inputs, graph or node ids are not valid, labels are unknown to the model,
-            or propagation is asked for without a graph.
+            If inputs, graph or node ids are not valid, labels are unknown to the estimator, or
+            `propagation` is set without a graph.
         TypeError
-            If `model` is of a kind that cannot be read.
+            If `estimator` is of a kind that cannot be probed.
         """
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        seen = self._read_model(X, y, sample_weight, X_val, y_val, seed=seed)
-        if seen.graph is None and self.propagation:
+        evaluated = self._evaluate_estimator(X, y, sample_weight, X_val, y_val, seed=seed)
+        if evaluated.graph is None and self.propagation:
             raise ValueError(
                 f"`propagation`={self.propagation!r} needs a graph; give `graph`, or set None."
             )
-        self.centred_ = level_is_convention(seen.outputs.logits)
-        self._keep(seen)
-        if seen.graph is not None:
-            self.proba_ = proba_of(seen.outputs.logits)
-            self.score_ = self._propagated(seen.graph, self._score(seen.outputs.logits))
+        logits = evaluated.outputs.logits
+        self.centred_ = has_conventional_offset(logits)
+        self._keep(evaluated)
+        if evaluated.graph is not None:
+            self.proba_ = proba_of(logits)
+            self.score_ = self._propagated(evaluated.graph, self._score(logits))
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the model's own.
+        """Predict the class probabilities of the estimator.
 
         Parameters
         ----------
@@ -191,5 +192,5 @@ class LogitUncertainty(PretrainedClassifier):
 
     def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
         if self.propagation == "smoothing":
-            return smooth(graph.adjacency, score, keep=0.2)
+            return smooth(graph.adjacency, score, keep=0.2)  # Eq. 86
         return score if self.propagation is None else diffuse(graph.adjacency, score)

@@ -1,4 +1,4 @@
-"""All methods of the comparison by name, to be fitted on one's own graph."""
+"""Methods of the comparison by name, to be fitted on one's own graph."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from skuq.evidential.comparison import (
     MCDropout,
 )
 
-# The layer that the paper learns. It states no weights; these do best on classes left out of the
+# The learned layer of the paper, which states no weights; these do best on classes left out of the
 # Planetoid versions of Cora and CiteSeer.
-FREE_LAYER: dict[str, Any] = {
+LEARNED_LAYER: dict[str, Any] = {
+    "head": "network",
     "layer": -1,
     "lambda_ice": 1e-8,
     "lambda_pcl": 1e-3,
@@ -118,5 +119,5 @@ def comparison_methods(
         "epn": EvidentialProbe(lambda_ice=0.0, lambda_pcl=0.0, **read),
         "epn-ice": EvidentialProbe(lambda_pcl=0.0, **read),
         "epn-reg": EvidentialProbe(**read),
-        "epn-free": EvidentialProbe(**read, **FREE_LAYER),
+        "epn-free": EvidentialProbe(**read, **LEARNED_LAYER),
     }

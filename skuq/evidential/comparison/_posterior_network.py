@@ -1,4 +1,4 @@
-"""The network of the Graph Posterior Network, and its loss."""
+"""Network and loss of the Graph Posterior Network."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Dirichlet
 
 from skuq.evidential._graphs import NodeGraph, import_dgl
-from skuq.evidential._losses import dirichlet_entropy, uce_loss
+from skuq.evidential._losses import uce_loss
 from skuq.evidential._sparse import SparseLinear
 from skuq.evidential.comparison._flows import RadialFlows
 
@@ -19,7 +20,7 @@ LOG_EVIDENCE = 30.0
 
 
 class PosteriorNetwork(nn.Module):
-    """Evidence from the density of each class at a node, spread over the graph.
+    """Evidence from the density of each class at a node, propagated over the graph.
 
     Parameters
     ----------
@@ -30,13 +31,13 @@ class PosteriorNetwork(nn.Module):
     hidden_sizes : sequence of int
         Width of each hidden layer of the encoder.
     dropout : float
-        Probability of dropping a hidden unit while training.
+        Probability of dropping a hidden unit during training.
     n_latent : int
-        Dimension of the space that densities live in.
+        Dimension of the latent space.
     n_flow_layers : int
-        Radial layers of each density.
+        Number of radial layers of each density.
     n_steps : int
-        Steps of personalised PageRank.
+        Number of steps of personalised PageRank.
     teleport : float
         Weight of a node's own evidence in each step.
 
@@ -67,18 +68,18 @@ class PosteriorNetwork(nn.Module):
         self.encoder = nn.Sequential(*layers, SparseLinear(widths[-1], n_latent))
         self.flows = RadialFlows(len(class_share), n_latent, n_flow_layers)
         self.register_buffer("log_share", class_share.log())
-        # The budget sqrt(4 pi)^d makes up for densities that shrink with the dimension d.
+        # The budget sqrt(4 pi)^d compensates for densities that shrink with the dimension d.
         self.log_budget = n_latent * math.log(4 * math.pi) / 2
-        self.spread: Any = import_dgl().nn.APPNPConv(n_steps, teleport)
+        self.pagerank: Any = import_dgl().nn.APPNPConv(n_steps, teleport)
 
     def own_evidence(self, graph: NodeGraph) -> Tensor:
-        """Evidence of shape (n_nodes, n_classes) from the features of each node alone."""
+        """Compute evidence (n_nodes, n_classes) from the features of each node alone."""
         density = self.flows(self.encoder(graph.features)) + self.log_share
         return (density + self.log_budget).clamp(-LOG_EVIDENCE, LOG_EVIDENCE).exp()
 
     def forward(self, graph: NodeGraph) -> Tensor:
-        """Concentrations of shape (n_nodes, n_classes)."""
-        alpha: Tensor = 1 + self.spread(graph.convolution, self.own_evidence(graph))
+        """Compute concentrations of shape (n_nodes, n_classes)."""
+        alpha: Tensor = 1 + self.pagerank(graph.convolution, self.own_evidence(graph))
         return alpha
 
 
@@ -96,13 +97,14 @@ class PosteriorLoss(nn.Module):
         self.entropy_weight = entropy_weight
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        alpha = alpha.double()  # differences of large logarithms of the gamma function
-        loss = uce_loss(alpha, codes) - self.entropy_weight * dirichlet_entropy(alpha)
+        alpha = alpha.double()  # large logarithms of the gamma function cancel
+        entropy = Dirichlet(alpha, validate_args=False).entropy()
+        loss = uce_loss(alpha, codes) - self.entropy_weight * entropy
         total: Tensor = (inputs["weight"].to(alpha) * loss).sum()
         return total
 
 
 def class_shares(codes: Tensor, weight: Tensor, n_classes: int) -> Tensor:
-    """Weighted share of each class, positive, of shape (n_classes,) and float32."""
+    """Compute the weighted share of each class, positive, of shape (n_classes,) and float32."""
     share = torch.bincount(codes, weights=weight.double(), minlength=n_classes)
     return (share / share.sum()).clamp_min(1e-12).float()

@@ -1,4 +1,4 @@
-"""Scores of logits, and what several models say together. Pure functions."""
+"""Uncertainty scores of logits and of averaged models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AverageMeasure = Literal["score", "information"]
 
 
 def logit_score(logits: Tensor, score: Score) -> FloatArray:
-    """Score how uncertain logits are.
+    """Compute the uncertainty score of logits.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ def logit_score(logits: Tensor, score: Score) -> FloatArray:
         Logits.
     score : {"entropy", "max-score", "energy"}
         Entropy of the class probabilities in nats (Eq. 82), 1 minus the largest of them
-        (Eq. 83), or minus the logarithm of the
-        summed exponentials (Eq. 84 at temperature 1; the logarithm is lost there).
+        (Eq. 83), or minus the logarithm of the summed exponentials (Eq. 84 at temperature 1,
+        which is printed without the logarithm).
 
     Returns
     -------
@@ -44,16 +44,16 @@ def logit_score(logits: Tensor, score: Score) -> FloatArray:
     """
     logits = logits.double()
     if score == "energy":
-        values = -torch.logsumexp(logits, dim=1)
+        values = -torch.logsumexp(logits, dim=1)  # Eq. 84
     elif score == "entropy":
-        values = entropy(logits.log_softmax(dim=1))
+        values = entropy(logits.log_softmax(dim=1))  # Eq. 82
     else:
-        values = 1 - logits.softmax(dim=1).amax(dim=1)
+        values = 1 - logits.softmax(dim=1).amax(dim=1)  # Eq. 83
     return np.asarray(values.numpy(), dtype=np.float64)
 
 
 def in_halves(score: FloatArray) -> Uncertainty:
-    """Uncertainty of a method that does not tell its sources apart: half of it to each.
+    """Split a score evenly, for methods that do not separate the sources of uncertainty.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reading the hidden representation of a network by hooks, without touching it."""
+"""Hidden representations of a network, read through forward hooks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 Layer = int | str
 
 
-def with_hidden(
+def read_layer(
     network: nn.Module, run: Callable[[], Tensor], layer: Layer
 ) -> tuple[Tensor, Tensor]:
-    """Evaluate a network and keep what one of its layers holds.
+    """Evaluate a network, and record the representation in one of its layers.
 
     Parameters
     ----------
@@ -23,8 +23,8 @@ def with_hidden(
     run : callable
         Evaluates it and returns its logits of shape (n_samples, n_classes).
     layer : int or str
-        -1 for the logits, -2 for what the last layer with a weight matrix is given, -3 for
-        the one before, and so on; or the name of a module, for its output.
+        -1 for the logits, -2 for the input of the last layer with a weight matrix, -3 for that
+        of the layer before, and so on; or the name of a module, for its output.
 
     Returns
     -------
@@ -36,13 +36,13 @@ def with_hidden(
     Raises
     ------
     ValueError
-        If there is no such layer, or what it holds is not one row per sample.
+        If there is no such layer, or its tensor does not have one row per sample.
 
     Examples
     --------
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> logits, hidden = with_hidden(net, lambda: net(torch.zeros(5, 4)), -2)
+    >>> logits, hidden = read_layer(net, lambda: net(torch.zeros(5, 4)), -2)
     >>> hidden.shape
     torch.Size([5, 8])
     """
@@ -51,12 +51,12 @@ def with_hidden(
         return logits, logits
     by_name = isinstance(layer, str)
     position = 1 if by_name else -layer - 1  # type: ignore[operator]
-    seen: deque[Any] = deque(maxlen=position)
+    recorded: deque[Any] = deque(maxlen=position)
     if by_name:
-        handles = [_named(network, str(layer)).register_forward_hook(_keep_output(seen))]
+        handles = [_named(network, str(layer)).register_forward_hook(_keep_output(recorded))]
     else:
         handles = [
-            module.register_forward_pre_hook(_keep_input(seen), with_kwargs=True)
+            module.register_forward_pre_hook(_keep_input(recorded), with_kwargs=True)
             for module in network.modules()
             if _has_matrix(module)
         ]
@@ -65,12 +65,12 @@ def with_hidden(
     finally:
         for handle in handles:
             handle.remove()
-    if len(seen) < position:
+    if len(recorded) < position:
         raise ValueError(
-            f"`layer`={layer!r}: the network ran through {len(seen)} such layers; name a module "
+            f"`layer`={layer!r}: the network ran through {len(recorded)} such layers; name a module "
             f"instead, one of {_names(network)}."
         )
-    return logits, _rows(seen[0], len(logits), layer)
+    return logits, _rows(recorded[0], len(logits), layer)
 
 
 def _named(network: nn.Module, name: str) -> nn.Module:
@@ -87,25 +87,26 @@ def _names(network: nn.Module) -> str:
 
 
 def _has_matrix(module: nn.Module) -> bool:
-    """Whether it is a layer with weights itself: neither a container nor a normalisation."""
+    """Whether a module has weights of its own: neither a container nor a normalisation."""
     leaf = not any(True for _ in module.children())
     return leaf and any(parameter.ndim > 1 for parameter in module.parameters())
 
 
-def _keep_input(seen: deque[Any]) -> Callable[..., None]:
+def _keep_input(recorded: deque[Any]) -> Callable[..., None]:
     def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        given = [*inputs, *named.values()]  # some layers are given a graph first
-        seen.append(_copy(next((x for x in given if isinstance(x, Tensor)), given[0])))
+        arguments = [*inputs, *named.values()]  # some layers take a graph first
+        tensor = next((x for x in arguments if isinstance(x, Tensor)), arguments[0])
+        recorded.append(_copy(tensor))
 
     return hook
 
 
-def _keep_output(seen: deque[Any]) -> Callable[..., None]:
-    return lambda module, inputs, output: seen.append(_copy(output))
+def _keep_output(recorded: deque[Any]) -> Callable[..., None]:
+    return lambda module, inputs, output: recorded.append(_copy(output))
 
 
 def _copy(value: Any) -> Any:
-    """A copy, because what runs next may alter its input in place."""
+    """Copy a tensor, because the next module may alter its input in place."""
     return value.clone() if isinstance(value, Tensor) else value
 
 

@@ -1,0 +1,203 @@
+"""Base of estimators that read a pre-trained classifier, with a graph or without."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+
+from skuq.base import FloatArray, UncertaintyMixin
+from skuq.evidential._graphs import NodeGraph, checked_nodes, graph_device
+from skuq.evidential._labelled import (
+    Labelled,
+    LabelledData,
+    check_several_classes,
+    has_validation,
+    labelled_nodes,
+)
+from skuq.evidential._pretrained_model import (
+    Outputs,
+    adopted_outputs,
+    fit_or_adopt_on_graph,
+    graph_of,
+    known_classes,
+    node_outputs,
+)
+from skuq.evidential._representations import Layer
+from skuq.evidential._shared_parameters import SharedParametersMixin
+from skuq.models import (
+    AdoptedInputsMixin,
+    AdoptedModel,
+    classes_of_outputs,
+    codes_of,
+    encode_labels,
+    fit_or_adopt,
+    frozen_if_fitted,
+    resolve_device,
+)
+
+
+class EvaluatedModel(NamedTuple):
+    """A pre-trained model, and its outputs for all samples that `fit` is given.
+
+    Attributes
+    ----------
+    model : AdoptedModel
+        The model; a `NodeModel` with a graph.
+    graph : NodeGraph or None
+        The graph.
+    outputs : Outputs
+        Of all nodes of a graph, or of the training samples followed by the validation samples.
+    data : LabelledData
+        Positions among these samples; classes in the order of the logits.
+    """
+
+    model: AdoptedModel
+    graph: NodeGraph | None
+    outputs: Outputs
+    data: LabelledData
+
+
+class PretrainedClassifier(
+    SharedParametersMixin, AdoptedInputsMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator, ABC
+):
+    """Base of estimators that read a pre-trained model and predict its classes.
+
+    A subclass has the parameters `estimator`, `graph`, `device` and `random_state`; its `fit`
+    sets `model_`, `graph_` and `classes_`.
+    """
+
+    _shared = ("estimator", "graph")
+
+    estimator: Any
+    graph: Any
+    graph_: NodeGraph | None
+    model_: AdoptedModel
+    classes_: NDArray[Any]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = self.graph is not None
+        return tags
+
+    def _evaluate_estimator(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        *,
+        layer: Layer = -1,
+        seed: int,
+    ) -> EvaluatedModel:
+        """Validate the arguments of `fit`, and evaluate the estimator on them."""
+        graph = graph_of(self.estimator, self.graph)
+        if graph is None:
+            return self._evaluate_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
+        known = known_classes(self.estimator)
+        nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
+        self.n_features_in_ = 1
+        return self._evaluate_on_graph(graph, nodes, layer, seed)
+
+    def _evaluate_on_graph(
+        self, graph: NodeGraph, nodes: LabelledData, layer: Layer, seed: int
+    ) -> EvaluatedModel:
+        model = fit_or_adopt_on_graph(self.estimator, graph, nodes, device=self.device, seed=seed)
+        outputs = node_outputs(model, layer, graph_device(self.device))
+        labels = nodes.classes if model.classes is None else model.classes
+        classes = classes_of_outputs(labels, outputs.logits.shape[1])
+
+        def in_order_of_logits(part: Labelled, name: str) -> Labelled:
+            return part._replace(codes=codes_of(nodes.classes[part.codes], classes, name))
+
+        training = in_order_of_logits(nodes.training, "y")
+        validation = None
+        if nodes.validation is not None:
+            validation = in_order_of_logits(nodes.validation, "y_val")
+        return EvaluatedModel(model, graph, outputs, LabelledData(classes, training, validation))
+
+    def _evaluate_on_rows(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        X_val: Any,
+        y_val: Any,
+        layer: Layer,
+        seed: int,
+    ) -> EvaluatedModel:
+        validated = has_validation(X_val, y_val)
+        X, y = self._validate_training_data(X, y, min_samples=2)
+        check_classification_targets(y)
+        check_several_classes(y)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        device = resolve_device(self.device)
+        model = fit_or_adopt(
+            frozen_if_fitted(self.estimator),
+            X,
+            y,
+            sample_weight=None if sample_weight is None else weight,
+            seed=seed,
+            device=device,
+        )
+        inputs = model.inputs(X)
+        classes, codes = encode_labels(y, model, inputs)
+        data = LabelledData(classes, Labelled(np.arange(len(codes)), codes, weight))
+        if validated:
+            further = model.inputs(self._checked_rows(X_val))
+            labels = column_or_1d(y_val, warn=True)
+            check_consistent_length(further, labels)
+            rows = len(codes) + np.arange(len(labels))
+            codes_val = codes_of(labels, classes, "y_val")
+            data = data._replace(validation=Labelled(rows, codes_val, np.ones(len(labels))))
+            inputs = torch.cat([inputs, further])
+        return EvaluatedModel(model, None, adopted_outputs(model, inputs, layer, device), data)
+
+    def _keep(self, evaluated: EvaluatedModel) -> None:
+        """Set the fitted attributes of the model."""
+        self.model_, self.graph_ = evaluated.model, evaluated.graph
+        self.classes_ = evaluated.data.classes
+
+    def _outputs_of(self, X: Any, layer: Layer = -1) -> Outputs:
+        """Evaluate the model on new samples, without a graph."""
+        inputs = self._validated_inputs(X)
+        return adopted_outputs(self.model_, inputs, layer, resolve_device(self.device))
+
+    def _nodes_of(self, X: Any) -> NDArray[np.int64]:
+        """Validate node ids, with a graph."""
+        assert self.graph_ is not None
+        return checked_nodes(X, self.graph_.n_nodes)
+
+    def as_adopted(self) -> AdoptedModel:
+        """Return the pre-trained model in the form that `skuq.models.adopt` returns."""
+        check_is_fitted(self)
+        return replace(self.model_, classes=self.classes_)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
+            Inputs, or node ids if there is a graph.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    @abstractmethod
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities of shape (n_samples, n_classes)."""

@@ -1,0 +1,218 @@
+"""Pre-trained models, evaluated on rows or on a graph and never changed."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import gen_batches
+from skorch import NeuralNet
+from torch import Tensor, nn
+
+from skuq.base import FloatArray
+from skuq.evidential._graph_classifier import GraphClassifier
+from skuq.evidential._graphs import NodeGraph, as_node_graph, call_on_graph, dense_features
+from skuq.evidential._labelled import LabelledData
+from skuq.evidential._node_model import NodeModel, node_model
+from skuq.evidential._representations import Layer, read_layer
+from skuq.models import AdoptedModel, Columns, LogProbabilities, adopt, fit_or_adopt, is_fitted
+
+BATCH_SIZE = 1024  # samples whose hidden representations are computed at once, without a graph
+
+
+class Outputs(NamedTuple):
+    """Outputs of a model for samples.
+
+    Attributes
+    ----------
+    logits : Tensor of shape (n_samples, n_classes), float64
+        Logarithms of class probabilities, up to a constant per sample.
+    hidden : Tensor of shape (n_samples, n_hidden), float32
+        Representation in the chosen layer.
+    """
+
+    logits: Tensor
+    hidden: Tensor
+
+
+def node_outputs(model: NodeModel, layer: Layer, device: torch.device) -> Outputs:
+    """Evaluate a model on all nodes of its graph.
+
+    Raises
+    ------
+    ValueError
+        If the network cannot be evaluated on the graph, or does not return finite logits.
+    """
+    network = deepcopy(model.module).to(device)
+    graph = model.graph.to(device)
+    try:
+        with torch.no_grad():
+            logits, hidden = read_layer(network, partial(call_on_graph, network, graph), layer)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"The model cannot be evaluated on this graph, whose nodes have "
+            f"{graph.n_features} features: {str(error).splitlines()[0]}"
+        ) from error
+    shape = tuple(logits.shape)
+    if len(shape) != 2 or shape[0] != graph.n_nodes or shape[1] < 2:
+        raise ValueError(
+            f"The model must return logits of shape ({graph.n_nodes}, n_classes), got {shape}."
+        )
+    if not bool(torch.isfinite(logits).all() and torch.isfinite(hidden).all()):
+        raise ValueError("The model returns NaN or infinity on this graph.")
+    return Outputs(logits.detach().double().cpu(), hidden.detach().float().cpu())
+
+
+def adopted_outputs(
+    model: AdoptedModel, inputs: Tensor, layer: Layer, device: torch.device
+) -> Outputs:
+    """Evaluate an adopted model on samples, in batches that bound memory."""
+    module = model.module if device.type == "cpu" else deepcopy(model.module).to(device)
+    parts = []
+    with torch.no_grad():
+        for rows in gen_batches(len(inputs), BATCH_SIZE):
+            run = partial(module, inputs[rows].to(device, copy=True))
+            logits, hidden = read_layer(module, run, layer)
+            parts.append((logits.detach().double().cpu(), hidden.detach().float().cpu()))
+    return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _unfrozen(model: Any) -> Any:
+    """Return the model inside a `FrozenEstimator`, or the best one of a search."""
+    while isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):
+        model = getattr(model, "best_estimator_", None) or model.estimator
+    return model
+
+
+def graph_of(model: Any, graph: Any) -> NodeGraph | None:
+    """Return the given graph, else that of the model if it is a graph classifier."""
+    if graph is not None:
+        return as_node_graph(graph)
+    model = _unfrozen(model)
+    if isinstance(model, GraphClassifier) and not is_fitted(model):
+        return as_node_graph(model.graph)
+    return getattr(model, "graph_", None)
+
+
+def known_classes(model: Any) -> NDArray[Any] | None:
+    """Return the classes of a trained model; None if it has no labels."""
+    model = _unfrozen(model)
+    if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
+        return None
+    return np.asarray(model.classes_)
+
+
+def fit_or_adopt_on_graph(
+    model: Any, graph: NodeGraph, nodes: LabelledData, *, device: Any, seed: int
+) -> NodeModel:
+    """Use a trained model as it is, and train any other on the labelled nodes.
+
+    Parameters
+    ----------
+    model : object
+        None (a `GraphClassifier` is trained), a `GraphClassifier`, fitted or not, a
+        `torch.nn.Module` that takes the graph, a fitted skorch net around one, or any other
+        model that `skuq.models.adopt` accepts, which classifies nodes by their features.
+    graph : NodeGraph
+        Graph.
+    nodes : LabelledData
+        Labelled nodes, for a model that is not fitted.
+    device : str or torch.device
+        Where a default model is trained.
+    seed : int
+        Randomness of the training, unless the model has its own.
+
+    Returns
+    -------
+    NodeModel
+
+    Raises
+    ------
+    TypeError
+        If the model is of another kind.
+    """
+    model = _unfrozen(model)
+    if isinstance(model, nn.Module):
+        return node_model(model, graph, None)
+    if isinstance(model, NeuralNet) and is_fitted(model):
+        return _skorch_model(model, graph)
+    if model is None:
+        model = GraphClassifier(graph, device=device, random_state=seed)
+    if isinstance(model, GraphClassifier) and not is_fitted(model):
+        model = clone(model).set_params(graph=graph)
+        if model.random_state is None:
+            model.set_params(random_state=seed)
+        model.fit(**nodes.as_arguments())
+    if isinstance(model, GraphClassifier):
+        return node_model(model.network_, graph, model.classes_)
+    untrained = hasattr(model, "fit") and not is_fitted(model)
+    adopted = _fit_on_features(model, graph, nodes, seed) if untrained else adopt(model)
+    return node_model(FeaturesNetwork(adopted), graph, adopted.classes)
+
+
+def _fit_on_features(model: Any, graph: NodeGraph, nodes: LabelledData, seed: int) -> AdoptedModel:
+    """Train a classifier of rows on the features of labelled nodes."""
+    rows, codes, weight = nodes.training
+    return fit_or_adopt(
+        model,
+        dense_features(graph).numpy()[rows],
+        nodes.classes[codes],
+        sample_weight=None if (weight == 1).all() else weight,
+        seed=seed,
+        device=torch.device("cpu"),
+    )
+
+
+def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
+    """Turn a skorch net around a graph network into logits in the order of sorted classes."""
+    classes = np.asarray(net.classes_)
+    order = np.argsort(classes)
+    steps: list[nn.Module] = []
+    if isinstance(net.criterion_, nn.NLLLoss):  # by convention it returns probabilities
+        steps.append(LogProbabilities())
+    if (order != np.arange(len(order))).any():
+        steps.append(Columns(order.tolist()))
+    network = PostProcessed(net.module_, steps) if steps else net.module_
+    return node_model(network, graph, classes[order])
+
+
+class PostProcessed(nn.Module):
+    """A network, which may take several inputs, and steps applied to its output."""
+
+    def __init__(self, network: nn.Module, steps: list[nn.Module]):
+        super().__init__()
+        self.network = network
+        self.takes_node_graph = getattr(network, "takes_node_graph", False)
+        self.steps = nn.Sequential(*steps)
+
+    def forward(self, *inputs: Any) -> Tensor:
+        logits: Tensor = self.steps(self.network(*inputs))
+        return logits
+
+
+class FeaturesNetwork(nn.Module):
+    """A model of rows, applied to the features of all nodes; edges are ignored."""
+
+    takes_node_graph = True
+
+    def __init__(self, model: AdoptedModel):
+        super().__init__()
+        self.module = model.module
+        self.model = model
+
+    def forward(self, graph: NodeGraph) -> Tensor:
+        inputs = self.model.inputs(dense_features(graph).cpu().numpy())
+        logits: Tensor = self.module(inputs.to(graph.device))
+        return logits
+
+
+def proba_of(logits: Tensor) -> FloatArray:
+    """Class probabilities of shape (n_samples, n_classes), float64, from logits."""
+    proba: FloatArray = logits.double().softmax(dim=1).numpy()
+    return proba
