@@ -1,4 +1,4 @@
-"""What the benchmarks of the evidential probe share: graphs, left-out classes, methods."""
+"""Shared parts of the benchmarks of the evidential probe: graphs, left-out classes, methods."""
 
 import argparse
 import time
@@ -44,7 +44,7 @@ TRAINING = {
 
 
 class Task(NamedTuple):
-    """A graph, and which nodes train, stop and test; labels of left-out classes are hidden."""
+    """A graph and its split; left-out classes are in neither training nor validation."""
 
     graph: Any
     raw_graph: Any  # with features as they are stored
@@ -52,11 +52,11 @@ class Task(NamedTuple):
     train: np.ndarray
     validation: np.ndarray
     test: np.ndarray
-    foreign: np.ndarray  # of each test node: whether its class was left out
+    ood: np.ndarray  # of each test node: whether its class was left out
 
 
 class Scores(NamedTuple):
-    """What a method says of the test nodes."""
+    """Predictions and uncertainty of a method for the test nodes."""
 
     method: str
     labels: np.ndarray
@@ -67,7 +67,7 @@ class Scores(NamedTuple):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that the graph benchmarks have in common."""
+    """Add the arguments of all graph benchmarks."""
     parser.add_argument("--dataset", nargs="+", default=FULL)
     parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS + ABLATIONS)
     parser.add_argument("--backbone", choices=["gcn", "gat"], default="gcn")
@@ -80,8 +80,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def read_task(name: str, data_dir: Any, setting: str | None, split: int) -> Task:
     """Read a graph; each node's features are scaled to a sum of 1, as for bags of words.
 
-    The encoder of "gpn" sees them as they are stored: it does not average over neighbours, and
-    features of so small a size leave its latent space empty.
+    The encoder of "gpn" gets them as they are stored: it does not average over neighbours, and
+    with features this small its latent points would all be the same.
     """
     data = load_graph(name, data_dir)
     graph = as_node_graph((data.adjacency, normalize(data.features, norm="l1")))
@@ -92,16 +92,16 @@ def read_task(name: str, data_dir: Any, setting: str | None, split: int) -> Task
             f"{name} has {len(data.splits)} splits; ask for at most --splits of these."
         )
     part = data.splits[split]
-    foreign = np.isin(data.labels, [] if setting is None else data.left_out[setting])
+    ood = np.isin(data.labels, [] if setting is None else data.left_out[setting])
     test = np.flatnonzero(part == 2)
     return Task(
         graph,
         as_node_graph(data.graph),
         data.labels,
-        np.flatnonzero((part == 0) & ~foreign),
-        np.flatnonzero((part == 1) & ~foreign),
+        np.flatnonzero((part == 0) & ~ood),
+        np.flatnonzero((part == 1) & ~ood),
         test,
-        foreign[test],
+        ood[test],
     )
 
 
@@ -118,14 +118,14 @@ def scores_of(
     settings = {"architecture": backbone, "random_state": seed, **TRAINING}
     model = GraphClassifier(task.graph, **settings).fit(**data)
     candidates = comparison_methods(task.graph, model, **settings)
-    candidates["gpn"].set_params(graph=task.raw_graph)
+    candidates["gpn"].set_params(estimator__graph=task.raw_graph)
     candidates["ensemble"].set_params(n_members=members)
     found = []
     egnn: tuple[Any, float] | None = None
     for name in methods:
         estimator = candidates[name]
         start = time.perf_counter()
-        if name.startswith("egnn"):  # they differ in what follows the training
+        if name.startswith("egnn"):  # they differ in the propagation after the training
             if egnn is None:
                 egnn = candidates["egnn"].fit(**data), time.perf_counter() - start
             trained, seconds = egnn
@@ -146,7 +146,7 @@ def scores_of(
 
 
 def run(args: argparse.Namespace, setting: str | None, measure: Any) -> list[dict[str, float]]:
-    """Figures of every method, for each data set, split and start: one dict each."""
+    """Measure every method on each data set, split and start: one dict each."""
     work = [
         (name, split, init)
         for name in args.dataset

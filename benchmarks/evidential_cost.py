@@ -21,6 +21,7 @@ from benchmarks import evidential
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, as_node_graph
+from skuq.evidential._pretrained_model import node_outputs
 from skuq.evidential._propagation import propagate
 from skuq.evidential.comparison._methods import comparison_methods
 
@@ -40,13 +41,13 @@ def arxiv_like(seed: int) -> evidential.Task:
     )
     order = np.random.default_rng(seed).permutation(170_000)
     train, validation, test = np.split(order, [91_000, 121_000])
-    foreign = np.zeros(len(test), dtype=bool)
+    ood = np.zeros(len(test), dtype=bool)
     graph = as_node_graph(data.graph)
-    return evidential.Task(graph, graph, data.labels, train, validation, test, foreign)
+    return evidential.Task(graph, graph, data.labels, train, validation, test, ood)
 
 
 def peak_memory(*, reset: bool = False) -> float:
-    """Most memory held since the last reset, in GiB; Linux tells it, elsewhere it is NaN."""
+    """Peak memory since the last reset, in GiB; NaN where it is not Linux."""
     if not Path("/proc/self/clear_refs").exists():
         return math.nan
     if reset:
@@ -56,7 +57,7 @@ def peak_memory(*, reset: bool = False) -> float:
 
 
 def timed(call: Any) -> tuple[Any, float]:
-    """What a call returns, and the seconds it took."""
+    """Return the result of a call, and the seconds it took."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
@@ -89,11 +90,11 @@ def measure(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     add("pre-training", "n_epochs", len(model.history_))
     add("pre-training", "accuracy", model.score(task.test, task.labels[task.test]))
     candidates = comparison_methods(task.graph, model, **settings)
-    candidates["gpn"].set_params(graph=task.raw_graph)
+    candidates["gpn"].set_params(estimator__graph=task.raw_graph)
     for method in args.methods:
         estimator = candidates[method]
         if method == "egnn":
-            estimator.set_params(**size)
+            estimator.estimator.set_params(**size)
         peak_memory(reset=True)
         _, seconds = timed(lambda estimator=estimator: estimator.fit(**data))
         add(method, "seconds_fit", seconds)
@@ -112,7 +113,7 @@ def _probe_inference(probe: Any) -> float:
     head, graph = probe.head_, probe.graph_
 
     def run() -> Any:
-        outputs = probe.model_.outputs(-1, torch.device("cpu"))
+        outputs = node_outputs(probe.model_, -1, torch.device("cpu"))
         with torch.no_grad():
             strength = len(probe.classes_) + head(outputs.hidden).sum(dim=1, keepdim=True)
         alpha = strength * outputs.logits.softmax(dim=1)

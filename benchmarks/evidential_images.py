@@ -1,4 +1,4 @@
-"""The probe on an image classifier: MNIST against foreign images (Appendix D.4).
+"""The probe on an image classifier: MNIST against out-of-distribution images (Appendix D.4).
 
     python -m benchmarks.evidential_images --ood omniglot_latin fashion_mnist
 
@@ -41,10 +41,10 @@ def ensemble_score(nets: list[LeNet], X: np.ndarray) -> np.ndarray:
     return 1 - proba.max(dim=1).values.numpy()
 
 
-def detection(known: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
-    """AUROC and area under the precision-recall curve of foreign images."""
-    truth = np.repeat([False, True], [len(known), len(foreign)])
-    score = np.concatenate([known, foreign])
+def detection(known: np.ndarray, ood: np.ndarray) -> dict[str, float]:
+    """AUROC and area under the precision-recall curve of out-of-distribution images."""
+    truth = np.repeat([False, True], [len(known), len(ood)])
+    score = np.concatenate([known, ood])
     return {
         "auroc": roc_auc_score(truth, score),
         "aupr": average_precision_score(truth, score),
@@ -60,10 +60,10 @@ def main(args: argparse.Namespace) -> None:
     X, y = images(mnist["x_train"][fitted_on]), mnist["y_train"][fitted_on]
     X_val, y_val = images(mnist["x_train"][held_out]), mnist["y_train"][held_out]
     X_test, y_test = images(mnist["x_test"]), mnist["y_test"]
-    foreign = {}
+    ood = {}
     for name in args.ood:
         arrays = load_npz(name, args.data_dir)
-        foreign[name] = images(arrays.get("x_test", arrays.get("x")))
+        ood[name] = images(arrays.get("x_test", arrays.get("x")))
     weights = load_npz("quam_lenet_mnist", args.data_dir)
     found: dict[tuple[str, str, str], list[float]] = {}
     for run in range(len(weights["seeds"])):
@@ -79,10 +79,10 @@ def main(args: argparse.Namespace) -> None:
         scored["ensemble"] = lambda X, nets=nets: ensemble_score(nets, X)
         for name, score in scored.items():
             known = score(X_test)
-            for dataset, others in foreign.items():
+            for dataset, others in ood.items():
                 for metric, value in detection(known, score(others)).items():
                     found.setdefault((name, dataset, metric), []).append(value)
-            print(run, name, {d: round(found[name, d, "auroc"][-1], 4) for d in foreign})
+            print(run, name, {d: round(found[name, d, "auroc"][-1], 4) for d in ood})
     records = [
         record(name, dataset, metric, np.mean(values), len(values), np.std(values))
         for (name, dataset, metric), values in found.items()

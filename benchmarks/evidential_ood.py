@@ -19,8 +19,8 @@ SETTINGS = ["OS-1", "OS-2", "OS-3", "OS-4", "OS-5"]
 def detection(task: evidential.Task, scores: evidential.Scores) -> dict[str, float]:
     """AUROC and area under the precision-recall curve of the left-out classes."""
     return {
-        "auroc": roc_auc_score(task.foreign, scores.epistemic),
-        "aupr": average_precision_score(task.foreign, scores.epistemic),
+        "auroc": roc_auc_score(task.ood, scores.epistemic),
+        "aupr": average_precision_score(task.ood, scores.epistemic),
     }
 
 

@@ -53,7 +53,13 @@ QUICK = {
     "DeepEnsembleClassifier": [{"n_models": 2}, {"n_models": 2, "setting": "expected"}],
     "EvidentialProbe": [
         {"max_epochs": 20},
-        {"max_epochs": 20, "layer": -2, "activation": "softplus", "measure": "information"},
+        {
+            "max_epochs": 20,
+            "head": "network",
+            "layer": -2,
+            "activation": "softplus",
+            "measure": "information",
+        },
     ],
     "LaplaceClassifier": [{}, {"prior_precision": 1.0, "n_samples": 10, "setting": "expected"}],
     "MCDropoutClassifier": [

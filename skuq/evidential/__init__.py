@@ -1,11 +1,9 @@
-"""Evidential probes: evidence from a pre-trained network, on graphs, images and tables."""
+"""Evidential probes of pre-trained networks, on graphs, images and tables."""
 
 from skuq.evidential._dirichlet import dirichlet_uncertainty, expected_entropy
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import NodeGraph, as_node_graph
 from skuq.evidential._losses import (
-    dirichlet_entropy,
-    dirichlet_kl,
     expected_square_loss,
     ice_loss,
     pcl_loss,
@@ -43,8 +41,6 @@ __all__ = [
     "as_node_graph",
     "comparison_methods",
     "diffuse_vacuity",
-    "dirichlet_entropy",
-    "dirichlet_kl",
     "dirichlet_uncertainty",
     "expected_entropy",
     "expected_square_loss",

@@ -22,7 +22,7 @@ class GraphNetwork(nn.Module):
     activation : torch.nn.Module
         Between the layers.
     dropout : float
-        Probability of dropping a hidden unit while training.
+        Probability of dropping a hidden unit during training.
     norms : sequence of modules, default=()
         Applied to the output of each layer but the last, before the activation.
     """
@@ -82,7 +82,7 @@ class GraphAttention(nn.Module):
         self.mean = mean
         self.linear = SparseLinear(n_inputs, n_heads * n_outputs, bias=False)
         self.attention = import_dgl().nn.GATConv(n_heads * n_outputs, n_outputs, n_heads)
-        self.attention.fc = nn.Identity()  # the layer above, which takes sparse features too
+        self.attention.fc = nn.Identity()  # `linear` takes its place, for sparse features too
 
     def forward(self, graph: NodeGraph, features: Features) -> Tensor:
         out: Tensor = self.attention(graph.convolution, self.linear(features))
@@ -99,9 +99,9 @@ class GCN(GraphNetwork):
     hidden_sizes : sequence of int, default=(64,)
         Width of each hidden layer.
     dropout : float, default=0.5
-        Probability of dropping a hidden unit while training.
+        Probability of dropping a hidden unit during training.
     batch_norm : bool, default=False
-        Whether each hidden layer is normalised over the nodes before its activation.
+        Whether each hidden layer is batch-normalised over the nodes before its activation.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Graphs from several libraries in one form. Nothing else in this package imports DGL."""
+"""Graphs of several libraries in one form; the only module that imports DGL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def import_dgl() -> ModuleType:
 class NodeGraph:
     """An undirected graph with features of its nodes.
 
-    Build it with `as_node_graph`. It is never altered, and copies share it.
+    Build it with `as_node_graph`. It is never altered, and a deep copy is the graph itself.
 
     Attributes
     ----------
@@ -45,9 +45,9 @@ class NodeGraph:
     features : Tensor or SparseFeatures of shape (n_nodes, n_features), float32
         Features.
     original : object
-        The graph as it was given, for networks that were trained on it.
+        The graph as the user gave it, for networks that were trained on it.
     device : torch.device
-        Where networks compute on it.
+        Device on which networks compute on it.
     """
 
     device = torch.device("cpu")
@@ -77,13 +77,13 @@ class NodeGraph:
 
     @cached_property
     def convolution(self) -> Any:
-        """The graph with a self-loop at every node, as graph convolutions want it (DGL)."""
+        """The graph with a self-loop at every node, for graph convolutions of DGL."""
         looped = sparse.coo_array(self.adjacency + sparse.eye_array(self.n_nodes))
         edges = tuple(torch.tensor(ends, dtype=torch.int32) for ends in looped.coords)
         return import_dgl().graph(edges, num_nodes=self.n_nodes).to(self.device)
 
     def to(self, device: torch.device) -> NodeGraph:
-        """The graph for networks on a device; the same one if it is there already."""
+        """Return the graph for networks on a device; the same one if it is there already."""
         if device == self.device:
             return self
         moved = copy(self)  # without `convolution`, which is built where it is needed
@@ -93,10 +93,10 @@ class NodeGraph:
 
 
 def as_node_graph(graph: Any) -> NodeGraph:
-    """Take over a graph with node features, whatever library it comes from.
+    """Convert a graph with node features from any of several libraries.
 
-    Edges are taken as undirected and without weights: two nodes are neighbours if there is an
-    edge in either direction. Self-loops are dropped (convolutions add their own), repeated
+    Edges are treated as undirected and unweighted: two nodes are neighbours if there is an edge
+    in either direction. Self-loops are dropped (convolutions add their own), repeated
     edges count once, and isolated nodes are allowed.
 
     Parameters
@@ -113,10 +113,10 @@ def as_node_graph(graph: Any) -> NodeGraph:
     Raises
     ------
     TypeError
-        If it is none of these.
+        If it is of another type.
     ValueError
         If it has no features, several types of nodes, no nodes, features with NaN, or shapes
-        that do not fit.
+        that do not match.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:
 
 
 def _from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr_array:
-    """Undirected adjacency without loops and repetitions."""
+    """Build an undirected adjacency matrix without self-loops and repeated edges."""
     u, v = np.asarray(source, dtype=np.int64), np.asarray(target, dtype=np.int64)
     if len(u) and not 0 <= min(u.min(), v.min()) <= max(u.max(), v.max()) < n_nodes:
         raise ValueError(
@@ -203,7 +203,7 @@ def _checked(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeG
 
 
 def graph_device(device: str | torch.device) -> torch.device:
-    """Turn a ``device`` parameter into one that graph networks can use.
+    """Resolve a ``device`` parameter to a device that graph networks can use.
 
     DGL comes in builds without CUDA; "auto" is then the CPU.
 
@@ -215,7 +215,7 @@ def graph_device(device: str | torch.device) -> torch.device:
     resolved = resolve_device(device)
     if resolved.type == "cpu":
         return resolved
-    if find_spec("dgl") is None:  # then the network is one of another library
+    if find_spec("dgl") is None:  # then the network comes from another library
         return resolved
     dgl = import_dgl()
     try:
@@ -230,19 +230,19 @@ def graph_device(device: str | torch.device) -> torch.device:
 
 
 def dense_features(graph: NodeGraph) -> Tensor:
-    """Features as a dense tensor of shape (n_nodes, n_features)."""
+    """Return the features as a dense tensor of shape (n_nodes, n_features)."""
     features = graph.features
     return features if isinstance(features, Tensor) else features.to_dense()
 
 
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
-    """Evaluate somebody's graph network on its own kind of graph.
+    """Evaluate a graph network on the kind of graph that its library uses.
 
     Parameters
     ----------
     network : torch.nn.Module
-        A network of `skuq.evidential._backbones`, called with a NodeGraph; else one that is
-        called as its library has it: ``network(x, edge_index)`` if the graph was given as a
+        A network with the attribute `takes_node_graph` is called with the NodeGraph; any other
+        by the convention of its library: ``network(x, edge_index)`` if the graph was given as a
         PyG object, ``network(graph, features)`` with a DGLGraph otherwise.
     graph : NodeGraph
         Graph.
@@ -250,7 +250,7 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     Returns
     -------
     Tensor
-        What the network returns: logits of shape (n_nodes, n_classes).
+        Outputs of the network, such as logits of shape (n_nodes, n_classes).
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
@@ -269,7 +269,7 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
     Raises
     ------
     ValueError
-        If they are no integers, out of range, none at all, or of another shape.
+        If they are not integers, out of range, empty, or of another shape.
     """
     ids = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
     if ids.ndim == 2 and ids.shape[1] == 1:

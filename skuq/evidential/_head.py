@@ -119,8 +119,8 @@ class NetworkHead(nn.Module):
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, z: Tensor) -> Tensor:
-        q = _positive(self.layers((z - self.mean) / self.scale), self.activation)  # Eq. 18
-        return q
+        scores = self.layers((z - self.mean) / self.scale)
+        return _positive(scores, self.activation)  # Eq. 18
 
 
 def centre(logits: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from skuq.evidential._graphs import NodeGraph, call_on_graph, checked_nodes, gra
 from skuq.models import AdoptedModel
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class NodeModel(AdoptedModel):
     """A trained graph network; its inputs are node ids.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._representations import Layer, read_layer
 from skuq.models import AdoptedModel, Columns, LogProbabilities, adopt, fit_or_adopt, is_fitted
 
-BATCH_SIZE = 1024  # samples whose hidden representations are computed at once, without a graph
+BATCH_SIZE = 1024  # samples whose representations are computed at once, without a graph
 
 
 class Outputs(NamedTuple):
@@ -149,10 +150,10 @@ def fit_or_adopt_on_graph(
         if model.random_state is None:
             model.set_params(random_state=seed)
         model.fit(**nodes.as_arguments())
-    if isinstance(model, GraphClassifier):
-        return node_model(model.network_, graph, model.classes_)
     untrained = hasattr(model, "fit") and not is_fitted(model)
     adopted = _fit_on_features(model, graph, nodes, seed) if untrained else adopt(model)
+    if isinstance(adopted, NodeModel):
+        return replace(adopted, graph=graph)
     return node_model(FeaturesNetwork(adopted), graph, adopted.classes)
 
 

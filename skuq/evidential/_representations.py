@@ -67,8 +67,8 @@ def read_layer(
             handle.remove()
     if len(recorded) < position:
         raise ValueError(
-            f"`layer`={layer!r}: the network ran through {len(recorded)} such layers; name a module "
-            f"instead, one of {_names(network)}."
+            f"`layer`={layer!r}: the network ran through {len(recorded)} such layers; name a "
+            f"module instead, one of {_names(network)}."
         )
     return logits, _rows(recorded[0], len(logits), layer)
 

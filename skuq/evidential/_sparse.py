@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Copy a scipy matrix into a sparse torch tensor, with the short indices that are faster.
+    """Copy a scipy matrix into a sparse torch tensor, with 32-bit indices, which are faster.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> 
 class SparseFeatures:
     """A sparse matrix and its transpose.
 
-    torch transposes a matrix anew for each gradient, which takes longer than the products.
+    torch would transpose the matrix again for each gradient, which takes longer than the product.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class SparseLinear(nn.Linear):
-    """A linear layer that takes sparse features too.
+    """A linear layer for dense and sparse features.
 
     Examples
     --------
@@ -104,14 +104,14 @@ class SparseLinear(nn.Linear):
 
 
 def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
-    """Take over a feature matrix in the layout that computes faster.
+    """Convert a feature matrix into the layout that is faster to compute with.
 
     Parameters
     ----------
     values : Tensor, ndarray or scipy sparse matrix of shape (n_nodes, n_features)
         Features.
     sparse_below : float, default=0.1
-        A matrix with a smaller share of non-zero elements is kept sparse.
+        Share of non-zero elements below which the matrix is kept sparse.
 
     Returns
     -------
@@ -120,13 +120,13 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
     Raises
     ------
     ValueError
-        If they are no matrix, have no column, or hold NaN or infinity.
+        If they are not a matrix, have no column, or hold NaN or infinity.
     """
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = (values.to_dense() if values.layout != torch.strided else values).numpy()
     scattered = sparse.issparse(values)
-    with np.errstate(over="ignore"):  # what float32 cannot hold is an error below
+    with np.errstate(over="ignore"):  # values beyond float32 raise an error below
         values = (
             sparse.csr_array(values, dtype=np.float32)
             if scattered

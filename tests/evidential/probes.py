@@ -1,9 +1,9 @@
-"""Probes with settings that are quick to fit and do not depend on the defaults."""
+"""Probes with settings that are quick to fit and independent of the defaults."""
 
 from skuq import EvidentialProbe
 
 QUICK = {
-    "layer": -1,
+    "head": "network",
     "propagation": None,
     "lambda_ice": 1e-3,
     "lambda_pcl": 1e-3,
@@ -13,5 +13,5 @@ QUICK = {
 }
 
 
-def new_probe(model=None, **settings):
-    return EvidentialProbe(model, **{**QUICK, **settings})
+def new_probe(estimator=None, **settings):
+    return EvidentialProbe(estimator, **{**QUICK, **settings})

@@ -49,13 +49,17 @@ def check(graph):
     ],
     ids=["coo", "csr", "csc", "lil", "dense", "bool", "list", "tensor", "weights"],
 )
+def test_adjacency_in_any_form_is_taken(adjacency):
+    check(as_node_graph((adjacency, FEATURES)))
+
+
 @pytest.mark.parametrize(
     "features",
     [FEATURES, sparse.csr_array(FEATURES), torch.tensor(FEATURES), pd.DataFrame(FEATURES)],
     ids=["dense", "sparse", "tensor", "frame"],
 )
-def test_pair_of_matrices_is_taken(adjacency, features):
-    check(as_node_graph((adjacency, features)))
+def test_features_in_any_form_are_taken(features):
+    check(as_node_graph((coo(), features)))
 
 
 def test_list_of_two_is_taken():

@@ -1,4 +1,4 @@
-"""The probe: positive evidence, and the objective of the paper."""
+"""Heads: positive evidence, and the objective of the paper."""
 
 import math
 
@@ -11,10 +11,10 @@ from scipy.special import digamma
 from torch import nn
 
 from skuq.evidential._head import (
-    EvidenceHead,
+    LogitHead,
+    NetworkHead,
     ProbeLoss,
-    TiedHead,
-    level_is_convention,
+    has_conventional_offset,
     safe_exp,
 )
 
@@ -42,7 +42,7 @@ def test_exponential_rises_everywhere_and_so_does_its_gradient_stay_finite():
 def head(**settings):
     torch.manual_seed(0)
     mean, scale = torch.tensor([1.0, -2.0, 0.5]), torch.tensor([2.0, 0.5, 1.0])
-    return EvidenceHead(mean, scale, 4, **settings).requires_grad_(False)
+    return NetworkHead(mean, scale, 4, **settings).requires_grad_(False)
 
 
 @pytest.fixture
@@ -141,12 +141,12 @@ def test_probabilities_of_0_and_1_give_a_finite_loss_and_gradient(problem):
     assert np.isfinite(gradient).all()
 
 
-def test_tied_evidence_does_not_depend_on_a_level_that_is_a_convention():
+def test_evidence_of_logits_does_not_depend_on_a_conventional_offset():
     z = torch.linspace(-3, 3, 7)
     two = torch.stack([torch.zeros(7), z], dim=1)
-    assert level_is_convention(two)
-    assert level_is_convention(torch.randn(50, 4).log_softmax(dim=1))
-    assert not level_is_convention(torch.randn(50, 4))
-    head = TiedHead(1.0, centred=True)
+    assert has_conventional_offset(two)
+    assert has_conventional_offset(torch.randn(50, 4).log_softmax(dim=1))
+    assert not has_conventional_offset(torch.randn(50, 4))
+    head = LogitHead(1.0, centred=True)
     torch.testing.assert_close(head(two), head(torch.stack([-z, torch.zeros(7)], dim=1)))
     torch.testing.assert_close(head(two), torch.stack([(1 - z / 2).exp(), (1 + z / 2).exp()], 1))

@@ -1,4 +1,4 @@
-"""The probe without a graph: on tables and images, around models of all kinds."""
+"""The probe without a graph: on tables and images, around classifiers of all kinds."""
 
 import copy
 import pickle
@@ -142,7 +142,7 @@ def test_grid_search_shares_the_model():
     search = GridSearchCV(
         new_probe(model), {"lambda_pcl": [0.0, 1e-2]}, cv=2, error_score="raise"
     ).fit(X, Y)
-    assert search.best_estimator_.model is model
+    assert search.best_estimator_.estimator is model
     assert predict_uncertainty(search, X).total.shape == (150,)
 
 
@@ -156,15 +156,15 @@ def test_large_data_in_batches_equals_rows_one_by_one():
     np.testing.assert_allclose(alpha[1350:], alpha[:150], rtol=1e-5)
 
 
-def test_foreign_inputs_have_less_evidence():
+def test_ood_inputs_have_less_evidence():
     """Two classes far apart; what lies between them belongs to none."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 100)
     known = rng.normal(size=(200, 2)) + 4 * np.where(y[:, None] == 1, 1, -1)
-    foreign = rng.normal(size=(200, 2)) * 0.7
+    ood = rng.normal(size=(200, 2)) * 0.7
     model = LogisticRegression().fit(known, y)
     probe = new_probe(model, learning_rate=0.1, max_epochs=200, random_state=0).fit(known, y)
-    vacuity = probe.predict_uncertainty(np.vstack([known, foreign])).epistemic
+    vacuity = probe.predict_uncertainty(np.vstack([known, ood])).epistemic
     assert roc_auc_score(np.repeat([0, 1], 200), vacuity) > 0.95
     assert np.median(vacuity[200:]) > 3 * np.median(vacuity[:200])
 

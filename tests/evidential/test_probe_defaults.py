@@ -31,7 +31,7 @@ def test_by_default_evidence_is_the_models_own_and_vacuity_is_diffused(gcn, data
     network_logits = gcn.network_(gcn.graph_).detach().double()
     torch.testing.assert_close(network_logits.log_softmax(1), logits)
     evidence = plain.alpha_.sum(axis=1) - 3
-    scale, level = float(plain.head_.log_scale.exp()), float(plain.head_.level)
+    scale, level = float(plain.head_.log_scale.exp()), float(plain.head_.offset)
     expected = (scale * network_logits + level).exp().sum(dim=1).numpy()
     np.testing.assert_allclose(evidence, expected, rtol=5e-3)
     np.testing.assert_allclose(probe.alpha_, diffuse_vacuity(gcn.graph_.adjacency, plain.alpha_))
@@ -51,15 +51,16 @@ def test_level_of_evidence_is_near_the_asked_one(gcn, nodes, y):
         assert level / 3 < np.median(known) < 3 * level
 
 
-def test_hidden_layers_need_a_layer(gcn, nodes, y):
-    with pytest.raises(ValueError, match="`hidden_sizes` needs a `layer`"):
-        EvidentialProbe(gcn, hidden_sizes=(8,)).fit(nodes, y)
+@pytest.mark.parametrize("settings", [{"hidden_sizes": (8,)}, {"layer": -2}])
+def test_layers_need_the_other_head(gcn, nodes, y, settings):
+    with pytest.raises(ValueError, match="settings of head='network'"):
+        EvidentialProbe(gcn, **settings).fit(nodes, y)
 
 
 @pytest.mark.parametrize("hidden_sizes", [(0,), (-3,), ("a",), (2.5,)])
 def test_widths_that_are_none_are_refused(gcn, nodes, y, hidden_sizes):
     with pytest.raises(ValueError, match="`hidden_sizes` must hold positive integers"):
-        EvidentialProbe(gcn, layer=-1, hidden_sizes=hidden_sizes).fit(nodes, y)
+        EvidentialProbe(gcn, head="network", hidden_sizes=hidden_sizes).fit(nodes, y)
 
 
 class Shuffled(nn.Module):
@@ -75,17 +76,19 @@ class Shuffled(nn.Module):
         return self.network(graph)[:, self.order]
 
 
-@pytest.mark.parametrize("layer", [None, -1])
-def test_classes_in_any_order_keep_their_names(gcn, data, nodes, y, layer):
+@pytest.mark.parametrize("head", ["logits", "network"])
+def test_classes_in_any_order_keep_their_names(gcn, data, nodes, y, head):
     order = [1, 2, 0]
     net = NeuralNetClassifier(
         Shuffled(gcn.network_, order), criterion=nn.CrossEntropyLoss, classes=gcn.classes_[order]
     ).initialize()
-    probe = EvidentialProbe(net, graph=data.graph, layer=layer, random_state=0).fit(nodes, y)
+    probe = EvidentialProbe(net, graph=data.graph, head=head, random_state=0).fit(nodes, y)
     np.testing.assert_array_equal(probe.classes_, gcn.classes_)
     np.testing.assert_array_equal(probe.predict(nodes), gcn.predict(nodes))
-    straight = EvidentialProbe(gcn, layer=layer, random_state=0).fit(nodes, y)
-    np.testing.assert_allclose(probe.alpha_, straight.alpha_, rtol=0.2 if layer else 1e-5)
+    straight = EvidentialProbe(gcn, head=head, random_state=0).fit(nodes, y)
+    np.testing.assert_allclose(
+        probe.alpha_, straight.alpha_, rtol=0.2 if head == "network" else 1e-5
+    )
 
 
 def test_dropout_keeps_names_of_classes_in_any_order(gcn, data, nodes, y):
@@ -104,7 +107,7 @@ def test_labels_of_another_kind_are_refused(gcn, nodes, y):
 
 
 def test_network_of_concentrations_is_no_classifier_of_logits(data, nodes, y):
-    egnn = EvidentialGNN(data.graph, max_epochs=3, random_state=0).fit(nodes, y)
+    egnn = EvidentialGNN(GraphClassifier(data.graph, max_epochs=3, random_state=0)).fit(nodes, y)
     with pytest.raises(TypeError, match="Cannot adopt EvidentialGNN"):
         EvidentialProbe(egnn).fit(nodes, y)
 
@@ -113,10 +116,10 @@ def test_settings_of_an_untrained_model_can_be_searched():
     X = np.random.default_rng(0).normal(size=(60, 2))
     y = (X[:, 0] > 0).astype(int)
     probe = EvidentialProbe(LogisticRegression(), max_epochs=2, random_state=0)
-    search = GridSearchCV(probe, {"model__C": [1.0, 1e-9]}, scoring="neg_log_loss").fit(X, y)
-    assert search.best_params_ == {"model__C": 1.0}
-    assert probe.model.C == 1.0
-    assert clone(probe).model is not probe.model
+    search = GridSearchCV(probe, {"estimator__C": [1.0, 1e-9]}, scoring="neg_log_loss").fit(X, y)
+    assert search.best_params_ == {"estimator__C": 1.0}
+    assert probe.estimator.C == 1.0
+    assert clone(probe).estimator is not probe.estimator
 
 
 def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):

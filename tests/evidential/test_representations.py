@@ -1,4 +1,4 @@
-"""Hidden representations are read by hooks, and the network stays as it is."""
+"""Hidden representations are read, and the network stays as it is."""
 
 import copy
 
@@ -8,7 +8,7 @@ import torch
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
-from skuq.evidential._hooks import with_hidden
+from skuq.evidential._representations import read_layer
 from skuq.models import MLP, LeNet, adopt
 
 
@@ -27,7 +27,7 @@ def x():
 
 def read(network, x, layer):
     with torch.no_grad():
-        return with_hidden(network, lambda: network(x), layer)
+        return read_layer(network, lambda: network(x), layer)
 
 
 @pytest.mark.parametrize(

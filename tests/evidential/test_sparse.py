@@ -120,10 +120,14 @@ def test_later_changes_of_the_given_array_do_not_show():
     assert features.unique().tolist() == [1]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize(
-    "convert",
-    [lambda a: a, sparse.csr_array, torch.tensor, lambda a: torch.tensor(a).to_sparse()],
+    ("bad", "convert"),
+    [
+        (np.nan, lambda a: a),
+        (np.inf, sparse.csr_array),
+        (-np.inf, torch.tensor),
+        (np.nan, lambda a: torch.tensor(a).to_sparse()),
+    ],
     ids=["dense", "sparse", "tensor", "sparse tensor"],
 )
 def test_values_that_are_no_numbers_are_refused(convert, bad):

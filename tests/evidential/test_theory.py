@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from skuq.evidential import dirichlet_uncertainty
-from skuq.evidential._head import EvidenceHead
+from skuq.evidential._head import NetworkHead
 from skuq.evidential._losses import uce_loss
 from tests.evidential.probes import new_probe
 
@@ -15,7 +15,7 @@ FAR, NEAR = np.array([5.0, 2.0]), np.array([1.0, 0.5])
 
 
 def drawn(mu):
-    """Representations of two known classes around -mu and mu, and foreign ones around 0."""
+    """Representations of two known classes around -mu and mu, and OOD ones around 0."""
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1], 150)
     known = np.where(y[:, None] == 1, mu, -mu) + rng.normal(size=(300, 2))
@@ -37,9 +37,9 @@ def fitted(**settings):
     return probe.fit(known, y)
 
 
-def auroc_of_foreign(probe):
-    known, _, foreign = drawn(FAR)
-    scores = probe.predict_uncertainty(np.vstack([known, foreign])).epistemic
+def auroc_of_ood(probe):
+    known, _, ood = drawn(FAR)
+    scores = probe.predict_uncertainty(np.vstack([known, ood])).epistemic
     return roc_auc_score(np.repeat([0, 1], 300), scores)
 
 
@@ -48,17 +48,17 @@ def test_intra_class_evidence_ranks_the_origin_as_most_uncertain(strength):
     probe = fitted(lambda_ice=strength, lambda_pcl=0.0, learning_rate=0.05)
     vacuity = probe.predict_uncertainty(np.array([0 * FAR, FAR, -FAR])).epistemic
     assert vacuity[0] > vacuity[1:].max() + 0.1
-    assert auroc_of_foreign(probe) > 0.9
+    assert auroc_of_ood(probe) > 0.9
 
 
-def test_regularised_probe_tells_foreign_from_known():
+def test_regularised_probe_tells_ood_from_known():
     probe = fitted(lambda_ice=1e-2, lambda_pcl=1e-2, learning_rate=0.05)
-    assert auroc_of_foreign(probe) > 0.9
+    assert auroc_of_ood(probe) > 0.9
 
 
 def constant_head(n):
     """The parameters of Eq. 19."""
-    head = EvidenceHead(torch.zeros(2), torch.ones(2), 2).double().requires_grad_(False)
+    head = NetworkHead(torch.zeros(2), torch.ones(2), 2).double().requires_grad_(False)
     (layer,) = head.layers
     layer.weight.zero_()
     layer.bias.copy_(n * torch.tensor([1.0, -1.0]))
@@ -66,7 +66,7 @@ def constant_head(n):
 
 
 def test_plain_loss_has_its_infimum_at_an_evidence_that_says_nothing():
-    known, y, foreign = map(torch.as_tensor, drawn(NEAR))
+    known, y, ood = map(torch.as_tensor, drawn(NEAR))
     proba = bayes(NEAR).double()(known).detach().softmax(dim=1)
 
     def loss(n):
@@ -79,6 +79,6 @@ def test_plain_loss_has_its_infimum_at_an_evidence_that_says_nothing():
     assert (losses > infimum).all()
     assert losses[-1] == pytest.approx(infimum, abs=1e-3 * losses[0])
     for n in range(15):
-        evidence = constant_head(n)(torch.cat([known, foreign]))
+        evidence = constant_head(n)(torch.cat([known, ood]))
         vacuity = dirichlet_uncertainty(evidence.numpy() + 1).epistemic
         assert np.unique(vacuity).size == 1

@@ -1,4 +1,4 @@
-"""The methods that evidential probes are compared with, behind the same protocol."""
+"""Methods that evidential probes are compared with, behind the same protocol."""
 
 from skuq.evidential.comparison._dropout import MCDropout
 from skuq.evidential.comparison._egnn import EvidentialGNN

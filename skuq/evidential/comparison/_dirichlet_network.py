@@ -58,7 +58,7 @@ class TrainingTask(NamedTuple):
     criterion: nn.Module
     training: Samples
     callbacks: Sequence[Callback] = ()
-    attributes: dict[str, Any] = {}  # noqa: RUF012
+    attributes: dict[str, Any] = {}
 
 
 class DirichletNetworkClassifier(

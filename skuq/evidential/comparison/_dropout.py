@@ -13,9 +13,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty
-from skuq.evidential._graph_model import GraphModel
 from skuq.evidential._graphs import graph_device
-from skuq.evidential._pretrained_base import PretrainedClassifier
+from skuq.evidential._node_model import NodeModel
+from skuq.evidential._pretrained_classifier import PretrainedClassifier
 from skuq.evidential.comparison._dropout_masks import (
     dropout_modules,
     sample_on_graph,
@@ -33,7 +33,7 @@ class MCDropout(PretrainedClassifier):
 
     Parameters
     ----------
-    model : object, default=None
+    estimator : object, default=None
         The pre-trained classifier, as `EvidentialProbe` takes it, with dropout modules. None
         works with a graph only: the default network without one has no dropout.
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
@@ -87,7 +87,7 @@ class MCDropout(PretrainedClassifier):
     """
 
     _parameter_constraints: dict[str, Any] = {
-        "model": "no_validation",
+        "estimator": "no_validation",
         "graph": "no_validation",
         "n_samples": [Interval(Integral, 1, None, closed="left")],
         "measure": [StrOptions({"score", "information"})],
@@ -97,7 +97,7 @@ class MCDropout(PretrainedClassifier):
 
     def __init__(
         self,
-        model: Any = None,
+        estimator: Any = None,
         *,
         graph: Any = None,
         n_samples: int = 10,
@@ -105,7 +105,7 @@ class MCDropout(PretrainedClassifier):
         device: str = "auto",
         random_state: Any = None,
     ):
-        self.model = model
+        self.estimator = estimator
         self.graph = graph
         self.n_samples = n_samples
         self.measure = measure
@@ -145,8 +145,8 @@ class MCDropout(PretrainedClassifier):
         first, *seeds = check_random_state(self.random_state).randint(
             2**31 - 1, size=1 + self.n_samples
         )
-        seen = self._read_model(X, y, sample_weight, X_val, y_val, seed=int(first))
-        if isinstance(seen.model, GraphModel):
+        seen = self._evaluate_estimator(X, y, sample_weight, X_val, y_val, seed=int(first))
+        if isinstance(seen.model, NodeModel):
             samples = sample_on_graph(seen.model, map(int, seeds), graph_device(self.device))
             self.average_ = ModelAverage.of(np.stack(samples))
         else:
@@ -190,7 +190,6 @@ class MCDropout(PretrainedClassifier):
         if self.graph_ is not None:
             return self.average_.at(self._nodes_of(X))
         inputs = self._validated_inputs(X)
-        assert not isinstance(self.model_, GraphModel)
         device = resolve_device(self.device)
         samples = sample_on_rows(self.model_, inputs, map(int, self.seeds_), device)
         return ModelAverage.of(np.stack(samples))

@@ -10,9 +10,9 @@ import torch
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
-from skuq.evidential._graph_model import BATCH_SIZE, GraphModel
 from skuq.evidential._graphs import call_on_graph
-from skuq.evidential._pretrained_base import proba_of
+from skuq.evidential._node_model import NodeModel
+from skuq.evidential._pretrained_model import BATCH_SIZE, proba_of
 from skuq.models import AdoptedModel, seeded
 
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -37,14 +37,14 @@ def dropout_modules(network: nn.Module) -> list[nn.Module]:
     return modules
 
 
-def sample_on_graph(model: GraphModel, seeds: Iterable[int], device: torch.device) -> list[Any]:
+def sample_on_graph(model: NodeModel, seeds: Iterable[int], device: torch.device) -> list[Any]:
     """Class probabilities of all nodes under random dropout.
 
     Each node drops units of its own, as in training.
 
     Parameters
     ----------
-    model : GraphModel
+    model : NodeModel
         Model; it is copied.
     seeds : iterable of int
         One for each sample.
@@ -56,7 +56,7 @@ def sample_on_graph(model: GraphModel, seeds: Iterable[int], device: torch.devic
     list of ndarrays of shape (n_nodes, n_classes), float64
         One for each seed.
     """
-    network = deepcopy(model.network).to(device).eval()
+    network = deepcopy(model.module).to(device).eval()
     for module in dropout_modules(network):
         module.train()
     graph = model.graph.to(device)

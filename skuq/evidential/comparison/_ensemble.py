@@ -15,11 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import Uncertainty, UncertaintyMixin
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import as_node_graph, checked_nodes
-from skuq.evidential._node_classifier import LabelledNodes, NodeClassifierMixin
+from skuq.evidential._labelled import labelled_nodes
+from skuq.evidential._node_predictions import NodeClassifierMixin
+from skuq.evidential._shared_parameters import SharedParametersMixin
 from skuq.evidential.comparison._scores import AverageMeasure, ModelAverage
 
 
-class GraphEnsemble(NodeClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+class GraphEnsemble(
+    SharedParametersMixin, NodeClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+):
     """Average of graph classifiers trained from different initial weights.
 
     Parameters
@@ -128,7 +132,7 @@ class GraphEnsemble(NodeClassifierMixin, ClassifierMixin, UncertaintyMixin, Base
         if given is None:
             raise ValueError("An ensemble needs a graph; give `graph`, or a `classifier` with one.")
         graph = as_node_graph(given)
-        arguments = LabelledNodes(graph, X, y, sample_weight, X_val, y_val).as_arguments()
+        arguments = labelled_nodes(graph, X, y, sample_weight, X_val, y_val).as_arguments()
         classifier = GraphClassifier(graph) if self.classifier is None else self.classifier
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_members)
         members = [

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import as_node_graph
 from skuq.evidential._probe import EvidentialProbe
+from skuq.evidential._propagation import Propagation
 from skuq.evidential.comparison import (
     EvidentialGNN,
     GraphEnsemble,
@@ -18,6 +19,8 @@ from skuq.evidential.comparison import (
     LogitUncertainty,
     MCDropout,
 )
+from skuq.evidential.comparison._gkde import GKDE_SETTINGS
+from skuq.evidential.comparison._gpn import GPN_SETTINGS
 
 # The learned layer of the paper, which states no weights; these do best on classes left out of the
 # Planetoid versions of Cora and CiteSeer.
@@ -33,7 +36,7 @@ LEARNED_LAYER: dict[str, Any] = {
 
 def comparison_methods(
     graph: Any,
-    model: Any = None,
+    estimator: Any = None,
     *,
     architecture: Literal["gcn", "gat"] = "gcn",
     learning_rate: float = 0.01,
@@ -44,24 +47,24 @@ def comparison_methods(
 ) -> dict[str, Any]:
     """Build all methods of the comparison by Yu et al., AISTATS 2025, unfitted.
 
-    Fit each on the same labelled nodes, and choose by measuring.
+    Fit each on the same labelled nodes, and compare.
 
     Parameters
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
-        The graph, as `as_node_graph` takes it.
-    model : object, default=None
-        The pre-trained classifier, as `EvidentialProbe` takes it, which is best fitted: those
-        methods that read it would each train it again. None: a `GraphClassifier`. Members of
+        The graph, in a form that `as_node_graph` accepts.
+    estimator : object, default=None
+        The pre-trained classifier, in a form that `EvidentialProbe` accepts. It should be fitted:
+        otherwise each method that reads it trains it again. None: a `GraphClassifier`. Members of
         the ensemble are clones of it if it is a `GraphClassifier`, else of the default one.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph networks that are trained here: convolutions, or attention with 8 heads.
     learning_rate : float, default=0.01
-        Learning rate of whatever is trained here, except "gpn", which needs a smaller one.
+        Learning rate of networks that are trained here, except "gpn", which needs a smaller one.
     max_epochs : int, default=None
-        Most epochs of whatever is trained here. None: each method's own default.
+        Maximum number of epochs of all training. None: each method's own default.
     n_jobs : int, default=None
-        Members of the ensemble trained at once.
+        Number of processes that train members of the ensemble.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -70,7 +73,7 @@ def comparison_methods(
     Returns
     -------
     dict of str to estimator
-        Methods that read `model`: "entropy", "max-score", "energy", "gnnsafe" (smoothed
+        Methods that read `estimator`: "entropy", "max-score", "energy", "gnnsafe" (smoothed
         energy), "energy-diffused" (energy under the probe's propagation) and "dropout";
         the probe as it is by default ("epn-reg"), without the second regulariser
         ("epn-ice"), without any ("epn"), and with a learned layer and the paper's propagation
@@ -92,16 +95,20 @@ def comparison_methods(
     (1,)
     """
     graph = as_node_graph(graph)
-    # One number for all, so that a model which is not fitted becomes the same for all.
+    # One number for all, so that all train the same network if `estimator` is not fitted.
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     common: dict[str, Any] = {"device": device, "random_state": seed}
     length: dict[str, Any] = {} if max_epochs is None else {"max_epochs": max_epochs}
     network = {"architecture": architecture, "learning_rate": learning_rate, **length, **common}
-    if model is None:
-        model = GraphClassifier(graph, **network)
-    own = isinstance(model, GraphClassifier)
-    member = clone(model) if own else GraphClassifier(graph, **network)
-    read = {"model": model, "graph": graph, **common}
+    if estimator is None:
+        estimator = GraphClassifier(graph, **network)
+    own = isinstance(estimator, GraphClassifier)
+    member = clone(estimator) if own else GraphClassifier(graph, **network)
+    read = {"estimator": estimator, "graph": graph, **common}
+
+    def egnn(propagation: Propagation | None = None) -> EvidentialGNN:
+        return EvidentialGNN(GraphClassifier(graph, **network), propagation=propagation)
+
     return {
         "entropy": LogitUncertainty(score="entropy", **read),
         "max-score": LogitUncertainty(score="max-score", **read),
@@ -110,12 +117,14 @@ def comparison_methods(
         "energy-diffused": LogitUncertainty(score="energy", propagation="diffusion", **read),
         "dropout": MCDropout(**read),
         "ensemble": GraphEnsemble(member, graph=graph, n_jobs=n_jobs, random_state=seed),
-        "gpn": GraphPosteriorNetwork(graph, **length, **common),
-        "gkde": KernelDirichletGNN(graph, **network),
-        "egnn": EvidentialGNN(graph, **network),
-        "egnn-vacuity": EvidentialGNN(graph, propagation="vacuity", **network),
-        "egnn-evidence": EvidentialGNN(graph, propagation="evidence", **network),
-        "egnn-both": EvidentialGNN(graph, propagation="both", **network),
+        "gpn": GraphPosteriorNetwork(
+            GraphClassifier(graph, **{**GPN_SETTINGS, **length, **common})
+        ),
+        "gkde": KernelDirichletGNN(GraphClassifier(graph, **{**GKDE_SETTINGS, **network})),
+        "egnn": egnn(),
+        "egnn-vacuity": egnn("vacuity"),
+        "egnn-evidence": egnn("evidence"),
+        "egnn-both": egnn("both"),
         "epn": EvidentialProbe(lambda_ice=0.0, lambda_pcl=0.0, **read),
         "epn-ice": EvidentialProbe(lambda_pcl=0.0, **read),
         "epn-reg": EvidentialProbe(**read),

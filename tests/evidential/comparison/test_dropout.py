@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq.evidential import GraphClassifier, MCDropout
-from skuq.evidential._graph_model import BATCH_SIZE
+from skuq.evidential._pretrained_model import BATCH_SIZE
 from skuq.evidential.comparison._dropout_masks import dropout_modules
 
 
@@ -127,7 +127,7 @@ def test_on_a_graph(gcn, nodes, y, others):
     np.testing.assert_array_equal(
         pickle.loads(pickle.dumps(model)).predict_proba(others[::-1]), proba[::-1]
     )
-    assert clone(model).model is gcn
+    assert clone(model).estimator is gcn
 
 
 def test_a_graph_network_without_dropout(dgl, data, nodes, y):

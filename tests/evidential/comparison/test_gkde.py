@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, Dirichlet, kl_divergence
 
-from skuq.evidential import KernelDirichletGNN
+from skuq.evidential import GraphClassifier, KernelDirichletGNN
 from skuq.evidential.comparison._gkde import KernelLoss
 from skuq.evidential.comparison._kernel import kernel_dirichlet
 
@@ -57,7 +57,8 @@ def test_loss_while_validating():
 
 
 def model(data, **settings):
-    return KernelDirichletGNN(data.graph, max_epochs=60, random_state=0, **settings)
+    settings = {"hidden_sizes": (16,), "max_epochs": 60, "random_state": 0, **settings}
+    return KernelDirichletGNN(GraphClassifier(data.graph, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def fitted(data, nodes, y):
 
 def test_teacher_and_prior(fitted, data, nodes, y):
     assert fitted.teacher_.hidden_sizes == (64,)
-    assert fitted.hidden_sizes == (16,)
+    assert fitted.network_.network.layers[0].linear.out_features == 16
     expected = kernel_dirichlet(fitted.graph_.adjacency, nodes, y, 3)
     np.testing.assert_allclose(fitted.prior_, expected, rtol=1e-6)
 
@@ -86,7 +87,7 @@ def test_the_teacher_weighs_more_from_epoch_to_epoch(data, nodes, y, monkeypatch
         return forward(self, *args)
 
     monkeypatch.setattr(KernelLoss, "forward", recorded)
-    model(data).set_params(max_epochs=202).fit(nodes, y)
+    model(data, max_epochs=202).fit(nodes, y)
     np.testing.assert_allclose(weights, np.minimum(1, np.arange(1, 203) / 200))
 
 
@@ -100,9 +101,8 @@ def test_unlabelled_nodes_are_drawn_to_the_prior(data, nodes, y, others, fitted)
 
 def test_weights_enter_the_prior(data, nodes, y):
     weight = np.where(np.arange(len(nodes)) == 0, 5.0, 1.0)
-    settings = {"max_epochs": 2}
-    heavy = model(data).set_params(**settings).fit(nodes, y, weight)
-    even = model(data).set_params(**settings).fit(nodes, y)
+    heavy = model(data, max_epochs=2).fit(nodes, y, weight)
+    even = model(data, max_epochs=2).fit(nodes, y)
     added = heavy.prior_[nodes[0]] - even.prior_[nodes[0]]
     np.testing.assert_allclose(added[y[0]], 4 / np.sqrt(2 * np.pi), rtol=1e-6)
 

@@ -79,7 +79,7 @@ def test_an_unfitted_model_is_trained(dgl, data, nodes, y, gcn):
 def test_clone_shares_model_and_graph(gcn, data):
     scored = LogitUncertainty(gcn, graph=data.graph)
     twin = clone(scored)
-    assert twin.model is gcn
+    assert twin.estimator is gcn
     assert twin.graph is scored.graph
 
 

@@ -1,4 +1,4 @@
-"""What all methods of the comparison promise alike."""
+"""The protocol of all methods of the comparison."""
 
 import pickle
 
@@ -24,6 +24,10 @@ def methods(data, gcn, **settings):
     for name, changes in FAST.items():
         found[name].set_params(**changes)
     return found
+
+
+def graph_of(method):
+    return method.graph if hasattr(method, "graph") else method.estimator.graph
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,7 @@ class TestMethod:
 
     def test_clone_shares_the_graph(self, fitted, name):
         twin = clone(fitted[name])
-        assert twin.graph is fitted[name].graph
+        assert graph_of(twin) is graph_of(fitted[name])
         assert not hasattr(twin, "classes_")
 
     def test_pickle(self, fitted, others, name):
@@ -95,16 +99,13 @@ def test_without_a_model_all_train_the_same_one(data, nodes, y, others):
 
 def test_settings_of_networks_trained_here(data, gcn):
     found = methods(data, None, architecture="gat", learning_rate=0.03)
-    assert found["egnn"].architecture == found["gkde"].architecture == "gat"
-    assert found["ensemble"].classifier.architecture == found["entropy"].model.architecture == "gat"
-    assert (
-        found["gkde"].learning_rate
-        == found["egnn"].learning_rate
-        == found["ensemble"].classifier.learning_rate
-        == 0.03
-    )
+    settings = {name: found[name].estimator for name in ("egnn", "gkde", "gpn", "entropy")}
+    assert {settings[name].architecture for name in ("egnn", "gkde", "entropy")} == {"gat"}
+    assert {settings[name].learning_rate for name in ("egnn", "gkde", "entropy")} == {0.03}
+    assert settings["gpn"].learning_rate == 3e-3
+    assert settings["gkde"].hidden_sizes == (16,)
+    assert {network.max_epochs for network in settings.values()} == {8}
     assert found["epn-reg"].learning_rate == EvidentialProbe().learning_rate
-    assert found["gpn"].learning_rate == type(found["gpn"])(data.graph).learning_rate
     assert methods(data, gcn)["ensemble"].classifier.hidden_sizes == gcn.hidden_sizes
     assert methods(data, nn.Identity())["ensemble"].classifier.max_epochs == 8
 
@@ -114,11 +115,13 @@ def test_gnnsafe_and_the_probes_are_what_their_names_say(data, gcn):
     assert found["gnnsafe"].score == "energy"
     assert found["gnnsafe"].propagation
     default = found["epn-reg"]
-    given = {name: getattr(default, name) for name in ("model", "graph", "device", "random_state")}
+    given = {
+        name: getattr(default, name) for name in ("estimator", "graph", "device", "random_state")
+    }
     assert default.get_params() == EvidentialProbe(**given).get_params()
     full = (default.lambda_ice, default.lambda_pcl)
     assert all(full)
     names = ["epn", "epn-ice", "epn-reg"]
     weights = [(found[name].lambda_ice, found[name].lambda_pcl) for name in names]
     assert weights == [(0, 0), (full[0], 0), full]
-    assert found["epn-free"].layer == -1
+    assert found["epn-free"].head == "network"
