@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from skuq.evidential._backbones import ARCHITECTURES, GraphNetwork
-from skuq.evidential._graph_training import NodeLoss, fit_on_graph, node_samples
-from skuq.evidential._graphs import as_node_graph
+from skuq.evidential._graph_training import fit_on_graph, node_samples
+from skuq.evidential._graphs import as_node_graph, graph_device
 from skuq.evidential._labelled import labelled_nodes
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._node_predictions import NodeClassifierMixin
 from skuq.evidential._shared_parameters import SharedParametersMixin
-from skuq.evidential._training import TRAINING_PARAMETERS, checked_widths
-from skuq.models import seeded
+from skuq.evidential._training import TRAINING_PARAMETERS, checked_widths, training_settings
+from skuq.models import WeightedLoss, seeded
 
 
 class GraphClassifier(SharedParametersMixin, NodeClassifierMixin, ClassifierMixin, BaseEstimator):
@@ -161,11 +161,11 @@ class GraphClassifier(SharedParametersMixin, NodeClassifierMixin, ClassifierMixi
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.network_, self.history_, logits = fit_on_graph(
             build_network(self, graph.n_features, len(data.classes), seed),
-            NodeLoss(nn.CrossEntropyLoss(reduction="none")),
+            WeightedLoss(nn.CrossEntropyLoss(reduction="none")),
             graph,
             node_samples(data.training),
             data.validation,
-            settings=self,
+            settings=training_settings(self, graph_device(self.device)),
             seed=seed,
         )
         self.graph_, self.classes_ = graph, data.classes

@@ -9,9 +9,10 @@ import torch
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 
-from skuq.evidential._graphs import NodeGraph, graph_device
+from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._labelled import Labelled
-from skuq.evidential._training import Samples, fit_network
+from skuq.evidential._training import Samples
+from skuq.models import TrainingSettings, train
 
 
 class TrainedOnGraph(NamedTuple):
@@ -44,25 +45,6 @@ class OnNodes(nn.Module):
         return self.network(self.graph)[nodes]
 
 
-class NodeLoss(nn.Module):
-    """Weighted mean over nodes of a loss of outputs and codes.
-
-    Parameters
-    ----------
-    loss : torch.nn.Module
-        Returns one value per node.
-    """
-
-    def __init__(self, loss: nn.Module):
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, outputs: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        weight = inputs["weight"].to(outputs)
-        mean: Tensor = (weight * self.loss(outputs, codes)).sum() / weight.sum()
-        return mean
-
-
 def node_samples(labelled: Labelled) -> Samples:
     """Node ids, weights and codes in the form that the training takes."""
     return Samples({"inputs": labelled.rows, "weight": labelled.weight}, labelled.codes)
@@ -75,7 +57,7 @@ def fit_on_graph(
     training: Samples,
     validation: Labelled | None,
     *,
-    settings: Any,
+    settings: TrainingSettings,
     seed: int,
     callbacks: Sequence[Callback] = (),
 ) -> TrainedOnGraph:
@@ -93,8 +75,8 @@ def fit_on_graph(
         Node ids as inputs, and their codes.
     validation : Labelled or None
         Nodes for early stopping.
-    settings : GraphClassifier
-        Settings of the training, and the device.
+    settings : TrainingSettings
+        Settings of the training, with a device that `graph_device` returned.
     seed : int
         Randomness of dropout.
     callbacks : sequence of skorch callbacks, default=()
@@ -109,16 +91,15 @@ def fit_on_graph(
     ValueError
         If the training diverges.
     """
-    device = graph_device(settings.device)
+    device = torch.device(settings.device)
     on_device = graph.to(device)
-    trained, history = fit_network(
+    trained, history = train(
         OnNodes(network, on_device),
         criterion,
-        training,
-        None if validation is None else node_samples(validation),
+        *training,
+        validation=None if validation is None else node_samples(validation),
         settings=settings,
         seed=seed,
-        device=device,
         callbacks=callbacks,
     )
     network = trained.network  # type: ignore[assignment]

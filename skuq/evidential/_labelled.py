@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight
 
 from skuq.evidential._graphs import NodeGraph, checked_nodes
-from skuq.models import codes_of
+from skuq.labels import codes_of
 
 
 class Labelled(NamedTuple):

@@ -33,14 +33,13 @@ from skuq.evidential._pretrained_model import (
 )
 from skuq.evidential._representations import Layer
 from skuq.evidential._shared_parameters import SharedParametersMixin
+from skuq.labels import codes_of
 from skuq.models import (
     AdoptedInputsMixin,
     AdoptedModel,
     classes_of_outputs,
-    codes_of,
     encode_labels,
     fit_or_adopt,
-    frozen_if_fitted,
     resolve_device,
 )
 
@@ -142,12 +141,13 @@ class PretrainedClassifier(
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         device = resolve_device(self.device)
         model = fit_or_adopt(
-            frozen_if_fitted(self.estimator),
+            self.estimator,
             X,
             y,
             sample_weight=None if sample_weight is None else weight,
             seed=seed,
             device=device,
+            after_the_fact=True,
         )
         inputs = model.inputs(X)
         classes, codes = encode_labels(y, model, inputs)

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import gen_batches
 from skorch import NeuralNet
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from skuq.evidential._labelled import LabelledData
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._representations import Layer, read_layer
 from skuq.models import AdoptedModel, Columns, LogProbabilities, adopt, fit_or_adopt, is_fitted
+from skuq.wrappers import unwrap
 
 BATCH_SIZE = 1024  # samples whose representations are computed at once, without a graph
 
@@ -84,18 +86,23 @@ def adopted_outputs(
     return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def _unfrozen(model: Any) -> Any:
-    """Return the model inside a `FrozenEstimator`, or the best one of a search."""
-    while isinstance(model, FrozenEstimator) or hasattr(model, "best_estimator_"):
-        model = getattr(model, "best_estimator_", None) or model.estimator
-    return model
+def _unwrapped(model: Any) -> Any:
+    """Return the model inside wrappers that change neither its inputs nor its outputs."""
+    try:
+        inside = unwrap(model)
+    except (NotFittedError, TypeError):
+        return model
+    changes = isinstance(model, CalibratedClassifierCV)
+    if inside is None or inside.transform is not None or changes:
+        return model
+    return _unwrapped(inside.estimator)
 
 
 def graph_of(model: Any, graph: Any) -> NodeGraph | None:
     """Return the given graph, else that of the model if it is a graph classifier."""
     if graph is not None:
         return as_node_graph(graph)
-    model = _unfrozen(model)
+    model = _unwrapped(model)
     if isinstance(model, GraphClassifier) and not is_fitted(model):
         return as_node_graph(model.graph)
     return getattr(model, "graph_", None)
@@ -103,7 +110,7 @@ def graph_of(model: Any, graph: Any) -> NodeGraph | None:
 
 def known_classes(model: Any) -> NDArray[Any] | None:
     """Return the classes of a trained model; None if it has no labels."""
-    model = _unfrozen(model)
+    model = _unwrapped(model)
     if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
         return None
     return np.asarray(model.classes_)
@@ -138,7 +145,7 @@ def fit_or_adopt_on_graph(
     TypeError
         If the model is of another kind.
     """
-    model = _unfrozen(model)
+    model = _unwrapped(model)
     if isinstance(model, nn.Module):
         return node_model(model, graph, None)
     if isinstance(model, NeuralNet) and is_fitted(model):

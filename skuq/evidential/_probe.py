@@ -29,8 +29,13 @@ from skuq.evidential._pretrained_classifier import EvaluatedModel, PretrainedCla
 from skuq.evidential._pretrained_model import Outputs, proba_of
 from skuq.evidential._propagation import Propagation, propagate
 from skuq.evidential._representations import Layer
-from skuq.evidential._training import TRAINING_PARAMETERS, Samples, checked_widths, fit_network
-from skuq.models import resolve_device, seeded
+from skuq.evidential._training import (
+    TRAINING_PARAMETERS,
+    Samples,
+    checked_widths,
+    training_settings,
+)
+from skuq.models import resolve_device, seeded, train
 
 
 class EvidentialProbe(PretrainedClassifier):
@@ -307,14 +312,13 @@ class EvidentialProbe(PretrainedClassifier):
         outputs, data = evaluated.outputs, evaluated.data
         training = _samples(outputs, data.training, all_rows=evaluated.graph is not None)
         validation = None if data.validation is None else _samples(outputs, data.validation)
-        return fit_network(
+        return train(
             self._new_head(training, len(data.classes), seed),
             ProbeLoss(self.lambda_ice, self.lambda_pcl, self.evidence_id, self.evidence_ood),
-            training,
-            validation,
-            settings=self,
+            *training,
+            validation=validation,
+            settings=training_settings(self, resolve_device(self.device)),
             seed=seed,
-            device=resolve_device(self.device),
         )
 
     def _new_head(self, training: Samples, n_classes: int, seed: int) -> nn.Module:

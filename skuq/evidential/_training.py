@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval
 
 from skuq.models import TrainingSettings
 
-# What the estimators of this package have in common.
+# Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
 TRAINING_PARAMETERS: dict[str, Any] = {
     "learning_rate": [Interval(Real, 0, None, closed="neither")],
     "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -27,12 +27,12 @@ TRAINING_PARAMETERS: dict[str, Any] = {
 
 
 class Samples(NamedTuple):
-    """What a training or validation pass is given.
+    """Samples of a training or validation pass.
 
     Attributes
     ----------
     inputs : mapping of str to ndarray of shape (n_samples, ...)
-        What the network is called with, under "inputs", and whatever else its loss needs.
+        Arguments of the network, under "inputs", and further ones of the loss.
     codes : ndarray of shape (n_samples,), int64
         Classes, -1 where unknown.
     """
@@ -41,31 +41,21 @@ class Samples(NamedTuple):
     codes: NDArray[np.int64]
 
 
-class TrainingParametersMixin:
-    """Settings of the training of an estimator that has `TRAINING_PARAMETERS`."""
-
-    learning_rate: float
-    weight_decay: float
-    max_epochs: int
-    patience: int
-    callbacks: list[Any] | None
-    verbose: int
-
-    def _training_settings(self, device: torch.device) -> TrainingSettings:
-        """Settings of Adam with all samples in one batch."""
-        return TrainingSettings(
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            max_epochs=self.max_epochs,
-            patience=self.patience,
-            callbacks=self.callbacks or [],
-            device=device,
-            verbose=self.verbose,
-        )
+def training_settings(estimator: Any, device: torch.device) -> TrainingSettings:
+    """Read the training parameters of an estimator: Adam, with all samples in one batch."""
+    return TrainingSettings(
+        learning_rate=estimator.learning_rate,
+        weight_decay=estimator.weight_decay,
+        max_epochs=estimator.max_epochs,
+        patience=estimator.patience,
+        callbacks=estimator.callbacks or [],
+        device=device,
+        verbose=estimator.verbose,
+    )
 
 
 def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
-    """Widths of hidden layers; an error if one is no positive integer."""
+    """Validate widths of hidden layers, which must be positive integers."""
     widths = tuple(hidden_sizes)
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
         raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")

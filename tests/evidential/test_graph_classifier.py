@@ -28,6 +28,7 @@ def test_it_learns(data, nodes, others, y, architecture):
     assert model.fit(nodes, y).score(others, data.labels[others]) > 0.85
 
 
+@pytest.mark.slow
 def test_edges_help_where_features_hardly_do():
     data = make_node_classes(300, separation=0.25, homophily=0.95, random_state=0)
     train, test = np.arange(150), np.arange(150, 300)

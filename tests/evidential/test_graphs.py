@@ -206,6 +206,7 @@ def test_convolution_has_one_loop_at_each_node(dgl):
     np.testing.assert_array_equal(dense, EXPECTED + np.eye(4))
 
 
+@pytest.mark.slow
 def test_reading_matrices_does_not_import_dgl(tmp_path):
     code = (
         "import sys, numpy as np\n"

@@ -122,6 +122,7 @@ def test_settings_of_an_untrained_model_can_be_searched():
     assert clone(probe).estimator is not probe.estimator
 
 
+@pytest.mark.slow
 def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):
     classifier = GraphClassifier(data.graph, max_epochs=10, random_state=0)
     search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2).fit(nodes, y)

@@ -16,12 +16,12 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._dirichlet import Measure, dirichlet_uncertainty
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graph_training import fit_on_graph
-from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes
+from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes, graph_device
 from skuq.evidential._head import safe_exp
 from skuq.evidential._labelled import LabelledData, labelled_nodes
 from skuq.evidential._node_predictions import NodeClassifierMixin
 from skuq.evidential._propagation import Propagation, propagate
-from skuq.evidential._training import Samples
+from skuq.evidential._training import Samples, training_settings
 
 
 class Concentrations(nn.Module):
@@ -107,11 +107,11 @@ class DirichletNetworkClassifier(
             If the graph, the settings or the node ids are not valid, `y` holds one class, or the
             training diverges.
         """
-        settings = self.estimator
-        settings._validate_params()
-        graph = as_node_graph(settings.graph)
+        estimator = self.estimator
+        estimator._validate_params()
+        graph = as_node_graph(estimator.graph)
         nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
-        seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
+        seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
         task = self._training_task(graph, nodes, seed)
         self.network_, self.history_, outputs = fit_on_graph(
             task.network,
@@ -119,7 +119,7 @@ class DirichletNetworkClassifier(
             graph,
             task.training,
             nodes.validation,
-            settings=settings,
+            settings=training_settings(estimator, graph_device(estimator.device)),
             seed=seed,
             callbacks=task.callbacks,
         )

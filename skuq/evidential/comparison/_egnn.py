@@ -12,7 +12,7 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from skuq.evidential._dirichlet import Measure
 from skuq.evidential._graph_classifier import GraphClassifier, build_network
-from skuq.evidential._graph_training import NodeLoss, node_samples
+from skuq.evidential._graph_training import node_samples
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._labelled import LabelledData
 from skuq.evidential._losses import uce_loss
@@ -22,6 +22,7 @@ from skuq.evidential.comparison._dirichlet_network import (
     DirichletNetworkClassifier,
     TrainingTask,
 )
+from skuq.models import WeightedLoss
 
 
 class EvidentialGNN(DirichletNetworkClassifier):
@@ -89,7 +90,7 @@ class EvidentialGNN(DirichletNetworkClassifier):
 
     def _training_task(self, graph: NodeGraph, nodes: LabelledData, seed: int) -> TrainingTask:
         network = build_network(self.estimator, graph.n_features, len(nodes.classes), seed)
-        loss = NodeLoss(EvidenceLoss(self.entropy_weight))
+        loss = WeightedLoss(EvidenceLoss(self.entropy_weight))
         return TrainingTask(Concentrations(network), loss, node_samples(nodes.training))
 
 

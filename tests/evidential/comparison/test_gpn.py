@@ -94,6 +94,7 @@ def test_shares_are_weighted_and_positive():
     np.testing.assert_allclose(share, [0.75, 1e-12, 0.25], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_it_learns_and_knows_what_is_far(data, nodes, y, others):
     """Four nodes without neighbours lie far from all others."""
     adjacency = sparse.block_diag([data.adjacency, sparse.coo_array((4, 4))])
