@@ -21,8 +21,7 @@ from skuq.audit._mirage_loss import (
     region_codes,
     target_table,
 )
-from skuq.audit._regions import Region
-from skuq.audit._tuning import (
+from skuq.audit._mirage_training import (
     PARAMETERS,
     FineTunedMixin,
     WarmUp,
@@ -30,6 +29,7 @@ from skuq.audit._tuning import (
     fine_tune,
     two_seeds,
 )
+from skuq.audit._regions import Region
 from skuq.base import Uncertainty, UncertaintyMixin
 from skuq.information import entropy
 from skuq.models import (

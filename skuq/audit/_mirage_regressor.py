@@ -12,14 +12,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from skuq.audit._mirage_loss import GaussianMirageLoss
-from skuq.audit._regions import Region
-from skuq.audit._tuning import (
+from skuq.audit._mirage_training import (
     PARAMETERS,
     FineTunedMixin,
     checked_region,
     fine_tune,
     two_seeds,
 )
+from skuq.audit._regions import Region
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import (
     AdoptedInputsMixin,

@@ -111,15 +111,15 @@ def fine_tune(
     inputs : Tensor of shape (n_samples, ...)
         Preprocessed inputs, on the CPU.
     targets : ndarray of shape (n_samples,) or (n_samples, 2)
-        What the criterion compares the network's outputs with.
+        Targets as the criterion takes them.
     criterion : torch.nn.Module
         Loss.
     settings : TrainingSettings
-        How the copy is trained.
+        Settings of the training.
     seed : int
-        Governs shuffling and dropout.
+        Seed of shuffling and dropout.
     callbacks : sequence of skorch callbacks, default=()
-        What the loss needs besides the user's callbacks.
+        Callbacks of the loss, besides those of the user.
 
     Returns
     -------
