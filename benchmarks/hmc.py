@@ -1,14 +1,17 @@
 """Ground truth of the epistemic uncertainty: Hamiltonian Monte Carlo over a network's weights.
 
-What the benchmarks share that compare with it: one Gaussian prior of all weights and biases, one
-likelihood, and reference models that maximise the very same posterior. No script by itself.
+Shared by the benchmarks that compare with it: one Gaussian prior of all weights and biases, one
+likelihood, and reference models that maximise the very same posterior. Not a script by itself.
+Sampling needs Pyro, which no extra of skuq installs: ``pip install pyro-ppl``.
 """
 
 import hashlib
 import math
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -17,7 +20,6 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from skuq.extras import import_optional
 from skuq.files import atomic_path
 
 
@@ -131,7 +133,7 @@ def run_chain(
     """Outputs on the grid of the models of one chain, (n_samples, n_points, n_outputs)."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    mcmc = import_optional("pyro.infer.mcmc", extra="bench")
+    mcmc = _pyro("pyro.infer.mcmc")
     scale = 1 / math.sqrt(posterior.precision)
     n = sum(math.prod(shape) for shape in posterior.shapes)
     kernel = mcmc.HMC(
@@ -156,16 +158,23 @@ def run_chain(
         return torch.stack([posterior.outputs(w, grid) for w in models]).numpy()
 
 
+def _pyro(module: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError("HMC is run by Pyro; install it with: pip install pyro-ppl") from error
+
+
 def r_hat(values: np.ndarray) -> np.ndarray:
     """Split R-hat of each column of (n_chains, n_samples, n_points); 1 if chains agree."""
-    stats = import_optional("pyro.ops.stats", extra="bench")
+    stats = _pyro("pyro.ops.stats")
     found = stats.split_gelman_rubin(torch.as_tensor(values).double(), chain_dim=0, sample_dim=1)
     return found.numpy()
 
 
 def effective_samples(values: np.ndarray) -> np.ndarray:
     """Number of independent draws that are worth as much, for each column."""
-    stats = import_optional("pyro.ops.stats", extra="bench")
+    stats = _pyro("pyro.ops.stats")
     found = stats.effective_sample_size(torch.as_tensor(values).double(), chain_dim=0, sample_dim=1)
     return found.numpy()
 

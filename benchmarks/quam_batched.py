@@ -15,8 +15,13 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import load_digits_with_ood
-from skuq.models import TrainingSet, train_default_classifier, training_batches
-from skuq.quam._search import search_adversarial_models
+from skuq.models import (
+    TrainingSet,
+    stack_parameters,
+    train_default_classifier,
+    training_batches,
+)
+from skuq.quam import Targeted, penalty_schedule, search_adversarial_models
 
 SEARCH = {"c0": 20.0, "eta": 1.05, "learning_rate": 0.1}
 
@@ -76,12 +81,15 @@ def compare(dataset, args):
     generator = torch.Generator().manual_seed(args.seed)
     batches = list(training_batches(len(y), args.train_batch_size, args.steps + 1, generator))
     names = [name for name, _ in module.named_parameters()]
+    schedule = penalty_schedule(args.steps, **SEARCH, update_every=1, decay=1.0)
+    objective = Targeted(torch.arange(n_classes).expand(len(x), -1))
 
     def stacked():
+        weights = stack_parameters(module, len(x) * n_classes, names)
         found = search_adversarial_models(
-            module, x, train, batches, parameters=names, n_classes=n_classes, **SEARCH
+            module, weights, x, train, batches, objective=objective, schedule=schedule
         )
-        return found.log_proba
+        return found.outputs.log_softmax(-1)
 
     seconds, results = {}, {}
     for method, run in {

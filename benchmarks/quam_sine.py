@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
+from skuq import QUAMRegressor
 from skuq.extras import import_optional
 from skuq.models import seeded
-from skuq.quam._regressor import QUAMRegressor
 
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)
@@ -35,7 +35,7 @@ N_STEPS = 100
 QUAM = {"c0": N_TRAIN, "eta": 10 ** (1 / N_STEPS), "n_steps": N_STEPS, "setting": "expected"}
 ABLATIONS: dict[str, dict] = {
     "divergence": {"attack": "divergence"},
-    "with_prior": {"weight_decay": PRECISION / N_TRAIN},
+    "with_prior": {"prior_precision": PRECISION},
     "200_steps": {"n_steps": 2 * N_STEPS, "eta": 10 ** (0.5 / N_STEPS)},
     "default_schedule": {"c0": 20.0, "eta": 1.05},
     "constant_c": {"c0": 3 * N_TRAIN, "eta": 1.0},

@@ -40,11 +40,11 @@ N_MEMBERS = 10
 # Search and weights follow the posterior: likelihood and prior. The penalty's weight goes from
 # its default c0 = 20 to 200 = N_TRAIN, where the search's objective is the posterior of the
 # training set and one more point, which has the targeted class.
-QUAM = {"weight_decay": PRECISION / N_TRAIN, "eta": 10 ** (1 / 100)}
+QUAM = {"prior_precision": PRECISION, "eta": 10 ** (1 / 100)}
 ABLATIONS: dict[str, dict[str, Any]] = {
     "defaults_with_prior": {"eta": 1.05},
-    "likelihood_only": {"weight_decay": 0.0},
-    "defaults_likelihood_only": {"weight_decay": 0.0, "eta": 1.05},
+    "likelihood_only": {"prior_precision": 0.0},
+    "defaults_likelihood_only": {"prior_precision": 0.0, "eta": 1.05},
     "constant_c20": {"eta": 1.0},
     "constant_c200": {"c0": 200.0, "eta": 1.0},
     "c0_5": {"c0": 5.0, "eta": 40 ** (1 / 100)},

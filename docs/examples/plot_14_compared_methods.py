@@ -27,7 +27,8 @@ X, y = make_moons(200, noise=0.1, random_state=0)
 X = StandardScaler().fit_transform(X).astype(np.float32)
 
 # %%
-# Weight decay is a prior, and a search that knows it knows which models are plausible.
+# Weight decay is a Gaussian prior on the weights; its precision is the decay times the number of
+# samples. QUAM is given it, because it decides which models are plausible.
 WEIGHT_DECAY = 1e-3
 net = NeuralNetClassifier(
     MLP(2, 2, hidden_sizes=(50, 50)),
@@ -42,7 +43,7 @@ net = NeuralNetClassifier(
 )
 fixed = {"setting": "expected", "random_state": 0}
 methods = {
-    "QUAM": QUAMClassifier(net, weight_decay=WEIGHT_DECAY, batch_size=64, **fixed),
+    "QUAM": QUAMClassifier(net, prior_precision=WEIGHT_DECAY * len(X), batch_size=64, **fixed),
     "Deep ensemble": DeepEnsembleClassifier(net, n_models=10, **fixed),
     "MC dropout": MCDropoutClassifier(**fixed),
     "Laplace": LaplaceClassifier(net, **fixed),

@@ -1,29 +1,32 @@
 """Quantification of uncertainty with adversarial models (QUAM)."""
 
 from skuq.quam._classifier import QUAMClassifier
-from skuq.quam._objectives import Objective, classification_loss, targeted, untargeted
-from skuq.quam._regressor import QUAMRegressor
-from skuq.quam._sampling import (
+from skuq.quam._importance_sampling import (
     AdversarialModels,
     best_adversarial_models,
     importance_weights,
     trajectory_weights,
 )
-from skuq.quam._search import Schedule, Trajectories, penalty_schedule, search_adversarial_models
+from skuq.quam._objectives import Objective, Targeted, Untargeted, classification_loss
+from skuq.quam._regression_sampling import AdversarialRegressors
+from skuq.quam._regressor import QUAMRegressor
+from skuq.quam._search import Trajectories, search_adversarial_models
+from skuq.quam._search_problem import Schedule, penalty_schedule
 
 __all__ = [
     "AdversarialModels",
+    "AdversarialRegressors",
     "Objective",
     "QUAMClassifier",
     "QUAMRegressor",
     "Schedule",
+    "Targeted",
     "Trajectories",
+    "Untargeted",
     "best_adversarial_models",
     "classification_loss",
     "importance_weights",
     "penalty_schedule",
     "search_adversarial_models",
-    "targeted",
     "trajectory_weights",
-    "untargeted",
 ]

@@ -1,34 +1,39 @@
-"""The scikit-learn face of QUAM for classification."""
+"""QUAM for classification, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
-from torch.nn.functional import cross_entropy
+from torch import Tensor
+from torch.nn.functional import cross_entropy, log_softmax
 
 from skuq.base import Uncertainty, UncertaintyMixin
+from skuq.information import Decomposition
 from skuq.models import AdoptedClassifierMixin, encode_labels, fit_or_adopt, resolve_device
-from skuq.quam._classification import (
-    plan_searches,
-    summarise_best,
-    summarise_mixture,
-    summarise_uncertainty,
+from skuq.quam._importance_sampling import (
+    AdversarialModels,
+    ImportanceSampling,
+    best_adversarial_models,
+    estimate_uncertainty,
 )
-from skuq.quam._mixin import SEARCH_CONSTRAINTS, SearchingMixin
-from skuq.quam._mixtures import MixtureSettings
-from skuq.quam._sampling import AdversarialModels
+from skuq.quam._objectives import Targeted, Untargeted, classification_objective
+from skuq.quam._search import Trajectories, search_batch
+from skuq.quam._search_parameters import SearchParameters
+from skuq.quam._search_problem import SearchProblem, SearchSettings, prepare_search
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class QUAMClassifier(
-    SearchingMixin, AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+    SearchParameters, AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
     """Classifier that asks: which other models fit as well, and what would they predict?
 
@@ -52,21 +57,14 @@ class QUAMClassifier(
         that of all models that explain the data (Eq. 1).
     targeted : bool, default=True
         Whether there is one search for each class, which it asks for. False: a single search
-        for whatever differs from the fitted model's prediction, which is cheaper and tends to
-        find the same alternative again and again.
+        for any model that differs from the fitted model's prediction, which is cheaper and
+        tends to find the same alternative again and again.
     n_targets : int, default=None
-        Ask for this many classes only, those that the fitted model takes for most probable at
-        the input. None asks for all; the cost is proportional to the number.
-    mixture : {"trajectory", "dirac", "laplace", "sgld"}, default="trajectory"
-        Which models stand for all that explain the data. "trajectory": all models met on the
-        way. The others put a mixture component at the best adversarial model of each search
-        (Eq. 6): "dirac" takes this model alone; "laplace" draws from a Gaussian with the
-        curvature of the training loss there, and weighs by posterior over mixture density,
-        which is exact with enough models, but needs few weights (``parameters="last"``) and a
-        prior (`weight_decay`) to come near it; "sgld" runs Langevin chains from there and
-        needs the extra "sgmcmc".
-    n_samples : int, default=20
-        Models drawn from each component, for mixtures "laplace" and "sgld".
+        Ask for this many classes only, the most probable ones at the input according to the
+        fitted model. None asks for all; the cost is proportional to the number.
+    mixture : {"trajectory", "dirac"}, default="trajectory"
+        Which models stand for all that explain the data: all models met on the way, or the
+        best adversarial model of each search alone.
     parameters : {"all", "last", "bias", "norm"} or callable, default="all"
         Weights that the search may move: all, the last layer, all biases, or the scales and
         shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns for
@@ -88,18 +86,18 @@ class QUAMClassifier(
         Steps between two changes of the penalty and of the step size.
     gamma : float, default=0.01
         Training loss, in nats per sample above the fitted model's, at which a model still
-        counts as explaining the data; used by `adversarial_models` and by all mixtures but
-        "trajectory".
+        counts as explaining the data; used by `adversarial_models` and by mixture "dirac".
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float, default=1.0
         Factor by which the step size shrinks whenever the penalty grows.
-    weight_decay : float, default=0.0
-        Prior that the model was trained with, as optimisers state it: half of it times the
-        squared norm of the moving weights is part of the mean training loss, in the search
-        and in the weights of the models. Set it if it is known.
+    prior_precision : float, default=0.0
+        Precision of the Gaussian prior around 0 of each moving weight: the negative log
+        posterior is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set it
+        if the model was trained with one; that of an optimiser's `weight_decay` is
+        ``weight_decay * n_samples``. It counts in the search and in the weights of the models.
     temperature : float or "auto", default="auto"
-        T in the weight ``exp(-training loss / T)`` of each model found. "auto" is one over
+        T in the weight ``exp(-mean training loss / T)`` of each model found. "auto" is one over
         the number of samples that the loss is averaged over: weights are then likelihoods,
         of the training set if it fits into one batch (`train_batch_size`), else of a batch,
         which is as much as a batch can tell. Larger values count worse-fitting models too.
@@ -108,16 +106,14 @@ class QUAMClassifier(
         time and give sharper estimates, and with temperature "auto" sharper weights.
     batch_size : int, default=8
         Test points searched at once; no effect on the result. Bounds memory: each search
-        takes 4 copies of the weights that it moves, and 5 with mixtures "laplace" and "sgld".
-        After the searches, "laplace" takes about 16 copies (it computes in double precision),
-        and a square matrix of the weights if these are the at most 1024 of a last layer.
+        takes 4 copies of the weights that it moves.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     n_jobs : int, default=None
         Processes that share the batches of test points, through joblib: the same call runs
         on a Dask cluster under ``joblib.parallel_config(backend="dask")``.
     random_state : int, RandomState instance or None, default=None
-        Initial weights, shuffling, mini-batches and the models drawn from mixtures.
+        Initial weights, shuffling and mini-batches.
     verbose : int, default=0
         Whether to show a progress bar while predicting uncertainty.
 
@@ -165,64 +161,16 @@ class QUAMClassifier(
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    estimator: Any = field(default=None, kw_only=False)
+    targeted: bool = True
+    n_targets: int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
-        "setting": [StrOptions({"selected", "expected"})],
         "targeted": ["boolean"],
         "n_targets": [Interval(Integral, 1, None, closed="left"), None],
-        "mixture": [StrOptions({"trajectory", "dirac", "laplace", "sgld"})],
-        "n_samples": [Interval(Integral, 1, None, closed="left")],
-        **SEARCH_CONSTRAINTS,
+        **SearchParameters._parameter_constraints,
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        setting: str = "selected",
-        targeted: bool = True,
-        n_targets: int | None = None,
-        mixture: str = "trajectory",
-        n_samples: int = 20,
-        parameters: Any = "all",
-        n_steps: int = 100,
-        c0: float | str = "auto",
-        eta: float | str = "auto",
-        update_every: int = 1,
-        gamma: float = 0.01,
-        learning_rate: float = 0.1,
-        learning_rate_decay: float = 1.0,
-        weight_decay: float = 0.0,
-        temperature: float | str = "auto",
-        train_batch_size: int = 256,
-        batch_size: int = 8,
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.estimator = estimator
-        self.setting = setting
-        self.targeted = targeted
-        self.n_targets = n_targets
-        self.mixture = mixture
-        self.n_samples = n_samples
-        self.parameters = parameters
-        self.n_steps = n_steps
-        self.c0 = c0
-        self.eta = eta
-        self.update_every = update_every
-        self.gamma = gamma
-        self.learning_rate = learning_rate
-        self.learning_rate_decay = learning_rate_decay
-        self.weight_decay = weight_decay
-        self.temperature = temperature
-        self.train_batch_size = train_batch_size
-        self.batch_size = batch_size
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> QUAMClassifier:
@@ -252,7 +200,7 @@ class QUAMClassifier(
         """
         device = resolve_device(self.device)
         random = check_random_state(self.random_state)
-        fit_seed, self._search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
+        fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         X, y = self._validate_training_data(X, y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
@@ -266,7 +214,17 @@ class QUAMClassifier(
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
         log_proba, targets = self._log_proba(inputs), torch.as_tensor(codes)
         losses = cross_entropy(log_proba, targets, reduction="none").numpy()
-        self._set_up_search(inputs, codes, weight, losses)
+        self._search = prepare_search(
+            self.model_.module,
+            self.parameters,
+            inputs,
+            codes,
+            weight=weight,
+            losses=losses,
+            seed=search_seed,
+            device=device,
+        )
+        self.reference_loss_ = self._search.mean_loss
         return self
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -285,28 +243,11 @@ class QUAMClassifier(
         Raises
         ------
         ValueError
-            If `X` does not fit the training data, or a search or a chain diverges.
-        ImportError
-            If `mixture` is "sgld" and the extra is missing.
+            If `X` does not fit the training data, or a search diverges.
         """
-        self._check_ready()
-        temperature, mixture = self._temperature(), None
-        summary: Any = partial(summarise_mixture, setting=self.setting)
-        if self.mixture in {"laplace", "sgld"}:
-            mixture = MixtureSettings(self.mixture, self.n_samples, temperature, self.gamma)
-        else:
-            summary = partial(
-                summarise_uncertainty,
-                setting=self.setting,
-                mixture=self.mixture,
-                temperature=temperature,
-                gamma=self.gamma,
-            )
-        parts = self._searches(X, summary, mixture)
-        return Uncertainty.from_parts(
-            np.concatenate([part.aleatoric for part in parts]),
-            np.concatenate([part.epistemic for part in parts]),
-        )
+        batches = self._batches_of(X)
+        sampling = self._importance_sampling(len(self._search.problem.X))
+        return Uncertainty.from_parts(*self._run(_estimate_uncertainty, batches, sampling))
 
     def adversarial_models(self, X: Any) -> AdversarialModels:
         """Search adversarial models for each input and return the best one per class.
@@ -322,22 +263,52 @@ class QUAMClassifier(
             Predictions, divergences and training losses of the most divergent model that
             fits the training data within `gamma`, for each input and targeted class.
         """
-        self._check_ready()
-        summary = partial(
-            summarise_best, gamma=self.gamma, targeted=self.targeted, n_targets=self.n_targets
-        )
-        best = AdversarialModels(
-            *map(np.concatenate, zip(*self._searches(X, summary), strict=True))
-        )
+        batches = self._batches_of(X)
+        best = AdversarialModels(*self._run(_best_models, batches, self.gamma))
         return best._replace(target=self.classes_[best.target])
 
-    def _check_ready(self) -> None:
+    def _batches_of(self, X: Any) -> list[_Batch]:
+        """Test points in the batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
-
-    def _searches(self, X: Any, summary: Any, mixture: MixtureSettings | None = None) -> list[Any]:
         inputs = self._validated_inputs(X)
-        planner = partial(
-            plan_searches, targeted=self.targeted, n_targets=self.n_targets, mixture=mixture
+        problem = self._search.problem
+        settings = self._settings(len(problem.X))
+        return [
+            _Batch(problem, settings, x, log_reference, self.targeted, self.n_targets)
+            for x, log_reference in self._batches(self._search, inputs, self._log_proba(inputs))
+        ]
+
+
+class _Batch(NamedTuple):
+    """A batch of test points, with all that a process needs to search for it."""
+
+    problem: SearchProblem
+    settings: SearchSettings
+    x: NDArray[Any]
+    log_reference: NDArray[Any]  # (n_points, n_classes)
+    targeted: bool
+    n_targets: int | None
+
+    def search(self) -> tuple[Tensor, Targeted | Untargeted, Trajectories]:
+        """The reference model's log-probabilities, the objective, and the models met."""
+        log_reference = torch.tensor(self.log_reference, device=self.settings.device)
+        objective = classification_objective(
+            log_reference, targeted=self.targeted, n_targets=self.n_targets
         )
-        return list(self._search(inputs, self._log_proba(inputs).numpy(), planner, summary))
+        found = search_batch(self.problem, self.settings, self.x, objective)
+        return log_reference, objective, found
+
+
+def _estimate_uncertainty(batch: _Batch, sampling: ImportanceSampling) -> Decomposition:
+    """Aleatoric and epistemic part of a batch; trajectories never leave the process."""
+    log_reference, _, trajectories = batch.search()
+    return estimate_uncertainty(log_reference, trajectories, sampling)
+
+
+def _best_models(batch: _Batch, gamma: float) -> AdversarialModels:
+    """The best adversarial model of each search of a batch."""
+    log_reference, objective, (outputs, excess_loss) = batch.search()
+    targets = objective.targets if isinstance(objective, Targeted) else None
+    log_proba = log_softmax(outputs, dim=-1)
+    return best_adversarial_models(log_reference, log_proba, excess_loss, gamma, targets)

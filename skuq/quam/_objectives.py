@@ -1,30 +1,72 @@
-"""What a search wants at the test point, and the training loss it must keep."""
+"""Objectives of adversarial model searches: the attack at the test point, the training loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
 
-class Objective(NamedTuple):
-    """The two sides of a search, as functions of what the models return.
+class Objective(ABC):
+    """The two losses of a batch of searches, as functions of the outputs of their models.
 
-    Attributes
-    ----------
-    attack : callable
-        Outputs at the own test point, shape (n_models, n_outputs), to ``L_adv`` of each
-        model, shape (n_models,); the searches minimise it.
-    loss : callable
-        Outputs on training samples, shape (n_models, n_samples, n_outputs), and targets, shape
-        (n_samples,), to losses in nats, shape (n_models, n_samples).
+    Models are ordered point by point, the searches of a point one after the other:
+    ``n_models = n_points * n_searches``.
     """
 
-    attack: Callable[[Tensor], Tensor]
-    loss: Callable[[Tensor, Tensor], Tensor]
+    @property
+    @abstractmethod
+    def n_searches(self) -> int:
+        """Number of searches for each test point."""
+
+    @abstractmethod
+    def attack(self, outputs: Tensor) -> Tensor:
+        """``L_adv``, which the searches minimise, of Line 4.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_models, n_outputs)
+            Outputs of each model at its test point.
+
+        Returns
+        -------
+        Tensor of shape (n_models,)
+            Losses.
+        """
+
+    @abstractmethod
+    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The loss l of Line 3.
+
+        Parameters
+        ----------
+        outputs : Tensor of shape (n_models, n_samples, n_outputs)
+            Outputs on training samples.
+        y : Tensor of shape (n_samples,)
+            Targets.
+
+        Returns
+        -------
+        Tensor of shape (n_models, n_samples)
+            Losses in nats.
+        """
+
+    @abstractmethod
+    def subset(self, searches: slice) -> Objective:
+        """The objective of some of the searches of each point."""
+
+    def offsets(self) -> dict[str, Tensor]:
+        """Displacements of the start of each search from the reference model.
+
+        Returns
+        -------
+        dict of str to Tensor of shape (n_models, \\*parameter.shape)
+            Parameters that do not appear start at the reference model (Line 1).
+        """
+        return {}
 
 
 def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
@@ -52,18 +94,14 @@ def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
     return losses.reshape(n_models, n_samples)
 
 
-def targeted(targets: Tensor) -> Objective:
-    """Ask each model for a class of its own at its test point (Appendix C.1).
+@dataclass(frozen=True, eq=False)
+class Targeted(Objective):
+    """Cross-entropy of a class of its own for each search (Appendix C.1).
 
     Parameters
     ----------
     targets : Tensor of shape (n_points, n_searches), int64
-        Class that each search wants.
-
-    Returns
-    -------
-    Objective
-        ``L_adv`` is the cross-entropy of the class.
+        Targeted classes.
 
     References
     ----------
@@ -72,29 +110,34 @@ def targeted(targets: Tensor) -> Objective:
     Examples
     --------
     >>> logits = torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
-    >>> targeted(torch.tensor([[1, 0]])).attack(logits).exp()
+    >>> Targeted(torch.tensor([[1, 0]])).attack(logits).exp()
     tensor([2., 1.])
     """
-    wanted = targets.flatten()
 
-    def attack(logits: Tensor) -> Tensor:
-        return cross_entropy(logits, wanted, reduction="none")
+    targets: Tensor
 
-    return Objective(attack, classification_loss)
+    @property
+    def n_searches(self) -> int:
+        return self.targets.shape[1]
+
+    def attack(self, outputs: Tensor) -> Tensor:
+        return cross_entropy(outputs, self.targets.flatten(), reduction="none")
+
+    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return classification_loss(outputs, y)
+
+    def subset(self, searches: slice) -> Targeted:
+        return Targeted(self.targets[:, searches])
 
 
-def untargeted(log_reference: Tensor) -> Objective:
-    """Ask each model to differ from the reference model in whatever way (Algorithm 1).
+@dataclass(frozen=True, eq=False)
+class Untargeted(Objective):
+    """Minus the divergence from the reference model, one search for each point (Algorithm 1).
 
     Parameters
     ----------
-    log_reference : Tensor of shape (n_models, n_classes)
-        Log-probabilities of the reference model at the test point of each search.
-
-    Returns
-    -------
-    Objective
-        ``L_adv`` is minus the KL divergence of the model from the reference.
+    log_reference : Tensor of shape (n_points, n_classes)
+        Log-probabilities of the reference model.
 
     References
     ----------
@@ -103,12 +146,60 @@ def untargeted(log_reference: Tensor) -> Objective:
     Examples
     --------
     >>> same = torch.zeros(1, 2).log_softmax(-1)
-    >>> float(untargeted(same).attack(same))
+    >>> float(Untargeted(same).attack(same))
     0.0
     """
 
-    def attack(logits: Tensor) -> Tensor:
-        # Not clipped at zero like `kl_divergence`: that would have no gradient there.
-        return (torch.exp(log_reference) * (log_softmax(logits, -1) - log_reference)).sum(-1)
+    log_reference: Tensor
 
-    return Objective(attack, classification_loss)
+    @property
+    def n_searches(self) -> int:
+        return 1
+
+    def attack(self, outputs: Tensor) -> Tensor:
+        # Not clipped at zero like `kl_divergence`: that would have no gradient there.
+        log_ratio = log_softmax(outputs, -1) - self.log_reference
+        return (torch.exp(self.log_reference) * log_ratio).sum(-1)
+
+    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return classification_loss(outputs, y)
+
+    def subset(self, searches: slice) -> Untargeted:
+        return self
+
+
+def classification_objective(
+    log_reference: Tensor, *, targeted: bool, n_targets: int | None
+) -> Targeted | Untargeted:
+    """One search for each target of each point, or a single untargeted one.
+
+    Parameters
+    ----------
+    log_reference : Tensor of shape (n_points, n_classes)
+        Log-probabilities of the reference model.
+    targeted : bool
+        Whether searches ask for classes.
+    n_targets : int or None
+        For how many of the most probable ones; None or more than there are takes all.
+
+    Returns
+    -------
+    Targeted or Untargeted
+        The objective; targets are the most probable class first if they are chosen.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Section 4.3, "Compute Efficiency".
+
+    Examples
+    --------
+    >>> log_reference = torch.tensor([[0.2, 0.3, 0.5]]).log()
+    >>> classification_objective(log_reference, targeted=True, n_targets=2).targets
+    tensor([[2, 1]])
+    """
+    n_points, n_classes = log_reference.shape
+    if not targeted:
+        return Untargeted(log_reference)
+    if n_targets is None or n_targets >= n_classes:
+        return Targeted(torch.arange(n_classes, device=log_reference.device).expand(n_points, -1))
+    return Targeted(log_reference.topk(n_targets, dim=1).indices)

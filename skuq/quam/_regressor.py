@@ -1,32 +1,46 @@
-"""The scikit-learn face of QUAM for regression."""
+"""QUAM for regression, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.models import fit_or_adopt_regressor, resolve_device
-from skuq.quam._gaussian_fit import estimate_noise
-from skuq.quam._gaussian_summaries import (
-    AdversarialRegressors,
-    summarise_best,
-    summarise_spread,
-    summarise_uncertainty,
+from skuq.information import Decomposition
+from skuq.models import AdoptedInputsMixin, fit_or_adopt_regressor, resolve_device
+from skuq.quam._noise import estimate_noise
+from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.quam._regression_objectives import (
+    OutputBias,
+    gaussian_loss,
+    output_bias,
+    regression_objective,
 )
-from skuq.quam._mixin import SEARCH_CONSTRAINTS, SearchingMixin
-from skuq.quam._regression import gaussian_loss, output_bias, plan_searches
+from skuq.quam._regression_sampling import (
+    AdversarialRegressors,
+    best_adversarial_regressors,
+    estimate_spread,
+    estimate_uncertainty,
+)
+from skuq.quam._search import Trajectories, search_batch
+from skuq.quam._search_parameters import SearchParameters
+from skuq.quam._search_problem import SearchProblem, SearchSettings, prepare_search
 
 
-class QUAMRegressor(SearchingMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class QUAMRegressor(
+    SearchParameters, AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
+):
     """Regressor that asks: which other models fit as well, and what would they predict?
 
     A model is a normal distribution of the target. For every test point two *adversarial
@@ -48,7 +62,7 @@ class QUAMRegressor(SearchingMixin, RegressorMixin, UncertaintyMixin, BaseEstima
         "homoscedastic": the network has one output, the mean; the noise has one variance,
         the same for all inputs and models (Eq. 29). "learned": it has two outputs, mean and
         log variance; the default network learns them by maximum likelihood. Such models are
-        more easily spoilt than others: take a `learning_rate` of 0.02 or so.
+        more easily spoilt than others: take a `learning_rate` of about 0.02.
     setting : {"selected", "expected"}, default="selected"
         Whose uncertainty is meant: that of the given model (Eq. 27), or that of all models
         that explain the data (Eq. 26).
@@ -69,7 +83,7 @@ class QUAMRegressor(SearchingMixin, RegressorMixin, UncertaintyMixin, BaseEstima
         of a frozen model is its mean squared error on the samples given to `fit`: too small
         if the model fits them closely.
     parameters, n_steps, c0, eta, update_every, gamma, learning_rate, learning_rate_decay, \
-weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_state, verbose
+prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, random_state, verbose
         As in `QUAMClassifier`, but with a penalty from 20 to 2,600 by default: a displacement
         pulls with the same force at any distance, and a penalty that ends at the number of
         samples ("auto") lets it run too far. `gamma` is compared with Gaussian negative
@@ -118,7 +132,7 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
     Examples
     --------
     >>> import numpy as np
-    >>> from skuq.quam._regressor import QUAMRegressor
+    >>> from skuq import QUAMRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(100, 1))
     >>> y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=100)
@@ -128,68 +142,23 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    estimator: Any = field(default=None, kw_only=False)
+    noise: str = "homoscedastic"
+    attack: str = "displacement"
+    validation_fraction: float = 0.1
+    noise_variance: float | None = None
+    c0: float | str = 20.0
+    eta: float | str = 1.05
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
         "noise": [StrOptions({"homoscedastic", "learned"})],
-        "setting": [StrOptions({"selected", "expected"})],
         "attack": [StrOptions({"displacement", "divergence"})],
-        "mixture": [StrOptions({"trajectory", "dirac"})],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "noise_variance": [Interval(Real, 0, None, closed="neither"), None],
-        **SEARCH_CONSTRAINTS,
+        **SearchParameters._parameter_constraints,
     }
     _signed_uncertainty = True  # a differential entropy
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        noise: str = "homoscedastic",
-        setting: str = "selected",
-        attack: str = "displacement",
-        mixture: str = "trajectory",
-        validation_fraction: float = 0.1,
-        noise_variance: float | None = None,
-        parameters: Any = "all",
-        n_steps: int = 100,
-        c0: float = 20.0,
-        eta: float = 1.05,
-        update_every: int = 1,
-        gamma: float = 0.01,
-        learning_rate: float = 0.1,
-        learning_rate_decay: float = 1.0,
-        weight_decay: float = 0.0,
-        temperature: float | str = "auto",
-        train_batch_size: int = 256,
-        batch_size: int = 8,
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.estimator = estimator
-        self.noise = noise
-        self.setting = setting
-        self.attack = attack
-        self.mixture = mixture
-        self.validation_fraction = validation_fraction
-        self.noise_variance = noise_variance
-        self.parameters = parameters
-        self.n_steps = n_steps
-        self.c0 = c0
-        self.eta = eta
-        self.update_every = update_every
-        self.gamma = gamma
-        self.learning_rate = learning_rate
-        self.learning_rate_decay = learning_rate_decay
-        self.weight_decay = weight_decay
-        self.temperature = temperature
-        self.train_batch_size = train_batch_size
-        self.batch_size = batch_size
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> QUAMRegressor:
@@ -222,7 +191,7 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
             raise ValueError("`noise_variance` can only be given with noise='homoscedastic'.")
         device = resolve_device(self.device)
         random = check_random_state(self.random_state)
-        fit_seed, self._search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
+        fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         X, y, sample_weight = self._validate_samples(X, y, sample_weight)
         training = {"sample_weight": sample_weight, "seed": fit_seed, "device": device}
         learned = self.noise == "learned"
@@ -236,18 +205,25 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
         inputs = model.inputs(X)
         losses = gaussian_loss(self._outputs(inputs), torch.tensor(y), variance).numpy()
         weight = np.ones_like(y) if sample_weight is None else sample_weight
-        self._set_up_search(inputs, y, weight, losses)
-        self._bias = output_bias(
-            self._searched.module,
-            self._searched.parameters,
-            torch.tensor(self._problem.X[:1024]),
+        self._search = prepare_search(
+            model.module,
+            self.parameters,
+            inputs,
+            y,
+            weight=weight,
+            losses=losses,
+            seed=search_seed,
+            device=device,
         )
+        self.reference_loss_ = self._search.mean_loss
+        problem = self._search.problem
+        self._bias = output_bias(problem.module, problem.parameters, torch.tensor(problem.X[:1024]))
         return self
 
     def _validate_samples(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[Any, FloatArray, FloatArray | None]:
-        """Checked samples; those of weight 0 are none."""
+        """Checked samples, without those of weight 0."""
         X, y = self._validate_training_data(X, y)
         y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         if sample_weight is None:
@@ -292,7 +268,9 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        return Uncertainty.from_parts(*self._searches(X, self._weighing(summarise_uncertainty)))
+        batches = self._batches_of(X)
+        sampling = self._importance_sampling(len(self._search.problem.X))
+        return Uncertainty.from_parts(*self._run(_estimate_uncertainty, batches, sampling))
 
     def predict_model_std(self, X: Any) -> FloatArray:
         """Search adversarial models for each input and measure how far their means spread.
@@ -314,7 +292,9 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        spread: FloatArray = self._searches(X, self._weighing(summarise_spread))[0]
+        batches = self._batches_of(X)
+        sampling = self._importance_sampling(len(self._search.problem.X))
+        (spread,) = self._run(_estimate_spread, batches, sampling)
         return spread
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
@@ -336,27 +316,52 @@ weight_decay, temperature, train_batch_size, batch_size, device, n_jobs, random_
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        return AdversarialRegressors(*self._searches(X, partial(summarise_best, gamma=self.gamma)))
+        batches = self._batches_of(X)
+        return AdversarialRegressors(*self._run(_best_models, batches, self.gamma))
 
-    def _weighing(self, summarise: Any) -> Any:
-        check_is_fitted(self)
-        return partial(
-            summarise,
-            setting=self.setting,
-            mixture=self.mixture,
-            temperature=self._temperature(),
-            gamma=self.gamma,
-        )
-
-    def _searches(self, X: Any, summarise: Any) -> list[Any]:
-        """Arrays of all batches of points, joined."""
+    def _batches_of(self, X: Any) -> list[_Batch]:
+        """Test points in the batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
         inputs = self._validated_inputs(X)
-        variance = self.noise_variance_
-        planner = partial(
-            plan_searches, attack=self.attack, noise_variance=variance, bias=self._bias
+        problem = self._search.problem
+        settings = self._settings(len(problem.X))
+        return [
+            _Batch(problem, settings, x, reference, self.attack, self.noise_variance_, self._bias)
+            for x, reference in self._batches(self._search, inputs, self._outputs(inputs))
+        ]
+
+
+class _Batch(NamedTuple):
+    """A batch of test points, with all that a process needs to search for it."""
+
+    problem: SearchProblem
+    settings: SearchSettings
+    x: NDArray[Any]
+    reference: NDArray[Any]  # (n_points, n_outputs)
+    attack: str
+    noise_variance: float | None
+    bias: OutputBias | None
+
+    def search(self) -> tuple[Tensor, Trajectories]:
+        """The reference model's outputs, and the models met."""
+        reference = torch.tensor(self.reference, device=self.settings.device)
+        objective = regression_objective(
+            reference, attack=self.attack, noise_variance=self.noise_variance, bias=self.bias
         )
-        summary = partial(summarise, noise_variance=variance)
-        parts = self._search(inputs, self._outputs(inputs).numpy(), planner, summary)
-        return list(map(np.concatenate, zip(*parts, strict=True)))
+        return reference, search_batch(self.problem, self.settings, self.x, objective)
+
+
+def _estimate_uncertainty(batch: _Batch, sampling: ImportanceSampling) -> Decomposition:
+    """Aleatoric and epistemic part of a batch; trajectories never leave the process."""
+    return estimate_uncertainty(*batch.search(), sampling, noise_variance=batch.noise_variance)
+
+
+def _estimate_spread(batch: _Batch, sampling: ImportanceSampling) -> tuple[FloatArray]:
+    """Standard deviation of the means of a batch."""
+    return (estimate_spread(*batch.search(), sampling, noise_variance=batch.noise_variance),)
+
+
+def _best_models(batch: _Batch, gamma: float) -> AdversarialRegressors:
+    """The best adversarial model of each search of a batch."""
+    return best_adversarial_regressors(*batch.search(), gamma, noise_variance=batch.noise_variance)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from skuq.models import TrainingSet, stacked_forward
+from skuq.models import TrainingSet, stack_parameters, stacked_forward, training_batches
 from skuq.quam._objectives import Objective
+from skuq.quam._search_problem import Schedule, SearchProblem, SearchSettings
 
+# Searches run together while their stacked weights fit into this; larger stacks are no faster.
+_STACK_BYTES = 64 * 2**20
 # Activations of one pass stay below this: larger ones leave the caches, and the allocator
 # asks the system for fresh pages at every step, which takes three times as long.
 _PASS_BYTES = 16 * 2**20
 
 
 class Trajectories(NamedTuple):
-    """All models met by a batch of searches, by what they predict and how well they fit.
+    """Predictions and training losses of all models met by a batch of searches.
 
     Attributes
     ----------
     outputs : Tensor of shape (n_points, n_searches, n_steps, n_outputs), float64
-        What each model returns at its own test point.
+        Outputs of each model at its own test point.
     excess_loss : Tensor of shape (n_points, n_searches, n_steps), float64
         Estimate of ``L_train - L_ref``: mean training loss of each model above that of the
         reference model, in nats.
@@ -32,58 +37,82 @@ class Trajectories(NamedTuple):
     excess_loss: Tensor
 
 
-# Outputs, excess losses and weights of the models that an update has led to.
-Observer = Callable[[Tensor, Tensor, dict[str, Tensor]], None]
-
-
-class Schedule(NamedTuple):
-    """How hard the penalty is, and how long the strides are, in each step of a search.
-
-    Attributes
-    ----------
-    penalties : tuple of n_steps floats
-        Weight c of the penalty.
-    learning_rates : tuple of n_steps floats
-        Step sizes of Adam, relative to the root mean square of each parameter tensor.
-    """
-
-    penalties: tuple[float, ...]
-    learning_rates: tuple[float, ...]
-
-
-def penalty_schedule(
-    n_steps: int, *, c0: float, eta: float, update_every: int, learning_rate: float, decay: float
-) -> Schedule:
-    """Raise the penalty and shorten the strides, by constant factors.
+def search_batch(
+    problem: SearchProblem, settings: SearchSettings, x: NDArray[Any], objective: Objective
+) -> Trajectories:
+    """Search the adversarial models of one batch of test points.
 
     Parameters
     ----------
-    n_steps : int
-        Number of steps.
-    c0, eta : float
-        First weight of the penalty, and the factor by which it grows.
-    update_every : int
-        Steps between two changes.
-    learning_rate, decay : float
-        First step size, and the factor by which it shrinks.
+    problem : SearchProblem
+        Model and training data.
+    settings : SearchSettings
+        Schedule, prior and device.
+    x : ndarray of shape (n_points, ...)
+        Test points.
+    objective : Objective
+        Attack and training loss, with tensors on the device.
 
     Returns
     -------
-    Schedule
-        One penalty and one step size for each step.
+    Trajectories
+        The models met by all searches.
 
-    Examples
-    --------
-    >>> schedule = penalty_schedule(
-    ...     4, c0=1.0, eta=2.0, update_every=2, learning_rate=1.0, decay=4.0
-    ... )
-    >>> schedule.penalties, schedule.learning_rates
-    ((1.0, 1.0, 2.0, 2.0), (1.0, 1.0, 0.25, 0.25))
+    Raises
+    ------
+    ValueError
+        If a search diverges.
     """
-    updates = [step // update_every for step in range(n_steps)]
-    return Schedule(
-        tuple(c0 * eta**m for m in updates), tuple(learning_rate / decay**m for m in updates)
-    )
+    device = settings.device
+    module = deepcopy(problem.module).to(device)
+    points, train = torch.tensor(x, device=device), problem.training_set(device)
+    # The same seed for every batch of points: all searches see the same mini-batches.
+    generator = torch.Generator().manual_seed(problem.seed)
+    n_batches = len(settings.schedule.penalties) + 1
+    rows = training_batches(len(problem.X), settings.train_batch_size, n_batches, generator)
+    batches = [batch.to(device) for batch in rows]
+    found = [
+        search_adversarial_models(
+            module,
+            _starts(module, problem.parameters, len(x), part),
+            points,
+            train,
+            batches,
+            objective=part,
+            schedule=settings.schedule,
+            prior_precision=settings.prior_precision,
+        )
+        for part in _parts_that_fit(objective, module, problem.parameters, len(x))
+    ]
+    trajectories = Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
+    if not all(bool(torch.isfinite(part).all()) for part in trajectories):
+        raise ValueError(
+            "An adversarial model search diverged (NaN or infinite loss). Use a smaller "
+            "`learning_rate`, or smaller `c0`, `eta` or `n_steps` (the penalty grows to "
+            "c0 * eta**n_steps), or scale the features, for instance with StandardScaler."
+        )
+    return trajectories
+
+
+def _parts_that_fit(
+    objective: Objective, module: nn.Module, names: Sequence[str], n_points: int
+) -> Iterator[Objective]:
+    """The searches of each point in groups whose weights fit into memory together."""
+    model_bytes = sum(module.get_parameter(name).nbytes for name in names)
+    n_together = max(1, _STACK_BYTES // (n_points * model_bytes))
+    for start in range(0, objective.n_searches, n_together):
+        yield objective.subset(slice(start, start + n_together))
+
+
+def _starts(
+    module: nn.Module, names: Sequence[str], n_points: int, objective: Objective
+) -> dict[str, Tensor]:
+    """Weights that the searches start from: the reference model's, moved by the offsets."""
+    weights = stack_parameters(module, n_points * objective.n_searches, names)  # Line 1
+    with torch.no_grad():
+        for name, offset in objective.offsets().items():
+            weights[name] += offset
+    return weights
 
 
 @torch.enable_grad()
@@ -96,8 +125,7 @@ def search_adversarial_models(
     *,
     objective: Objective,
     schedule: Schedule,
-    weight_decay: float = 0.0,
-    observer: Observer | None = None,
+    prior_precision: float = 0.0,
 ) -> Trajectories:
     """Search adversarial models for many test points, all at once.
 
@@ -108,8 +136,8 @@ def search_adversarial_models(
     Mini-batches are shared by all searches, so a result does not depend on which other
     points are searched along. ``L_train - L_ref`` is estimated by the difference of the two
     models' losses on the same batch, which is unbiased and free of most of the batch noise.
-    The slack gamma of the paper is a constant of the objective, which no gradient sees: it
-    enters only where the best model is picked (`best_adversarial_models`).
+    The slack gamma of the paper is a constant of the objective, without a gradient: it enters
+    only where the best model is picked (`best_adversarial_models`).
 
     Parameters
     ----------
@@ -126,16 +154,14 @@ def search_adversarial_models(
         Rows of the penalty's mini-batch in each iteration; the last one only serves to
         evaluate the models of the last update.
     objective : Objective
-        What the searches want at the test points, and the training loss.
+        Attack at the test points, and training loss.
     schedule : Schedule
         Penalties and step sizes of the n_steps steps. One step size suits networks of very
         different weights because it is relative; a tensor of zeros stays.
-    weight_decay : float, default=0.0
-        Precision of a normal prior around 0 per training sample, as weight decay in training
-        means it: ``weight_decay / 2 * |w|**2`` is then part of both losses.
-    observer : callable, default=None
-        Shown the models of each update: their outputs at the own test points, their excess
-        loss and their weights, which change afterwards.
+    prior_precision : float, default=0.0
+        Precision of the Gaussian prior around 0 of each weight: the negative log posterior is
+        ``n_samples * mean loss + prior_precision / 2 * |w|**2``, and ``1 / n_samples`` of it
+        takes the place of the mean training loss of both models.
 
     Returns
     -------
@@ -148,36 +174,39 @@ def search_adversarial_models(
     NeurIPS 2023: Algorithm 1 and Appendix C.1.
     """
     n_points, n_models = len(x), len(next(iter(weights.values())))
-    own_x = x.repeat_interleave(n_models // n_points, dim=0).unsqueeze(1)
+    points = x.repeat_interleave(n_models // n_points, dim=0).unsqueeze(1)
     adam = torch.optim.Adam(
         [{"params": [w], "scale": _scale(module, k)} for k, w in weights.items()]
     )
-    penalty = _Penalty(module, weights, train, objective, weight_decay)
+    excess_loss = ExcessLoss(module, weights, train, objective, prior_precision)
     outputs, excess = [], []
-    for step, rows in enumerate(batches):
-        last = step + 1 == len(batches)
-        c = 0.0 if last else schedule.penalties[step]
+    for rows, c, learning_rate in zip(batches[:-1], *schedule, strict=True):  # Line 2
         adam.zero_grad()
-        # A copy, because a module may alter its input in place. Double, because small
-        # divergences drown in the rounding of single precision.
-        own = stacked_forward(module, weights, own_x.clone(), shared_input=False)
-        own = own.squeeze(1).double()
-        if not last:
-            objective.attack(own).sum().backward()  # type: ignore[no-untyped-call]  # Line 4
-        l_pen = penalty.add_gradient(rows, c)  # Lines 3 and 5
-        if step > 0:
-            outputs.append(own.detach())
-            excess.append(l_pen)
-            if observer is not None:
-                observer(outputs[-1], l_pen, weights)
-        if not last:
-            for group in adam.param_groups:
-                group["lr"] = group["scale"] * schedule.learning_rates[step]
-            adam.step()  # Line 6; line 9 is the schedule
+        predicted = _predict(module, weights, points)
+        objective.attack(predicted).sum().backward()  # type: ignore[no-untyped-call]  # Line 4
+        l_pen = excess_loss.add_gradient(rows, c)  # Lines 3 and 5
+        outputs.append(predicted.detach())
+        excess.append(l_pen)
+        for group in adam.param_groups:
+            group["lr"] = group["scale"] * learning_rate
+        adam.step()  # Line 6
+    with torch.no_grad():
+        outputs.append(_predict(module, weights, points))
+        excess.append(excess_loss.value(batches[-1]))
+    # The models of the updates, without those that the searches start from.
     shape = (n_points, n_models // n_points, len(batches) - 1)
     return Trajectories(
-        torch.stack(outputs, dim=1).reshape(*shape, -1), torch.stack(excess, dim=1).reshape(shape)
+        torch.stack(outputs[1:], dim=1).reshape(*shape, -1),
+        torch.stack(excess[1:], dim=1).reshape(shape),
     )
+
+
+def _predict(module: nn.Module, weights: dict[str, Tensor], points: Tensor) -> Tensor:
+    """Outputs of each model at its test point, (n_models, n_outputs), float64."""
+    # A copy, because a module may alter its input in place. Double, because small
+    # divergences drown in the rounding of single precision.
+    outputs = stacked_forward(module, weights, points.clone(), shared_input=False)
+    return outputs.squeeze(1).double()
 
 
 def _scale(module: nn.Module, name: str) -> float:
@@ -185,42 +214,8 @@ def _scale(module: nn.Module, name: str) -> float:
     return float(module.get_parameter(name).detach().square().mean().sqrt())
 
 
-@torch.no_grad()
-def excess_loss(
-    module: nn.Module,
-    weights: dict[str, Tensor],
-    train: TrainingSet,
-    rows: Tensor,
-    objective: Objective,
-    weight_decay: float = 0.0,
-) -> Tensor:
-    """``L_train - L_ref`` of many models, on some training samples.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Reference model.
-    weights : dict of str to Tensor of shape (n_models, \\*parameter.shape)
-        The parameters in which the models differ from it.
-    train : TrainingSet
-        Training data.
-    rows : Tensor of shape (n_rows,), int64
-        Which of its samples to use.
-    objective : Objective
-        Supplies the training loss.
-    weight_decay : float, default=0.0
-        As in `search_adversarial_models`.
-
-    Returns
-    -------
-    Tensor of shape (n_models,), float64
-        In nats.
-    """
-    return _Penalty(module, weights, train, objective, weight_decay).add_gradient(rows, 0.0)
-
-
-class _Penalty:
-    """``L_train - L_ref`` of each model on a batch, and its gradient."""
+class ExcessLoss:
+    """``L_train - L_ref`` of each model on a mini-batch, its value and its gradient (Line 3)."""
 
     def __init__(
         self,
@@ -228,10 +223,10 @@ class _Penalty:
         weights: dict[str, Tensor],
         train: TrainingSet,
         objective: Objective,
-        weight_decay: float,
+        prior_precision: float,
     ):
-        self.module, self.weights, self.train = module, weights, train
-        self.objective, self.weight_decay = objective, weight_decay
+        self.module, self.weights, self.train, self.objective = module, weights, train, objective
+        self.weight_decay = prior_precision / len(train.X)  # of the mean loss
         n_models = len(next(iter(weights.values())))
         row_bytes = n_models * largest_activation(module, train.X[:1])
         self.rows_per_pass = max(1, _PASS_BYTES // row_bytes)
@@ -239,32 +234,39 @@ class _Penalty:
             float(module.get_parameter(name).detach().double().square().sum()) for name in weights
         )
 
+    @torch.no_grad()
+    def value(self, rows: Tensor) -> Tensor:
+        """Excess loss of each model on some training samples, (n_models,), float64."""
+        return torch.stack([*self._shares(rows)]).sum(0) + self._prior()
+
     def add_gradient(self, rows: Tensor, c: float) -> Tensor:
-        """Add c times the gradient to the weights' unless c is 0; return the losses."""
+        """Add c times the gradient to that of the weights; return the value."""
+        shares = []
+        for share in self._shares(rows):
+            (c * share).sum().backward()  # type: ignore[no-untyped-call]
+            shares.append(share.detach())
+        for w in self.weights.values():
+            if self.weight_decay and w.grad is not None:
+                w.grad.add_(w.detach(), alpha=c * self.weight_decay)
+        return torch.stack(shares).sum(0) + self._prior()
+
+    def _shares(self, rows: Tensor) -> Iterator[Tensor]:
+        """The likelihood's part of the excess loss, pass by pass, to be added up."""
         share = self.train.weight[rows]
         share = share / share.sum()
-        total: Tensor | float = 0.0
         size = self.rows_per_pass
-        parts = zip(torch.split(rows, size), torch.split(share, size), strict=True)
-        for part, weight in parts:
-            with torch.set_grad_enabled(c != 0):
-                outputs = stacked_forward(
-                    self.module, self.weights, self.train.X[part], shared_input=True
-                )
-                losses = self.objective.loss(outputs, self.train.y[part])
-                excess = (losses.double() - self.train.reference_loss[part]) @ weight
-                if c != 0:
-                    (c * excess).sum().backward()  # type: ignore[no-untyped-call]
-            total = total + excess.detach()
-        assert isinstance(total, Tensor)
-        return total + self._add_decay(c) if self.weight_decay else total
+        for part, weight in zip(torch.split(rows, size), torch.split(share, size), strict=True):
+            outputs = stacked_forward(
+                self.module, self.weights, self.train.X[part], shared_input=True
+            )
+            losses = self.objective.training_loss(outputs, self.train.y[part])
+            yield (losses.double() - self.train.reference_loss[part]) @ weight
 
-    def _add_decay(self, c: float) -> Tensor:
-        norms = []
-        for w in self.weights.values():
-            norms.append(w.detach().double().flatten(1).square().sum(1))
-            if w.grad is not None:
-                w.grad.add_(w.detach(), alpha=c * self.weight_decay)
+    def _prior(self) -> Tensor | float:
+        """The prior's part of the excess loss."""
+        if not self.weight_decay:
+            return 0.0
+        norms = [w.detach().double().flatten(1).square().sum(1) for w in self.weights.values()]
         return (torch.stack(norms).sum(0) - self.reference_norm) * (self.weight_decay / 2)
 
 

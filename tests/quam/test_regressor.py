@@ -20,8 +20,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from skorch import NeuralNet, NeuralNetRegressor
 from torch import nn
 
+from skuq import QUAMRegressor
 from skuq.models import MLP
-from skuq.quam._regressor import QUAMRegressor
 
 QUICK = {"n_steps": 6, "random_state": 0}
 LEARNED = {"noise": "learned", "setting": "expected"}

@@ -11,10 +11,11 @@ from torch.nn.functional import cross_entropy
 
 from skuq.models import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import QUAMClassifier
-from skuq.quam import _batch as jobs
-from skuq.quam._objectives import targeted
-from skuq.quam._sampling import best_adversarial_models
-from skuq.quam._search import Trajectories, penalty_schedule, search_adversarial_models
+from skuq.quam import _search as search_module
+from skuq.quam._importance_sampling import best_adversarial_models
+from skuq.quam._objectives import Targeted
+from skuq.quam._search import Trajectories, search_adversarial_models
+from skuq.quam._search_problem import penalty_schedule
 
 HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
 GAMMA = 0.05
@@ -32,7 +33,7 @@ def make_problem(module, shape, n_classes, seed=0, n_train=12):
     return x, TrainingSet(X, y, weight, reference_loss)
 
 
-def search(module, x, train, batches, *, parameters, n_classes, weight_decay=0.0, **hyper):
+def search(module, x, train, batches, *, parameters, n_classes, prior_precision=0.0, **hyper):
     """The search for every class of every point, predictions as log-probabilities."""
     targets = torch.arange(n_classes).expand(len(x), -1)
     found = search_adversarial_models(
@@ -41,19 +42,23 @@ def search(module, x, train, batches, *, parameters, n_classes, weight_decay=0.0
         x,
         train,
         batches,
-        objective=targeted(targets),
+        objective=Targeted(targets),
         schedule=penalty_schedule(len(batches) - 1, update_every=1, decay=1.0, **hyper),
-        weight_decay=weight_decay,
+        prior_precision=prior_precision,
     )
     return Trajectories(found.outputs.log_softmax(-1), found.excess_loss)
 
 
-def batch_loss(module, train, rows):
+def batch_loss(module, train, rows, prior_precision):
     losses = cross_entropy(module(train.X[rows]), train.y[rows], reduction="none")
-    return (train.weight[rows] * losses).sum() / train.weight[rows].sum()
+    square = sum(w.square().sum() for w in module.parameters())
+    mean = (train.weight[rows] * losses).sum() / train.weight[rows].sum()
+    return mean + prior_precision / 2 * square / len(train.X)
 
 
-def algorithm_1(reference, x, target, train, batches, *, c0, eta, learning_rate):
+def algorithm_1(
+    reference, x, target, train, batches, *, c0, eta, learning_rate, prior_precision=0.0
+):
     """Alg. 1 with the target of App. C.1, literally: one test point, one class."""
     model = deepcopy(reference).requires_grad_(True)  # Line 1
     optimizer = torch.optim.Adam(
@@ -65,8 +70,8 @@ def algorithm_1(reference, x, target, train, batches, *, c0, eta, learning_rate)
     c = c0
     log_proba, excess = [], []
     for m, rows in enumerate(batches):  # Line 2
-        l_ref = batch_loss(reference, train, rows)
-        l_pen = batch_loss(model, train, rows) - (l_ref + GAMMA)  # Line 3
+        l_ref = batch_loss(reference, train, rows, prior_precision)
+        l_pen = batch_loss(model, train, rows, prior_precision) - (l_ref + GAMMA)  # Line 3
         log_p = model(x[None])[0].log_softmax(-1)
         if m > 0:  # the model that the last MINIMIZE returned
             log_proba.append(log_p.detach())
@@ -117,6 +122,18 @@ def test_batched_search_equals_algorithm_1(make, shape, n_classes, batch_size, s
             log_proba, excess = algorithm_1(module, x[i], target, train, batches, **HYPER)
             torch.testing.assert_close(found.outputs[i, target], log_proba, rtol=1e-8, atol=1e-9)
             torch.testing.assert_close(found.excess_loss[i, target], excess, rtol=1e-8, atol=1e-9)
+
+
+def test_prior_is_half_its_precision_times_the_squared_norm_over_all_samples():
+    module = nn.Linear(2, 2).double().requires_grad_(False)
+    x, train = make_problem(module, (2,), 2)
+    batches = list(training_batches(12, 5, 5, torch.Generator().manual_seed(0)))
+    prior = {"prior_precision": 7.0, **HYPER}
+    names = ["weight", "bias"]
+    found = search(module, x, train, batches, parameters=names, n_classes=2, **prior)
+    log_proba, excess = algorithm_1(module, x[0], 1, train, batches, **prior)
+    torch.testing.assert_close(found.outputs[0, 1], log_proba, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(found.excess_loss[0, 1], excess, rtol=1e-8, atol=1e-9)
 
 
 def test_search_works_where_gradients_are_switched_off():
@@ -216,11 +233,13 @@ def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_ta
     together = model.predict_uncertainty(X[:3])
     found = model.adversarial_models(X[:3])
     stacks = []
-    original = jobs.stack_parameters
+    original = search_module.stack_parameters
     model_bytes = sum(p.nbytes for p in model.model_.module.parameters())
-    monkeypatch.setattr(jobs, "_STACK_BYTES", 3 * 2 * model_bytes)
+    monkeypatch.setattr(search_module, "_STACK_BYTES", 3 * 2 * model_bytes)
     monkeypatch.setattr(
-        jobs, "stack_parameters", lambda m, n, names: stacks.append(n) or original(m, n, names)
+        search_module,
+        "stack_parameters",
+        lambda m, n, names: stacks.append(n) or original(m, n, names),
     )
     apart = model.predict_uncertainty(X[:3])
     assert stacks == ([6, 6] if n_targets is None else [6, 3])

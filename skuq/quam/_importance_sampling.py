@@ -1,14 +1,73 @@
-"""Posterior weights of sampled models: the mixture importance sampling of QUAM, Eq. 3-6."""
+"""Mixture importance sampling (Eq. 3-6): from the models of the searches to uncertainty."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
-from skuq.information import kl_divergence
+from skuq.information import (
+    Decomposition,
+    decompose_expected,
+    decompose_selected,
+    kl_divergence,
+)
+from skuq.quam._search import Trajectories
+
+
+class ImportanceSampling(NamedTuple):
+    """The integral to estimate, the models that count and their weights.
+
+    Attributes
+    ----------
+    setting : {"selected", "expected"}
+        Uncertainty of the given model (Eq. 2) or of all models that explain the data (Eq. 1).
+    mixture : {"trajectory", "dirac"}
+        All models that the searches met, or the best adversarial model of each search.
+    temperature : float
+        T in the weights ``exp(-L_train / T)``.
+    gamma : float
+        Slack, in nats, within which a model may be the best of its search.
+    """
+
+    setting: str
+    mixture: str
+    temperature: float
+    gamma: float
+
+
+def estimate_uncertainty(
+    log_reference: Tensor, trajectories: Trajectories, sampling: ImportanceSampling
+) -> Decomposition:
+    """Weigh the models met by the searches and take Eq. 1 or Eq. 2 over them.
+
+    Parameters
+    ----------
+    log_reference : Tensor of shape (n_points, n_classes)
+        Log-probabilities of the reference model.
+    trajectories : Trajectories
+        Result of the searches.
+    sampling : ImportanceSampling
+        Setting, models and weights.
+
+    Returns
+    -------
+    Decomposition
+        Aleatoric and epistemic part, float64 arrays of shape (n_points,), in nats.
+    """
+    log_proba, excess = log_softmax(trajectories.outputs, dim=-1), trajectories.excess_loss
+    if sampling.mixture == "dirac":  # Eq. 6 with a delta distribution at each model
+        best = _best_steps(log_reference, log_proba, excess, sampling.gamma)
+        log_proba = log_proba.take_along_dim(best[..., None], dim=2)
+        excess = excess.take_along_dim(best, dim=2)
+    weights = trajectory_weights(excess, sampling.temperature)
+    if sampling.setting == "selected":
+        parts = decompose_selected(log_reference, log_proba.flatten(1, 2), weights)  # Eq. 2
+    else:
+        parts = decompose_expected(log_proba.flatten(1, 2), weights)  # Eq. 1
+    return Decomposition(*(part.double().cpu().numpy() for part in parts))
 
 
 def importance_weights(log_posterior: Tensor, log_proposal: Tensor | None = None) -> Tensor:
@@ -37,7 +96,7 @@ def importance_weights(log_posterior: Tensor, log_proposal: Tensor | None = None
     [0.5, 0.5]
     """
     log_ratio = log_posterior if log_proposal is None else log_posterior - log_proposal
-    return torch.softmax(log_ratio, dim=-1)
+    return torch.softmax(log_ratio, dim=-1)  # Eq. 4
 
 
 def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
@@ -75,7 +134,7 @@ class AdversarialModels(NamedTuple):
         Class that the search asked for; of an untargeted search, the class that the model
         predicts.
     proba : ndarray of shape (n_points, n_targets, n_classes)
-        What it predicts at the test point.
+        Its prediction at the test point.
     divergence : ndarray of shape (n_points, n_targets)
         KL divergence of its prediction from the reference model's, in nats.
     excess_loss : ndarray of shape (n_points, n_targets)
@@ -146,7 +205,7 @@ def best_adversarial_models(
         Slack in nats: a model is feasible if its training loss is at most this much above
         the reference model's.
     targets : Tensor of shape (n_points, n_targets), int64, default=None
-        What the searches asked for; None for untargeted ones.
+        Classes that the searches asked for; None for untargeted ones.
 
     Returns
     -------
@@ -157,7 +216,7 @@ def best_adversarial_models(
     ----------
     Schweighofer et al., NeurIPS 2023, Definition 1 and Algorithm 1, lines 7-8 and 10.
     """
-    best = best_of_searches(log_reference, log_proba, excess_loss, gamma)
+    best = _best_steps(log_reference, log_proba, excess_loss, gamma)
     found = log_proba.take_along_dim(best[..., None], dim=2).squeeze(2)
     arrays = (
         found.argmax(-1) if targets is None else targets,
@@ -169,79 +228,12 @@ def best_adversarial_models(
     return AdversarialModels(*(array.cpu().numpy() for array in arrays))
 
 
-def best_of_searches(
+def _best_steps(
     log_reference: Tensor, log_proba: Tensor, excess_loss: Tensor, gamma: float
 ) -> Tensor:
-    """Position, in its search, of the model that `best_adversarial_models` picks.
-
-    Parameters are those of `best_adversarial_models`.
-
-    Returns
-    -------
-    Tensor of shape (n_points, n_targets, 1), int64
-        Steps.
-    """
+    """Position, in its search, of the model that `best_adversarial_models` picks, (..., 1)."""
     divergence = kl_divergence(log_reference[:, None, None], log_proba)
     within = excess_loss <= gamma
-    by_divergence = torch.where(within, divergence, -torch.inf)
+    by_divergence = torch.where(within, divergence, -torch.inf)  # Lines 7 and 8
     score = torch.where(within.any(-1, keepdim=True), by_divergence, -excess_loss)
     return score.argmax(-1, keepdim=True)
-
-
-class BestModels:
-    """Keeps the weights of the model that `best_adversarial_models` picks from each search.
-
-    Searches show their models one after another, so that one copy of the weights is enough.
-
-    Parameters
-    ----------
-    divergence : callable
-        Outputs of the models at their own test points, shape (n_models, n_outputs), to their
-        divergence from the reference model in nats, shape (n_models,), never negative.
-    gamma : float
-        Slack in nats, not negative.
-
-    Attributes
-    ----------
-    weights : dict of str to Tensor of shape (n_models, \\*parameter.shape)
-        The best models so far, one of each search.
-
-    Examples
-    --------
-    >>> best = BestModels(lambda outputs: outputs.abs().sum(-1), gamma=0.1)
-    >>> for value, excess in [(1.0, 0.3), (2.0, 0.0), (3.0, 0.2), (1.5, 0.0)]:
-    ...     model = torch.tensor([[value]])
-    ...     best.observe(model, torch.tensor([excess]), {"w": model})
-    >>> best.weights["w"]
-    tensor([[2.]])
-    """
-
-    def __init__(self, divergence: Callable[[Tensor], Tensor], gamma: float):
-        self.weights: dict[str, Tensor] = {}
-        self._divergence, self._gamma = divergence, gamma
-
-    @torch.no_grad()
-    def observe(self, outputs: Tensor, excess_loss: Tensor, weights: dict[str, Tensor]) -> None:
-        """Look at the next model of each search.
-
-        Parameters
-        ----------
-        outputs : Tensor of shape (n_models, n_outputs)
-            What the models return at their own test points.
-        excess_loss : Tensor of shape (n_models,)
-            Mean training loss of each model above that of the reference model, in nats.
-        weights : dict of str to Tensor of shape (n_models, \\*parameter.shape)
-            The models; copied where they are better than all before.
-        """
-        # Divergences are never negative, so that models that fit beat all that do not.
-        fits = excess_loss <= self._gamma
-        score = torch.where(fits, self._divergence(outputs), -excess_loss)
-        if not self.weights:
-            self.weights = {name: w.detach().clone() for name, w in weights.items()}
-            self._score = score
-            return
-        better = score > self._score
-        self._score = score.where(better, self._score)
-        rows = better.nonzero().squeeze(1)
-        for name, w in weights.items():
-            self.weights[name][rows] = w.detach()[rows]

@@ -1,4 +1,4 @@
-"""Which weights the searches move, with which schedule, and towards which classes."""
+"""The weights that searches move, their schedule, and the classes they ask for."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
-from skuq.quam import _batch as jobs
-from skuq.quam._mixin import searched_part
+from skuq.quam import _search as search_module
+from skuq.quam._subnetwork import choose_subnetwork
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def network():
 )
 def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
     x = torch.randn(7, 4)
-    module, moved, body = searched_part(network, parameters, x)
+    module, moved, body = choose_subnetwork(network, parameters, x)
     if parameters in ("all", "bias"):
         names = names | {"5.bias"}
     assert set(moved) == names
@@ -54,19 +54,19 @@ def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
 
 def test_nothing_to_move_is_said(network):
     with pytest.raises(ValueError, match="no parameters of kind 'norm'"):
-        searched_part(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))
+        choose_subnetwork(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))
     with torch.no_grad():
         network[3].bias.zero_()
     with pytest.raises(ValueError, match="are zero"):
-        searched_part(network, lambda name, _: name == "3.bias", torch.zeros(1, 4))
+        choose_subnetwork(network, lambda name, _: name == "3.bias", torch.zeros(1, 4))
 
 
 def test_only_chosen_weights_move(iris, monkeypatch):
     X, y = iris
     seen = []
-    original = jobs.stack_parameters
+    original = search_module.stack_parameters
     monkeypatch.setattr(
-        jobs,
+        search_module,
         "stack_parameters",
         lambda m, n, names: seen.append(set(names)) or original(m, n, names),
     )
@@ -79,16 +79,18 @@ def test_only_chosen_weights_move(iris, monkeypatch):
 
 def test_penalty_ends_at_the_number_of_training_samples(iris):
     X, y = iris
-    weight = np.r_[np.zeros(30), np.ones(120)]  # samples of weight zero are none
+    weight = np.r_[np.zeros(30), np.ones(120)]  # samples of weight zero do not count
     model = QUAMClassifier(n_steps=50, random_state=0).fit(X, y, sample_weight=weight)
-    penalties = model._schedule().penalties
+    n_samples = len(model._search.problem.X)
+    penalties = model._settings(n_samples).schedule.penalties
     assert len(penalties) == 50
     assert penalties[0] == pytest.approx(12)
     assert penalties[-1] == pytest.approx(120)
-    model.set_params(update_every=7, learning_rate_decay=2.0)
-    assert model._schedule().penalties[-1] == pytest.approx(120)
-    assert model._schedule().learning_rates[-1] == pytest.approx(0.1 / 2**7)
-    assert model.set_params(c0=3.0, eta=1.0)._schedule().penalties == (3.0,) * 50
+    slower = model.set_params(update_every=7, learning_rate_decay=2.0)._settings(n_samples)
+    assert slower.schedule.penalties[-1] == pytest.approx(120)
+    assert slower.schedule.learning_rates[-1] == pytest.approx(0.1 / 2**7)
+    constant = model.set_params(c0=3.0, eta=1.0)._settings(n_samples)
+    assert constant.schedule.penalties == (3.0,) * 50
 
 
 def test_searches_for_the_most_probable_classes_only(iris):
@@ -117,7 +119,7 @@ def test_prior_counts_in_the_losses_of_the_models(iris):
     net = MLPClassifier((10,), max_iter=300, random_state=0).fit(X, y)
     model = QUAMClassifier(FrozenEstimator(net), n_steps=1, c0=0.0, random_state=0).fit(X, y)
     plain = model.adversarial_models(X[:2])
-    prior = model.set_params(weight_decay=0.1).adversarial_models(X[:2])
+    prior = model.set_params(prior_precision=15.0).adversarial_models(X[:2])
     # One step of Adam without penalty: every weight moves by its step size, so the models are
     # the same, and only their losses differ, by the growth of the weights.
     np.testing.assert_allclose(prior.proba, plain.proba, rtol=1e-5)

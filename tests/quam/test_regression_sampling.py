@@ -1,4 +1,4 @@
-"""Searches of a regressor against Algorithm 1 written out, and sums against integrals."""
+"""Searches of a regressor against Algorithm 1 written out, and estimates against integrals."""
 
 from copy import deepcopy
 
@@ -10,11 +10,24 @@ from hypothesis import strategies as st
 from torch import nn
 
 from skuq.models import MLP
-from skuq.quam._batch import SearchProblem, SearchSettings, search_batch
-from skuq.quam._gaussian_information import mixture_information
-from skuq.quam._gaussian_summaries import summarise_best, summarise_spread, summarise_uncertainty
-from skuq.quam._regression import DIRECTIONS, directed, gaussian_loss, output_bias, plan_searches
-from skuq.quam._search import Trajectories, penalty_schedule
+from skuq.quam import _search as search_module
+from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.quam._regression_objectives import (
+    DIRECTIONS,
+    Divergence,
+    OutputBias,
+    gaussian_loss,
+    output_bias,
+    regression_objective,
+)
+from skuq.quam._regression_sampling import (
+    best_adversarial_regressors,
+    estimate_spread,
+    estimate_uncertainty,
+    mixture_information,
+)
+from skuq.quam._search import Trajectories, search_batch
+from skuq.quam._search_problem import SearchProblem, SearchSettings, penalty_schedule
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
@@ -69,7 +82,7 @@ def algorithm_1(reference, x, direction, X, y, weight, attack):
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
-def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, attack):
+def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, attack, monkeypatch):
     module, X, y, weight, x = problem(n_outputs, seed)
     names = tuple(name for name, _ in module.named_parameters())
     noise = NOISE if n_outputs == 1 else None
@@ -82,14 +95,12 @@ def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, a
         N_STEPS, c0=C0, eta=ETA, update_every=1, learning_rate=LR, decay=1.0
     )
     arrays = (part.numpy() for part in (X, y, weight, reference_loss))
-    found = search_batch(
-        SearchProblem(module, *arrays),
-        SearchSettings(names, schedule, 100, 0.0, 0, "cpu"),
-        x.numpy(),
-        module(x).numpy(),
-        lambda reference: plan_searches(reference, attack=attack, noise_variance=noise, bias=bias),
-        lambda reference, trajectories: trajectories,
-    )
+    given_problem = SearchProblem(module, names, *arrays, seed=0)
+    settings = SearchSettings(schedule, 0.0, 100, torch.device("cpu"))
+    objective = regression_objective(module(x), attack=attack, noise_variance=noise, bias=bias)
+    if seed == 2:  # upward and downward searches one after the other
+        monkeypatch.setattr(search_module, "_STACK_BYTES", 1)
+    found = search_batch(given_problem, settings, x.numpy(), objective)
     assert found.outputs.shape == (3, 2, N_STEPS, n_outputs)
     for i in range(3):
         for k, direction in enumerate(DIRECTIONS):
@@ -98,13 +109,16 @@ def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, a
             torch.testing.assert_close(found.excess_loss[i, k], excess, rtol=1e-5, atol=1e-6)
 
 
+BIAS = OutputBias("bias", width=1, effect=1.0)
+
+
 @pytest.mark.parametrize("noise", [NOISE, None])
 def test_without_a_bias_the_first_gradient_leads_to_the_wanted_side(noise):
     reference = torch.tensor([[2.0, 0.3]] if noise is None else [[2.0]])
     outputs = reference.repeat_interleave(2, dim=0).requires_grad_()
-    plan = plan_searches(reference, attack="divergence", noise_variance=noise, bias=None)
-    assert plan.offsets == {}
-    (gradient,) = torch.autograd.grad(plan.objective.attack(outputs).sum(), outputs)
+    objective = Divergence(reference, noise)
+    assert objective.offsets() == {}
+    (gradient,) = torch.autograd.grad(objective.attack(outputs).sum(), outputs)
     assert gradient[0, 0] < 0 < gradient[1, 0]
     # As large as it would be with the start moved by that much.
     sd = torch.tensor(noise or np.exp(0.3)).sqrt()
@@ -112,7 +126,7 @@ def test_without_a_bias_the_first_gradient_leads_to_the_wanted_side(noise):
     if noise is None:
         moved[:, 1] = reference[0, 1]
     moved.requires_grad_()
-    attack = directed(reference, noise).attack
+    attack = Divergence(reference, noise, bias=BIAS).attack
     (expected,) = torch.autograd.grad(attack(moved).sum(), moved)
     torch.testing.assert_close(gradient[:, 0], expected[:, 0], rtol=1e-4, atol=0)
 
@@ -160,7 +174,7 @@ def test_output_bias_is_found_by_what_it_does():
 
 
 def information_by_integration(mean, variance, weights):
-    """Entropy of the mixture on a fine grid, less the expected one."""
+    """Entropy of the mixture on a fine grid, minus the expected one."""
     sd = np.sqrt(variance)
     parts = [np.linspace(m - 12 * s, m + 12 * s, 4001) for m, s in zip(mean, sd, strict=True)]
     y = np.unique(np.concatenate(parts))
@@ -188,7 +202,8 @@ def trajectories(seed=0, n_outputs=2):
     return reference, Trajectories(outputs, torch.tensor(rng.exponential(0.02, (4, 2, 5))))
 
 
-WEIGHING = {"mixture": "trajectory", "temperature": 0.05, "gamma": 0.02}
+SELECTED = ImportanceSampling("selected", "trajectory", temperature=0.05, gamma=0.02)
+BOTH = (SELECTED, SELECTED._replace(setting="expected"))
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
@@ -196,12 +211,10 @@ def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
     reference, found = trajectories(n_outputs=n_outputs)
     noise = NOISE if n_outputs == 1 else None
     selected, expected = (
-        summarise_uncertainty(reference, found, noise_variance=noise, setting=s, **WEIGHING)
-        for s in ("selected", "expected")
+        estimate_uncertainty(reference, found, sampling, noise_variance=noise) for sampling in BOTH
     )
     about, among = (
-        summarise_spread(reference, found, noise_variance=noise, setting=s, **WEIGHING)[0]
-        for s in ("selected", "expected")
+        estimate_spread(reference, found, sampling, noise_variance=noise) for sampling in BOTH
     )
     for i in range(4):
         p = normal(reference[i])
@@ -223,7 +236,7 @@ def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
 
 def test_best_models_are_the_most_divergent_that_fit_on_the_wanted_side():
     reference, found = trajectories()
-    best = summarise_best(reference, found, noise_variance=None, gamma=0.02)
+    best = best_adversarial_regressors(reference, found, 0.02, noise_variance=None)
     assert set(best.feasible.flatten()) == {True, False}  # both cases occur
     for i in range(4):
         for k, direction in enumerate(DIRECTIONS):
@@ -243,22 +256,17 @@ def test_best_models_are_the_most_divergent_that_fit_on_the_wanted_side():
 
 def test_dirac_mixture_is_that_of_the_best_models():
     reference, found = trajectories()
-    parts = summarise_spread(
-        reference,
-        found,
-        noise_variance=None,
-        setting="selected",
-        **{**WEIGHING, "mixture": "dirac"},
-    )
-    best = summarise_best(reference, found, noise_variance=None, gamma=0.02)
+    dirac = SELECTED._replace(mixture="dirac")
+    spread = estimate_spread(reference, found, dirac, noise_variance=None)
+    best = best_adversarial_regressors(reference, found, 0.02, noise_variance=None)
     weights = np.exp(-best.excess_loss / 0.05)
     weights /= weights.sum(axis=1, keepdims=True)
     squares = (best.mean - reference[:, :1].numpy()) ** 2
-    np.testing.assert_allclose(parts[0], np.sqrt((weights * squares).sum(axis=1)))
+    np.testing.assert_allclose(spread, np.sqrt((weights * squares).sum(axis=1)))
 
 
 def test_extreme_log_variances_keep_everything_finite():
     outputs = torch.tensor([[0.0, 1e6], [0.0, -1e6]], dtype=torch.float64)
     reference = torch.zeros(1, 2, dtype=torch.float64)
-    assert torch.isfinite(directed(reference, None).attack(outputs)).all()
+    assert torch.isfinite(Divergence(reference, None).attack(outputs)).all()
     assert torch.isfinite(gaussian_loss(outputs, torch.ones(2).double(), None)).all()

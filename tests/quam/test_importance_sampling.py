@@ -10,7 +10,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected
 from skuq.models import BinaryLogits
-from skuq.quam._sampling import importance_weights, trajectory_weights
+from skuq.quam._importance_sampling import importance_weights, trajectory_weights
 
 PRIOR_SCALE = 2.0
 TEST_POINTS = np.array([[1.0, 0.2], [3.0, -2.0], [-2.0, 2.5], [0.0, 0.0]])

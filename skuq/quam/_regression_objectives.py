@@ -1,20 +1,20 @@
-"""Searches of a regressor: what they ask for, and where they start.
+"""Objectives of a regressor's searches: to predict more, or less, than the given model.
 
-Models are normal distributions of the target. What they return is the mean, and the logarithm
-of the variance unless the noise is the same everywhere and known.
+Models are normal distributions of the target. They return the mean, and the logarithm of the
+variance unless the noise is the same everywhere and known.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from skuq.information import gaussian_kl
-from skuq.quam._batch import Plan
 from skuq.quam._objectives import Objective
 
 # A search starts this far off the given model, in standard deviations of the noise: at the
@@ -31,24 +31,6 @@ class Gaussians(NamedTuple):
 
     mean: Tensor
     variance: Tensor
-
-
-class OutputBias(NamedTuple):
-    """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
-
-    Attributes
-    ----------
-    name : str
-        Its name; the first of its elements is meant.
-    width : int
-        How many elements it has.
-    effect : float
-        How much the mean grows per unit of the bias.
-    """
-
-    name: str
-    width: int
-    effect: float
 
 
 def gaussians(outputs: Tensor, noise_variance: float | None) -> Gaussians:
@@ -124,82 +106,129 @@ def directed_divergence(reference: Gaussians, models: Gaussians, away: Tensor) -
     return spread + away * away.abs() / (2 * models.variance)
 
 
-def directed(reference: Tensor, noise_variance: float | None, start: float = 0.0) -> Objective:
-    """Ask for models above and below the given one (Appendix C.1).
+class OutputBias(NamedTuple):
+    """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
 
-    Parameters
+    Attributes
     ----------
-    reference : Tensor of shape (n_points, n_outputs)
-        What the given model returns at the test points.
-    noise_variance : float or None
-        Variance of all models; None if it is their second output.
-    start : float, default=0.0
-        What is added to the displacement of a model, in standard deviations of the given one.
-
-    Returns
-    -------
-    Objective
-        Of two searches per point, upward and downward. ``L_adv`` is minus the
-        `directed_divergence`.
-
-    Examples
-    --------
-    >>> attack = directed(torch.tensor([[0.0]]), 1.0).attack
-    >>> attack(torch.tensor([[2.0], [2.0]]))  # right for the first search, wrong for the second
-    tensor([-2.,  2.])
+    name : str
+        Its name; the first of its elements is meant.
+    width : int
+        How many elements it has.
+    effect : float
+        How much the mean grows per unit of the bias.
     """
-    given = gaussians(reference.repeat_interleave(len(DIRECTIONS), dim=0), noise_variance)
-    sign = reference.new_tensor(DIRECTIONS).repeat(len(reference))
 
-    def attack(outputs: Tensor) -> Tensor:
-        models = gaussians(outputs, noise_variance)
-        away = sign * (models.mean - given.mean) + start * given.variance.sqrt()
-        return -directed_divergence(given, models, away)
-
-    return Objective(attack, partial(gaussian_loss, noise_variance=noise_variance))
+    name: str
+    width: int
+    effect: float
 
 
-def displaced(reference: Tensor, noise_variance: float | None) -> Objective:
-    """Ask for models above and below the given one, with a pull that does not grow.
-
-    With one variance for all models, the displacement is the root of twice the divergence, so
-    that the same models are the best within any loss. Yet minus the displacement, unlike minus
-    its square, has a minimum for every penalty, and a gradient from the start.
+@dataclass(frozen=True, eq=False)
+class _TwoSided(Objective):
+    """Two searches for each point, one for a higher and one for a lower prediction.
 
     Parameters
     ----------
     reference : Tensor of shape (n_points, n_outputs)
-        What the given model returns at the test points.
+        Outputs of the given model at the test points.
     noise_variance : float or None
         Variance of all models; None if it is their second output.
+    directions : tuple of int, default=(1, -1)
+        Sign of the displacement that each search of a point asks for.
+    """
 
-    Returns
-    -------
-    Objective
-        Of two searches per point, upward and downward. ``L_adv`` is minus the displacement of
-        the mean, in standard deviations of the given model.
+    reference: Tensor
+    noise_variance: float | None
+    directions: tuple[int, ...] = DIRECTIONS
+
+    @property
+    def n_searches(self) -> int:
+        return len(self.directions)
+
+    @cached_property
+    def given(self) -> Gaussians:
+        """The given model at the point of each search, (n_models,)."""
+        outputs = self.reference.repeat_interleave(self.n_searches, dim=0)
+        return gaussians(outputs, self.noise_variance)
+
+    @cached_property
+    def sign(self) -> Tensor:
+        """Direction of each search, (n_models,)."""
+        return self.reference.new_tensor(self.directions).repeat(len(self.reference))
+
+    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return gaussian_loss(outputs, y, self.noise_variance)
+
+    def subset(self, searches: slice) -> Self:
+        return replace(self, directions=self.directions[searches])
+
+
+@dataclass(frozen=True, eq=False)
+class Displacement(_TwoSided):
+    """Displacement of the mean, in standard deviations of the given model.
+
+    With one variance for all models, it is the root of twice the divergence, so that the same
+    models are the best within any loss. Yet minus the displacement, unlike minus its square,
+    has a minimum for every penalty, and a gradient from the start.
 
     Examples
     --------
-    >>> attack = displaced(torch.tensor([[0.0]]), 0.25).attack
+    >>> attack = Displacement(torch.tensor([[0.0]]), 0.25).attack
     >>> attack(torch.tensor([[2.0], [2.0]]))  # right for the first search, wrong for the second
     tensor([-4.,  4.])
     """
-    given = gaussians(reference.repeat_interleave(len(DIRECTIONS), dim=0), noise_variance)
-    sign = reference.new_tensor(DIRECTIONS).repeat(len(reference))
 
-    def attack(outputs: Tensor) -> Tensor:
-        return sign * (given.mean - outputs[..., 0]) / given.variance.sqrt()
+    def attack(self, outputs: Tensor) -> Tensor:
+        return self.sign * (self.given.mean - outputs[..., 0]) / self.given.variance.sqrt()
 
-    return Objective(attack, partial(gaussian_loss, noise_variance=noise_variance))
+
+@dataclass(frozen=True, eq=False)
+class Divergence(_TwoSided):
+    """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
+
+    Where a search starts, at the given model, the divergence has no gradient. So searches start
+    0.01 standard deviations of the noise away from it.
+
+    Parameters
+    ----------
+    bias : OutputBias or None, default=None
+        The parameter by which the start is moved. None leaves the start, and lets the attack,
+        though not the training loss, add that much to the displacement.
+
+    Examples
+    --------
+    >>> bias = OutputBias("bias", width=1, effect=1.0)
+    >>> objective = Divergence(torch.tensor([[0.0]]), 1.0, bias=bias)
+    >>> objective.attack(torch.tensor([[2.0], [2.0]]))  # right for the first search only
+    tensor([-2.,  2.])
+    >>> objective.offsets()["bias"].tolist()
+    [[0.009999999776482582], [-0.009999999776482582]]
+    """
+
+    bias: OutputBias | None = None
+
+    def attack(self, outputs: Tensor) -> Tensor:
+        models = gaussians(outputs, self.noise_variance)
+        away = self.sign * (models.mean - self.given.mean)
+        if self.bias is None:
+            away = away + START * self.given.variance.sqrt()
+        return -directed_divergence(self.given, models, away)  # Line 4, Eq. 25
+
+    def offsets(self) -> dict[str, Tensor]:
+        if self.bias is None:
+            return {}
+        offset = self.reference.new_zeros(len(self.sign), self.bias.width)
+        offset[:, 0] = self.sign * self.given.variance.sqrt() * START / self.bias.effect
+        return {self.bias.name: offset}
 
 
 @torch.no_grad()
 def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> OutputBias | None:
     """Find, among the parameters that move, the bias of the output layer.
 
-    Whatever the network looks like, it is the last bias of as many elements as there are
-    outputs whose first element shifts the predicted mean by the same amount for all inputs.
+    In any network, it is the last bias of as many elements as there are outputs whose first
+    element shifts the predicted mean by the same amount for all inputs.
 
     Parameters
     ----------
@@ -238,35 +267,27 @@ def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> Ou
     return None
 
 
-def plan_searches(
+def regression_objective(
     reference: Tensor, *, attack: str, noise_variance: float | None, bias: OutputBias | None
-) -> Plan:
-    """Two searches for each point; those for divergence start a little off the given model.
+) -> Displacement | Divergence:
+    """Two searches for each point, by displacement or by divergence.
 
     Parameters
     ----------
     reference : Tensor of shape (n_points, n_outputs)
-        What the given model returns at the test points.
+        Outputs of the given model at the test points.
     attack : {"displacement", "divergence"}
-        What the searches want: `displaced` or `directed`.
+        What the searches maximise at the test point.
     noise_variance : float or None
         Variance of all models; None if it is their second output.
     bias : OutputBias or None
-        What the start is moved by. None leaves it, and instead lets the attack, though not
-        the loss, see the models as far off as they would have been.
+        The parameter by which "divergence" moves the start.
 
     Returns
     -------
-    Plan
-        Objective, number of searches and starts.
+    Displacement or Divergence
+        The objective.
     """
     if attack == "displacement":
-        return Plan(displaced(reference, noise_variance), len(DIRECTIONS))
-    if bias is None:
-        return Plan(directed(reference, noise_variance, START), len(DIRECTIONS))
-    scale = gaussians(reference, noise_variance).variance.sqrt() * START / bias.effect
-    offset = reference.new_zeros(len(reference), len(DIRECTIONS), bias.width)
-    offset[..., 0] = scale[:, None] * reference.new_tensor(DIRECTIONS)
-    return Plan(
-        directed(reference, noise_variance), len(DIRECTIONS), {bias.name: offset.flatten(0, 1)}
-    )
+        return Displacement(reference, noise_variance)
+    return Divergence(reference, noise_variance, bias=bias)

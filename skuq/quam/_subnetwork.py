@@ -1,0 +1,118 @@
+"""Choice of the weights that adversarial model searches may move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from skuq.models import split_head
+
+_NORMS = (
+    nn.modules.batchnorm._NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.LocalResponseNorm,
+)
+
+
+class Subnetwork(NamedTuple):
+    """A network cut in front of the first weights that move.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        The part that moves, to its end.
+    parameters : tuple of str
+        Names, in `module`, of the parameters that move.
+    body : torch.nn.Module or None
+        The layers before, computed once; None if there are none.
+    """
+
+    module: nn.Module
+    parameters: tuple[str, ...]
+    body: nn.Module | None
+
+
+def choose_subnetwork(
+    network: nn.Module, parameters: str | Callable[[str, Tensor], bool], X: Tensor
+) -> Subnetwork:
+    """Choose the weights that searches may move.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Network in evaluation mode.
+    parameters : {"all", "last", "bias", "norm"} or callable
+        "last" is the last layer, "bias" all biases, "norm" the scales and shifts of
+        normalisation layers; a callable is asked ``parameters(name, tensor)`` for each.
+    X : Tensor of shape (n_samples, ...)
+        Example inputs, on which the cut before a last layer is checked.
+
+    Returns
+    -------
+    Subnetwork
+        The part that moves, and the layers before it.
+
+    Raises
+    ------
+    ValueError
+        If no parameter is chosen, or all that are chosen are zero: step sizes are relative to
+        them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> chosen = choose_subnetwork(net, lambda name, _: name == "2.weight", torch.zeros(1, 4))
+    >>> chosen.parameters
+    ('2.weight',)
+    """
+    if parameters == "last":
+        head = split_head(network, X)
+        module, body = head.module, head.body
+        chosen = [name for name, p in module.named_parameters() if p.is_floating_point()]
+        return Subnetwork(module, _movable(module, chosen, parameters), body)
+    names = _chosen(network, parameters)
+    _movable(network, names, parameters)
+    if isinstance(network, nn.Sequential):
+        order = list(network._modules)
+        first = min(order.index(name.split(".")[0]) for name in names)
+        if first > 0:
+            return Subnetwork(network[first:], tuple(names), network[:first])  # same names
+    return Subnetwork(network, tuple(names), None)
+
+
+def _chosen(network: nn.Module, parameters: str | Callable[[str, Tensor], bool]) -> list[str]:
+    floating = {name: p for name, p in network.named_parameters() if p.is_floating_point()}
+    if callable(parameters):
+        return [name for name, p in floating.items() if parameters(name, p)]
+    if parameters == "all":
+        return list(floating)
+    if parameters == "bias":
+        return [name for name in floating if name.rpartition(".")[2] == "bias"]
+    of_norms = {
+        id(p)
+        for layer in network.modules()
+        if isinstance(layer, _NORMS)
+        for p in layer.parameters()
+    }
+    return [name for name, p in floating.items() if id(p) in of_norms]
+
+
+def _movable(
+    module: nn.Module, names: list[str], parameters: str | Callable[[str, Tensor], bool]
+) -> tuple[str, ...]:
+    if not names:
+        raise ValueError(
+            f"The network has no parameters of kind {parameters!r} that a search could move; "
+            f"it has {[name for name, _ in module.named_parameters()]}."
+        )
+    if not any(bool(module.get_parameter(name).any()) for name in names):
+        raise ValueError(
+            f"All parameters that a search may move are zero ({names}), and step sizes are "
+            "relative to them. Choose others with `parameters`."
+        )
+    return tuple(names)
