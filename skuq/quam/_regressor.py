@@ -18,8 +18,8 @@ from torch import Tensor
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.information import Decomposition
 from skuq.models import AdoptedInputsMixin, fit_or_adopt_regressor, resolve_device
-from skuq.quam._noise import estimate_noise
 from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.quam._noise import estimate_noise
 from skuq.quam._regression_objectives import (
     OutputBias,
     gaussian_loss,
