@@ -5,26 +5,28 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
+# Lower bounds are versions that the tests have passed with: those of the core in
+# constraints-oldest.txt, all others in constraints.txt.
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "skuq" / "__init__.py").read_text())[1]
 
 EXTRAS = {
-    "plot": ["matplotlib>=3.9"],
-    "distributed": ["dask>=2024.8", "distributed>=2024.8"],
-    "rl": ["stable-baselines3>=2.7", "sb3-contrib>=2.7", "gymnasium>=1.0", "MinAtar>=1.0.15"],
+    "plot": ["matplotlib>=3.11.2"],
+    "distributed": ["dask>=2026.8.0", "distributed>=2026.8.0"],
+    "rl": ["stable-baselines3>=2.9.2", "sb3-contrib>=2.9.2", "gymnasium>=1.4.0", "MinAtar>=1.0.15"],
     # DGL 2 cannot be imported beside current torch; DGL 1 needs `packaging` without saying so.
-    "graph": ["dgl>=1.1.3,<2", "packaging>=24"],
+    "graph": ["dgl>=1.1.3,<2", "packaging>=26.3"],
     # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
     "sgmcmc": ["posteriors>=0.1.3"],
-    "zk": ["ezkl>=23", "onnx>=1.17"],
+    "zk": ["ezkl>=23.0.5", "onnx>=1.23.2"],
     "docs": [
-        "Sphinx>=9.0",
-        "matplotlib>=3.9",
-        "numpydoc>=1.11",
-        "pydata-sphinx-theme>=0.24",
+        "Sphinx>=9.0.4",
+        "matplotlib>=3.11.2",
+        "numpydoc>=1.11.0",
+        "pydata-sphinx-theme>=0.24.0",
         "sphinx-copybutton>=0.5.2",
-        "sphinx-design>=0.8",
-        "sphinx-gallery>=0.22",
+        "sphinx-design>=0.8.0",
+        "sphinx-gallery>=0.22.1",
     ],
 }
 # The gallery draws graphs, agents and chains.
@@ -36,15 +38,15 @@ EXTRAS["test"] = [
     *EXTRAS["rl"],
     *EXTRAS["sgmcmc"],
     *EXTRAS["zk"],
-    "hypothesis>=6.100",
-    "mpmath>=1.3",
-    "netcal>=1.3",
-    "pytest>=8",
-    "pytest-cov>=5",
-    "pytest-xdist>=3.6",
-    "setuptools>=77",
-    "torch-geometric>=2.6",
-    "torchmetrics>=1.4",
+    "hypothesis>=6.170.15",
+    "mpmath>=1.3.0",
+    "netcal>=1.4.0",
+    "pytest>=9.2.0",
+    "pytest-cov>=7.1.0",
+    "pytest-xdist>=3.8.0",
+    "setuptools>=84.2.1",
+    "torch-geometric>=2.8.1",
+    "torchmetrics>=1.9.0",
 ]
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
 
@@ -59,15 +61,15 @@ setup(
     packages=find_packages(include=["skuq", "skuq.*"]),
     package_data={"skuq": ["py.typed"]},
     install_requires=[
-        "click>=8.2",
-        "joblib>=1.4",
-        "numpy>=2.0",
-        "pandas>=2.2",
-        "scikit-learn>=1.6",
-        "scipy>=1.13",
-        "skorch>=1.1",
-        "torch>=2.5",
-        "tqdm>=4.66",
+        "click>=8.2.1",
+        "joblib>=1.4.2",
+        "numpy>=2.0.2",
+        "pandas>=2.2.3",
+        "scikit-learn>=1.6.1",
+        "scipy>=1.13.1",
+        "skorch>=1.1.0",
+        "torch>=2.13.0",
+        "tqdm>=4.66.5",
     ],
     extras_require=EXTRAS,
     entry_points={

@@ -1,8 +1,7 @@
 """Discovery of estimators through the entry points of group ``skuq.estimators``.
 
-Built-in and third-party estimators come in through the same door. A plugin is
-imported only when it is asked for, and one that cannot be imported is reported
-by name without keeping the others from loading.
+Built-in and third-party estimators are registered in the same way. A plugin is imported on first
+use, and one that cannot be imported is reported by name without affecting the others.
 """
 
 import warnings
@@ -19,7 +18,7 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plugin:
-    """One registered estimator: where it comes from and whether it loads.
+    """A registered estimator, its origin, and the class or the reason why it does not load.
 
     Attributes
     ----------
@@ -83,7 +82,7 @@ def load(name: str) -> type:
     ImportError
         If the plugin cannot be imported; the message names it and its distribution.
     TypeError
-        If what the plugin registered does not implement ``predict_uncertainty``.
+        If the registered object does not implement ``predict_uncertainty``.
     """
     entries = _registered().get(name, [])
     if not entries:
@@ -99,8 +98,7 @@ def load(name: str) -> type:
     try:
         estimator = entry.load()
     except Exception as error:
-        # A plugin may fail in any way while it is imported; whatever it raised
-        # must reach the user with the plugin's name on it.
+        # The import of a plugin may raise anything; the user needs the plugin's name.
         raise ImportError(
             f"Plugin {name!r} of {_distribution(entry)} ({entry.value}) cannot be "
             f"imported: {type(error).__name__}: {error}"
@@ -114,12 +112,12 @@ def load(name: str) -> type:
 
 
 def discover() -> list[Plugin]:
-    """Try to load every registered estimator.
+    """Load every registered estimator that can be loaded.
 
     Returns
     -------
     list of Plugin
-        Sorted by name; those that failed carry the reason in ``error``.
+        Sorted by name; ``error`` has the reason of those that failed.
     """
     plugins = []
     for name, entries in sorted(_registered().items()):

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 import numpy as np
+import sklearn
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -108,7 +109,18 @@ ESTIMATORS = [
 ]
 
 
-@parametrize_with_checks(ESTIMATORS)
+def wrong_checks(estimator):
+    """Checks of scikit-learn that are wrong about an estimator, each with the reason."""
+    if sklearn.__version__.startswith("1.6.") and getattr(estimator, "inference", None) == "ep":
+        return {
+            "check_sample_weight_equivalence_on_dense_data": "Before scikit-learn 1.7 the check "
+            "makes labels binary by comparing them with the first one, and does so after it has "
+            "shuffled one of its two data sets: their labels differ, weights or not."
+        }
+    return {}
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=wrong_checks)
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 

@@ -159,7 +159,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     True
     """
 
-    _signed_uncertainty = True
+    signed_uncertainty = True
 
     passed_: bool = _of_result("passed")
     within_alpha_: bool = _of_result("within_alpha")

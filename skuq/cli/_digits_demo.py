@@ -28,7 +28,7 @@ from skuq.reporting._report import Report
 
 
 class DemoResult(NamedTuple):
-    """What the demonstration found.
+    """Results of the demonstration.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def _report(result: DemoResult) -> Report:
     data, uncertainty = result.data, result.uncertainty
     overall = result.detection.loc["all OOD"]
     report = Report(
-        "What does a digit classifier not know?",
+        "Out-of-distribution inputs of a digit classifier",
         f"A small network recognises {result.accuracy:.1%} of {len(data.X_test)} test digits. "
         "Shown inputs that are not digits, it answers all the same. QUAM's epistemic uncertainty "
         f"tells them from digits with AUROC {overall['QUAM']:.3f}; the entropy of the network's "
@@ -182,7 +182,7 @@ def _add_images(report: Report, result: DemoResult) -> None:
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     figure = _image_grid(pictures, result.classifier)
     report.figure(
-        "What the network is asked",
+        "Inputs and answers",
         figure,
         "Below each image: the network's answer, and the epistemic uncertainty in nats.",
     )

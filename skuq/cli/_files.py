@@ -54,7 +54,7 @@ def read_csv(
 ) -> pd.DataFrame:
     """Read a table; columns of text in `like` are read as text too.
 
-    With `needed` columns, which must be there, all names are without the spaces around them.
+    With `needed` columns, which must exist, spaces around all names are removed.
     In column `label` words such as "NA" and "None" are labels, unless it holds numbers.
     """
     import pandas as pd
@@ -90,7 +90,7 @@ def read_csv(
 
 
 def _labels(path: Path, column: pd.Series) -> pd.Series:
-    """The same column, as text in which nothing but an empty place is missing."""
+    """The same column as text, in which only an empty cell is missing."""
     import pandas as pd
     from pandas.api.types import is_numeric_dtype
 

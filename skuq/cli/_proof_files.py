@@ -42,7 +42,7 @@ def read_reference(
 
     label = label.strip()
     if label in drop:
-        raise InputError(f"--drop: {label!r} is the label, which is no feature anyway.")
+        raise InputError(f"--drop: {label!r} is the label, which is not a feature anyway.")
     text = pd.DataFrame({label: ["text"]}) if committed.classes.dtype.kind == "U" else None
     table = read_csv(path, like=text, needed=[label, *drop], label=label)
     features = numbers_of(path, table.drop(columns=[label, *drop]))
@@ -70,7 +70,7 @@ def numbers_of(path: Path, table: pd.DataFrame) -> pd.DataFrame:
             got = "nothing" if pd.isna(value) else repr(str(value))
             raise InputError(
                 f"Column {name!r} of {path} must hold finite numbers, got {got} in row {row + 1} "
-                "(the header not counted); leave out columns that are no features with --drop."
+                "(the header not counted); leave out columns that are not features with --drop."
             )
     # Once more as text: pandas may miss the last bit of a number, and parties must agree.
     inexact = [name for name in table if table[name].dtype.kind == "f"]
@@ -140,7 +140,7 @@ def one_row(row: Path | None, values: str | None, drop: tuple[str, ...]) -> list
 
 
 def check_names(path: Path, columns: list[str], estimator: Any) -> None:
-    """A circuit knows its inputs by their place alone."""
+    """Compare columns with the model: a circuit identifies its inputs by position alone."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None:
         expected = [str(name).strip() for name in names]
@@ -169,7 +169,7 @@ def check_width(
 
 
 def check_files(outputs: list[Path | None], inputs: list[Path | None], folders: list[Path]) -> None:
-    """Refuse to write over what is read, or into folders of which every file is accounted for."""
+    """Refuse to write over a file that is read, or into folders with a manifest of their files."""
     if "-" in map(str, outputs):
         raise InputError("Results are written to files; give a name and not '-'.")
     check_outputs(outputs, [path for path in inputs if path is not None])

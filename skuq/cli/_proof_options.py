@@ -23,9 +23,9 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def commitment_option(whose: str) -> Wrap:
-    """The folder of a commitment, and in which state it is wanted."""
-    return click.option("--commitment", type=FOLDER, required=True, help=whose)
+def commitment_option(text: str) -> Wrap:
+    """Option for the folder of a commitment."""
+    return click.option("--commitment", type=FOLDER, required=True, help=text)
 
 
 audit_option = click.option(

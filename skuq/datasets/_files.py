@@ -72,7 +72,9 @@ def load_table(name: str, data_dir: str | os.PathLike[str]) -> tuple[pd.DataFram
     arrays = load_npz(name, data_dir)
     missing = {"num", "num_names", "cat", "cat_names", "y"} - set(arrays)
     if missing:
-        raise ValueError(f"Data set {name!r} is no table: it has no {', '.join(sorted(missing))}.")
+        raise ValueError(
+            f"Data set {name!r} is not a table: it lacks {', '.join(sorted(missing))}."
+        )
     X = pd.DataFrame(arrays["num"], columns=arrays["num_names"].tolist())
     for column, codes in zip(arrays["cat_names"].tolist(), arrays["cat"].T, strict=True):
         levels = arrays[f"levels_{column}"].astype(object)

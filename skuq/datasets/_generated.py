@@ -17,7 +17,7 @@ GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
 def make_gaussian_classes(
     n_samples: tuple[int, int, int] = (1000, 1000, 100), *, random_state: Any = None
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Draw the three normal classes on which Mirage is shown (Appendix D.1).
+    """Draw the three normal classes of the Mirage paper (Appendix D.1).
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def make_gaussian_classes(
 def make_heteroscedastic(
     n_samples: int = 1000, *, random_state: Any = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Draw the regression problem on which Mirage is shown (Eq. 17 to 19).
+    """Draw the regression problem of the Mirage paper (Eq. 17 to 19).
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ class GraphData(NamedTuple):
 
     @property
     def graph(self) -> tuple[sparse.csr_array, Any]:
-        """Adjacency and features, which is how the estimators take a graph."""
+        """Adjacency and features, the form in which the estimators take a graph."""
         return self.adjacency, self.features
 
 
@@ -70,7 +70,9 @@ def load_graph(name: str, data_dir: str | os.PathLike[str]) -> GraphData:
     needed = {"adj_indptr", "adj_indices", "feat_indptr", "feat_indices", "feat_data", "labels"}
     missing = {*needed, "feat_shape"} - set(arrays)
     if missing:
-        raise ValueError(f"Data set {name!r} is no graph: it has no {', '.join(sorted(missing))}.")
+        raise ValueError(
+            f"Data set {name!r} is not a graph: it lacks {', '.join(sorted(missing))}."
+        )
     labels = arrays["labels"]
     n_nodes = len(labels)
     edges = arrays["adj_indices"].astype(np.int32), arrays["adj_indptr"].astype(np.int32)

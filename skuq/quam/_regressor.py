@@ -158,7 +158,7 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
         "noise_variance": [Interval(Real, 0, None, closed="neither"), None],
         **SearchParameters._parameter_constraints,
     }
-    _signed_uncertainty = True  # a differential entropy
+    signed_uncertainty = True  # a differential entropy
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> QUAMRegressor:

@@ -1,4 +1,4 @@
-"""The report on a table."""
+"""Report on the predictions for a table."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.reporting._report import Report
 from skuq.tables._quantify import TableResult
 
-RARE = 0.05  # familiarity up to which a row is called unfamiliar
+UNUSUAL = 0.05  # conformal p-value up to which a row is called unusual
 SHOWN_ROWS = 10
 
 
 def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Report:
-    """Tell what is known about the uncertainty of a table's rows.
+    """Report on the uncertainty of the predictions for a table.
 
     Parameters
     ----------
     result : TableResult
-        What `quantify_table` returned.
+        Result of `quantify_table`.
     table : DataFrame of shape (n_rows, n_columns)
         The table that was predicted.
     target : str
@@ -36,16 +36,16 @@ def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Repor
     Report
         Ready to be written; needs matplotlib (extra ``plot``).
     """
-    rows, held_out = result.rows, result.familiar
+    rows, held_out = result.rows, result.held_out
     report = Report(f"How certain are the predictions of {target}?", _summary(result))
     report.table(
-        "The least familiar rows",
-        _least_familiar(result, table),
-        "Familiarity is the share of held-out training rows that are at least as uncertain. A "
-        "prediction for an unfamiliar row is a guess outside of what the model has learnt.",
+        "The most unusual rows",
+        _most_unusual(result, table),
+        "The conformal p-value is the share of held-out training rows that are at least as "
+        "uncertain. The prediction for an unusual row is an extrapolation.",
     )
     report.figure(
-        "Epistemic uncertainty, known rows against these",
+        "Epistemic uncertainty of held-out and predicted rows",
         UncertaintyHistogramDisplay(
             {
                 "held-out training rows": held_out["epistemic"].to_numpy(),
@@ -53,34 +53,34 @@ def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Repor
             },
             label="epistemic uncertainty",
         ),
-        "Epistemic uncertainty is what the model has not learnt. Where the predicted rows lie "
-        "further right than the held-out ones, they differ from what the model was trained on.",
+        "Epistemic uncertainty comes from a lack of training data. Predicted rows further to the "
+        "right than the held-out ones differ from the rows that the model was trained on.",
     )
     _add_quality(report, result)
     report.table("Predictions", _by_class(rows), "Mean values by predicted class.")
-    report.text("What was done to the data", " ".join(result.notes))
+    report.text("Treatment of the data", " ".join(result.notes))
     return report
 
 
 def _summary(result: TableResult) -> str:
-    rows, n_held = result.rows, len(result.familiar)
+    rows, n_held = result.rows, len(result.held_out)
     counted = "1 row was predicted." if len(rows) == 1 else f"{len(rows)} rows were predicted."
-    if 1 / (1 + n_held) > RARE:
+    if 1 / (1 + n_held) > UNUSUAL:
         return (
             f"{counted} Only {n_held} training rows were held out to compare them with, too few "
-            f"to call a row unfamiliar: that takes {1 / RARE - 1:.0f}, of a training table of "
-            f"{5 * (1 / RARE - 1):.0f} rows."
+            f"to call a row unusual: that takes {1 / UNUSUAL - 1:.0f}, from a training table of "
+            f"{5 * (1 / UNUSUAL - 1):.0f} rows."
         )
-    unfamiliar = int((rows["familiarity"] <= RARE).sum())
+    unusual = int((rows["conformal_p_value"] <= UNUSUAL).sum())
     return (
-        f"{counted} {unfamiliar} of them ({unfamiliar / len(rows):.1%}) are unfamiliar: more "
-        f"uncertain than {1 - RARE:.0%} of the training rows that were held out. Were the rows "
-        f"like the training rows, about {RARE:.0%} would be."
+        f"{counted} {unusual} of them ({unusual / len(rows):.1%}) are unusual: more uncertain than "
+        f"{1 - UNUSUAL:.0%} of the training rows that were held out. If the rows came from the "
+        f"distribution of the training rows, about {UNUSUAL:.0%} would be."
     )
 
 
-def _least_familiar(result: TableResult, table: pd.DataFrame) -> pd.DataFrame:
-    columns = ["prediction", "confidence", "epistemic", "familiarity"]
+def _most_unusual(result: TableResult, table: pd.DataFrame) -> pd.DataFrame:
+    columns = ["prediction", "confidence", "epistemic", "conformal_p_value"]
     features = list(result.pipeline.feature_names_in_)
     first = result.rows["epistemic"].sort_values(ascending=False, kind="stable").index[:SHOWN_ROWS]
     shown = pd.concat([result.rows[columns], table[features].reset_index(drop=True)], axis=1)
@@ -89,14 +89,14 @@ def _least_familiar(result: TableResult, table: pd.DataFrame) -> pd.DataFrame:
 
 def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
     grouped = rows.groupby("prediction")
-    means = grouped[["confidence", "total", "aleatoric", "epistemic", "familiarity"]].mean()
+    means = grouped[["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]].mean()
     means.insert(0, "rows", grouped.size())
     return means
 
 
 def _add_quality(report: Report, result: TableResult) -> None:
-    """How good prediction and uncertainty are, where the truth is known."""
-    held_out = result.familiar
+    """Add the quality of predictions and uncertainty on the held-out rows."""
+    held_out = result.held_out
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted
     total = held_out["total"].to_numpy()
@@ -111,7 +111,7 @@ def _add_quality(report: Report, result: TableResult) -> None:
             else np.nan
         ),
         "expected calibration error": expected_calibration_error(
-            label, result.familiar_proba, classes=result.pipeline.classes_
+            label, result.held_out_proba, classes=result.pipeline.classes_
         ),
     }
     report.table(

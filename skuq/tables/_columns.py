@@ -1,4 +1,4 @@
-"""Columns of a table as numbers and text, whatever way they were stored."""
+"""Columns of a table as numbers and text, however they were stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user should know about what was done to a table, in sentences."""
+"""Notes on how a table was treated, in sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MISSING_TEXT = "(missing)"  # the category that missing text counts as
 
 
 def missing_notes(train: pd.DataFrame, table: pd.DataFrame, missing: str) -> list[str]:
-    """Say what is missing where, or refuse it."""
+    """Count missing values by column, or refuse them."""
     notes = []
     for frame, which in ((train, "training table"), (table, "table to predict")):
         counts = frame.isna().sum()
@@ -31,7 +31,7 @@ def missing_notes(train: pd.DataFrame, table: pd.DataFrame, missing: str) -> lis
 
 
 def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Name columns that may not be what they are taken for."""
+    """Name columns that may have been misread."""
     notes = []
     for name in train.columns:
         values = train[name].dropna()
@@ -40,7 +40,7 @@ def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
             if values.is_unique and span == len(values) > ALL_DIFFERENT and (values % 1 == 0).all():
                 notes.append(
                     f"Column {name} seems to number the rows; if it does, leave it out "
-                    f"(--drop {name}): new rows have new numbers and look foreign."
+                    f"(--drop {name}): new rows have new numbers, which look out-of-distribution."
                 )
         else:
             no_number = pd.to_numeric(values, errors="coerce").isna()
@@ -54,9 +54,9 @@ def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
 
 
 def range_notes(train: pd.DataFrame, table: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Say which columns hold numbers beyond those of the training table.
+    """Name columns with numbers outside the range of the training table.
 
-    No model has learnt anything there, and models may agree on what none of them knows.
+    No training data cover them, and the models may agree there without evidence.
     """
     train, table = train[list(numbers)], table[list(numbers)]
     beyond = ((table < train.min()) | (table > train.max())).sum()
@@ -65,22 +65,22 @@ def range_notes(train: pd.DataFrame, table: pd.DataFrame, numbers: Sequence[str]
         return []
     listed = ", ".join(f"{name} ({count})" for name, count in beyond.items())
     return [
-        f"Rows with numbers outside of the training table's range: {listed}. There the model "
-        "extrapolates, and a small uncertainty only says that other models extrapolate alike."
+        f"Rows with numbers outside the training table's range: {listed}. There the model "
+        "extrapolates, and low uncertainty only means that other models extrapolate alike."
     ]
 
 
 def split_note(n_fit: int, n_held: int) -> str:
-    """Say what the training rows were used for."""
+    """State how many rows trained the model and how many were held out."""
     were = "row was" if n_held == 1 else "rows were"
     return (
-        f"{n_fit} rows trained the model; {n_held} {were} held out to learn what uncertainty is "
-        f"usual, so that the lowest familiarity there can be is {1 / (1 + n_held):.2g}."
+        f"{n_fit} rows trained the model; {n_held} {were} held out to calibrate the p-values, the "
+        f"smallest of which can be {1 / (1 + n_held):.2g}."
     )
 
 
 def unseen_notes(train: pd.DataFrame, table: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Say which text columns hold values that training did not show."""
+    """Name text columns with values that are not in the training table."""
     notes = []
     for name in train.columns.difference(list(numbers), sort=False):
         known, asked = (set(frame[name].fillna(MISSING_TEXT)) for frame in (train, table))
@@ -88,6 +88,6 @@ def unseen_notes(train: pd.DataFrame, table: pd.DataFrame, numbers: Sequence[str
         if unseen:
             notes.append(
                 f"Column {name} has values that the model was not trained on, such as "
-                f"{unseen[0]!r}; they count as none of the known ones."
+                f"{unseen[0]!r}; they are encoded as none of the known ones."
             )
     return notes

@@ -34,7 +34,7 @@ from skuq.tables._validation import (
 )
 
 MAX_CATEGORIES = 50  # of a text column; rarer values share one column
-MAX_HELD_OUT = 200  # training rows that show what uncertainty is usual
+MAX_HELD_OUT = 200  # training rows that calibrate the p-values
 
 
 class TableResult(NamedTuple):
@@ -44,11 +44,11 @@ class TableResult(NamedTuple):
     ----------
     rows : DataFrame
         One row per row of the table, in order: ``prediction``, ``confidence`` (largest
-        probability), ``total``, ``aleatoric``, ``epistemic`` and ``familiarity``.
-    familiar : DataFrame
-        The same columns, without familiarity, for the training rows that were held out,
-        and their true label in ``label``.
-    familiar_proba : ndarray of shape (n_held_out, n_classes), float64
+        probability), ``total``, ``aleatoric``, ``epistemic`` and ``conformal_p_value``.
+    held_out : DataFrame
+        The same columns, without the p-value, for the training rows that were held out, and
+        their true label in ``label``.
+    held_out_proba : ndarray of shape (n_held_out, n_classes), float64
         Predicted probabilities of the held-out rows.
     pipeline : Pipeline
         Fitted preprocessing and estimator; takes any table with the training columns.
@@ -57,8 +57,8 @@ class TableResult(NamedTuple):
     """
 
     rows: pd.DataFrame
-    familiar: pd.DataFrame
-    familiar_proba: FloatArray
+    held_out: pd.DataFrame
+    held_out_proba: FloatArray
     pipeline: Pipeline
     notes: list[str]
 
@@ -77,7 +77,7 @@ def quantify_table(
 
     Missing numbers are replaced by the median and marked in a column of their own, missing
     text counts as a category; numbers are standardised, text is one-hot encoded. A fifth of
-    the training rows, at most 200, is held out: it shows what uncertainty is usual.
+    the training rows, at most 200, is held out to calibrate the p-values.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ def quantify_table(
     Returns
     -------
     TableResult
-        ``familiarity`` is the share of held-out training rows that are at least as
-        uncertain (epistemic part), counting the row itself: a conformal p-value. Of rows
-        like the training rows, at most a share p is expected to have a familiarity of p or
-        less. The held-out rows are drawn class by class, so this holds up to rounding.
+        ``conformal_p_value`` is the share of held-out training rows that are at least as
+        uncertain (epistemic part), counting the row itself. Of rows from the distribution of
+        the training rows, at most a share p is expected to have a p-value of p or less. The
+        held-out rows are drawn class by class, so this holds up to rounding.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def quantify_table(
     >>> flowers = load_iris(as_frame=True).frame
     >>> result = quantify_table(QUAMClassifier(random_state=0), flowers, "target", flowers[:3])
     >>> list(result.rows)
-    ['prediction', 'confidence', 'total', 'aleatoric', 'epistemic', 'familiarity']
+    ['prediction', 'confidence', 'total', 'aleatoric', 'epistemic', 'conformal_p_value']
     """
     if missing not in ("impute", "refuse"):
         raise ValueError(f"`missing` must be 'impute' or 'refuse', got {missing!r}.")
@@ -132,14 +132,14 @@ def quantify_table(
     X_fit, X_held = X.iloc[fit], X.iloc[held]
     model = make_pipeline(_preprocessing(X_fit, columns.numbers_), clone(estimator))
     model.fit(X_fit, labels[fit])
-    familiar = _quantified(model, X_held).assign(label=labels[held])
+    held_out = _quantified(model, X_held).assign(label=labels[held])
     rows = _quantified(model, table)
-    rows["familiarity"] = _familiarity(rows["epistemic"], familiar["epistemic"])
+    rows["conformal_p_value"] = _conformal_p_values(rows["epistemic"], held_out["epistemic"])
     notes.append(split_note(len(fit), len(held)))
     notes += unseen_notes(X_fit, table, columns.numbers_)
     notes += range_notes(X, table, columns.numbers_)
     pipeline = make_pipeline(columns, *model)
-    return TableResult(rows, familiar, model.predict_proba(X_held), pipeline, notes)
+    return TableResult(rows, held_out, model.predict_proba(X_held), pipeline, notes)
 
 
 class _Prepared(NamedTuple):
@@ -210,11 +210,11 @@ def _quantified(model: Pipeline, X: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _familiarity(epistemic: pd.Series, held_out: pd.Series) -> FloatArray:
-    usual = np.sort(held_out.to_numpy())
+def _conformal_p_values(epistemic: pd.Series, held_out: pd.Series) -> FloatArray:
+    calibration = np.sort(held_out.to_numpy())
     # A row that was held out itself is as uncertain as itself, whatever rounding says: that
     # depends on which rows were computed together.
     limits = epistemic.to_numpy() * (1 - 1e-6)
-    at_least = len(usual) - np.searchsorted(usual, limits, side="left")
-    share: FloatArray = (1 + at_least) / (1 + len(usual))
-    return share
+    at_least = len(calibration) - np.searchsorted(calibration, limits, side="left")
+    p_values: FloatArray = (1 + at_least) / (1 + len(calibration))
+    return p_values

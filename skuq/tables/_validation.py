@@ -1,4 +1,4 @@
-"""What a table must be like before anything is learnt from it."""
+"""Checks of a table before a model is trained on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype
 from skuq.labels import as_text
 from skuq.tables._columns import TableError, is_number
 
-ALL_DIFFERENT = 50  # rows from which on a text column without repetition is taken for names
+ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
 TOO_LARGE = 1e100  # the square of such numbers, and with it their scale, cannot be computed
 
 
@@ -50,7 +50,7 @@ def feature_names(train: pd.DataFrame, target: str, drop: Sequence[str]) -> list
 
 
 def class_labels(train: pd.DataFrame, target: str) -> NDArray[Any]:
-    """Class of every training row, as booleans, numbers or text; refuse what is no class."""
+    """Class of every training row, as booleans, numbers or text; refuse what is not a class."""
     column = train[target]
     if column.isna().any():
         raise TableError(
@@ -70,8 +70,7 @@ def class_labels(train: pd.DataFrame, target: str) -> NDArray[Any]:
         raise TableError(
             f"{(counts < 2).sum()} of the {len(classes)} classes of the target {target!r} have "
             f"a single row, such as {as_text(classes[counts.argmin()])!r}; at least 2 are "
-            "needed. Merge or remove rare classes; if the target is a name or a quantity, it "
-            "is no class."
+            "needed. Merge or remove rare classes; a name or a quantity is not a class."
         )
     return labels
 

@@ -1,4 +1,4 @@
-"""The conformance suite: what every estimator of skuq, built-in or third-party, must do.
+"""The conformance suite for estimators of skuq, built-in or third-party.
 
 A plugin is a scikit-learn estimator with one more method, so two suites apply to it:
 scikit-learn's `sklearn.utils.estimator_checks` for the estimator, and this one for the

@@ -1,4 +1,4 @@
-"""Checks of every estimator, whatever it takes as input."""
+"""Checks of every estimator, for any kind of input."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clo
         require(
             least >= 0,
             f"{part} part of {least}. A class whose parts are signed by definition sets "
-            "`_signed_uncertainty = True`.",
+            "`signed_uncertainty = True`.",
         )
 
 

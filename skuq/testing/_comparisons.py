@@ -1,4 +1,4 @@
-"""Comparisons that say what was found where it is not what was expected."""
+"""Comparisons whose messages name what was found instead of what was expected."""
 
 from __future__ import annotations
 

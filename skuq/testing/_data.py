@@ -1,4 +1,4 @@
-"""What the checks fit and predict on, and how they fit."""
+"""Data that the checks fit and predict on, and fitted estimators shared between checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Data(NamedTuple):
     X_predict: Any
 
     def few(self) -> Any:
-        """The rows to predict on: a copy, since it may be the estimator's fault to change it."""
+        """Copy of the rows to predict on, since a faulty estimator may change them."""
         return self.X_predict[:N_PREDICTED].copy()
 
 

@@ -1,4 +1,4 @@
-"""Which checks apply to an estimator, and how they are run."""
+"""Selection of the checks that apply to an estimator, and the way to run them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_uncertainty_estimator(
     y: ArrayLike | None = None,
     X_predict: ArrayLike | None = None,
 ) -> None:
-    """Check that an estimator keeps the promises of `predict_uncertainty`.
+    """Check that an estimator conforms to the protocol of `predict_uncertainty`.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def check_uncertainty_estimator(
     Notes
     -----
     Aleatoric and epistemic part must not be negative. A class whose parts are signed by
-    definition says so with the class attribute ``_signed_uncertainty = True``, which
+    definition declares it with the class attribute ``signed_uncertainty = True``, which
     lifts this one requirement.
 
     Examples
@@ -160,7 +160,7 @@ def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]
     tags = get_tags(estimator)
     yield _checks.check_parameters
     yield _checks.check_result
-    if not getattr(estimator, "_signed_uncertainty", False):
+    if not getattr(estimator, "signed_uncertainty", False):
         yield _checks.check_parts_not_negative
     yield _checks.check_parts_add_up
     if tags.requires_fit:

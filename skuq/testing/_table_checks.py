@@ -26,7 +26,7 @@ def check_number_of_columns(estimator_orig: Any, data: Data, fit: Fit = fit_clon
 
 
 def check_memory_layout(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Reversed, column-major and read-only arrays give what a plain array gives."""
+    """Reversed, column-major and read-only arrays give the same as a plain array."""
     estimator = fit(estimator_orig, data.X, data.y)
     expected = estimator.predict_uncertainty(data.few())
     read_only = data.few()

@@ -128,7 +128,7 @@ def test_a_browser_shows_the_report_with_all_its_pictures(written, tmp_path):
         check=True,
     )
     source = written[0].read_text(encoding="utf-8")
-    assert "<h1>What does a digit classifier not know?</h1>" in done.stdout
+    assert "<h1>Out-of-distribution inputs" in done.stdout
     assert done.stdout.count("<img ") == source.count("<img ") > 0
     assert done.stdout.count("<h2>") == source.count("<h2>")
     assert "Content Security Policy" not in done.stderr

@@ -20,7 +20,7 @@ from skuq.cli._verdict import FAILED
 from skuq.plugins import Plugin, discover
 from skuq.tables import quantify_table
 
-COLUMNS = ["prediction", "confidence", "total", "aleatoric", "epistemic", "familiarity"]
+COLUMNS = ["prediction", "confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
 
 
 @pytest.fixture

@@ -237,7 +237,9 @@ def test_table_without_categories_is_read(tmp_path):
 
 
 def test_file_that_holds_no_table_is_refused_with_what_it_lacks(folder):
-    with pytest.raises(ValueError, match=r"'flowers' is no table: it has no cat, cat_names, num,"):
+    with pytest.raises(
+        ValueError, match=r"'flowers' is not a table: it lacks cat, cat_names, num,"
+    ):
         load_table("flowers", folder)
     with pytest.raises(FileNotFoundError, match="No data set 'moons'"):
         load_table("moons", folder)

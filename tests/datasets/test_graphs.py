@@ -167,13 +167,13 @@ def test_what_is_drawn_comes_back_from_a_file(tmp_path):
 @pytest.mark.parametrize("name", sorted(ARRAYS.keys() - {"split", "ood_os1", "ood_os2"}))
 def test_file_without_an_array_is_refused(tmp_path, name):
     write(tmp_path, {key: value for key, value in ARRAYS.items() if key != name})
-    with pytest.raises(ValueError, match=f"'tiny' is no graph: it has no {name}"):
+    with pytest.raises(ValueError, match=f"'tiny' is not a graph: it lacks {name}"):
         load_graph("tiny", tmp_path)
 
 
 def test_all_that_is_missing_is_named(tmp_path):
     write(tmp_path, {"labels": ARRAYS["labels"]})
-    with pytest.raises(ValueError, match="no adj_indices, adj_indptr, feat_data, feat_indices"):
+    with pytest.raises(ValueError, match="lacks adj_indices, adj_indptr, feat_data, feat_indices"):
         load_graph("tiny", tmp_path)
 
 

@@ -16,7 +16,7 @@ from skuq.reporting import table_report
 from skuq.tables import TableError, quantify_table
 
 SEEDS = range(3)
-COLUMNS = ["prediction", "confidence", "total", "aleatoric", "epistemic", "familiarity"]
+COLUMNS = ["prediction", "confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
 
 
 class Toy(ClassifierMixin, UncertaintyMixin, BaseEstimator):
@@ -108,37 +108,37 @@ def test_the_pipeline_survives_pickling(train, table):
     np.testing.assert_array_equal(restored.predict_proba(table), pipeline.predict_proba(table))
 
 
-def test_familiarity_is_the_share_of_held_out_rows_that_are_at_least_as_uncertain(train):
+def test_the_conformal_p_value_is_the_share_of_held_out_rows_that_are_at_least_as_uncertain(train):
     train["size"] = train["size"].round()  # so that some are equally uncertain
     result = quantify(train, train)
-    held_out = list(result.familiar["epistemic"])
+    held_out = list(result.held_out["epistemic"])
     by_hand = [
         (1 + sum(other >= mine for other in held_out)) / (1 + len(held_out))
         for mine in result.rows["epistemic"]
     ]
     assert set(held_out) & set(result.rows["epistemic"])
-    np.testing.assert_allclose(result.rows["familiarity"], by_hand)
+    np.testing.assert_allclose(result.rows["conformal_p_value"], by_hand)
 
 
 @pytest.mark.parametrize("level", [0.05, 0.1, 0.3, 0.5])
-def test_familiarity_is_a_p_value_for_rows_like_the_training_rows(level):
+def test_the_conformal_p_value_is_a_p_value_for_rows_like_the_training_rows(level):
     n_runs, n_rows = 60, 50
     shares = []
     for seed in range(n_runs):
         X = np.random.default_rng(seed).standard_t(df=3, size=(150, 2))
         frame = pd.DataFrame(X, columns=["a", "b"]).assign(kind=X[:, 0] > 0)
         rows = quantify(frame[n_rows:], frame[:n_rows], random_state=seed).rows
-        shares.append((rows["familiarity"] <= level).mean())
+        shares.append((rows["conformal_p_value"] <= level).mean())
     error = np.std(shares, ddof=1) / np.sqrt(n_runs)
     assert np.mean(shares) <= level + 3 * error
-    assert np.mean(shares) >= level / 3  # nor is it so large that nothing is ever unfamiliar
+    assert np.mean(shares) >= level / 3  # nor is it so large that nothing is ever unusual
 
 
 def test_held_out_rows_are_a_fifth_by_class_and_did_not_train(train, table):
     result = quantify(train, table)
-    assert len(result.familiar) == len(train) // 5
-    assert result.familiar["label"].value_counts().nunique() == 1
-    assert result.familiar_proba.shape == (len(result.familiar), 2)
+    assert len(result.held_out) == len(train) // 5
+    assert result.held_out["label"].value_counts().nunique() == 1
+    assert result.held_out_proba.shape == (len(result.held_out), 2)
     estimator, columns = result.pipeline[-1], result.pipeline[:-1]
     everything = Toy().fit(columns.transform(train), train["kind"])
     assert not np.allclose(estimator.centre_, everything.centre_)
@@ -147,7 +147,7 @@ def test_held_out_rows_are_a_fifth_by_class_and_did_not_train(train, table):
 def test_a_fifth_is_at_most_200_rows():
     frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=1200)})
     frame["kind"] = np.arange(1200) % 2
-    assert len(quantify(frame, frame.head(1)).familiar) == 200
+    assert len(quantify(frame, frame.head(1)).held_out) == 200
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -156,20 +156,20 @@ def test_every_class_trains_even_if_there_are_too_few_rows_to_hold_out_one_of_ea
     frame["kind"] = np.arange(40) % 20  # two rows of each class, eight held out
     result = quantify(frame, frame, random_state=seed)
     assert set(result.pipeline.classes_) == set(range(20))
-    assert len(result.familiar) == 8
+    assert len(result.held_out) == 8
 
 
 def test_four_rows_are_enough():
     frame = pd.DataFrame({"a": [0.0, 1.0, 10.0, 11.0], "kind": ["low", "low", "high", "high"]})
     result = quantify(frame, frame)
-    assert len(result.familiar) == 1
-    assert any("lowest familiarity there can be is 0.5" in note for note in result.notes)
+    assert len(result.held_out) == 1
+    assert any("smallest of which can be 0.5" in note for note in result.notes)
 
 
 def test_the_split_follows_the_seed_alone(train, table):
     first, again, other = (quantify(train, table, random_state=seed) for seed in (0, 0, 1))
-    pd.testing.assert_frame_equal(first.familiar, again.familiar)
-    assert not first.familiar.equals(other.familiar)
+    pd.testing.assert_frame_equal(first.held_out, again.held_out)
+    assert not first.held_out.equals(other.held_out)
 
 
 def test_neither_the_tables_nor_the_estimator_are_altered(train, table):
@@ -181,12 +181,12 @@ def test_neither_the_tables_nor_the_estimator_are_altered(train, table):
     assert vars(estimator) == {}
 
 
-def test_foreign_flowers_are_unfamiliar_to_quam():
+def test_foreign_flowers_are_unusual_to_quam():
     flowers = load_iris(as_frame=True).frame
     foreign = flowers[:5].drop(columns="target") + 100
     quam = QUAMClassifier(n_steps=5, random_state=0)
     result = quantify_table(quam, flowers, "target", foreign)
-    np.testing.assert_allclose(result.rows["familiarity"], 1 / (1 + len(result.familiar)))
+    np.testing.assert_allclose(result.rows["conformal_p_value"], 1 / (1 + len(result.held_out)))
     np.testing.assert_allclose(
         result.rows["total"], result.rows["aleatoric"] + result.rows["epistemic"], rtol=1e-8
     )
@@ -222,7 +222,7 @@ def test_preprocessing_is_what_one_would_do_by_hand(train, table):
 def held_rows(train, result):
     """Numbers of the held-out rows: no two rows have the same uncertainty."""
     u = predict_uncertainty(result.pipeline, train).epistemic
-    return [int(np.argmin(np.abs(u - value))) for value in result.familiar["epistemic"]]
+    return [int(np.argmin(np.abs(u - value))) for value in result.held_out["epistemic"]]
 
 
 def test_order_of_columns_and_further_columns_do_not_matter(train, table):
@@ -426,7 +426,7 @@ def test_classes_keep_their_type(train, table, labels, expected):
     assert result.pipeline.classes_.tolist() == expected
     assert type(result.pipeline.classes_.tolist()[0]) is type(expected[0])
     assert set(result.rows["prediction"]) <= set(expected)
-    assert set(result.familiar["label"]) == set(expected)
+    assert set(result.held_out["label"]) == set(expected)
 
 
 @pytest.mark.parametrize(
@@ -583,39 +583,39 @@ def report_of():
 
 @pytest.fixture
 def large():
-    """A training table of which enough rows are held out to call a row unfamiliar."""
+    """A training table of which enough rows are held out to call a row unusual."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"size": rng.normal(size=200), "colour": rng.choice(["a", "b"], 200)})
     return frame.assign(kind=np.where(frame["size"] + rng.normal(size=200) > 0, "big", "small"))
 
 
-def test_the_summary_counts_unfamiliar_rows(report_of, large):
+def test_the_summary_counts_unusual_rows(report_of, large):
     table = large.drop(columns="kind").head(30)
     table.loc[[3, 4, 5], "size"] = 1000.0
     result, page = report_of(large, table)
-    unfamiliar = sum(value <= 0.05 for value in result.rows["familiarity"])
-    assert unfamiliar >= 3
-    assert f"30 rows were predicted. {unfamiliar} of them ({unfamiliar / 30:.1%})" in page.text
+    unusual = sum(value <= 0.05 for value in result.rows["conformal_p_value"])
+    assert unusual >= 3
+    assert f"30 rows were predicted. {unusual} of them ({unusual / 30:.1%})" in page.text
 
 
 def test_the_summary_says_if_there_are_too_few_rows_to_tell(report_of, train, table):
     _, page = report_of(train, table)
     assert "7 rows were predicted. Only 12 training rows were held out" in page.text
-    assert "are unfamiliar" not in page.text
+    assert "are unusual" not in page.text
 
 
 def test_the_smallest_table_that_is_said_to_be_enough_is_enough(report_of, large):
     for n_rows, enough in ((94, False), (95, True)):
         _, page = report_of(large.head(n_rows), large.head(1).assign(size=1e6))
-        assert ("1 row was predicted. 1 of them (100.0%) are unfamiliar" in page.text) == enough
+        assert ("1 row was predicted. 1 of them (100.0%) are unusual" in page.text) == enough
         assert ("a training table of 95 rows" in page.text) != enough
 
 
-def test_the_least_familiar_rows_are_listed_with_their_values(report_of, large):
+def test_the_most_unusual_rows_are_listed_with_their_values(report_of, large):
     table = large.drop(columns="kind").head(30)
     table.loc[17, ["size", "colour"]] = [1234.0, "b"]
     result, page = report_of(large, table)
-    head, *rows = page.rows["The least familiar rows"]
+    head, *rows = page.rows["The most unusual rows"]
     assert head[-2:] == ["size", "colour"]
     order = result.rows["epistemic"].argsort()[::-1][:10]
     assert [int(row[0]) for row in rows] == order.tolist()
@@ -626,7 +626,7 @@ def test_the_least_familiar_rows_are_listed_with_their_values(report_of, large):
 def test_quality_is_measured_on_the_held_out_rows(report_of, large):
     result, page = report_of(large, large)
     quality = dict(page.rows["Quality on held-out training rows"][1:])
-    held_out = result.familiar
+    held_out = result.held_out
     assert float(quality["held-out rows"]) == len(held_out)
     accuracy = (held_out["prediction"] == held_out["label"]).mean()
     assert float(quality["accuracy"]) == pytest.approx(accuracy, abs=1e-4)
@@ -657,7 +657,7 @@ def test_names_and_values_of_the_user_are_text_and_never_markup(report_of, large
     large = large.rename(columns={"size": hostile, "kind": "<b>kind"})
     large["colour"] = np.where(large["colour"] == "a", hostile, "b")
     _, page = report_of(large, large, target="<b>kind")
-    assert hostile in page.rows["The least familiar rows"][0]
+    assert hostile in page.rows["The most unusual rows"][0]
     assert "How certain are the predictions of <b>kind?" in page.text
     assert page.addresses
     assert all(address.startswith("data:") for address in page.addresses)
@@ -666,5 +666,5 @@ def test_names_and_values_of_the_user_are_text_and_never_markup(report_of, large
 def test_columns_named_like_results_are_shown_beside_them(report_of, large):
     named = large.rename(columns={"size": "confidence", "colour": "prediction"})
     _, page = report_of(named, named)
-    head = page.rows["The least familiar rows"][0]
+    head = page.rows["The most unusual rows"][0]
     assert head.count("confidence") == head.count("prediction") == 2

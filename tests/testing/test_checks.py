@@ -457,7 +457,7 @@ def test_there_is_a_defect_for_every_check():
 
 
 class Signed(NegativePart):
-    _signed_uncertainty = True
+    signed_uncertainty = True
 
 
 class AllowsNan(FillsGaps):
@@ -539,7 +539,7 @@ def test_what_conforms_passes_each_check(estimator, check):
 
 
 def test_a_class_that_declares_signed_parts_may_have_them():
-    with pytest.raises(AssertionError, match=r"check_parts_not_negative.*_signed_uncertainty"):
+    with pytest.raises(AssertionError, match=r"check_parts_not_negative.*signed_uncertainty"):
         check_uncertainty_estimator(NegativePart())
     check_uncertainty_estimator(Signed())
 
