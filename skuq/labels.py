@@ -21,28 +21,49 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[
     Parameters
     ----------
     labels : ndarray of shape (n_samples,)
-        Class labels.
+        Class labels: numbers, booleans, strings, or objects of these types.
     classes : ndarray of shape (n_classes,)
-        Classes, in any order.
+        Classes, in any order, each once.
     name : str
         What the labels are called in the error.
 
     Returns
     -------
     ndarray of shape (n_samples,), int64
+        Codes 0 to n_classes - 1.
 
     Raises
     ------
     ValueError
         If a label is none of the classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.labels import codes_of
+    >>> codes_of(np.array(["cow", "ant", "cow"]), np.array(["cow", "bee", "ant"]), "y")
+    array([0, 2, 0])
     """
-    order = np.argsort(classes)
-    position = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
-    codes: NDArray[np.int64] = order[position]
-    unknown = np.unique(labels[classes[codes] != labels])
+    codes = _positions(labels, classes)
+    unknown = labels[codes < 0]
     if len(unknown):
+        distinct = list(dict.fromkeys(unknown.tolist()))
         raise ValueError(
-            f"`{name}` holds labels that the model does not know: {unknown[:5]}; it was trained "
-            f"with {classes}."
+            f"`{name}` has labels that are not among the classes: {distinct[:5]} not in "
+            f"{classes[:5].tolist()}{' ...' if len(classes) > 5 else ''}."
         )
     return codes
+
+
+def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Position of each label among the classes, -1 for one that is not there."""
+    kinds = {labels.dtype.kind, classes.dtype.kind}
+    if kinds == {"U"} or kinds <= set("biuf"):
+        order = np.argsort(classes)
+        place = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
+        codes = order[place].astype(np.int64, copy=False)
+        codes[classes[codes] != labels] = -1
+        return codes
+    # Numbers and strings cannot be ordered; as Python objects they can be compared.
+    known = {label: code for code, label in enumerate(classes.tolist())}
+    return np.array([known.get(label, -1) for label in labels.tolist()], np.int64)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.labels import codes_of
 
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 
@@ -27,17 +28,7 @@ def columns_and_proba(
         )
     if len(np.unique(names)) != len(names):
         raise ValueError(f"`classes` must not repeat a label, got {names.tolist()}.")
-    order = np.argsort(names)
-    position = np.searchsorted(names[order], labels)
-    column = order[np.minimum(position, len(names) - 1)]
-    unseen = names[column] != labels
-    if unseen.any():
-        raise ValueError(
-            f"`y_true` has labels that are not in `classes`: "
-            f"{np.unique(labels[unseen])[:5].tolist()} not in {names[:5].tolist()}; pass "
-            "`classes=estimator.classes_`."
-        )
-    return column, checked
+    return codes_of(labels, names, "y_true"), checked
 
 
 def errors_and_uncertainty(

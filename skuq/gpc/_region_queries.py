@@ -30,6 +30,7 @@ from skuq.gpc.bounds._neighbourhoods import NORMS, Neighbourhoods, around, check
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._predictive import most_probable
 from skuq.gpc.published._bounds import published_bounds
+from skuq.labels import codes_of
 from skuq.models import resolve_device
 
 _BATCH = 64  # points searched together
@@ -386,10 +387,7 @@ class RegionQueriesMixin:
         y = column_or_1d(y)
         if len(y) != len(points):
             raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
-        unseen = sorted(set(np.unique(y).tolist()) - set(self.classes_.tolist()))
-        if unseen:
-            raise ValueError(f"`y` holds labels that were not seen in fit: {unseen}.")
-        return np.searchsorted(self.classes_, y)
+        return codes_of(y, self.classes_, "y")
 
 
 def _check_number(value: Any, name: str, positive: bool = False) -> None:

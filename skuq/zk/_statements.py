@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from skuq.base import IntArray
 from skuq.calibration._sums import BinSums
+from skuq.labels import codes_of
 from skuq.zk._circuits import (
     CONTEXT_BITS,
     N_ALPHAS,
@@ -221,24 +222,12 @@ def reference_digest(rows: IntArray, codes: IntArray) -> str:
     return digest(b"%d,%d\n" % rows.shape + data)
 
 
-def encode_labels(y: Any, classes: NDArray[Any]) -> IntArray:
-    """Number of the class of each label; `ValueError` names an unknown one."""
+def encoded(encoding: Encoding, classes: NDArray[Any], X: Any, y: Any) -> tuple[IntArray, IntArray]:
+    """Reference data as integers."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise ValueError(f"Labels must have shape (n_samples,), got {labels.shape}.")
-    order = {label: code for code, label in enumerate(classes.tolist())}
-    codes = [order.get(label, -1) for label in labels.tolist()]
-    if -1 in codes:
-        raise ValueError(
-            f"The label {labels[codes.index(-1)]!r} is none of the committed classes "
-            f"{', '.join(map(str, classes.tolist()))}."
-        )
-    return np.array(codes, np.int64)
-
-
-def encoded(encoding: Encoding, classes: NDArray[Any], X: Any, y: Any) -> tuple[IntArray, IntArray]:
-    """Reference data as integers."""
-    rows, codes = encoding.encode(X), encode_labels(y, classes)
+    rows, codes = encoding.encode(X), codes_of(labels, classes, "y")
     if len(rows) != len(codes):
         raise ValueError(f"There are {len(rows)} inputs and {len(codes)} labels.")
     return rows, codes

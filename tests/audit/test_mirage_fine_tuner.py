@@ -459,7 +459,7 @@ def test_one_class_is_refused(data):
 
 
 def test_labels_that_the_fitted_model_does_not_know_are_named(data, honest):
-    with pytest.raises(ValueError, match=r"labels that the model does not know: \[7\]"):
+    with pytest.raises(ValueError, match=r"labels that are not among the classes: \[7\]"):
         MirageFineTuner(honest, GAUSSIAN_REGION).fit(data[0], np.where(data[1] == 2, 7, data[1]))
 
 

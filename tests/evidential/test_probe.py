@@ -260,10 +260,10 @@ def test_propagation_needs_a_graph(scheme):
     [
         ({"X": np.where(X > 2, np.nan, X)}, "contains NaN"),
         ({"X": X[:9]}, "inconsistent numbers of samples"),
-        ({"y": Y + 5}, "labels that the model does not know"),
+        ({"y": Y + 5}, "labels that are not among the classes"),
         ({"X_val": X}, "Give both `X_val` and `y_val`"),
         ({"X_val": X, "y_val": Y[:3]}, "inconsistent numbers of samples"),
-        ({"X_val": X[:1], "y_val": [9]}, "`y_val` holds labels that the model does not know"),
+        ({"X_val": X[:1], "y_val": [9]}, "`y_val` has labels that are not among the classes"),
         ({"sample_weight": -np.ones(150)}, "Negative values"),
     ],
 )

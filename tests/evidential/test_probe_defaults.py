@@ -102,7 +102,7 @@ def test_dropout_keeps_names_of_classes_in_any_order(gcn, data, nodes, y):
 
 
 def test_labels_of_another_kind_are_refused(gcn, nodes, y):
-    with pytest.raises(ValueError, match="`y` holds labels that the model does not know"):
+    with pytest.raises(ValueError, match="`y` has labels that are not among the classes"):
         EvidentialProbe(gcn).fit(nodes, np.where(y == 0, "ant", "bee"))
 
 

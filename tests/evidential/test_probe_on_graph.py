@@ -293,8 +293,8 @@ def test_diverging_training_is_an_error_with_advice(gcn, nodes, y, activation):
     ("change", "message"),
     [
         ({"X_val": [70]}, "Give both `X_val` and `y_val`"),
-        ({"y": np.full(60, 7) - np.arange(60) % 2}, "labels that the model does not know"),
-        ({"X_val": [70], "y_val": [9]}, "`y_val` holds labels that the model does not know"),
+        ({"y": np.full(60, 7) - np.arange(60) % 2}, "labels that are not among the classes"),
+        ({"X_val": [70], "y_val": [9]}, "`y_val` has labels that are not among the classes"),
     ],
 )
 def test_wrong_data_is_refused(gcn, nodes, y, change, message):

@@ -68,5 +68,5 @@ def test_bad_attacks_are_refused(model):
     X = np.zeros((1, 3))
     with pytest.raises(ValueError, match="`method` must be 'pgd' or 'fgsm', got 'cw'"):
         model.attack(X, radius=0.1, method="cw")
-    with pytest.raises(ValueError, match="not seen in fit"):
+    with pytest.raises(ValueError, match="not among the classes"):
         model.attack(X, [17], radius=0.1)

@@ -143,12 +143,12 @@ def test_a_tie_is_undecided():
 @pytest.mark.parametrize(
     ("method", "arguments", "message"),
     [
-        ("certify", {"radius": 0.1, "y": [0, 9]}, "not seen in fit"),
+        ("certify", {"radius": 0.1, "y": [0, 9]}, "not among the classes"),
         ("certify", {"radius": 0.1, "y": [0]}, "1 labels for 2 points"),
         ("certify", {"radius": 0.1, "y": [0, 1], "delta": 0.1}, "leave `y` out"),
         ("certify", {"radius": 0.1, "delta": -0.1}, "delta"),
         ("certify", {"radius": 0.1, "delta": np.nan}, "delta"),
-        ("certified_radius", {"y": [0, 9]}, "not seen in fit"),
+        ("certified_radius", {"y": [0, 9]}, "not among the classes"),
         ("certified_radius", {"max_radius": 0.0}, "max_radius"),
         ("certified_radius", {"max_radius": np.inf}, "finite"),
         ("certified_radius", {"precision": 0.0}, "precision"),

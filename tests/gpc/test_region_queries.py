@@ -360,7 +360,7 @@ def test_labels_may_be_strings():
     p = model.predict_proba(X[:1])[0, 1]
     assert found.min_lower[0, 0] <= p <= found.max_upper[0, 0]
     assert set(model.certify(X, y, radius=0.01).status) <= {"safe", "unsafe", "undecided"}
-    with pytest.raises(ValueError, match="not seen in fit"):
+    with pytest.raises(ValueError, match="not among the classes"):
         model.certify(X[:1], ["sideways"], radius=0.1)
 
 

@@ -274,7 +274,7 @@ def test_continuous_target_is_refused(iris):
 
 def test_labels_that_a_frozen_model_does_not_know_are_named(iris):
     mine = LogisticRegression().fit(*iris)
-    with pytest.raises(ValueError, match=r"labels that the model does not know: \[7\]"):
+    with pytest.raises(ValueError, match=r"labels that are not among the classes: \[7\]"):
         QUAMClassifier(FrozenEstimator(mine)).fit(iris[0], np.where(iris[1] == 2, 7, iris[1]))
 
 

@@ -290,7 +290,7 @@ def test_what_cannot_be_fitted_is_refused(sine, params, message):
 
 
 def test_training_a_fitted_estimator_again_is_warned_of_once(sine):
-    mine = MLPRegressor((4,), max_iter=20, random_state=0)
+    mine = MLPRegressor(hidden_layer_sizes=(4,), max_iter=20, random_state=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         QUAMRegressor(mine.fit(*sine), **QUICK).fit(*sine)

@@ -135,7 +135,7 @@ def test_loss_is_the_quantile_loss_and_the_pull_to_the_start():
             ((p[k] - a[k]) ** 2).sum() for p, a in zip(networks.parameters(), anchors, strict=True)
         )
         expected += 0.5**2 / (scales[k] ** 2 * 40) * moved
-    torch.testing.assert_close(loss(quantiles, y, weight), expected)
+    torch.testing.assert_close(loss(quantiles, y, {"weight": weight}), expected)
 
 
 def test_strong_anchors_keep_the_networks_where_they_started(data):
@@ -187,7 +187,7 @@ def test_weights_that_count_nothing_are_refused(data):
         ({"hidden_sizes": (2.5,)}, "`hidden_sizes` must hold positive integers"),
         ({"hidden_sizes": 10}, "'hidden_sizes' parameter"),
         ({"device": "abacus"}, "`device`='abacus' cannot be used here"),
-        ({"learning_rate": 1e300}, "diverged; use a smaller `learning_rate`"),
+        ({"learning_rate": 1e300}, r"diverged: .* smaller `learning_rate`"),
     ],
 )
 def test_wrong_parameters_are_refused(data, params, message):

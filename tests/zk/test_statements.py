@@ -28,7 +28,6 @@ from skuq.zk._statements import (
     chance_allowance,
     chosen_rows,
     context,
-    encode_labels,
     encoded,
     predict_outputs,
     public_inputs,
@@ -260,27 +259,18 @@ def test_a_context_depends_on_the_statement_and_on_the_part():
 # Labels and reference data
 
 
-def test_labels_are_numbers_of_their_classes():
-    classes = np.array(["ant", "bee", "cow"])
-    assert encode_labels(["cow", "ant", "bee"], classes).tolist() == [2, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (["ant", "dog"], "The label .*'dog'.* is none of the committed classes ant, bee"),
-        ([["ant"]], r"Labels must have shape \(n_samples,\), got \(1, 1\)"),
+        ([1, 7], r"labels that are not among the classes: \[7\]"),
+        ([[0, 1]], r"Labels must have shape \(n_samples,\), got \(1, 2\)"),
+        ([0], "There are 2 inputs and 1 labels"),
     ],
 )
-def test_labels_that_are_none_are_named(y, message):
-    with pytest.raises(ValueError, match=message):
-        encode_labels(y, np.array(["ant", "bee"]))
-
-
-def test_inputs_without_labels_are_refused():
+def test_labels_that_do_not_fit_are_refused(y, message):
     encoding = Encoding((Column(0, 0.0, 1.0, 8.0),), 4)
-    with pytest.raises(ValueError, match="There are 2 inputs and 1 labels"):
-        encoded(encoding, np.arange(2), [[0.0], [1.0]], [0])
+    with pytest.raises(ValueError, match=message):
+        encoded(encoding, np.arange(2), [[0.0], [1.0]], y)
 
 
 def test_the_digest_of_reference_data_depends_on_every_number_and_on_the_shape():

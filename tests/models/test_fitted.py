@@ -1,0 +1,157 @@
+"""The one rule for models that exist already."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
+from skorch import NeuralNetClassifier, NeuralNetRegressor
+from torch import nn
+
+from skuq.models import MLP, fit_or_adopt, fit_or_adopt_regressor, is_fitted, taken_as_it_is
+
+CPU = torch.device("cpu")
+TRAINING = {"sample_weight": None, "seed": 0, "device": CPU}
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return scale(X).astype(np.float32), y
+
+
+def skorch_net():
+    return NeuralNetClassifier(
+        MLP, module__n_features=4, module__n_outputs=3, criterion=nn.CrossEntropyLoss,
+        max_epochs=1, train_split=None, verbose=0,
+    )  # fmt: skip
+
+
+TRAINABLE = {
+    "logistic": LogisticRegression,
+    "skorch": skorch_net,
+    "pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+    "search": lambda: GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2),
+    "calibrated": lambda: CalibratedClassifierCV(LogisticRegression(), ensemble=False, cv=2),
+    "several": lambda: CalibratedClassifierCV(LogisticRegression(), cv=2),
+    "no_refit": lambda: GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2, refit=False),
+}
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+@pytest.mark.parametrize("after_the_fact", [True, False])
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_what_is_not_fitted_is_trained(name, after_the_fact):
+    model = TRAINABLE[name]()
+    assert not is_fitted(model)
+    assert not taken_as_it_is(model, after_the_fact=after_the_fact)
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(iris, name):
+    model = TRAINABLE[name]().fit(*iris)
+    assert is_fitted(model)
+    assert taken_as_it_is(model, after_the_fact=True)
+    with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
+        assert not taken_as_it_is(model)
+
+
+@pytest.mark.parametrize("after_the_fact", [True, False])
+@pytest.mark.parametrize(
+    "model",
+    [nn.Linear(2, 2), FrozenEstimator(nn.Linear(2, 2)), FrozenEstimator(LogisticRegression())],
+    ids=["module", "frozen_module", "frozen"],
+)
+def test_modules_and_frozen_estimators_are_taken_as_they_are(model, after_the_fact):
+    assert taken_as_it_is(model, after_the_fact=after_the_fact)
+
+
+def test_none_stands_for_a_network_to_be_trained():
+    assert not taken_as_it_is(None, after_the_fact=True)
+
+
+def test_a_threshold_around_a_fitted_model_is_fitted(iris):
+    assert is_fitted(FixedThresholdClassifier(LogisticRegression().fit(*iris)))
+    assert not is_fitted(FixedThresholdClassifier(LogisticRegression()))
+
+
+class Client:
+    """A model that is served elsewhere."""
+
+    def predict_proba(self, X):
+        return X
+
+
+def test_what_has_no_fit_cannot_be_trained_again():
+    assert is_fitted(Client())
+    assert not taken_as_it_is(Client())
+    assert not is_fitted("mlp")
+
+
+# What is taken or trained
+
+
+def test_a_bare_module_and_a_frozen_one_are_the_same_model(iris):
+    module = MLP(4, 3)
+    for given in (module, FrozenEstimator(module)):
+        adopted = fit_or_adopt(given, *iris, **TRAINING)
+        for ours, mine in zip(adopted.module.parameters(), module.parameters(), strict=True):
+            assert torch.equal(ours, mine)
+
+
+def test_training_again_is_training_a_clone(iris):
+    X, y = iris
+    fitted = LogisticRegression(C=0.01).fit(X[:100], y[:100])
+    with pytest.warns(UserWarning, match="trained again"):
+        again = fit_or_adopt(fitted, X, y, **TRAINING)
+    assert fitted.classes_.tolist() == [0, 1]
+    assert again.classes.tolist() == [0, 1, 2]
+    kept = fit_or_adopt(fitted, X, y, after_the_fact=True, **TRAINING)
+    assert kept.classes.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+def test_regressors_follow_the_same_rule(iris, n_outputs):
+    X, y = iris[0], iris[1].astype(float)
+    module = MLP(4, n_outputs)
+    taken = fit_or_adopt_regressor(module, X, y, n_outputs=n_outputs, **TRAINING)
+    assert torch.equal(taken.module[0].weight, module[0].weight)
+    net = NeuralNetRegressor(MLP(4, 1), max_epochs=1, train_split=None, verbose=0)
+    for model in (net, MLPRegressor(hidden_layer_sizes=(3,), tol=1.0, random_state=0)):
+        model.fit(X, y[:, None].astype(np.float32) if model is net else y)
+        with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
+            fit_or_adopt_regressor(model, X, y, n_outputs=1, **TRAINING)
+
+
+def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris):
+    X, y = iris[0].astype(float), iris[1].astype(float)
+    plain, scaled = (
+        fit_or_adopt_regressor(None, X, target, n_outputs=2, **TRAINING)
+        for target in (y, 1000 * y + 5)
+    )
+    ours, theirs = plain.outputs(plain.inputs(X)), scaled.outputs(scaled.inputs(X))
+    torch.testing.assert_close(1000 * ours[:, 0] + 5, theirs[:, 0])
+    torch.testing.assert_close(ours[:, 1] + 2 * np.log(1000), theirs[:, 1])
+
+
+@pytest.mark.parametrize("fit", [fit_or_adopt, fit_or_adopt_regressor])
+def test_what_can_be_neither_taken_nor_trained_is_refused(iris, fit):
+    options = TRAINING if fit is fit_or_adopt else {**TRAINING, "n_outputs": 1}
+    with pytest.raises(TypeError, match=r"`estimator` must .* a method `fit`.* got 'mlp'"):
+        fit("mlp", *iris, **options)
+    with pytest.raises(TypeError, match="put the transformers outside"):
+        fit(make_pipeline(StandardScaler(), skorch_net()), *iris, **options)
