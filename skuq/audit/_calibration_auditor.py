@@ -417,7 +417,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         inside = np.flatnonzero(mask)
         removed = check_random_state(random_state).permutation(inside)
         kept = np.ones(len(mask), bool)
-        kept[removed[: round(rho * len(inside))]] = False
+        kept[removed[: round(rho * len(inside))]] = False  # Eq. 20
         audit: CalibrationAuditor = copy(self).set_params(**self.settings_)
         before = self._predictions
         rows = TopLabelPredictions(before.confidence[kept], before.correct[kept])

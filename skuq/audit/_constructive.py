@@ -171,6 +171,7 @@ def _detector(
                 # Violated by 0 from (1 - GUARD) margin inside on, by 1 at GUARD margin inside.
                 weights.append(sign * slope * np.eye(len(low))[k])
                 biases.append(slope * (bound + (1 - GUARD) * margin))
+    # Lemma 4.1: detect the box by its coordinates, then scale the signal to the logits.
     violations = _layer(np.array(weights), np.array(biases), dtype)
     conjunction = _layer(-np.ones((1, len(weights))), np.ones(1), dtype)
     output = _layer(shift[:, None], None, dtype)

@@ -1,4 +1,7 @@
-"""Findings of an audit per confidence bin, with exact limits."""
+"""Findings of an audit per confidence bin, with exact limits.
+
+Line numbers are those of Algorithm 1 of the paper [1] of `audit_bins`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Result of an audit, computed from integer sums without the predictions or the model."""
+"""Result of an audit, computed from integer sums without the predictions or the model.
+
+Lines are those of Algorithm 1 of Rabanser et al., "Confidential Guardian: Cryptographically
+Prohibiting the Abuse of Model Abstention", ICML 2025.
+"""
 
 from __future__ import annotations
 

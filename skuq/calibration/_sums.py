@@ -2,6 +2,9 @@
 
 Integers add up exactly and in any order: over chunks of a large file, over machines, and
 over proofs that each cover a part of the reference set.
+
+Line and equation numbers are those of Algorithm 1 and Eq. 6 of Rabanser et al., "Confidential
+Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
 """
 
 from __future__ import annotations
