@@ -17,10 +17,7 @@ NEEDS = {
     "dgl": [
         "skuq/evidential/_graph_classifier.py",
         "skuq/evidential/comparison/_methods.py",
-        *(
-            f"skuq/evidential/comparison/{name}.py"
-            for name in ("_egnn", "_ensemble", "_gkde", "_gpn")
-        ),
+        *(f"skuq/evidential/comparison/{name}.py" for name in ("_egnn", "_gkde", "_gpn")),
     ],
     "posteriors": [
         "skuq/baselines/_chains.py",

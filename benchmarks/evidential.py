@@ -8,9 +8,12 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from scipy.stats import rankdata
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import normalize
 
 from benchmarks.harness import record
+from skuq import DeepEnsembleClassifier, MCDropoutClassifier
 from skuq.datasets import load_graph
 from skuq.evidential import GraphClassifier, as_node_graph
 from skuq.evidential._dirichlet import dirichlet_uncertainty
@@ -119,7 +122,9 @@ def scores_of(
     model = GraphClassifier(task.graph, **settings).fit(**data)
     candidates = comparison_methods(task.graph, model, **settings)
     candidates["gpn"].set_params(estimator__graph=task.raw_graph)
-    candidates["ensemble"].set_params(n_members=members)
+    score = {"setting": "max-score", "random_state": seed}
+    candidates["dropout"] = MCDropoutClassifier(FrozenEstimator(model), n_samples=10, **score)
+    candidates["ensemble"] = DeepEnsembleClassifier(clone(model), n_members=members, **score)
     found = []
     egnn: tuple[Any, float] | None = None
     for name in methods:

@@ -11,13 +11,14 @@ import time
 
 import numpy as np
 import torch
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.lenets import images, networks
-from skuq import EvidentialProbe
+from skuq import EvidentialProbe, MCDropoutClassifier
 from skuq.datasets import load_npz
-from skuq.evidential import LogitUncertainty, MCDropout
+from skuq.evidential import LogitUncertainty
 from skuq.models import LeNet
 
 
@@ -27,7 +28,9 @@ def methods(net: LeNet, seed: int) -> dict:
         "entropy": LogitUncertainty(net, score="entropy"),
         "max-score": LogitUncertainty(net, score="max-score"),
         "energy": LogitUncertainty(net, score="energy"),
-        "dropout": MCDropout(net, random_state=seed),
+        "dropout": MCDropoutClassifier(
+            FrozenEstimator(net), n_samples=10, setting="max-score", random_state=seed
+        ),
         "epn": EvidentialProbe(net, lambda_ice=0, lambda_pcl=0, random_state=seed),
         "epn-ice": EvidentialProbe(net, lambda_pcl=0, random_state=seed),
         "epn-reg": EvidentialProbe(net, random_state=seed),

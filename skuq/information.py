@@ -177,6 +177,31 @@ def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Deco
     return Decomposition(entropy(log_reference), (weights * divergence).sum(-1))
 
 
+def in_halves(score: Any) -> Decomposition:
+    """Split a score that does not tell the two sources of uncertainty apart: half to each.
+
+    Parameters
+    ----------
+    score : array or Tensor of shape (...)
+        Total.
+
+    Returns
+    -------
+    Decomposition
+        Both parts rank samples as the total does, and they add up to it.
+
+    References
+    ----------
+    Yu et al., AISTATS 2025, Eq. 82 to 85, which use one score for both.
+
+    Examples
+    --------
+    >>> in_halves(0.5)
+    Decomposition(aleatoric=0.25, epistemic=0.25)
+    """
+    return Decomposition(score / 2, score / 2)
+
+
 def gaussian_entropy(variance: Any) -> Any:
     """Differential entropy of normal distributions; negative where they are narrow.
 

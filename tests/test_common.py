@@ -51,7 +51,7 @@ QUICK = {
         {"estimator": LogisticRegression()},
         {"estimator": LogisticRegression(), "strategy": "quantile", "groups": SignOfFirstColumn()},
     ],
-    "DeepEnsembleClassifier": [{"n_models": 2}, {"n_models": 2, "setting": "expected"}],
+    "DeepEnsembleClassifier": [{"n_members": 2}, {"n_members": 2, "setting": "expected"}],
     "EvidentialProbe": [
         {"max_epochs": 20},
         {

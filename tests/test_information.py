@@ -15,6 +15,7 @@ from skuq.information import (
     entropy,
     gaussian_entropy,
     gaussian_kl,
+    in_halves,
     kl_divergence,
 )
 
@@ -107,3 +108,10 @@ def test_normal_distributions_by_numpy_and_torch_are_the_same_and_never_diverge_
     nearly = gaussian_kl(mean, variance, mean, variance * (1 + 1e-9 * rng.normal(size=(2, 50))))
     assert (nearly >= 0).all()
     assert nearly.max() < 1e-15
+
+
+def test_halves_add_up():
+    score = np.array([-3.7, 0.1, 2.3])
+    aleatoric, epistemic = in_halves(score)
+    np.testing.assert_array_equal(aleatoric + epistemic, score)
+    np.testing.assert_array_equal(aleatoric, epistemic)

@@ -44,7 +44,7 @@ net = NeuralNetClassifier(
 fixed = {"setting": "expected", "random_state": 0}
 methods = {
     "QUAM": QUAMClassifier(net, prior_precision=WEIGHT_DECAY * len(X), batch_size=64, **fixed),
-    "Deep ensemble": DeepEnsembleClassifier(net, n_models=10, **fixed),
+    "Deep ensemble": DeepEnsembleClassifier(net, n_members=10, **fixed),
     "MC dropout": MCDropoutClassifier(**fixed),
     "Laplace": LaplaceClassifier(net, **fixed),
     "SG-MCMC": SGMCMCClassifier(net, **fixed),

@@ -1,8 +1,9 @@
-"""Several networks that differ in nothing but their seeds."""
+"""Ensembles of networks that differ in their seeds only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -16,15 +17,7 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import (
-    AdoptedModel,
-    adopt,
-    encode_labels,
-    evaluate,
-    fit_or_adopt,
-    resolve_device,
-    taken_as_it_is,
-)
+from skuq.models import AdoptedModel, adopt, encode_labels, fit_or_adopt, taken_as_it_is
 from skuq.wrappers import unwrap
 
 
@@ -34,26 +27,28 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        What each member is trained as, as `QUAMClassifier` takes it: None is the default
-        network; a skorch net or scikit-learn model is cloned, and every `random_state` in it
-        replaced. A fitted model in a `FrozenEstimator` is the first member as it is, and the
-        others are clones of it that are trained. A skorch net whose module is an instance,
-        not a class, has the same initial weights in all members.
-    n_models : int, default=10
+        The model that members are clones of, as `QUAMClassifier` takes it, or a classifier of
+        nodes such as `skuq.evidential.GraphClassifier`. None is the default network; any other
+        is cloned, and every `random_state` in it replaced. A fitted model in a
+        `FrozenEstimator` is the first member as it is, and the others are clones of it that are
+        trained. A skorch net whose module is an instance, not a class, has the same initial
+        weights in all members.
+    n_members : int, default=10
         Number of members to train; no effect if `members` is given.
     members : list of fitted models, default=None
         Members as they are, each anything that `skuq.models.adopt` takes; `estimator` must then
         be None. `clone` unfits scikit-learn and skorch models that are not in a
         `FrozenEstimator`.
-    setting : {"selected", "expected"}, default="selected"
-        Whose uncertainty is meant. "selected": that of the first member, which is also the one
-        that predicts (Eq. 2). "expected": that of the average of all members (Eq. 1).
+    setting : {"selected", "expected", "max-score"}, default="selected"
+        Whose uncertainty is meant, and who predicts. "selected": the first member (Eq. 2).
+        "expected": the average of all members (Eq. 1). "max-score": that average too, with 1
+        minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     n_jobs : int, default=None
-        Members trained at once, in processes, as joblib has it.
+        Members trained at once, in processes (joblib).
     random_state : int, RandomState instance or None, default=None
         Initial weights, shuffling and mini-batches of all members.
 
@@ -75,13 +70,14 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
     the first member, epistemic = mean KL divergence of all members from it, its own zero
     included. "expected": total = entropy of the average, aleatoric = mean entropy, epistemic
-    = mutual information. A model whose training has no randomness, such as logistic
-    regression, has members that agree.
+    = mutual information. "max-score" is a probability. A model whose training has no
+    randomness, such as logistic regression, has members that agree.
 
     References
     ----------
     Lakshminarayanan, Pritzel, Blundell, "Simple and Scalable Predictive Uncertainty Estimation
-    using Deep Ensembles", NeurIPS 2017; as compared with by Schweighofer et al., NeurIPS 2023.
+    using Deep Ensembles", NeurIPS 2017; as compared with by Schweighofer et al., NeurIPS 2023
+    ("selected", "expected"), and by Yu et al., AISTATS 2025, Appendix C.3 ("max-score").
 
     Examples
     --------
@@ -97,9 +93,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     """
 
     _model_parameter = "_given"
+    _supports_ids = True
     _parameter_constraints: dict[str, Any] = {
         **COMMON_CONSTRAINTS,
-        "n_models": AT_LEAST_ONE,
+        "n_members": AT_LEAST_ONE,
         "members": [list, tuple, None],
         "n_jobs": [Integral, None],
     }
@@ -108,7 +105,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         self,
         estimator: Any = None,
         *,
-        n_models: int = 10,
+        n_members: int = 10,
         members: Sequence[Any] | None = None,
         setting: str = "selected",
         batch_size: int = 256,
@@ -116,18 +113,14 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         n_jobs: int | None = None,
         random_state: Any = None,
     ):
-        self.estimator = estimator
-        self.n_models = n_models
+        super().__init__(estimator, setting, batch_size, device, random_state)
+        self.n_members = n_members
         self.members = members
-        self.setting = setting
-        self.batch_size = batch_size
-        self.device = device
         self.n_jobs = n_jobs
-        self.random_state = random_state
 
     @property
     def _given(self) -> Any:
-        """What decides which inputs `fit` takes."""
+        """The model that decides on the inputs of `fit`."""
         return self.members[0] if self.members else self.estimator
 
     def _fit_model(
@@ -137,19 +130,20 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         sample_weight: NDArray[Any] | None,
         seed: int,
         device: torch.device,
+        fit_params: dict[str, Any],
     ) -> AdoptedModel:
         if self.members is not None:
             self.members_ = self._adopt_members()
         else:
             more = np.random.RandomState(self._sampling_seed)
-            seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_models - 1))]
+            seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_members - 1))]
+            settings = {"sample_weight": sample_weight, "device": device, "fit_params": fit_params}
             # Processes, because seeds govern the one random state that threads share.
-            self.members_ = Parallel(n_jobs=self.n_jobs)(
-                delayed(fit_or_adopt)(
-                    member, X, y, sample_weight=sample_weight, seed=own, device=device
-                )
-                for member, own in zip(_differing(self.estimator, seeds), seeds, strict=True)
+            members = Parallel(n_jobs=self.n_jobs)(
+                delayed(fit_or_adopt)(estimator, X, y, seed=each, **settings)
+                for estimator, each in zip(_unfitted(self.estimator, seeds), seeds, strict=True)
             )
+            self.members_ = _on_one_graph(members)
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
@@ -161,13 +155,12 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         return [adopt(member) for member in self.members]
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
-        device = resolve_device(self.device)
-        logits = [evaluate(m.module, m.inputs(X), device=device) for m in self.members_]
+        logits = [member.outputs(member.inputs(X), self.device) for member in self.members_]
         return torch.stack([each.double().log_softmax(-1) for each in logits], dim=1)
 
 
-def _differing(estimator: Any, seeds: Sequence[int]) -> list[Any]:
-    """What each member is trained as; the first is the model itself if it is taken as it is."""
+def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
+    """Estimators to train as members; the first is the given model if it is taken as it is."""
     if estimator is None:
         return [None] * len(seeds)
     if not taken_as_it_is(estimator):
@@ -185,10 +178,16 @@ def _differing(estimator: Any, seeds: Sequence[int]) -> list[Any]:
 
 def _reseeded(estimator: Any, seed: int) -> Any:
     if not hasattr(estimator, "get_params"):
-        return estimator  # none that can be trained: `fit_or_adopt` says so
+        return estimator  # it cannot be trained, which is an error of `fit_or_adopt`
     copy = clone(estimator)
     names = [name for name in copy.get_params() if name.split("__")[-1] == "random_state"]
     return copy.set_params(**dict.fromkeys(names, seed))
+
+
+def _on_one_graph(members: list[AdoptedModel]) -> list[AdoptedModel]:
+    """Models of nodes share a graph, of which each process returns a copy."""
+    shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
+    return [replace(member, **shared) for member in members]
 
 
 def _check_same_classes(members: Sequence[AdoptedModel], X: Any, y: NDArray[Any]) -> None:

@@ -1,18 +1,23 @@
-"""Networks from which dropout has removed units, the same for all inputs."""
+"""Dropout masks that are the same for all inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from skuq.models import AdoptedModel
 
 _UNITS = (nn.Dropout,)
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
-def dropout_layers(network: nn.Module) -> list[nn.Module]:
+def dropout_modules(network: nn.Module) -> list[nn.Module]:
     """Find the modules of a network that drop anything.
 
     Parameters
@@ -32,46 +37,51 @@ def dropout_layers(network: nn.Module) -> list[nn.Module]:
 
     Examples
     --------
-    >>> dropout_layers(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1), nn.Dropout(0.0)))
+    >>> dropout_modules(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1), nn.Dropout(0.0)))
     [Dropout(p=0.1, inplace=False)]
     """
-    layers: list[nn.Module] = [
+    modules: list[nn.Module] = [
         part for part in network.modules() if isinstance(part, _UNITS + _CHANNELS) and part.p > 0
     ]
-    if not layers:
+    if not modules:
         raise ValueError(
             "The model has no dropout module with p > 0, so there is nothing to sample. Train "
             "it with torch.nn.Dropout (or Dropout1d, Dropout2d, Dropout3d), pass "
             "estimator=None for a default network that has it, or use another method."
         )
-    return layers
+    return modules
 
 
-def thinned_outputs(
-    network: nn.Module, X: Tensor, *, n_samples: int, seed: int, device: torch.device
+def masked_outputs(
+    model: AdoptedModel,
+    inputs: Tensor,
+    *,
+    n_samples: int,
+    seed: int,
+    device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Evaluate a network under random dropout.
+    """Evaluate a model under random dropout masks.
 
-    Each sample is one network with some units removed, which all inputs see, so that its
-    outputs do not depend on which inputs it is evaluated on.
+    A mask drops the same units for all inputs, be they rows, images or nodes of a graph, so
+    that the outputs for one input do not depend on the others.
 
     Parameters
     ----------
-    network : torch.nn.Module
-        Network in evaluation mode with dropout modules; it is copied. Batches must run along
-        the first axis of what these modules see.
-    X : Tensor of shape (n_points, ...)
-        Inputs on the CPU.
+    model : AdoptedModel
+        Model with dropout modules, of rows or of nodes. Inputs must run along the first axis
+        of what these modules see.
+    inputs : Tensor of shape (n_inputs, ...)
+        Inputs of its module, on the CPU.
     n_samples : int
-        Number of thinned networks.
+        Number of masks.
     seed : int
-        Decides which units they lack.
-    device : torch.device
+        Decides them; more masks extend fewer.
+    device : torch.device or str, default="cpu"
         Where to compute.
 
     Returns
     -------
-    Tensor of shape (n_points, n_samples, n_outputs)
+    Tensor of shape (n_inputs, n_samples, n_outputs)
         Outputs on the CPU.
 
     References
@@ -80,15 +90,26 @@ def thinned_outputs(
 
     Examples
     --------
-    >>> net = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3)).eval()
-    >>> X, cpu = torch.ones(2, 4), torch.device("cpu")
-    >>> thinned_outputs(net, X, n_samples=5, seed=0, device=cpu).shape
+    >>> model = AdoptedModel(nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 3)).eval())
+    >>> masked_outputs(model, torch.ones(2, 4), n_samples=5, seed=0).shape
     torch.Size([2, 5, 3])
     """
-    generator = torch.Generator().manual_seed(seed)
+    network, generator = deepcopy(model.module), torch.Generator()
+    for module in dropout_modules(network):
+        module.register_forward_hook(_drop_with(generator))
+    masked = replace(model, module=network)
+    outputs = []
+    for mask_seed in np.random.RandomState(seed).randint(2**31 - 1, size=n_samples):
+        # Before each pass through the network, because inputs may come in several batches.
+        reset = network.register_forward_pre_hook(_seed_with(generator, int(mask_seed)))
+        outputs.append(masked.outputs(inputs, device))
+        reset.remove()
+    return torch.stack(outputs, dim=1)
 
-    def drop_alike(module: Any, _: Any, output: Tensor) -> Tensor:
-        # `output` is what the idle module passed on.
+
+def _drop_with(generator: torch.Generator) -> Callable[[Any, Any, Tensor], Tensor]:
+    def drop(module: Any, _: Any, output: Tensor) -> Tensor:
+        # `output` is what the module, in evaluation mode, has passed on.
         units = output.shape[1:2] if isinstance(module, _CHANNELS) else output.shape[1:]
         ones = (1,) * (output.ndim - 1 - len(units))
         keep = 1.0 - module.p
@@ -96,10 +117,11 @@ def thinned_outputs(
         mask.bernoulli_(keep, generator=generator).div_(keep or 1.0)
         return output * mask.to(output.device)
 
-    network = deepcopy(network).to(device)
-    for layer in dropout_layers(network):
-        layer.register_forward_hook(drop_alike)
-    X = X.to(device)
-    with torch.no_grad():
-        # Copies, because a module may alter its input in place.
-        return torch.stack([network(X.clone()) for _ in range(n_samples)], dim=1).cpu()
+    return drop
+
+
+def _seed_with(generator: torch.Generator, seed: int) -> Callable[[Any, Any], None]:
+    def reset(_: Any, __: Any) -> None:
+        generator.manual_seed(seed)
+
+    return reset

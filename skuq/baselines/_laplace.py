@@ -38,9 +38,10 @@ class LaplaceClassifier(SampledModelsClassifier):
     prior_precision : float or "auto", default="auto"
         Precision of the Gaussian prior of each weight of the last layer. "auto" maximises the
         evidence for the model, within [1e-8, 1e8].
-    setting : {"selected", "expected"}, default="selected"
-        Whose uncertainty is meant. "selected": that of the given model, which is also the one
-        that predicts (Eq. 2). "expected": that of the average of the models drawn (Eq. 1).
+    setting : {"selected", "expected", "max-score"}, default="selected"
+        Whose uncertainty is meant, and who predicts. "selected": the given model (Eq. 2).
+        "expected": the average of the models drawn (Eq. 1). "max-score": that average too, with
+        1 minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -107,13 +108,9 @@ class LaplaceClassifier(SampledModelsClassifier):
         device: str = "auto",
         random_state: Any = None,
     ):
-        self.estimator = estimator
+        super().__init__(estimator, setting, batch_size, device, random_state)
         self.n_samples = n_samples
         self.prior_precision = prior_precision
-        self.setting = setting
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
         head = _linear_head(self.model_.module, train.X[:1024])

@@ -1,4 +1,4 @@
-"""Uncertainty from dropout that goes on after training."""
+"""Uncertainty from dropout in prediction (MC dropout)."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from skuq.baselines._dropout_masks import dropout_layers, thinned_outputs
+from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import AdoptedModel, fit_or_adopt, float64_mlp, resolve_device
+from skuq.models import AdoptedModel, fit_or_adopt, float64_mlp
 
 
 class MCDropoutClassifier(SampledModelsClassifier):
-    """Disagreement of the networks that dropout makes of one network (MC dropout).
+    """Disagreement of a network with itself under random dropout masks (MC dropout).
 
     Parameters
     ----------
     estimator : object, default=None
-        The model, as `QUAMClassifier` takes it. None trains a network with one hidden layer of
-        100 units and dropout after it, of the same units for a whole batch. A skorch net is
-        cloned and trained, and what `FrozenEstimator` holds is taken as it is; its module must
-        contain `torch.nn.Dropout` (or `Dropout1d`, `Dropout2d`, `Dropout3d`). Dropout by other
-        means is not active.
+        The model, as `QUAMClassifier` takes it, or a classifier of nodes such as
+        `skuq.evidential.GraphClassifier`. None trains a network with one hidden layer of 100
+        units and dropout after it, of the same units for a whole batch. A skorch net or
+        classifier of nodes is cloned and trained, and what `FrozenEstimator` holds is taken as
+        it is; its module must contain `torch.nn.Dropout` (or `Dropout1d`, `Dropout2d`,
+        `Dropout3d`). Dropout by other means is not active.
     n_samples : int, default=100
-        Number of thinned networks. Can be changed without fitting again.
+        Number of dropout masks. Can be changed without fitting again.
     dropout : float, default=0.2
         Rate in the default network; a given one keeps its own.
-    setting : {"selected", "expected"}, default="selected"
-        Whose uncertainty is meant. "selected": that of the network without dropout, which is
-        also the one that predicts (Eq. 2). "expected": that of the average of the thinned
-        networks (Eq. 1).
+    setting : {"selected", "expected", "max-score"}, default="selected"
+        Whose uncertainty is meant, and who predicts. "selected": the network without dropout
+        (Eq. 2). "expected": the average over dropout masks (Eq. 1). "max-score": that average
+        too, with 1 minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Training, and which units are dropped when uncertainty is predicted: drawn once, in
-        `fit`.
+        Training, and the dropout masks: drawn once, in `fit`.
 
     Attributes
     ----------
@@ -57,14 +57,16 @@ class MCDropoutClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
-    the network without dropout, epistemic = expected KL divergence of thinned networks from
+    the network without dropout, epistemic = expected KL divergence of the masked networks from
     it. "expected": total = entropy of their average, aleatoric = expected entropy, epistemic =
-    mutual information. All test points see the same thinned networks.
+    mutual information. "max-score" is a probability. All test points, and all nodes of a graph,
+    see the same masks.
 
     References
     ----------
     Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016; as compared with by
-    Schweighofer et al., NeurIPS 2023, Appendix C.3.
+    Schweighofer et al., NeurIPS 2023, Appendix C.3 ("selected", "expected") and Yu et al.,
+    AISTATS 2025, Appendix C.3 ("max-score", 10 masks).
 
     Examples
     --------
@@ -78,6 +80,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
     True
     """
 
+    _supports_ids = True
     _parameter_constraints: dict[str, Any] = {
         **COMMON_CONSTRAINTS,
         "n_samples": AT_LEAST_ONE,
@@ -95,13 +98,9 @@ class MCDropoutClassifier(SampledModelsClassifier):
         device: str = "auto",
         random_state: Any = None,
     ):
-        self.estimator = estimator
+        super().__init__(estimator, setting, batch_size, device, random_state)
         self.n_samples = n_samples
         self.dropout = dropout
-        self.setting = setting
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
 
     def _fit_model(
         self,
@@ -110,6 +109,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
         sample_weight: NDArray[Any] | None,
         seed: int,
         device: torch.device,
+        fit_params: dict[str, Any],
     ) -> AdoptedModel:
         model = fit_or_adopt(
             self.estimator,
@@ -119,17 +119,18 @@ class MCDropoutClassifier(SampledModelsClassifier):
             seed=seed,
             device=device,
             network=partial(_default_network, dropout=self.dropout),
+            fit_params=fit_params,
         )
-        dropout_layers(model.module)
+        dropout_modules(model.module)
         return model
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
-        logits = thinned_outputs(
-            self.model_.module,
+        logits = masked_outputs(
+            self.model_,
             self.model_.inputs(X),
             n_samples=self.n_samples,
             seed=self._sampling_seed,
-            device=resolve_device(self.device),
+            device=self.device,
         )
         return logits.double().log_softmax(-1)
 

@@ -1,4 +1,4 @@
-"""What a model says of itself, which every other method has to improve on."""
+"""Uncertainty of a single model, which every other method has to improve on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class ReferenceClassifier(SampledModelsClassifier):
     estimator : object, default=None
         The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
         or scikit-learn model is cloned and trained, and what `FrozenEstimator` holds is taken
-        as it is.
+        as it is. It may also be a classifier of nodes such as
+        `skuq.evidential.GraphClassifier`.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -60,6 +61,8 @@ class ReferenceClassifier(SampledModelsClassifier):
     array([0., 0.])
     """
 
+    _supports_ids = True
+    setting = "selected"
     _parameter_constraints: dict[str, Any] = {
         name: COMMON_CONSTRAINTS[name] for name in ("estimator", "device", "random_state")
     }
@@ -75,7 +78,7 @@ class ReferenceClassifier(SampledModelsClassifier):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs.
+            Inputs, or ids of nodes.
 
         Returns
         -------

@@ -1,7 +1,8 @@
-"""What the classifiers have in common that sample models without looking at the test point."""
+"""Base of the classifiers that sample models without looking at the test point."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from numbers import Integral
 from typing import Any, Self
 
@@ -15,8 +16,8 @@ from sklearn.utils.validation import _check_sample_weight, _num_samples, check_i
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from skuq.base import Uncertainty, UncertaintyMixin
-from skuq.information import Decomposition, decompose_expected, decompose_selected
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.information import Decomposition, decompose_expected, decompose_selected, in_halves
 from skuq.models import (
     AdoptedClassifierMixin,
     AdoptedModel,
@@ -24,11 +25,12 @@ from skuq.models import (
     encode_labels,
     fit_or_adopt,
     resolve_device,
+    takes_ids,
 )
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "estimator": "no_validation",
-    "setting": [StrOptions({"selected", "expected"})],
+    "setting": [StrOptions({"selected", "expected", "max-score"})],
     "batch_size": [Interval(Integral, 1, None, closed="left")],
     "device": [str, torch.device],
     "random_state": ["random_state"],
@@ -41,27 +43,41 @@ class SampledModelsClassifier(
 ):
     """Uncertainty from models of equal weight that are the same for all test points.
 
-    Subclasses have the parameters of `COMMON_CONSTRAINTS` and say by `_sampled_log_proba` what
-    the models predict; `_fit_model` and `_set_up` are theirs to extend.
+    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampled_log_proba`;
+    it may extend `_fit_model` and `_set_up`.
     """
 
-    estimator: Any
-    setting: str
-    batch_size: int
-    random_state: Any
+    def __init__(
+        self, estimator: Any, setting: str, batch_size: int, device: str, random_state: Any
+    ):
+        self.estimator = estimator
+        self.setting = setting
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.one_d_array = takes_ids(getattr(self, self._model_parameter))
+        return tags
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> Self:
         """Train the model, or take over a frozen one, and prepare the models to sample.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-            Training inputs.
+            Training inputs; ids of labelled nodes if `estimator` classifies nodes.
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the training loss.
+        X_val, y_val : arrays like `X` and `y`, default=None
+            Data for early stopping, if the `fit` of `estimator` takes such, as that of a
+            `skuq.evidential.GraphClassifier` does.
 
         Returns
         -------
@@ -75,7 +91,7 @@ class SampledModelsClassifier(
             label that a frozen model does not know, do not fit the model's shape, have
             weights that are all 0, or the model has no form that the method can sample.
         TypeError
-            If `estimator` cannot be adopted.
+            If `estimator` cannot be adopted, or does not take data for early stopping.
         """
         device = resolve_device(self.device)
         random = check_random_state(self.random_state)
@@ -88,7 +104,9 @@ class SampledModelsClassifier(
             )
             if not sample_weight.any():
                 raise ValueError("All sample weights are 0.")
-        self.model_ = self._fit_model(X, y, sample_weight, seed, device)
+        early_stopping = {"X_val": X_val, "y_val": y_val}
+        fit_params = {name: value for name, value in early_stopping.items() if value is not None}
+        self.model_ = self._fit_model(X, y, sample_weight, seed, device, fit_params)
         inputs = self.model_.inputs(X)
         self.classes_, codes = encode_labels(y, self.model_, inputs)
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
@@ -99,39 +117,67 @@ class SampledModelsClassifier(
         self._set_up(TrainingSet(*(part[counts] for part in train)), device)
         return self
 
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities of the given model, or of the average of those sampled.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs, or ids of nodes.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            Probabilities, columns in the order of `classes_`. With ``setting="selected"`` they
+            are those of the given model.
+        """
+        if self.setting == "selected":
+            return super().predict_proba(X)
+        batches = [self._sampled_log_proba(rows) for rows in self._batches(X)]
+        return torch.cat([log_proba.exp().mean(dim=1) for log_proba in batches]).numpy()
+
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict uncertainty from how the sampled models disagree.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs.
+            Inputs, or ids of nodes.
 
         Returns
         -------
         Uncertainty
-            Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
+            Total, aleatoric and epistemic part, each of shape (n_samples,): in nats, or
+            probability with ``setting="max-score"``.
 
         Raises
         ------
         ValueError
             If `X` does not fit the training data.
         """
+        parts = [self._decomposed(rows) for rows in self._batches(X)]
+        return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+    def _batches(self, X: Any) -> Iterator[Any]:
+        """Checked inputs, some at a time unless the model takes them all at once."""
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
         X = self._checked_rows(X)
-        parts = [
-            self._decomposed(_safe_indexing(X, rows))
-            for rows in gen_batches(_num_samples(X), self.batch_size)
-        ]
-        return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        if self.model_.at_once:
+            yield X
+            return
+        for rows in gen_batches(_num_samples(X), self.batch_size):
+            yield _safe_indexing(X, rows)
 
     def _decomposed(self, X: Any) -> Decomposition:
         log_proba = self._sampled_log_proba(X)
-        n_models = log_proba.shape[1]
-        weights = torch.full((n_models,), 1 / n_models, dtype=torch.float64)
+        n_members = log_proba.shape[1]
+        weights = torch.full((n_members,), 1 / n_members, dtype=torch.float64)
+        if self.setting == "max-score":
+            return in_halves(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
         if self.setting == "expected":
-            return decompose_expected(log_proba, weights)
+            return decompose_expected(log_proba, weights)  # Eq. 1
+        # Eq. 2
         return decompose_selected(self._log_proba(self.model_.inputs(X)), log_proba, weights)
 
     def _fit_model(
@@ -141,21 +187,28 @@ class SampledModelsClassifier(
         sample_weight: NDArray[Any] | None,
         seed: int,
         device: torch.device,
+        fit_params: dict[str, Any],
     ) -> AdoptedModel:
-        """The given model: the one that predicts, and that is questioned if it is selected."""
+        """Train or adopt the given model, whose uncertainty is meant if it is selected."""
         return fit_or_adopt(
-            self.estimator, X, y, sample_weight=sample_weight, seed=seed, device=device
+            self.estimator,
+            X,
+            y,
+            sample_weight=sample_weight,
+            seed=seed,
+            device=device,
+            fit_params=fit_params,
         )
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
-        """Prepare what sampling needs of the training data, which hold no weight of zero."""
+        """Prepare the sampling from training data, which hold no weight of zero."""
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
-        """Log-probabilities that the sampled models give to one batch of checked rows.
+        """Log-probabilities that the sampled models predict for one batch of checked inputs.
 
         Returns
         -------
-        Tensor of shape (n_points, n_models, n_classes), float64
-            On the CPU. What belongs to a row must not depend on the other rows.
+        Tensor of shape (n_points, n_members, n_classes), float64
+            On the CPU. The values of a row must not depend on the other rows.
         """
         raise NotImplementedError

@@ -54,9 +54,10 @@ class SGMCMCClassifier(SampledModelsClassifier):
         Precision of the Gaussian prior of each weight.
     train_batch_size : int, default=256
         Training samples per step.
-    setting : {"selected", "expected"}, default="selected"
-        Whose uncertainty is meant. "selected": that of the given model, which is also the one
-        that predicts (Eq. 2). "expected": that of the average of the models found (Eq. 1).
+    setting : {"selected", "expected", "max-score"}, default="selected"
+        Whose uncertainty is meant, and who predicts. "selected": the given model (Eq. 2).
+        "expected": the average of the models found (Eq. 1). "max-score": that average too, with
+        1 minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -137,7 +138,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
         device: str = "auto",
         random_state: Any = None,
     ):
-        self.estimator = estimator
+        super().__init__(estimator, setting, batch_size, device, random_state)
         self.method = method
         self.parameters = parameters
         self.n_chains = n_chains
@@ -148,10 +149,6 @@ class SGMCMCClassifier(SampledModelsClassifier):
         self.temperature = temperature
         self.prior_precision = prior_precision
         self.train_batch_size = train_batch_size
-        self.setting = setting
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
         self._sampled, self._body = self.model_.module, None

@@ -20,11 +20,9 @@ from skuq.evidential._propagation import (
 )
 from skuq.evidential.comparison import (
     EvidentialGNN,
-    GraphEnsemble,
     GraphPosteriorNetwork,
     KernelDirichletGNN,
     LogitUncertainty,
-    MCDropout,
     comparison_methods,
 )
 
@@ -32,11 +30,9 @@ __all__ = [
     "EvidentialGNN",
     "EvidentialProbe",
     "GraphClassifier",
-    "GraphEnsemble",
     "GraphPosteriorNetwork",
     "KernelDirichletGNN",
     "LogitUncertainty",
-    "MCDropout",
     "NodeGraph",
     "as_node_graph",
     "comparison_methods",

@@ -10,7 +10,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq import EvidentialProbe
-from skuq.evidential import EvidentialGNN, GraphClassifier, MCDropout
+from skuq.evidential import EvidentialGNN, GraphClassifier
 from skuq.evidential._propagation import diffuse_vacuity
 from tests.evidential.probes import new_probe
 
@@ -89,16 +89,6 @@ def test_classes_in_any_order_keep_their_names(gcn, data, nodes, y, head):
     np.testing.assert_allclose(
         probe.alpha_, straight.alpha_, rtol=0.2 if head == "network" else 1e-5
     )
-
-
-def test_dropout_keeps_names_of_classes_in_any_order(gcn, data, nodes, y):
-    order = [1, 2, 0]
-    net = NeuralNetClassifier(
-        Shuffled(gcn.network_, order), criterion=nn.CrossEntropyLoss, classes=gcn.classes_[order]
-    ).initialize()
-    shuffled = MCDropout(net, graph=data.graph, random_state=0).fit(nodes, y)
-    straight = MCDropout(gcn, random_state=0).fit(nodes, y)
-    np.testing.assert_allclose(shuffled.predict_proba(nodes), straight.predict_proba(nodes))
 
 
 def test_labels_of_another_kind_are_refused(gcn, nodes, y):

@@ -1,8 +1,6 @@
 """Methods that evidential probes are compared with, behind the same protocol."""
 
-from skuq.evidential.comparison._dropout import MCDropout
 from skuq.evidential.comparison._egnn import EvidentialGNN
-from skuq.evidential.comparison._ensemble import GraphEnsemble
 from skuq.evidential.comparison._gkde import KernelDirichletGNN
 from skuq.evidential.comparison._gpn import GraphPosteriorNetwork
 from skuq.evidential.comparison._logits import LogitUncertainty
@@ -10,10 +8,8 @@ from skuq.evidential.comparison._methods import comparison_methods
 
 __all__ = [
     "EvidentialGNN",
-    "GraphEnsemble",
     "GraphPosteriorNetwork",
     "KernelDirichletGNN",
     "LogitUncertainty",
-    "MCDropout",
     "comparison_methods",
 ]

@@ -17,7 +17,8 @@ from skuq.evidential._head import centre, has_conventional_offset
 from skuq.evidential._pretrained_classifier import PretrainedClassifier
 from skuq.evidential._pretrained_model import proba_of
 from skuq.evidential._propagation import diffuse, smooth
-from skuq.evidential.comparison._scores import Score, in_halves, logit_score
+from skuq.evidential.comparison._scores import Score, logit_score
+from skuq.information import in_halves
 
 
 class LogitUncertainty(PretrainedClassifier):
@@ -184,8 +185,10 @@ class LogitUncertainty(PretrainedClassifier):
         """
         check_is_fitted(self)
         if self.graph_ is not None:
-            return in_halves(self.score_[self._nodes_of(X)])
-        return in_halves(self._score(self._outputs_of(X).logits))
+            score = self.score_[self._nodes_of(X)]
+        else:
+            score = self._score(self._outputs_of(X).logits)
+        return Uncertainty.from_parts(*in_halves(score))
 
     def _score(self, logits: Tensor) -> FloatArray:
         return logit_score(centre(logits) if self.centred_ else logits, self.score)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from skuq.evidential._graph_classifier import GraphClassifier
@@ -13,11 +12,9 @@ from skuq.evidential._probe import EvidentialProbe
 from skuq.evidential._propagation import Propagation
 from skuq.evidential.comparison import (
     EvidentialGNN,
-    GraphEnsemble,
     GraphPosteriorNetwork,
     KernelDirichletGNN,
     LogitUncertainty,
-    MCDropout,
 )
 from skuq.evidential.comparison._gkde import GKDE_SETTINGS
 from skuq.evidential.comparison._gpn import GPN_SETTINGS
@@ -41,13 +38,14 @@ def comparison_methods(
     architecture: Literal["gcn", "gat"] = "gcn",
     learning_rate: float = 0.01,
     max_epochs: int | None = None,
-    n_jobs: int | None = None,
     device: str = "auto",
     random_state: Any = None,
 ) -> dict[str, Any]:
-    """Build all methods of the comparison by Yu et al., AISTATS 2025, unfitted.
+    """Build the methods of the comparison by Yu et al., AISTATS 2025, unfitted.
 
-    Fit each on the same labelled nodes, and compare.
+    Fit each on the same labelled nodes, and compare. MC dropout and the ensemble of the paper
+    are `skuq.MCDropoutClassifier` and `skuq.DeepEnsembleClassifier` around a `GraphClassifier`,
+    with ``setting="max-score"``.
 
     Parameters
     ----------
@@ -55,16 +53,13 @@ def comparison_methods(
         The graph, in a form that `as_node_graph` accepts.
     estimator : object, default=None
         The pre-trained classifier, in a form that `EvidentialProbe` accepts. It should be fitted:
-        otherwise each method that reads it trains it again. None: a `GraphClassifier`. Members of
-        the ensemble are clones of it if it is a `GraphClassifier`, else of the default one.
+        otherwise each method that reads it trains it again. None: a `GraphClassifier`.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph networks that are trained here: convolutions, or attention with 8 heads.
     learning_rate : float, default=0.01
         Learning rate of networks that are trained here, except "gpn", which needs a smaller one.
     max_epochs : int, default=None
         Maximum number of epochs of all training. None: each method's own default.
-    n_jobs : int, default=None
-        Number of processes that train members of the ensemble.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -74,12 +69,11 @@ def comparison_methods(
     -------
     dict of str to estimator
         Methods that read `estimator`: "entropy", "max-score", "energy", "gnnsafe" (smoothed
-        energy), "energy-diffused" (energy under the probe's propagation) and "dropout";
-        the probe as it is by default ("epn-reg"), without the second regulariser
-        ("epn-ice"), without any ("epn"), and with a learned layer and the paper's propagation
-        of vacuity ("epn-free"). Methods that train networks of their own: "ensemble", "gpn",
-        "gkde", and "egnn" with its propagated forms "egnn-vacuity", "egnn-evidence" and
-        "egnn-both".
+        energy) and "energy-diffused" (energy under the probe's propagation); the probe as it is
+        by default ("epn-reg"), without the second regulariser ("epn-ice"), without any ("epn"),
+        and with a learned layer and the paper's propagation of vacuity ("epn-free"). Methods
+        that train networks of their own: "gpn", "gkde", and "egnn" with its propagated forms
+        "egnn-vacuity", "egnn-evidence" and "egnn-both".
 
     Raises
     ------
@@ -102,8 +96,6 @@ def comparison_methods(
     network = {"architecture": architecture, "learning_rate": learning_rate, **length, **common}
     if estimator is None:
         estimator = GraphClassifier(graph, **network)
-    own = isinstance(estimator, GraphClassifier)
-    member = clone(estimator) if own else GraphClassifier(graph, **network)
     read = {"estimator": estimator, "graph": graph, **common}
 
     def egnn(propagation: Propagation | None = None) -> EvidentialGNN:
@@ -115,8 +107,6 @@ def comparison_methods(
         "energy": LogitUncertainty(score="energy", **read),
         "gnnsafe": LogitUncertainty(score="energy", propagation="smoothing", **read),
         "energy-diffused": LogitUncertainty(score="energy", propagation="diffusion", **read),
-        "dropout": MCDropout(**read),
-        "ensemble": GraphEnsemble(member, graph=graph, n_jobs=n_jobs, random_state=seed),
         "gpn": GraphPosteriorNetwork(
             GraphClassifier(graph, **{**GPN_SETTINGS, **length, **common})
         ),

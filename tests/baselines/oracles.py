@@ -1,0 +1,41 @@
+"""Equations written out, networks to apply them to, and a stand-in for processes."""
+
+import pickle
+
+import numpy as np
+import torch
+
+
+def by_hand(reference, samples, setting):
+    """Eq. 2 or Eq. 1 from probabilities (n_points, n_classes) and (n_points, n_members, ...)."""
+    if setting == "selected":
+        aleatoric = -(reference * np.log(reference)).sum(-1)
+        ratio = np.log(reference[:, None] / samples)
+        return aleatoric, (reference[:, None] * ratio).sum(-1).mean(1)
+    if setting == "max-score":
+        score = 1 - samples.mean(1).max(-1)
+        return score / 2, score / 2
+    aleatoric = -(samples * np.log(samples)).sum(-1).mean(1)
+    mean = samples.mean(1)
+    return aleatoric, -(mean * np.log(mean)).sum(-1) - aleatoric
+
+
+def seeded_module(build, seed=0):
+    """A network with the initial weights of a seed, in evaluation mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build().eval()
+
+
+class PickledJobs:
+    """Stands for joblib's processes: jobs arrive pickled and run in any order."""
+
+    def __init__(self, n_jobs):
+        assert n_jobs == 2
+
+    def __call__(self, jobs):
+        results = {}
+        for number, job in reversed(list(enumerate(jobs))):
+            function, args, kwargs = pickle.loads(pickle.dumps(job))
+            results[number] = pickle.loads(pickle.dumps(function(*args, **kwargs)))
+        return [results[number] for number in sorted(results)]

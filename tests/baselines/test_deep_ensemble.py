@@ -1,0 +1,104 @@
+"""Ensembles: their members, and uncertainty from them by hand."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from skuq.baselines import DeepEnsembleClassifier
+from skuq.models import MLP
+from tests.baselines.oracles import PickledJobs, by_hand
+
+
+@pytest.mark.parametrize("setting", ["selected", "expected", "max-score"])
+def test_members_given_are_compared_as_the_equations_say(iris, setting):
+    members = [LogisticRegression(C=c).fit(*iris) for c in (0.01, 1.0, 100.0)]
+    samples = np.stack([member.predict_proba(iris[0]) for member in members], axis=1)
+    ensemble = DeepEnsembleClassifier(members=members, setting=setting).fit(*iris)
+    u = ensemble.predict_uncertainty(iris[0])
+    aleatoric, epistemic = by_hand(samples[:, 0], samples, setting)
+    np.testing.assert_allclose(u.aleatoric, aleatoric, rtol=1e-6)
+    np.testing.assert_allclose(u.epistemic, epistemic, rtol=1e-6, atol=1e-12)
+    predicted = samples[:, 0] if setting == "selected" else samples.mean(1)
+    np.testing.assert_allclose(ensemble.predict_proba(iris[0]), predicted, atol=1e-8)
+
+
+def test_members_may_be_of_different_kinds(iris, dropped):
+    members = [
+        dropped,
+        make_pipeline(StandardScaler(), LogisticRegression()).fit(*iris),
+        lambda: MLP(4, 3),
+    ]
+    ensemble = DeepEnsembleClassifier(members=members).fit(*iris)
+    assert ensemble.predict_uncertainty(iris[0][:4]).total.shape == (4,)
+
+
+def test_every_seed_inside_an_estimator_is_replaced(iris):
+    mine = make_pipeline(StandardScaler(), MLPClassifier((5,), max_iter=20, tol=0, random_state=3))
+    with pytest.warns(match="Maximum iterations"):
+        ensemble = DeepEnsembleClassifier(mine, n_members=2, random_state=0).fit(*iris)
+    first, second = (dict(m.module.named_parameters())["0.weight"] for m in ensemble.members_)
+    assert not torch.allclose(first, second)
+
+
+def test_members_can_be_trained_in_processes(iris, monkeypatch):
+    ensemble = DeepEnsembleClassifier(n_members=3, random_state=0).fit(*iris)
+    monkeypatch.setattr("skuq.baselines._deep_ensemble.Parallel", PickledJobs)
+    parallel = clone(ensemble).set_params(n_jobs=2).fit(*iris)
+    u, v = (model.predict_uncertainty(iris[0][:5]) for model in (ensemble, parallel))
+    np.testing.assert_array_equal(u, v)
+
+
+def test_frozen_model_is_the_first_member_and_its_clones_are_trained(iris):
+    net = NeuralNetClassifier(
+        MLP,
+        module__n_features=4,
+        module__n_outputs=3,
+        criterion=nn.CrossEntropyLoss,
+        max_epochs=3,
+        verbose=0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        net.fit(iris[0].astype(np.float32), iris[1])
+    ensemble = DeepEnsembleClassifier(FrozenEstimator(net), n_members=3, random_state=0)
+    ensemble.fit(*iris)
+    first = [dict(m.module.named_parameters())["0.weight"] for m in ensemble.members_]
+    assert torch.equal(first[0], net.module_[0].weight)
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(first, 2))
+
+
+def test_frozen_module_cannot_be_trained_again(iris, dropped):
+    with pytest.raises(TypeError, match=r"MLP .* cannot be trained again .* `members`"):
+        DeepEnsembleClassifier(FrozenEstimator(dropped)).fit(*iris)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"members": []}, "`members` is empty"),
+        ({"members": [MLP(4, 3)], "estimator": LogisticRegression()}, "both given"),
+        ({"members": [MLP(4, 3), MLP(4, 4)]}, "returns 4 logits, but `y` holds 3 labels"),
+    ],
+)
+def test_ensembles_that_cannot_be_are_refused(iris, params, message):
+    y = np.array(["a", "b", "c"])[iris[1]]
+    with pytest.raises(ValueError, match=message):
+        DeepEnsembleClassifier(**params).fit(iris[0], y)
+
+
+def test_members_that_know_different_classes_are_refused(iris):
+    X, y = iris
+    members = [LogisticRegression().fit(X, y), LogisticRegression().fit(X, y + 1)]
+    rows = y > 0  # labels that both know
+    with pytest.raises(ValueError, match=r"different classes: number 0 \[0 1 2\], number 1 \[1 2"):
+        DeepEnsembleClassifier(members=members).fit(X[rows], y[rows])

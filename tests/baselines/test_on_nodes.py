@@ -1,0 +1,152 @@
+"""Ensembles, dropout and the reference on the nodes of a graph."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import cross_val_score
+
+from skuq import QUAMClassifier
+from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
+from skuq.datasets import make_node_classes
+from skuq.evidential import GraphClassifier, LogitUncertainty
+from tests.baselines.oracles import PickledJobs, by_hand
+
+pytest.importorskip("dgl")
+
+NODES, OTHERS = np.arange(60), np.arange(60, 150)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_node_classes(150, n_classes=3, n_features=6, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def y(data):
+    return data.labels[NODES]
+
+
+@pytest.fixture(scope="module")
+def classifier(data):
+    return GraphClassifier(data.graph, hidden_sizes=(8,), max_epochs=15, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def gcn(classifier, y):
+    """A fitted classifier; nothing may change it."""
+    return clone(classifier).fit(NODES, y)
+
+
+@pytest.fixture(scope="module")
+def ensemble(classifier, y):
+    return DeepEnsembleClassifier(classifier, n_members=3, random_state=0).fit(NODES, y)
+
+
+@pytest.fixture(scope="module")
+def dropout(gcn, y):
+    model = MCDropoutClassifier(FrozenEstimator(gcn), n_samples=20, random_state=0)
+    return model.fit(NODES, y)
+
+
+def alone(member, nodes):
+    return member.outputs(member.inputs(nodes)).double().softmax(-1).numpy()
+
+
+@pytest.mark.parametrize("setting", ["selected", "expected", "max-score"])
+def test_members_are_compared_as_the_equations_say(ensemble, setting):
+    samples = np.stack([alone(member, OTHERS) for member in ensemble.members_], axis=1)
+    assert abs(samples[:, 0] - samples[:, 1]).max() > 1e-3
+    u = ensemble.set_params(setting=setting).predict_uncertainty(OTHERS)
+    aleatoric, epistemic = by_hand(samples[:, 0], samples, setting)
+    np.testing.assert_allclose(u.aleatoric, aleatoric, rtol=1e-6)
+    np.testing.assert_allclose(u.epistemic, epistemic, rtol=1e-6, atol=1e-12)
+    predicted = samples[:, 0] if setting == "selected" else samples.mean(axis=1)
+    np.testing.assert_allclose(ensemble.predict_proba(OTHERS), predicted)
+
+
+def test_members_may_be_given(classifier, y):
+    members = [clone(classifier).set_params(random_state=seed).fit(NODES, y) for seed in (1, 2)]
+    given = DeepEnsembleClassifier(members=members, setting="expected").fit(NODES, y)
+    mean = sum(member.predict_proba(OTHERS) for member in members) / 2
+    np.testing.assert_allclose(given.predict_proba(OTHERS), mean, atol=1e-6)
+
+
+def test_same_members_in_processes_on_one_graph(ensemble, y, monkeypatch):
+    monkeypatch.setattr("skuq.baselines._deep_ensemble.Parallel", PickledJobs)
+    parallel = clone(ensemble).set_params(n_jobs=2).fit(NODES, y)
+    np.testing.assert_allclose(
+        parallel.predict_proba(OTHERS), ensemble.predict_proba(OTHERS), atol=1e-6
+    )
+    assert len({id(member.graph) for member in parallel.members_}) == 1
+
+
+def test_weights_and_validation_reach_the_members(classifier, y):
+    weight = (y == y[0]).astype(float) * 20 + 0.01
+    ensemble = DeepEnsembleClassifier(classifier, n_members=2, random_state=0)
+    share = (ensemble.fit(NODES, y).predict(OTHERS) == y[0]).mean()
+    leaning = clone(ensemble).fit(NODES, y, weight).predict(OTHERS)
+    assert (leaning == y[0]).mean() > share + 0.2
+    with pytest.raises(ValueError, match="Node ids must lie between"):
+        clone(ensemble).fit(NODES, y, X_val=[150], y_val=[0])
+
+
+def test_nodes_share_dropout_masks(dropout, gcn):
+    whole = dropout.predict_uncertainty(OTHERS)
+    assert (whole.epistemic > 0).all()
+    one = dropout.predict_uncertainty(OTHERS[[7]])
+    np.testing.assert_allclose(np.array(one)[:, 0], np.array(whole)[:, 7])
+    np.testing.assert_allclose(
+        dropout.predict_proba(OTHERS), gcn.predict_proba(OTHERS), rtol=1e-6
+    )  # "selected": the network without dropout
+
+
+@pytest.mark.parametrize("name", ["ensemble", "dropout"])
+def test_columns_of_ids_pickles_and_text_labels(request, name, y):
+    model = request.getfixturevalue(name)
+    np.testing.assert_array_equal(
+        model.predict_uncertainty(OTHERS[:5, None]), model.predict_uncertainty(OTHERS[:5])
+    )
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(OTHERS), model.predict_proba(OTHERS))
+    with pytest.raises(ValueError, match="Node ids must lie between 0 and 149"):
+        model.predict_uncertainty([150])
+    text = np.array(["ant", "bee", "cat"])[y]
+    trained = clone(model)
+    if name == "dropout":
+        trained.set_params(estimator=clone(model.estimator.estimator))
+    trained.fit(NODES.tolist(), text)
+    assert set(trained.predict(NODES)) <= set(trained.classes_) == {"ant", "bee", "cat"}
+
+
+def test_anyones_graph_network_through_an_estimator_that_reads_it(data, gcn, y):
+    reader = LogitUncertainty(gcn.network_, graph=data.graph)
+    model = MCDropoutClassifier(reader, n_samples=20, random_state=0).fit(NODES, y)
+    direct = MCDropoutClassifier(FrozenEstimator(gcn), n_samples=20, random_state=0).fit(NODES, y)
+    np.testing.assert_array_equal(
+        model.predict_uncertainty(OTHERS), direct.predict_uncertainty(OTHERS)
+    )
+
+
+def test_reference_and_cross_validation(data, gcn, y):
+    reference = ReferenceClassifier(FrozenEstimator(gcn)).fit(NODES, y)
+    p = gcn.predict_proba(OTHERS)
+    np.testing.assert_allclose(
+        reference.predict_uncertainty(OTHERS).total, -(p * np.log(p)).sum(axis=1), rtol=1e-6
+    )
+    assert cross_val_score(reference, NODES, y, cv=3).shape == (3,)
+
+
+def test_classifier_is_not_changed(gcn, dropout, y):
+    before = {name: value.clone() for name, value in gcn.network_.state_dict().items()}
+    DeepEnsembleClassifier(FrozenEstimator(gcn), n_members=2).fit(NODES, y)
+    dropout.predict_uncertainty(OTHERS)
+    assert all((value == before[name]).all() for name, value in gcn.network_.state_dict().items())
+    assert not any(module._forward_hooks for module in gcn.network_.modules())
+
+
+def test_methods_for_rows_alone_refuse_nodes(gcn, y):
+    with pytest.raises(TypeError, match="QUAMClassifier needs a model of rows"):
+        QUAMClassifier(gcn).fit(NODES, y)
