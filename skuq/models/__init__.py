@@ -14,7 +14,15 @@ from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor
 from skuq.models._fitted import is_fitted, taken_as_it_is
 from skuq.models._input_kinds import brings_preprocessing, takes_ids
 from skuq.models._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
-from skuq.models._networks import MLP, BinaryLogits, Columns, LeNet, LogProbabilities, TabularNet
+from skuq.models._networks import (
+    MLP,
+    BinaryLogits,
+    Columns,
+    LeNet,
+    LogProbabilities,
+    ScaledLogits,
+    TabularNet,
+)
 from skuq.models._skorch_nets import WeightedClassifier, fit_net
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
 from skuq.models._training import Trained, TrainingSettings, WeightedLoss, seeded, train
@@ -31,6 +39,7 @@ __all__ = [
     "Head",
     "LeNet",
     "LogProbabilities",
+    "ScaledLogits",
     "TabularNet",
     "Trained",
     "TrainingSet",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from skuq.models._device import resolve_device
 from skuq.models._evaluate import evaluate
-from skuq.models._networks import BinaryLogits, Columns, LogProbabilities
+from skuq.models._networks import BinaryLogits, Columns, LogProbabilities, ScaledLogits
 from skuq.wrappers import unwrap
 
 _ACTIVATIONS = {
@@ -228,17 +228,6 @@ class _Chain:
         return self.second(self.first(X))
 
 
-class _Scaled(nn.Module):
-    """Outputs times a fixed factor."""
-
-    def __init__(self, factor: float):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, X: Tensor) -> Tensor:
-        return X * self.factor
-
-
 def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
     check_is_fitted(model)
     parts = model.calibrated_classifiers_
@@ -251,7 +240,7 @@ def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
     inner = _adopt(parts[0].estimator)
     # scikit-learn takes (-z, z) for the logits of a binary decision function z.
     binary = hasattr(parts[0].estimator, "decision_function") and len(model.classes_) == 2
-    module = nn.Sequential(inner.module, _Scaled(float(inverse) * (2 if binary else 1))).eval()
+    module = nn.Sequential(inner.module, ScaledLogits(float(inverse) * (2 if binary else 1))).eval()
     return AdoptedModel(module, np.asarray(model.classes_), inner.transform)
 
 

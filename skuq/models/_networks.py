@@ -169,6 +169,17 @@ class TabularNet(nn.Module):
         return out
 
 
+class ScaledLogits(nn.Module):
+    """Logits times a fixed factor: the inverse of a temperature."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, X: Tensor) -> Tensor:
+        return X * self.factor
+
+
 class BinaryLogits(nn.Module):
     """Two logits from the single logit of a binary classifier, in the same probabilities."""
 

@@ -1,4 +1,4 @@
-"""The provider's first step: to commit to a model."""
+"""Commitment to a model, by its provider."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ from tqdm import tqdm
 from skuq import __version__
 from skuq.models import adopt
 from skuq.zk import _ezkl as backend
+from skuq.zk._architecture import PAD_BITS, Architecture
 from skuq.zk._circuit_size import SALT_BITS, fit_shape
-from skuq.zk._circuits import PAD_BITS, Architecture
-from skuq.zk._commitment_files import COMMITMENT, REFERENCE_STRING, Commitment, load_commitment
 from skuq.zk._dense_network import DenseNetwork, dense_network
-from skuq.zk._files import FORMAT, digest_file, write_json, write_manifest
-from skuq.zk._fixed_point import (
-    IntegerNetwork,
-    fit_fixed_point,
-    probabilities,
-    record_of,
+from skuq.zk._encoding import record_of
+from skuq.zk._files import (
+    COMMITMENT,
+    FORMAT,
+    REFERENCE_STRING,
+    digest_file,
+    write_json,
+    write_manifest,
 )
-from skuq.zk._keys import constants_point, make_keys
+from skuq.zk._fixed_point import IntegerNetwork
+from skuq.zk._keys import commitment_to_constants, make_keys
+from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._quantisation import fit_fixed_point, probabilities
 
-FOLDING_ERROR = 1e-4  # in probability: networks in single precision differ by less
+MAX_FOLDING_ERROR = 1e-4  # in probability: that of single precision is smaller
 
 
 def commit(
-    model: Any,
+    estimator: Any,
     X: ArrayLike,
     out: str | Path,
     *,
@@ -44,14 +48,17 @@ def commit(
     max_memory: float = 8.0,
     verbose: int = 0,
 ) -> Commitment:
-    """Commit to a model without showing it.
+    """Commit to a model without disclosing its weights.
 
-    Two folders are written: ``out/public`` for everybody, and ``out/private``, which holds
-    weights, salt and proving keys and must stay with the provider.
+    Two folders are written: ``out/public`` is to be published; ``out/private`` holds weights,
+    salt, one-time pads and proving keys, and must stay with the provider.
+
+    The commitment is binding. That it hides the weights is argued by entropy, not proven: see
+    `n_proofs` and the user guide.
 
     Parameters
     ----------
-    model : object
+    estimator : object
         Fitted classifier that `skuq.models.adopt` takes over, of linear layers, ReLU, batch
         normalisation, embeddings and softmax.
     X : array-like of shape (n_samples, n_features)
@@ -62,19 +69,19 @@ def commit(
     tolerance : float, default=0.005
         Largest difference between a proven confidence and that of the model on `X`.
     srs : str or Path, default=None
-        Structured reference string of a public ceremony, or the auditor's own. Default: one is
-        generated here, which is for tests only: its maker could forge proofs, and every artefact
-        says so.
+        Structured reference string of a public ceremony, or the auditor's own: the trusted
+        setup. Default: one is generated here, which is for tests only, because whoever generates
+        it could forge proofs; the commitment and every result say so.
     n_bins : int, default=10
         Largest number of confidence bins of an audit.
     n_proofs : int, default=128
         Proofs that may be made under this commitment. Each reveals one linear combination
-        of weights and salt; the salt is as long as that takes.
+        of weights and salt; there is enough salt for that number.
     verdict_samples : int, default=0
-        Reference samples for which verdicts can be proven that reveal nothing but pass or
-        fail. Each chunk needs a pad that is committed to here, and that is used once.
+        Reference samples that can be audited at level "verdict", which discloses nothing but
+        pass or fail. Each chunk of them needs a one-time pad, which is committed to here.
     max_memory : float, default=8.0
-        Memory for making keys and proofs, in GiB.
+        Memory for keys and proofs, in GiB.
     verbose : int, default=0
         1 shows progress.
 
@@ -104,8 +111,8 @@ def commit(
     public, private = out / "public", out / "private"
     if (public / COMMITMENT).exists() or private.exists():
         raise FileExistsError(f"{out} holds a commitment already; name another folder.")
-    network = dense_network(model)
-    _check_folded(model, network, X)
+    network = dense_network(estimator)
+    _check_folded(estimator, network, X)
     encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
     shape = fit_shape(encoding, integers, n_bins, n_proofs, verdict_samples, max_memory)
     try:
@@ -125,7 +132,7 @@ def commit(
             },
         )
     except BaseException:
-        # Half a commitment is none, and would be in the way of the next try.
+        # Part of a commitment is useless, and would be in the way of the next call.
         for folder in (public, private):
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -141,17 +148,17 @@ def _write(
     verbose: bool,
     about: dict[str, Any],
 ) -> None:
-    """Make keys, and write both folders."""
+    """Generate keys, and write both folders."""
     public.mkdir(parents=True, exist_ok=True)
     private.mkdir(mode=0o700)
-    source = _reference_string(public / REFERENCE_STRING, shape.rows, srs)
+    source = _reference_string(public / REFERENCE_STRING, shape.log_rows, srs)
     constants = _constants(shape, integers)
     np.savez(private / "constants.npz", *constants)
     keys, points = {}, set()
-    for kind in tqdm(shape.kinds, desc="keys", disable=not verbose):
-        make_keys(private, kind, shape, constants, public / REFERENCE_STRING)
-        keys[kind] = digest_file(private / f"{kind}.vk")
-        points.add(constants_point(private, kind, shape, public / REFERENCE_STRING))
+    for circuit in tqdm(shape.circuits, desc="keys", disable=not verbose):
+        make_keys(private, circuit, shape, constants, public / REFERENCE_STRING)
+        keys[circuit] = digest_file(private / f"{circuit}.vk")
+        points.add(commitment_to_constants(private, circuit, shape, public / REFERENCE_STRING))
     if len(points) != 1:
         raise backend.ProofSystemError(
             "The circuits do not share one commitment; this version of the proof system orders "
@@ -161,7 +168,7 @@ def _write(
         "format": FORMAT,
         "versions": {"skuq": __version__, "ezkl": backend.version()},
         "architecture": {**shape._asdict(), "widths": list(shape.widths)},
-        "commitment": points.pop(),
+        "commitment_point": points.pop(),
         "keys": keys,
         "reference_string": {"sha256": digest_file(public / REFERENCE_STRING), "source": source},
         **about,
@@ -186,10 +193,10 @@ def _random(size: tuple[int, ...], bits: int) -> NDArray[np.int64]:
     return values.astype(np.int64).reshape(size)
 
 
-def _reference_string(target: Path, rows: int, source: str | Path | None) -> str:
+def _reference_string(target: Path, log_rows: int, source: str | Path | None) -> str:
     if source is None:
-        backend.make_reference_string(target, rows)
-        return "generated locally by the provider: for tests only, its maker could forge proofs"
+        backend.make_reference_string(target, log_rows)
+        return "generated locally by the provider, who could forge proofs: for tests only"
     try:
         shutil.copyfile(source, target)
     except OSError as error:
@@ -197,15 +204,15 @@ def _reference_string(target: Path, rows: int, source: str | Path | None) -> str
     return f"given as a file ({Path(source).name}); whoever verifies must know where it is from"
 
 
-def _check_folded(model: Any, network: DenseNetwork, X: ArrayLike) -> None:
-    """Compare the network that was folded with the model, as it is used."""
-    adopted = adopt(model)
+def _check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
+    """Compare the probabilities of the folded network with those of the estimator."""
+    adopted = adopt(estimator)
     with torch.no_grad():
         proba = adopted.module(adopted.inputs(X)).double().softmax(dim=-1).numpy()
     found = probabilities(network, X)
-    if proba.shape != found.shape or np.abs(proba - found).max() > FOLDING_ERROR:
+    if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model does not compute what its layers say; it cannot be put into a circuit."
+            "The model computes something else than its layers do; it cannot be put into a circuit."
         )
 
 

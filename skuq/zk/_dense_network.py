@@ -1,4 +1,4 @@
-"""A classifier as what a circuit can hold: affine layers with ReLU between them."""
+"""Classifiers folded into affine layers with ReLU between them, as a circuit needs them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from torch import nn
 
 from skuq.base import FloatArray
-from skuq.models import TabularNet, adopt
-from skuq.models._adopt import _Scaled
-from skuq.models._networks import BinaryLogits, Columns
+from skuq.models import BinaryLogits, Columns, ScaledLogits, TabularNet, adopt
 
 SUPPORTED = (
     "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
@@ -22,7 +20,7 @@ SUPPORTED = (
 
 
 class DenseNetwork(NamedTuple):
-    """``x -> logits``: affine maps with ReLU between them, of numbers and one-hot codes.
+    """Network of affine maps with ReLU between them, from numbers and one-hot codes to logits.
 
     Attributes
     ----------
@@ -32,8 +30,8 @@ class DenseNetwork(NamedTuple):
         Offset of each layer.
     levels : tuple of int
         One entry per input column: 0 for a number; for a column of category codes the number
-        of known levels, which then stands for ``levels + 1`` indicators (the last one for all
-        other values).
+        of known levels. Such a column becomes ``levels + 1`` indicators, the last one of which
+        stands for all other values.
     classes : ndarray of shape (n_classes,)
         Labels in the order of the logits.
     """
@@ -49,7 +47,7 @@ class DenseNetwork(NamedTuple):
         return len(self.levels)
 
 
-def dense_network(model: Any) -> DenseNetwork:
+def dense_network(estimator: Any) -> DenseNetwork:
     """Fold a fitted classifier into affine layers with ReLU between them.
 
     Batch normalisation, scaling of features and temperature are folded into the neighbouring
@@ -57,9 +55,9 @@ def dense_network(model: Any) -> DenseNetwork:
 
     Parameters
     ----------
-    model : object
-        What `skuq.models.adopt` takes over, made of the layers that a circuit supports.
-        Preprocessing in a pipeline may scale features one by one.
+    estimator : object
+        Fitted classifier that `skuq.models.adopt` takes over, made of the layers that a circuit
+        supports. Preprocessing in a pipeline may scale features one by one.
 
     Returns
     -------
@@ -82,7 +80,7 @@ def dense_network(model: Any) -> DenseNetwork:
     >>> network.weights[0].shape, network.classes
     ((4, 3), array([0, 1, 2]))
     """
-    adopted = adopt(model)
+    adopted = adopt(estimator)
     folded = _Folded()
     levels = folded.add(adopted.module)
     weights, biases = folded.layers()
@@ -116,19 +114,19 @@ _FOLDED: tuple[type[nn.Module], ...] = (
     nn.Dropout,
     nn.Flatten,
     nn.LogSoftmax,
-    _Scaled,
+    ScaledLogits,
     BinaryLogits,
     Columns,
 )
 
 
 class _Folded:
-    """Affine maps and ReLU in the order in which they are applied."""
+    """Affine maps, with ReLU between them, in the order in which they are applied."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[FloatArray, FloatArray]] = []
         self._open = False  # whether the next affine map joins the last one
-        self._ended = False  # by a LogSoftmax, which alters no probability
+        self._ended = False  # by a LogSoftmax, which does not change probabilities
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
         """Append a module; return the levels of its input columns if it has its own."""
@@ -153,7 +151,7 @@ class _Folded:
             self._affine(*_batch_norm(module))
         elif isinstance(module, nn.ReLU):
             self._open = False
-        elif isinstance(module, _Scaled):
+        elif isinstance(module, ScaledLogits):
             width = self._steps[-1][0].shape[1]
             self._affine(module.factor * np.eye(width), np.zeros(width))
         elif isinstance(module, BinaryLogits):
@@ -177,7 +175,7 @@ class _Folded:
         self._open = True
 
     def _tabular(self, net: TabularNet) -> tuple[int, ...]:
-        """Look-up of an embedding is a product with an indicator, hence affine."""
+        """Append embeddings as products with indicators, and the layers after them."""
         n_columns = len(net.numeric) + len(net.categorical)
         levels = [0] * n_columns
         for column, n_levels in zip(net.categorical, net.levels, strict=True):
@@ -215,7 +213,7 @@ def _batch_norm(module: nn.BatchNorm1d) -> tuple[FloatArray, FloatArray]:
 
 
 def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
-    """Centre and factor of a preprocessing that treats every feature by itself."""
+    """Centre and factor of preprocessing that scales features one by one."""
     pipeline = getattr(transform, "__self__", None)
     if not isinstance(pipeline, Pipeline):
         raise TypeError("Preprocessing in several pipelines cannot be put into a circuit.")

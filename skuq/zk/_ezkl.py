@@ -1,8 +1,8 @@
-"""The proof system: the only module that knows `ezkl`.
+"""Calls of the proof system `ezkl`: Halo2 with KZG commitments over BN254.
 
-Halo2 with KZG commitments over BN254. The constants of a circuit stand in a column of their own
-whose commitment leads every proof ("polycommit"); the system itself does not compare it with
-anything, so that everybody who verifies must.
+The constants of a circuit are committed to in a column of their own ("polycommit"), and this
+commitment is the first element of every proof. The system does not compare it with anything:
+each verifier must compare it with the published one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from skuq.extras import import_optional
-from skuq.zk._circuits import Architecture
+from skuq.zk._architecture import Architecture
 from skuq.zk._fixed_point import BASE_BITS, CONFIDENCE_BITS, REACH
 
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
@@ -27,7 +27,7 @@ BLINDING_ROWS = 10
 
 
 class ProofSystemError(RuntimeError):
-    """The proof system failed: the message says at what, and what to do."""
+    """Failure of the proof system; the message says at what, and what to do."""
 
 
 def version() -> str:
@@ -38,28 +38,28 @@ def version() -> str:
     return installed("ezkl")
 
 
-def describe(model: Path, settings: Path, kind: str, shape: Architecture) -> dict[str, Any]:
-    """Write the settings of a circuit, and return what they hold."""
+def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> dict[str, Any]:
+    """Write the settings of a circuit, and return them."""
     ezkl = import_optional("ezkl", extra="zk")
     options = ezkl.PyRunArgs()
     options.input_visibility = options.output_visibility = "public"
     options.param_visibility = "polycommit"
-    # Integers stay as they are; only what is relabelled beyond this scale is divided.
+    # Integers stay as they are; only units smaller than this scale are divided.
     options.input_scale, options.param_scale = CONFIDENCE_BITS, 0
     options.scale_rebase_multiplier = 1
     options.decomp_base = 1 << BASE_BITS
-    options.decomp_legs = VERDICT_DIGITS if kind == "verdict" else shape.digits
+    options.decomp_legs = VERDICT_DIGITS if circuit == "verdict" else shape.digits
     options.lookup_range = (-REACH, 0)
-    # Inputs are the auditor's own, and outputs are compared; neither needs a range.
+    # Inputs are the verifier's own, and outputs are compared; neither needs a range check.
     options.ignore_range_check_inputs_outputs = True
-    options.logrows = shape.rows
-    # The system's probabilistic check of products returns cells that are tied to nothing.
+    options.logrows = shape.log_rows
+    # The batched check of matrix products (Freivalds) returns unconstrained cells: not sound.
     options.disable_freivalds = True
     with _quiet():
         _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), options)
     found: dict[str, Any] = json.loads(settings.read_text())
-    # Written in the order of a hash table, which differs from run to run, and would make
-    # another verifying key of the same circuit.
+    # They are written in the order of a hash table, which differs from run to run and would
+    # give the same circuit another verifying key.
     found["required_range_checks"].sort()
     found["required_lookups"].sort(key=str)
     settings.write_text(json.dumps(found, sort_keys=True))
@@ -82,9 +82,9 @@ def compile_circuit(model: Path, settings: Path, circuit: Path) -> None:
         _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
 
 
-def make_reference_string(path: Path, rows: int) -> None:
-    """Generate a structured reference string; whoever does so could forge proofs."""
-    _run("gen_srs", {"srs_path": str(path), "logrows": rows})
+def make_reference_string(path: Path, log_rows: int) -> None:
+    """Generate a structured reference string: a setup that trusts whoever runs it."""
+    _run("gen_srs", {"srs_path": str(path), "logrows": log_rows})
 
 
 def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
@@ -141,7 +141,7 @@ def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeou
 def verify(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> bool:
-    """Whether a proof holds for these public numbers, inputs first, then outputs."""
+    """Verify a proof for these public numbers, inputs first, then outputs."""
     ezkl = import_optional("ezkl", extra="zk")
     path = work / "proof.json"
     path.write_text(
@@ -161,12 +161,12 @@ def verify(
     try:
         with _quiet():
             return bool(ezkl.verify(str(path), str(settings), str(verifying), str(srs)))
-    except Exception:  # of a proof that is none, the system says so by many kinds of errors
+    except Exception:  # the system raises errors of many types for malformed proofs
         return False
 
 
-def commitment_of(proof: bytes) -> str:
-    """Commitment to the constants: the point at the head of a proof, in compressed form.
+def commitment_point(proof: bytes) -> str:
+    """Return the commitment to the constants: the first point of a proof, in compressed form.
 
     A proof holds both coordinates, highest byte first; a witness the first one, lowest byte
     first, with the parity of the second in the highest bit.
@@ -179,12 +179,12 @@ def commitment_of(proof: bytes) -> str:
 
 
 def memory_estimate(shape: Architecture) -> float:
-    """Peak memory of setting up and proving, in GiB: measured, with a margin."""
-    return 0.3 + 0.4 * 2.0 ** (shape.rows - 14)
+    """Estimate the peak memory of setup and proving, in GiB: measured, with a margin."""
+    return 0.3 + 0.4 * 2.0 ** (shape.log_rows - 14)
 
 
 def _hex(value: int) -> str:
-    """A number of the field as the proof system writes it: little-endian hexadecimal."""
+    """Write a number of the field as the proof system does: little-endian hexadecimal."""
     return (int(value) % FIELD).to_bytes(32, "little").hex()
 
 
@@ -201,9 +201,9 @@ def _call(function: Any, what: str, *arguments: Any) -> Any:
 
 
 def _run(function: str, arguments: Mapping[str, Any], timeout: float | None = None) -> None:
-    """Call the proof system in a fresh process, which ends with this call in any case."""
+    """Call the proof system in a new process, which ends with this call in any case."""
     import_optional("ezkl", extra="zk")
-    script = Path(__file__).with_name("_worker.py")
+    script = Path(__file__).with_name("_ezkl_worker.py")
     task = json.dumps({"function": function, "arguments": arguments})
     process = subprocess.Popen(
         [sys.executable, str(script), task],
@@ -229,7 +229,7 @@ def _run(function: str, arguments: Mapping[str, Any], timeout: float | None = No
 
 
 class _quiet:
-    """Silence what native code prints past Python's own streams."""
+    """Silence output of native code, which does not use Python's streams."""
 
     def __enter__(self) -> None:
         self._saved: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Keys of the circuits: the provider's, and those that everybody else builds again."""
+"""Proving and verifying keys of the circuits, and the commitment to their constants."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from numpy.typing import NDArray
 
 from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
-from skuq.zk._circuits import Architecture, build, fixed_inputs, input_names
-from skuq.zk._commitment_files import COMMITMENT, Commitment
-from skuq.zk._files import Refused, digest, digest_file, field
+from skuq.zk._architecture import Architecture
+from skuq.zk._circuits import build, fixed_inputs, input_names
+from skuq.zk._files import COMMITMENT, VerificationError, digest, digest_file, field
+from skuq.zk._public_commitment import Commitment
 
 
 @contextmanager
 def verifying_key(
-    commitment: Commitment, kind: str, keys: Path | None
+    commitment: Commitment, circuit: str, keys: Path | None
 ) -> Iterator[tuple[Path, Path]]:
-    """Settings and verifying key of a circuit, built from the public architecture alone.
+    """Build settings and verifying key of a circuit from the public architecture alone.
 
     The provider's key is never used: it might belong to another circuit. Keys are kept in
-    `keys`, a folder of the auditor, or made anew.
+    `keys`, a folder of the verifier, or thrown away if that is None.
     """
-    if kind not in commitment.shape.kinds:
-        raise Refused(f"The commitment has no circuit for {kind!r}.")
+    if circuit not in commitment.shape.circuits:
+        raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
     name = digest(
         {
-            "kind": kind,
+            "circuit": circuit,
             "architecture": commitment.record["architecture"],
             "srs": commitment.record["reference_string"]["sha256"],
             "versions": commitment.record["versions"],
@@ -40,47 +41,51 @@ def verifying_key(
     )
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        settings, key = work / f"{kind}.settings", work / f"{kind}.vk"
+        settings, key = work / f"{circuit}.settings", work / f"{circuit}.vk"
         if keys is not None:
             settings, key = keys / f"{name}.settings", keys / f"{name}.vk"
         if not (settings.exists() and key.exists()):
             rng = np.random.default_rng(0)
-            # Other weights, the same key: it must not depend on them.
+            # Any weights give the same key.
             constants = [rng.integers(-99, 100, size=size) for size in commitment.shape.shapes]
-            make_keys(work, kind, commitment.shape, constants, commitment.srs)
+            make_keys(work, circuit, commitment.shape, constants, commitment.srs)
             if keys is not None:
                 keys.mkdir(parents=True, exist_ok=True)
                 with atomic_paths(settings, key) as partials:
                     for made, partial in zip(("settings", "vk"), partials, strict=True):
-                        shutil.copyfile(work / f"{kind}.{made}", partial)
-        published = field(field(commitment.record, "keys", dict, COMMITMENT), kind, str, COMMITMENT)
+                        shutil.copyfile(work / f"{circuit}.{made}", partial)
+        published = field(
+            field(commitment.record, "keys", dict, COMMITMENT), circuit, str, COMMITMENT
+        )
         if digest_file(key) != published:
-            raise Refused(
-                f"The verifying key of {kind!r} does not follow from the public architecture: "
+            raise VerificationError(
+                f"The verifying key of {circuit!r} does not follow from the public architecture: "
                 "the provider uses another circuit."
             )
         yield settings, key
 
 
 def make_keys(
-    folder: Path, kind: str, shape: Architecture, constants: list[NDArray[Any]], srs: Path
+    folder: Path, circuit: str, shape: Architecture, constants: list[NDArray[Any]], srs: Path
 ) -> None:
-    model, settings, circuit = (folder / f"{kind}.{end}" for end in ("onnx", "settings", "circuit"))
-    model.write_bytes(build(kind, shape, constants))
-    backend.describe(model, settings, kind, shape)
-    backend.compile_circuit(model, settings, circuit)
-    backend.setup(circuit, folder / f"{kind}.vk", folder / f"{kind}.pk", srs)
+    """Write a circuit, its settings and both of its keys to a folder."""
+    ends = ("onnx", "settings", "circuit")
+    model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
+    model.write_bytes(build(circuit, shape, constants))
+    backend.describe(model, settings, circuit, shape)
+    backend.compile_circuit(model, settings, compiled)
+    backend.setup(compiled, folder / f"{circuit}.vk", folder / f"{circuit}.pk", srs)
 
 
-def constants_point(private: Path, kind: str, shape: Architecture, srs: Path) -> str:
-    """Commitment to the constants of a circuit, from a run on zeros."""
+def commitment_to_constants(private: Path, circuit: str, shape: Architecture, srs: Path) -> str:
+    """Compute the commitment to the constants of a circuit, by a run on zeros."""
     known = fixed_inputs(shape)
     inputs = [
         [int(v) for v in known.get(name, np.zeros(int(np.prod(size)), np.int64)).ravel()]
-        for name, size in input_names(kind, shape).items()
+        for name, size in input_names(circuit, shape).items()
     ]
-    target = private / f"{kind}.witness"
+    target = private / f"{circuit}.witness"
     _, point = backend.witness(
-        inputs, private / f"{kind}.circuit", target, private / f"{kind}.vk", srs
+        inputs, private / f"{circuit}.circuit", target, private / f"{circuit}.vk", srs
     )
     return point

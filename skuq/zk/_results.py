@@ -1,13 +1,12 @@
-"""What an auditor or a client has in hand when all proofs hold."""
+"""Results of verification: a verified audit, an attested prediction."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from skuq.calibration._result import AuditResult
-from skuq.calibration._sums import BinSums
-from skuq.zk._commitment_files import Commitment
+from skuq.calibration import AuditResult, BinSums
 from skuq.zk._fixed_point import CONFIDENCE_BITS
+from skuq.zk._public_commitment import Commitment
 
 
 class VerifiedAudit(NamedTuple):
@@ -18,21 +17,21 @@ class VerifiedAudit(NamedTuple):
     passed : bool
         Verdict at alpha.
     robust : bool
-        Whether the verdict is the same at alpha less and plus the tolerance, by which proven
+        Whether the verdict is the same at alpha minus and plus the tolerance, by which proven
         confidences may differ from those of the model.
     level : str
-        "verdict", "bins" or "predictions".
+        Disclosure: "verdict", "bins" or "predictions".
     statement : dict
-        What was proven: commitment, reference data, alpha, bins.
+        The proven statement: commitment, reference data, alpha, bins.
     sums : BinSums or None
         Sums per bin; None at level "verdict".
     judgement : AuditResult or None
         Findings per bin, as of `CalibrationAuditor`; None at level "verdict" or without a
         confidence level.
     n_proofs : int
-        Proofs that were verified.
+        Number of verified proofs.
     notes : list of str
-        What the verdict does and does not say, in sentences.
+        Meaning and limits of the verdict, in sentences.
     """
 
     passed: bool
@@ -45,7 +44,7 @@ class VerifiedAudit(NamedTuple):
     notes: list[str]
 
     def as_record(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """Return the result as JSON."""
         record: dict[str, Any] = {
             "passed": self.passed,
             "robust": self.robust,
@@ -75,9 +74,9 @@ class Attestation(NamedTuple):
     confidence : float
         Its probability.
     x : list of float
-        The input that it is about.
+        The input.
     statement : dict
-        All that was proven.
+        The proven statement.
     """
 
     label: Any
@@ -89,22 +88,25 @@ class Attestation(NamedTuple):
 def notes_of(
     committed: Commitment, statement: dict[str, Any], robust: bool, extra: list[str]
 ) -> list[str]:
+    """Describe the question, the limits of the answer and the trusted setup."""
     agreed = committed.record["agreement"]
     level = statement["confidence_level"]
-    chance = "nothing left to chance" if level is None else f"a confidence level of {level:g}"
+    chance = (
+        "without allowance for chance" if level is None else f"at a confidence level of {level:g}"
+    )
     notes = [
-        "All proofs hold, and all belong to the published commitment.",
-        f"Asked was whether accuracy and confidence differ by at most alpha = "
-        f"{statement['alpha']:g} in each of {statement['n_bins']} bins, at {chance}, on "
+        "All proofs hold, and all are bound to the published commitment.",
+        f"The question was whether accuracy and confidence differ by at most alpha = "
+        f"{statement['alpha']:g} in each of {statement['n_bins']} bins, {chance}, on "
         f"{statement['n_samples']} samples.",
         *extra,
-        f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}; on the provider's "
-        f"calibration data they were within {agreed['maximum']:.4f} of the model's (by its own "
-        f"account; tolerance {committed.tolerance:g}).",
+        f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}. On the provider's "
+        f"calibration data they were within {agreed['maximum']:.4f} of the model's, as the "
+        f"provider states without proof (tolerance {committed.tolerance:g}).",
     ]
     if not robust:
-        notes.append("The verdict would be another at alpha less or plus that tolerance.")
+        notes.append("The verdict would change at alpha minus or plus that tolerance.")
     source = committed.record["reference_string"]["source"]
-    notes.append(f"Structured reference string, in the provider's words: {source}.")
+    notes.append(f"Trusted setup (reference string), in the provider's words: {source}.")
     notes.append("An audit says nothing about inputs that the reference data do not cover.")
     return notes

@@ -1,46 +1,46 @@
-"""What exactly is stated: public numbers of each proof, the same for both parties."""
+"""Statements and the public inputs of each proof, computed alike by both parties."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import IntArray
-from skuq.calibration._sums import BinSums
+from skuq.calibration import BinSums
 from skuq.labels import codes_of
-from skuq.zk._circuits import (
-    CONTEXT_BITS,
-    N_ALPHAS,
-    Architecture,
-    edges,
-    fixed_inputs,
-    input_names,
-)
+from skuq.zk._architecture import CONTEXT_BITS, N_ALPHAS, Architecture
+from skuq.zk._circuits import edges, fixed_inputs, input_names
+from skuq.zk._encoding import Encoding
 from skuq.zk._files import canonical, digest
-from skuq.zk._fixed_point import CONFIDENCE_BITS, Encoding, Predictions
+from skuq.zk._fixed_point import CONFIDENCE_BITS, IntegerPredictions
 
-LEVELS = ("verdict", "bins", "predictions")
+Level = Literal["verdict", "bins", "predictions"]
+LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # of disclosure
 ONE = 1 << CONFIDENCE_BITS
 
 
 def context(statement: Mapping[str, Any], part: str) -> int:
-    """A number that ties a proof to its statement and its place in it."""
+    """Hash of a statement and a place in it: the public input that binds a proof to both.
+
+    Public inputs are part of the transcript from which a proof's challenges are derived
+    (Fiat-Shamir).
+    """
     text = canonical(dict(statement)) + b"\n" + part.encode()
     return int.from_bytes(hashlib.sha256(text).digest(), "big") >> (256 - CONTEXT_BITS)
 
 
 def public_inputs(
-    kind: str, shape: Architecture, values: Mapping[str, Any], tied: int
+    circuit: str, shape: Architecture, values: Mapping[str, Any], context_hash: int
 ) -> list[list[int]]:
     """Public inputs of a proof in the order of its circuit."""
-    known = {**fixed_inputs(shape), **values, "context": [tied]}
+    known = {**fixed_inputs(shape), **values, "context": [context_hash]}
     inputs = []
-    for name, size in input_names(kind, shape).items():
+    for name, size in input_names(circuit, shape).items():
         numbers = [int(value) for value in np.asarray(known[name], dtype=object).ravel()]
         if len(numbers) != math.prod(size):
             raise ValueError(f"{name!r} must have shape {size}, got {len(numbers)} numbers.")
@@ -48,24 +48,26 @@ def public_inputs(
     return inputs
 
 
-def known_outputs(kind: str, values: Mapping[str, Any]) -> list[int]:
-    """Outputs that a proof must have, and that nobody needs to send.
+def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
+    """Outputs that a proof must have, and that are not sent.
 
-    For sums: each counted row has a single most probable class.
+    For sums: the number of rows, because each has a single most probable class.
     """
-    return [int(np.sum(values["counted"]))] if kind in ("bins", "padded") else []
+    return [int(np.sum(values["counted"]))] if circuit in ("bins", "padded_bins") else []
 
 
-def n_outputs(kind: str, shape: Architecture) -> int:
+def n_outputs(circuit: str, shape: Architecture) -> int:
     """Number of the outputs that are sent."""
-    return {"predict": 2 * shape.rows_of(kind), "verdict": N_ALPHAS}.get(kind, 3 * shape.n_bins)
+    special = {"predictions": 2 * shape.rows_of(circuit), "verdict": N_ALPHAS}
+    return special.get(circuit, 3 * shape.n_bins)
 
 
 def bins_inputs(
-    shape: Architecture, kind: str, rows: IntArray, codes: IntArray, n_bins: int
+    shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Inputs of a chunk of reference data; a chunk that is not full repeats its last row."""
-    n = shape.rows_of(kind)
+    """Inputs of a chunk of reference data; a chunk that is not full repeats its last row, which
+    is not counted."""
+    n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {
         "rows": rows[filled],
@@ -77,17 +79,17 @@ def bins_inputs(
 
 def reference_chunks(
     shape: Architecture,
-    kind: str,
+    circuit: str,
     rows: IntArray,
     codes: IntArray,
     statement: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Inputs of all chunks of reference data, "bins" or "padded"."""
-    size, chunks = shape.rows_of(kind), []
+    """Inputs of all chunks of reference data, for the circuits "bins" and "padded_bins"."""
+    size, chunks = shape.rows_of(circuit), []
     for k, start in enumerate(range(0, len(rows), size)):
         part = slice(start, start + size)
-        values = bins_inputs(shape, kind, rows[part], codes[part], statement["n_bins"])
-        if kind == "padded":
+        values = bins_inputs(shape, circuit, rows[part], codes[part], statement["n_bins"])
+        if circuit == "padded_bins":
             values["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[statement["pads"][k]]
         chunks.append(values)
     return chunks
@@ -99,7 +101,7 @@ def verdict_inputs(
     statement: Mapping[str, Any],
     outputs: list[list[int]],
 ) -> dict[str, Any]:
-    """Inputs of the last proof of a verdict, from the outputs of all chunks."""
+    """Inputs of the final proof of a verdict, from the outputs of all chunks."""
     used = np.zeros(shape.n_pads, np.int64)
     used[statement["pads"]] = 1
     return {
@@ -110,39 +112,41 @@ def verdict_inputs(
     }
 
 
-def predict_inputs(shape: Architecture, rows: IntArray) -> dict[str, Any]:
+def prediction_inputs(shape: Architecture, rows: IntArray) -> dict[str, Any]:
     """Inputs of a chunk of predictions."""
-    filled = np.minimum(np.arange(shape.rows_of("predict")), len(rows) - 1)
+    filled = np.minimum(np.arange(shape.rows_of("predictions")), len(rows) - 1)
     return {"rows": rows[filled]}
 
 
-def predict_outputs(shape: Architecture, found: Predictions) -> list[int]:
+def prediction_outputs(shape: Architecture, found: IntegerPredictions) -> list[int]:
     """Outputs of a chunk of predictions, from labels and confidences of its rows."""
-    filled = np.minimum(np.arange(shape.rows_of("predict")), len(found.label) - 1)
+    filled = np.minimum(np.arange(shape.rows_of("predictions")), len(found.label) - 1)
     n_classes = shape.widths[-1]
     # Sum over classes of class * (1 if it is the label else -1).
     labels = 2 * found.label[filled] - n_classes * (n_classes - 1) // 2
     return [int(v) for v in np.stack([found.confidence[filled], labels], axis=1).ravel()]
 
 
-def read_predictions(shape: Architecture, outputs: list[int], n: int) -> Predictions:
+def read_predictions(shape: Architecture, outputs: list[int], n: int) -> IntegerPredictions:
     """Labels and confidences from the outputs of a chunk."""
     confidence, label = np.array(outputs, np.int64).reshape(-1, 2)[:n].T
     n_classes = shape.widths[-1]
-    return Predictions((label + n_classes * (n_classes - 1) // 2) // 2, confidence)
+    return IntegerPredictions((label + n_classes * (n_classes - 1) // 2) // 2, confidence)
 
 
-def signed_sums(found: Predictions, codes: IntArray, n_bins: int, most: int) -> list[int]:
-    """Outputs of a chunk of reference data: what its circuit computes, in the open."""
-    reaches = np.where(2 * found.confidence[:, None] > edges(n_bins, most), 1, -1)
+def signed_sums(
+    found: IntegerPredictions, codes: IntArray, n_bins: int, max_bins: int
+) -> list[int]:
+    """Outputs of the circuit "bins", computed from known predictions."""
+    reaches = np.where(2 * found.confidence[:, None] > edges(n_bins, max_bins), 1, -1)
     correct = np.where(found.label == codes, 1, -1)
     parts = np.stack([np.ones_like(correct), found.confidence, correct])
     return [int(v) for v in (parts @ reaches).ravel()]
 
 
-def read_sums(outputs: list[int], n_bins: int, most: int) -> BinSums:
+def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
     """Sums per bin from the added outputs of all chunks."""
-    parts = np.array(outputs, dtype=object).reshape(3, most)
+    parts = np.array(outputs, dtype=object).reshape(3, max_bins)
     following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
     twice = (parts - following)[:, :n_bins]
     count, confidence, correct = twice[0] // 2, twice[1] // 2, (twice[0] + twice[2]) // 4
@@ -157,7 +161,7 @@ def read_sums(outputs: list[int], n_bins: int, most: int) -> BinSums:
 
 
 def thresholds(alpha: float, tolerance: float) -> list[int]:
-    """Thousandths of the thresholds of a verdict: alpha less, exactly, and plus the tolerance."""
+    """Thresholds of a verdict in thousandths: alpha minus the tolerance, alpha, alpha plus it."""
     middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
     values = [max(0, middle - step), middle, min(1000, middle + step)]
     assert len(values) == N_ALPHAS
@@ -165,7 +169,7 @@ def thresholds(alpha: float, tolerance: float) -> list[int]:
 
 
 def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
-    """Quarters of millionths of what chance may add in a bin (Hoeffding, all bins together).
+    """Allowance for chance in a bin in quarters of millionths (Hoeffding, union of all bins).
 
     A bin of n independent predictions whose confidence is within alpha of the truth has
     ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` in all B bins
@@ -178,12 +182,12 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
 
 
 def sample_size(false_share: float, error: float) -> int:
-    """Predictions to prove, so that a share of false ones is missed with at most that error.
+    """Number of predictions to prove, so that false ones are missed with at most that error.
 
     Parameters
     ----------
     false_share : float
-        Share of false reports that must be found, in (0, 1).
+        Fraction of false reports that must be found, in (0, 1).
     error : float
         Largest probability to miss it, in (0, 1).
 
@@ -205,25 +209,26 @@ def sample_size(false_share: float, error: float) -> int:
 
 
 def chosen_rows(statement: Mapping[str, Any], n: int, k: int) -> IntArray:
-    """Rows to prove: those with the smallest hashes.
+    """Choose the rows to prove: those with the smallest hashes.
 
-    They depend on what was fixed before the auditor chose the nonce and on nothing else, such
-    as alpha: whoever could still choose something could try until false reports are missed.
+    They depend on the nonce and on what was fixed before the auditor chose it, but not on
+    anything else, such as alpha: a provider who could still choose something would try values
+    until no false report is among the rows.
     """
-    names = ("commitment", "reference", "reported", "nonce")
+    names = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
     seed = canonical({name: statement[name] for name in names})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
     return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
 
 
 def reference_digest(rows: IntArray, codes: IntArray) -> str:
-    """SHA-256 of encoded reference data."""
+    """Compute the SHA-256 of encoded reference data."""
     data = rows.astype("<i8").tobytes() + codes.astype("<i8").tobytes()
     return digest(b"%d,%d\n" % rows.shape + data)
 
 
 def encoded(encoding: Encoding, classes: NDArray[Any], X: Any, y: Any) -> tuple[IntArray, IntArray]:
-    """Reference data as integers."""
+    """Encode reference data as integers, and check their number."""
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise ValueError(f"Labels must have shape (n_samples,), got {labels.shape}.")

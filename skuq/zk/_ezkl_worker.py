@@ -1,7 +1,7 @@
-"""Runs one call of the proof system in a process of its own.
+"""Script that runs one call of the proof system in a process of its own.
 
-Started as a script, so that it loads nothing but the proof system: a proof that cannot be made
-may never return, and the parent then ends this process.
+It loads nothing but the proof system. An impossible proof may never return; the parent process
+then ends this one.
 """
 
 import json

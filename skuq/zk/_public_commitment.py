@@ -1,4 +1,4 @@
-"""Committing to a model, and what others can check of a commitment."""
+"""Public side of a commitment: the published folder, read and validated."""
 
 from __future__ import annotations
 
@@ -9,29 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.zk import _ezkl as backend
-from skuq.zk._circuit_size import ROWS
-from skuq.zk._circuits import (
-    KINDS,
-    Architecture,
-)
+from skuq.zk._architecture import CIRCUITS, LOG_ROWS, Architecture
+from skuq.zk._encoding import Encoding, encoding_of
 from skuq.zk._files import (
+    COMMITMENT,
     FORMAT,
-    Refused,
+    REFERENCE_STRING,
+    VerificationError,
     check_manifest,
     digest,
     digest_file,
     field,
     read_json,
 )
-from skuq.zk._fixed_point import (
-    BASE_BITS,
-    EXACT_BITS,
-    WEIGHT_BITS,
-    Encoding,
-    encoding_of,
-)
-
-COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"
+from skuq.zk._fixed_point import BASE_BITS, EXACT_BITS, WEIGHT_BITS
 
 
 class Commitment(NamedTuple):
@@ -40,17 +31,18 @@ class Commitment(NamedTuple):
     Attributes
     ----------
     folder : Path
-        Where it lies.
+        The published folder.
     shape : Architecture
         Public architecture; the verifying keys follow from it.
     encoding : Encoding
-        How inputs become integers.
+        Encoding of inputs as integers.
     classes : ndarray of shape (n_classes,)
-        Labels.
+        Labels, in the order of the logits.
     point : str
-        The commitment itself: a point of the curve, hexadecimal.
+        The commitment to weights, salt and pads: a point of the curve, hexadecimal. It is called
+        ``commitment_point`` in files.
     record : dict
-        All entries of the file.
+        All entries of ``commitment.json``.
     """
 
     folder: Path
@@ -62,7 +54,7 @@ class Commitment(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all entries; statements name their commitment by it."""
+        """SHA-256 of all entries: the ``commitment_digest`` by which statements refer to them."""
         return digest(self.record)
 
     @property
@@ -77,7 +69,7 @@ class Commitment(NamedTuple):
 
 
 def load_commitment(folder: str | Path) -> Commitment:
-    """Read and check the public folder of a commitment.
+    """Read and validate the public folder of a commitment.
 
     Parameters
     ----------
@@ -90,7 +82,7 @@ def load_commitment(folder: str | Path) -> Commitment:
 
     Raises
     ------
-    Refused
+    VerificationError
         If a file is missing, damaged or changed, or was made by another version.
     """
     folder = Path(folder)
@@ -98,10 +90,10 @@ def load_commitment(folder: str | Path) -> Commitment:
     record = read_json(folder / COMMITMENT)
     where = COMMITMENT
     if field(record, "format", int, where) != FORMAT:
-        raise Refused(f"{COMMITMENT} has format {record['format']}, expected {FORMAT}.")
+        raise VerificationError(f"{COMMITMENT} has format {record['format']}, expected {FORMAT}.")
     made = field(field(record, "versions", dict, where), "ezkl", str, where)
     if made != backend.version():
-        raise Refused(
+        raise VerificationError(
             f"The commitment was made with ezkl {made}, but {backend.version()} is installed; "
             f"proofs are valid for one version only: pip install ezkl=={made}."
         )
@@ -109,22 +101,26 @@ def load_commitment(folder: str | Path) -> Commitment:
         shape = _architecture(field(record, "architecture", dict, where))
         encoding = encoding_of(field(record, "encoding", dict, where))
     except ValueError as error:
-        raise Refused(f"{COMMITMENT}: {error}") from error
+        raise VerificationError(f"{COMMITMENT}: {error}") from error
     labels = field(record, "classes", list, where)
     if not all(isinstance(v, str | int | float) for v in labels) or len(set(labels)) < len(labels):
-        raise Refused(f"{COMMITMENT}: the classes must be different texts or numbers.")
+        raise VerificationError(f"{COMMITMENT}: the classes must be different texts or numbers.")
     classes = np.array(labels)
-    # Other precisions than `commit` chooses could make a quotient ambiguous in the field.
+    # Any other precision could make a quotient ambiguous in the field.
     per_layer, rest = divmod(shape.logit_bits + 1 - encoding.bits, len(shape.widths) - 1)
     if rest or per_layer - 1 not in WEIGHT_BITS or encoding.bits not in WEIGHT_BITS:
-        raise Refused(f"{COMMITMENT}: the precision is none that this package uses.")
+        raise VerificationError(f"{COMMITMENT}: the precision is not one that `commit` chooses.")
     if len(classes) != shape.widths[-1] or encoding.width != shape.widths[0]:
-        raise Refused(f"{COMMITMENT}: classes, encoding and architecture do not fit together.")
+        raise VerificationError(
+            f"{COMMITMENT}: classes, encoding and architecture do not fit together."
+        )
     field(record, "tolerance", float, where)
-    point = field(record, "commitment", str, where)
+    point = field(record, "commitment_point", str, where)
     string = field(record, "reference_string", dict, where)
     if digest_file(folder / REFERENCE_STRING) != field(string, "sha256", str, where):
-        raise Refused("The structured reference string is not the one that was committed to.")
+        raise VerificationError(
+            "The structured reference string is not the one that was committed to."
+        )
     return Commitment(folder, shape, encoding, classes, point, record)
 
 
@@ -132,36 +128,28 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     try:
         values = {name: record[name] for name in Architecture._fields}
         numbers = {
-            name: int(value) for name, value in values.items() if name not in ("widths", "points")
+            name: int(value)
+            for name, value in values.items()
+            if name not in ("widths", "rows_per_proof")
         }
         shape = Architecture(
             widths=tuple(int(width) for width in values["widths"]),
-            points={str(kind): int(n) for kind, n in values["points"].items()},
+            rows_per_proof={str(name): int(n) for name, n in values["rows_per_proof"].items()},
             **numbers,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the architecture is malformed ({error})") from error
-    counts = [*shape.widths, shape.digits, shape.n_salts, shape.n_bins, *shape.points.values()]
+    counts = [*shape.widths, shape.digits, shape.n_salts, shape.n_bins]
+    counts += shape.rows_per_proof.values()
     if shape.digits * BASE_BITS > EXACT_BITS + BASE_BITS:
         raise ValueError("the architecture is malformed (too many digits)")
     if len(shape.widths) < 2 or min(counts) < 1 or shape.n_pads < 0:
         raise ValueError("the architecture is malformed (a size is not positive)")
-    if shape.rows not in ROWS or not set(shape.points) <= set(KINDS):
-        raise ValueError("the architecture is malformed (rows or kinds of circuits)")
-    # Whoever builds the keys must not be made to build something huge.
-    # And all constants must stand in one column, since one commitment is compared.
-    room = 2**shape.rows - backend.BLINDING_ROWS
-    if max(shape.n_committed, max(shape.points.values()) * sum(shape.widths)) > room:
+    if shape.log_rows not in LOG_ROWS or not set(shape.rows_per_proof) <= set(CIRCUITS):
+        raise ValueError("the architecture is malformed (size or names of circuits)")
+    # A verifier must not be made to build a huge key. All constants must be in one column, since
+    # only one commitment is compared.
+    room = 2**shape.log_rows - backend.BLINDING_ROWS
+    if max(shape.n_committed, max(shape.rows_per_proof.values()) * sum(shape.widths)) > room:
         raise ValueError("the architecture is malformed (more numbers than rows)")
     return shape
-
-
-def private_folder(commitment: Commitment) -> Path:
-    """The provider's folder beside the public one."""
-    folder = commitment.folder.parent / "private"
-    if not (folder / "constants.npz").exists():
-        raise FileNotFoundError(
-            f"{folder} does not hold the provider's keys; proofs can only be made where the "
-            "commitment was made."
-        )
-    return folder

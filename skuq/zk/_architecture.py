@@ -1,0 +1,72 @@
+"""Public architecture of a committed model: all that its circuits and keys depend on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+# A circuit for each disclosure level. Level "verdict" takes two: one proves the sums of a chunk
+# of rows under a one-time pad, the other one the verdict on the sums of all chunks.
+CIRCUITS = ("predictions", "bins", "padded_bins", "verdict")
+LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
+CONTEXT_BITS = 248  # of the SHA-256 that binds a proof to its statement
+PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
+N_ALPHAS = 3  # thresholds of a verdict: alpha minus the tolerance, alpha, alpha plus it
+
+
+class Architecture(NamedTuple):
+    """All that a verifying key depends on; public.
+
+    Attributes
+    ----------
+    widths : tuple of int
+        Integers per input row, neurons of each hidden layer, number of classes.
+    logit_bits : int
+        Binary digits after the point of the logits.
+    digits : int
+        Digits of BASE_BITS bits that hold every number in the circuit.
+    n_salts : int
+        Random numbers that are committed to beside the weights.
+    n_pads : int
+        Chunks of rows whose sums can be encrypted with a one-time pad, for level "verdict".
+    n_bins : int
+        Largest number of confidence bins.
+    log_rows : int
+        Logarithm (base 2) of the number of rows of the circuits.
+    rows_per_proof : dict of str to int
+        Rows of data that one proof of each circuit covers.
+    """
+
+    widths: tuple[int, ...]
+    logit_bits: int
+    digits: int
+    n_salts: int
+    n_pads: int
+    n_bins: int
+    log_rows: int
+    rows_per_proof: dict[str, int]
+
+    @property
+    def circuits(self) -> tuple[str, ...]:
+        """Names of the circuits; those of level "verdict" exist only where there are pads."""
+        return CIRCUITS if self.n_pads else CIRCUITS[:2]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the committed constants: weights and biases by layer, salt, pads."""
+        layers = zip(self.widths[:-1], self.widths[1:], strict=True)
+        shapes: list[tuple[int, ...]] = [s for a, b in layers for s in ((a, b), (1, b))]
+        shapes.append((1, self.n_salts))
+        if self.n_pads:
+            shapes.append((self.n_pads, PAD_LIMBS * 3 * self.n_bins))
+        return shapes
+
+    @property
+    def n_committed(self) -> int:
+        """Number of integers under the commitment."""
+        return sum(int(np.prod(shape)) for shape in self.shapes)
+
+    def rows_of(self, circuit: str) -> int:
+        """Rows of data that one proof of a circuit covers; 0 if it has none."""
+        return self.rows_per_proof.get(circuit, 0)

@@ -1,0 +1,99 @@
+"""Predictions of the committed model with their proofs, by its provider."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skuq import __version__
+from skuq.zk import _ezkl as backend
+from skuq.zk._files import FORMAT, write_json
+from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
+from skuq.zk._proof_generation import Prover
+from skuq.zk._statements import prediction_inputs
+
+
+def attest(
+    commitment: str | Path,
+    x: ArrayLike,
+    out: str | Path,
+    *,
+    nonce: str = "",
+    timeout: float = 600.0,
+) -> Path:
+    """Prove one prediction of the committed model, and its confidence.
+
+    Parameters
+    ----------
+    commitment : str or Path
+        The provider's folder ``public``, with ``private`` beside it.
+    x : array-like of shape (n_features,)
+        The client's input.
+    out : str or Path
+        JSON file to write.
+    nonce : str, default=""
+        Text that the client chose, which prevents the replay of an older attestation.
+    timeout : float, default=600.0
+        Longest time for the proof, in seconds.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        If the input has another shape or is outside the committed range.
+    RuntimeError
+        If the proofs of this commitment are used up, or the proof system fails.
+    """
+    prover = Prover(commitment, timeout)
+    committed = prover.committed
+    values = np.asarray(x, dtype=np.float64)
+    if values.ndim != 1:
+        raise ValueError(f"`x` must have shape (n_features,), got {values.shape}.")
+    rows = committed.encoding.encode(values[None])
+    out = Path(out)
+    found = integer_predictions(prover.network(), rows)
+    statement = {
+        "format": FORMAT,
+        "versions": {"skuq": __version__, "ezkl": backend.version()},
+        "commitment_digest": committed.digest,
+        "level": "attestation",
+        "x": values.tolist(),
+        "label": int(found.label[0]),
+        "confidence": int(found.confidence[0]),
+        "nonce": str(nonce),
+    }
+    inputs = prediction_inputs(committed.shape, rows)
+    proof = prover.prove(statement, "predictions", inputs, "predictions 0")
+    write_json(out, {"statement": statement, "proof": proof["proof"]})
+    return out
+
+
+def reported_predictions(
+    commitment: str | Path, X: ArrayLike
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Compute labels and confidences of the committed function, as proofs will state them.
+
+    Parameters
+    ----------
+    commitment : str or Path
+        The provider's folder ``public``, with ``private`` beside it.
+    X : array-like of shape (n_samples, n_features)
+        Inputs in the committed range.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_samples,)
+    confidence : ndarray of shape (n_samples,), float64
+        In (0, 1], multiples of 2 ** -14.
+    """
+    prover = Prover(commitment)
+    committed = prover.committed
+    found = integer_predictions(prover.network(), committed.encoding.encode(X))
+    return committed.classes[found.label], found.confidence / 2.0**CONFIDENCE_BITS

@@ -1,0 +1,86 @@
+"""Verification of an attested prediction, by a client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.zk._files import FORMAT, VerificationError, field, read_json
+from skuq.zk._fixed_point import IntegerPredictions
+from skuq.zk._proof_verification import Verifier, check_commitment
+from skuq.zk._public_commitment import load_commitment
+from skuq.zk._results import Attestation
+from skuq.zk._statements import ONE, prediction_inputs, prediction_outputs
+
+
+def check(
+    attestation: str | Path,
+    commitment: str | Path,
+    *,
+    x: ArrayLike | None = None,
+    nonce: str | None = None,
+    keys: str | Path | None = None,
+) -> Attestation:
+    """Verify that a prediction comes from the committed model.
+
+    Parameters
+    ----------
+    attestation : str or Path
+        File that `attest` wrote.
+    commitment : str or Path
+        The public folder as it was published: the one that was audited.
+    x : array-like of shape (n_features,), default=None
+        The client's own input, to compare with. Default: compare it with that of the result.
+    nonce : str, default=None
+        The text that the client chose.
+    keys : str or Path, default=None
+        The client's folder for verifying keys.
+
+    Returns
+    -------
+    Attestation
+
+    Raises
+    ------
+    VerificationError
+        If anything does not hold; the message says what.
+    """
+    committed = load_commitment(commitment)
+    path = Path(attestation)
+    record = read_json(path)
+    statement = field(record, "statement", dict, path.name)
+    if statement.get("level") != "attestation" or statement.get("format") != FORMAT:
+        raise VerificationError(f"{path.name} is not an attestation of format {FORMAT}.")
+    check_commitment(statement, committed)
+    numbers = field(statement, "x", list, path.name)
+    if not all(isinstance(value, float) for value in numbers):
+        raise VerificationError(f"The input in {path.name} does not consist of numbers.")
+    values = np.array(numbers, dtype=np.float64)
+    if x is not None and not np.array_equal(np.asarray(x, np.float64), values):
+        raise VerificationError("The attestation is about another input.")
+    if nonce is not None and statement.get("nonce") != nonce:
+        raise VerificationError("The attestation answers another nonce; it may be an older one.")
+    label = field(statement, "label", int, path.name)
+    confidence = field(statement, "confidence", int, path.name)
+    if not (0 <= label < len(committed.classes) and 0 < confidence <= ONE):
+        raise VerificationError("Label or confidence of the attestation is impossible.")
+    try:
+        rows = committed.encoding.encode(values[None])
+    except ValueError as error:
+        raise VerificationError(str(error)) from error
+    found = IntegerPredictions(np.array([label]), np.array([confidence]))
+    Verifier(committed, statement, keys).verify(
+        "predictions",
+        "predictions 0",
+        prediction_inputs(committed.shape, rows),
+        prediction_outputs(committed.shape, found),
+        field(record, "proof", str, path.name),
+    )
+    return Attestation(
+        committed.classes[label].item(),
+        confidence / ONE,
+        values.tolist(),
+        statement,
+    )

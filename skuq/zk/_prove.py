@@ -1,0 +1,278 @@
+"""Proofs of a calibration audit, by the provider of the committed model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import ArrayLike
+from tqdm import tqdm
+
+from skuq import __version__
+from skuq.base import IntArray
+from skuq.zk import _ezkl as backend
+from skuq.zk._files import (
+    CHUNKS,
+    FORMAT,
+    REPORTED,
+    STATEMENT,
+    VERDICT,
+    digest,
+    field,
+    read_json,
+    write_json,
+    write_manifest,
+)
+from skuq.zk._fixed_point import integer_predictions
+from skuq.zk._proof_generation import Prover
+from skuq.zk._public_commitment import Commitment
+from skuq.zk._statements import (
+    LEVELS,
+    Level,
+    chosen_rows,
+    encoded,
+    prediction_inputs,
+    reference_chunks,
+    reference_digest,
+    sample_size,
+    verdict_inputs,
+)
+
+
+class Bundle(NamedTuple):
+    """Files of an audit for the auditor, as `prove` wrote them.
+
+    Attributes
+    ----------
+    folder : Path
+        Folder to hand to the auditor.
+    n_proofs : int
+        Number of proofs in it.
+    complete : bool
+        False if reported confidences are fixed and the auditor's challenge is awaited.
+    """
+
+    folder: Path
+    n_proofs: int
+    complete: bool
+
+
+def prove(
+    commitment: str | Path,
+    X_ref: ArrayLike,
+    y_ref: ArrayLike,
+    out: str | Path,
+    *,
+    alpha: float = 0.05,
+    n_bins: int = 10,
+    confidence_level: float | None = 0.95,
+    level: Level = "bins",
+    challenge: str | Path | None = None,
+    false_share: float = 0.02,
+    error: float = 0.01,
+    timeout: float = 600.0,
+    verbose: int = 0,
+) -> Bundle:
+    """Prove the calibration audit of a committed model (Algorithm 1).
+
+    Proofs are made one at a time. An interrupted call continues where it stopped when it is
+    repeated with the same arguments.
+
+    Parameters
+    ----------
+    commitment : str or Path
+        The provider's folder ``public``, with ``private`` beside it.
+    X_ref : array-like of shape (n_samples, n_features)
+        The auditor's reference data.
+    y_ref : array-like of shape (n_samples,)
+        Their true labels.
+    out : str or Path
+        Folder for the auditor.
+    alpha : float, default=0.05
+        Tolerated distance between accuracy and confidence of a bin.
+    n_bins : int, default=10
+        Confidence bins, at most as many as were committed to.
+    confidence_level : float or None, default=0.95
+        Least probability that a model within alpha passes. None makes no allowance for chance,
+        as in Algorithm 1.
+    level : {"bins", "verdict", "predictions"}, default="bins"
+        Disclosure besides the verdict: the sums of every bin, nothing, or the reported
+        confidence of every reference sample, of which a random part is proven.
+    challenge : str or Path, default=None
+        At level "predictions": the auditor's answer to the reported confidences (see
+        `skuq.zk.challenge`). Without it they are written down, and no proof is made yet.
+    false_share, error : float, default=0.02 and 0.01
+        At level "predictions": a fraction `false_share` of false reports is found with
+        probability 1 - `error`.
+    timeout : float, default=600.0
+        Longest time for one proof, in seconds.
+    verbose : int, default=0
+        1 shows progress.
+
+    Returns
+    -------
+    Bundle
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, inputs are outside the committed range, labels are
+        unknown, or `out` holds another audit.
+    RuntimeError
+        If the proofs or pads of this commitment are used up, or the proof system fails.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
+    prover = Prover(commitment, timeout)
+    committed = prover.committed
+    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
+    _check_parameters(committed, alpha, n_bins, confidence_level, level, len(rows))
+    statement = {
+        "format": FORMAT,
+        "versions": {"skuq": __version__, "ezkl": backend.version()},
+        "commitment_digest": committed.digest,
+        "level": level,
+        "alpha": float(alpha),
+        "n_bins": int(n_bins),
+        "confidence_level": confidence_level,
+        "n_samples": len(rows),
+        "reference_digest": reference_digest(rows, codes),
+    }
+    out = Path(out)
+    (out / CHUNKS).mkdir(parents=True, exist_ok=True)
+    run = _AuditRun(prover, out, bool(verbose))
+    if level == "predictions":
+        return _prove_predictions(run, statement, rows, challenge, false_share, error)
+    return _prove_sums(run, statement, rows, codes)
+
+
+class _AuditRun:
+    """One audit in its folder: whatever is proven already is not proven again."""
+
+    def __init__(self, prover: Prover, out: Path, verbose: bool):
+        self.prover, self.out, self._verbose = prover, out, verbose
+        self.committed = prover.committed
+
+    def begin(self, statement: dict[str, Any]) -> dict[str, Any]:
+        """Write the statement, or read it as an interrupted run left it."""
+        path = self.out / STATEMENT
+        if path.exists():
+            before = read_json(path)
+            if {**statement, "pads": None} != {**before, "pads": None}:
+                raise ValueError(
+                    f"{self.out} holds another audit; name another folder, or repeat the "
+                    "interrupted call with the same arguments."
+                )
+            statement = before
+        else:
+            if statement["level"] == "verdict":
+                n = -(-statement["n_samples"] // self.committed.shape.rows_of("padded_bins"))
+                statement = {**statement, "pads": self.prover.take_pads(n)}
+            write_json(path, statement)
+        return statement
+
+    def chunks(
+        self, statement: dict[str, Any], circuit: str, values: list[dict[str, Any]]
+    ) -> list[list[int]]:
+        """Prove every chunk that is not proven yet; return the outputs of all."""
+        outputs = []
+        for k, value in enumerate(tqdm(values, desc="proofs", disable=not self._verbose)):
+            path = self.out / CHUNKS / f"{k:05d}.json"
+            if not path.exists():
+                write_json(path, self.prover.prove(statement, circuit, value, f"{circuit} {k}"))
+            outputs.append([int(v) for v in read_json(path)["outputs"]])
+        return outputs
+
+
+def _prove_sums(
+    run: _AuditRun, statement: dict[str, Any], rows: IntArray, codes: IntArray
+) -> Bundle:
+    """Prove all reference data, chunk by chunk, at level "bins" or "verdict"."""
+    shape = run.committed.shape
+    circuit = "bins" if statement["level"] == "bins" else "padded_bins"
+    statement = run.begin(statement)
+    values = reference_chunks(shape, circuit, rows, codes, statement)
+    outputs = run.chunks(statement, circuit, values)
+    if circuit == "padded_bins":
+        path = run.out / VERDICT
+        if not path.exists():
+            padded = verdict_inputs(shape, run.committed.tolerance, statement, outputs)
+            write_json(path, run.prover.prove(statement, "verdict", padded, "verdict"))
+    write_manifest(run.out)
+    return Bundle(run.out, len(outputs) + (circuit == "padded_bins"), True)
+
+
+def _prove_predictions(
+    run: _AuditRun,
+    statement: dict[str, Any],
+    rows: IntArray,
+    challenge: str | Path | None,
+    false_share: float,
+    error: float,
+) -> Bundle:
+    """Report all confidences, then prove those that the challenge chooses."""
+    _report(run, statement, rows)
+    if challenge is None:
+        return Bundle(run.out, 0, False)
+    reported = digest((run.out / REPORTED).read_bytes())
+    asked = read_json(Path(challenge))
+    nonce = field(asked, "nonce", str, "The challenge")
+    if field(asked, "reported_digest", str, "The challenge") != reported:
+        raise ValueError("The challenge answers other reported confidences than these.")
+    n_proven = min(len(rows), sample_size(false_share, error))
+    statement = run.begin(
+        {**statement, "reported_digest": reported, "nonce": nonce, "n_proven": n_proven}
+    )
+    chosen = rows[chosen_rows(statement, len(rows), n_proven)]
+    size = run.committed.shape.rows_of("predictions")
+    values = [
+        prediction_inputs(run.committed.shape, chosen[start : start + size])
+        for start in range(0, n_proven, size)
+    ]
+    outputs = run.chunks(statement, "predictions", values)
+    write_manifest(run.out)
+    return Bundle(run.out, len(outputs), True)
+
+
+def _report(run: _AuditRun, statement: dict[str, Any], rows: IntArray) -> None:
+    """Write label and confidence of every row, unless an earlier call did."""
+    path = run.out / REPORTED
+    if (run.out / STATEMENT).exists() and not path.exists():
+        raise ValueError(f"{run.out} holds another audit; name another folder.")
+    reference = statement["reference_digest"]
+    if not path.exists():
+        found = integer_predictions(run.prover.network(), rows)
+        report = {"label": found.label.tolist(), "confidence": found.confidence.tolist()}
+        write_json(path, {"reference_digest": reference, **report})
+    elif read_json(path).get("reference_digest") != reference:
+        raise ValueError(
+            f"{run.out} holds another audit: it reports on other reference data; name another "
+            "folder."
+        )
+
+
+def _check_parameters(
+    committed: Commitment,
+    alpha: float,
+    n_bins: int,
+    confidence_level: float | None,
+    level: str,
+    n_samples: int,
+) -> None:
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"`alpha` must be in [0, 1], got {alpha}.")
+    if not 1 <= n_bins <= committed.shape.n_bins:
+        raise ValueError(
+            f"`n_bins` must be between 1 and the committed {committed.shape.n_bins}, got {n_bins}."
+        )
+    if confidence_level is not None and not 0 < confidence_level < 1:
+        raise ValueError(f"`confidence_level` must be in (0, 1) or None, got {confidence_level}.")
+    if n_samples < max(2, n_bins):
+        raise ValueError(f"{n_samples} reference samples are too few for {n_bins} bins.")
+    if level == "verdict":
+        if not committed.shape.n_pads:
+            raise ValueError(
+                'level="verdict" needs a commitment with verdict_samples; commit again.'
+            )
+        if abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
+            raise ValueError(f'At level="verdict" alpha must be a multiple of 0.001, got {alpha}.')

@@ -1,0 +1,308 @@
+"""Challenge and verification of an audit, by the auditor."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.base import IntArray
+from skuq.calibration import BinSums, audit_sums
+from skuq.zk._files import (
+    FORMAT,
+    REPORTED,
+    STATEMENT,
+    VERDICT,
+    VerificationError,
+    check_manifest,
+    digest_file,
+    field,
+    read_json,
+    write_json,
+)
+from skuq.zk._fixed_point import IntegerPredictions
+from skuq.zk._proof_verification import Verifier, check_commitment, integers
+from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._results import VerifiedAudit, notes_of
+from skuq.zk._statements import (
+    LEVELS,
+    ONE,
+    chosen_rows,
+    encoded,
+    prediction_inputs,
+    read_predictions,
+    read_sums,
+    reference_digest,
+    sample_size,
+    signed_sums,
+    verdict_inputs,
+)
+
+
+def challenge(bundle: str | Path, out: str | Path) -> Path:
+    """Answer reported confidences with a random nonce, which decides which ones are proven.
+
+    Parameters
+    ----------
+    bundle : str or Path
+        Folder with the reported confidences, as `prove` wrote them at level "predictions".
+    out : str or Path
+        JSON file to write. The auditor keeps it: `verify` accepts no other challenge.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    path = Path(bundle) / REPORTED
+    if not path.exists():
+        raise VerificationError(f"The file {REPORTED} is missing.")
+    write_json(Path(out), {"reported_digest": digest_file(path), "nonce": secrets.token_hex(16)})
+    return Path(out)
+
+
+def verify(
+    bundle: str | Path,
+    X_ref: ArrayLike,
+    y_ref: ArrayLike,
+    commitment: str | Path,
+    *,
+    alpha: float | None = None,
+    n_bins: int | None = None,
+    confidence_level: float | Literal["stated"] | None = "stated",
+    challenge: str | Path | None = None,
+    false_share: float = 0.02,
+    error: float = 0.01,
+    keys: str | Path | None = None,
+    level: str | None = None,
+    srs: str | Path | None = None,
+) -> VerifiedAudit:
+    """Verify an audit: every file, every proof, and the verdict.
+
+    Parameters
+    ----------
+    bundle : str or Path
+        Folder that `prove` wrote.
+    X_ref, y_ref : array-like
+        The auditor's own reference data.
+    commitment : str or Path
+        The public folder as it was published, not as the bundle may bring it.
+    alpha, n_bins, confidence_level : optional
+        The question that was asked. Default: what the bundle states; compare the result.
+    challenge : str or Path, default=None
+        The auditor's own challenge; needed at level "predictions".
+    false_share, error : float, default=0.02 and 0.01
+        At level "predictions": verification fails with fewer proofs than this needs.
+    keys : str or Path, default=None
+        The auditor's folder for verifying keys, which are built once from the public
+        architecture. Default: they are built anew and thrown away.
+    level : {"bins", "verdict", "predictions"}, default=None
+        The disclosure that was agreed. Default: what the bundle states.
+    srs : str or Path, default=None
+        The structured reference string as the auditor knows it. Default: the provider's is
+        trusted.
+
+    Returns
+    -------
+    VerifiedAudit
+        The verdict, which may be "failed". If a proof does not hold, there is none.
+
+    Raises
+    ------
+    VerificationError
+        If anything does not hold; the message says what.
+
+    References
+    ----------
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025, Algorithm 1.
+    """
+    bundle = Path(bundle)
+    committed = load_commitment(commitment)
+    check_manifest(bundle)
+    statement = _statement(bundle, committed)
+    asked: dict[str, Any] = {}
+    if confidence_level != "stated":
+        asked["confidence_level"] = confidence_level
+    asked |= {name: v for name, v in (("alpha", alpha), ("n_bins", n_bins)) if v is not None}
+    asked |= {"level": level} if level is not None else {}
+    for name, value in asked.items():
+        if statement[name] != value:
+            raise VerificationError(
+                f"The audit is about {name}={statement[name]}, asked was {value}."
+            )
+    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
+    if statement["reference_digest"] != reference_digest(rows, codes):
+        raise VerificationError("The audit is about other reference data than these.")
+    if statement["n_samples"] != len(rows):
+        raise VerificationError("The audit states another number of reference samples.")
+    verifier = Verifier(committed, statement, keys)
+    if srs is not None and digest_file(Path(srs)) != digest_file(committed.srs):
+        raise VerificationError("The structured reference string is another one than yours.")
+    if statement["level"] == "verdict":
+        return _verify_verdict(verifier, bundle, rows, codes)
+    extra: list[str] = []
+    if statement["level"] == "bins":
+        outputs = verifier.sums(bundle, "bins", rows, codes)
+        totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
+        n_proofs = len(outputs)
+    else:
+        needed = min(len(rows), sample_size(false_share, error))
+        found, n_proofs, extra = _verify_predictions(verifier, bundle, rows, challenge, needed)
+        totals = signed_sums(found, codes, statement["n_bins"], committed.shape.n_bins)
+    sums = read_sums(totals, statement["n_bins"], committed.shape.n_bins)
+    return _judged(committed, statement, sums, n_proofs, extra)
+
+
+def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
+    statement = read_json(bundle / STATEMENT)
+    where = STATEMENT
+    if field(statement, "format", int, where) != FORMAT:
+        raise VerificationError(f"{STATEMENT} has format {statement['format']}, expected {FORMAT}.")
+    if field(statement, "level", str, where) not in LEVELS:
+        raise VerificationError(f"{STATEMENT} is about an unknown level {statement['level']!r}.")
+    check_commitment(statement, committed)
+    alpha = field(statement, "alpha", float, where)
+    n_bins = field(statement, "n_bins", int, where)
+    level = field(statement, "confidence_level", (float, type(None)), where)
+    field(statement, "reference_digest", str, where)
+    field(statement, "n_samples", int, where)
+    if not (0 <= alpha <= 1 and 1 <= n_bins <= committed.shape.n_bins):
+        raise VerificationError(f"{STATEMENT}: alpha={alpha} or n_bins={n_bins} is impossible.")
+    if level is not None and not 0 < level < 1:
+        raise VerificationError(f"{STATEMENT}: confidence_level={level} is impossible.")
+    if statement["level"] == "verdict" and abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
+        raise VerificationError(
+            f"{STATEMENT}: alpha={alpha} of a verdict is not a multiple of 0.001."
+        )
+    return statement
+
+
+def _verify_verdict(
+    verifier: Verifier, bundle: Path, rows: IntArray, codes: IntArray
+) -> VerifiedAudit:
+    committed, statement = verifier.committed, verifier.statement
+    pads = field(statement, "pads", list, STATEMENT)
+    n_chunks = -(-len(rows) // max(1, committed.shape.rows_of("padded_bins")))
+    valid = all(type(p) is int and 0 <= p < committed.shape.n_pads for p in pads)
+    if (
+        not committed.shape.n_pads
+        or len(pads) != n_chunks
+        or not valid
+        or len(set(pads)) != n_chunks
+    ):
+        raise VerificationError(f"{STATEMENT}: the pads do not fit the reference data.")
+    outputs = verifier.sums(bundle, "padded_bins", rows, codes)
+    record = read_json(bundle / VERDICT)
+    flags = integers(record, VERDICT)
+    if len(flags) != 3 or not set(flags) <= {-1, 1}:
+        raise VerificationError(f"{VERDICT} does not hold a verdict.")
+    values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
+    verifier.verify("verdict", "verdict", values, flags, field(record, "proof", str, VERDICT))
+    passed = flags[1] == 1
+    return VerifiedAudit(
+        passed,
+        len(set(flags)) == 1,
+        "verdict",
+        statement,
+        None,
+        None,
+        len(outputs) + 1,
+        notes_of(committed, statement, len(set(flags)) == 1, []),
+    )
+
+
+def _verify_predictions(
+    verifier: Verifier, bundle: Path, rows: IntArray, challenge: str | Path | None, needed: int
+) -> tuple[IntegerPredictions, int, list[str]]:
+    statement, shape = verifier.statement, verifier.committed.shape
+    if challenge is None:
+        raise VerificationError(
+            "An audit of reported confidences needs the auditor's own challenge."
+        )
+    asked = read_json(Path(challenge))
+    reported = digest_file(bundle / REPORTED)
+    nonce = field(asked, "nonce", str, "The challenge")
+    answered = field(asked, "reported_digest", str, "The challenge")
+    if statement.get("reported_digest") != reported or answered != reported:
+        raise VerificationError(
+            "The reported confidences are not those that the challenge answered."
+        )
+    if statement.get("nonce") != nonce:
+        raise VerificationError("The audit answers another challenge; it may be an older one.")
+    n, k = len(rows), field(statement, "n_proven", int, STATEMENT)
+    if not needed <= k <= n:
+        raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
+    record = read_json(bundle / REPORTED)
+    label, confidence = (integers(record, REPORTED, name, 32) for name in ("label", "confidence"))
+    found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
+    if len(found.label) != n or len(found.confidence) != n:
+        raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
+    if not (
+        ((found.label >= 0) & (found.label < shape.widths[-1])).all()
+        and ((found.confidence > 0) & (found.confidence <= ONE)).all()
+    ):
+        raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
+    chosen = chosen_rows(statement, n, k)
+    size = shape.rows_of("predictions")
+    parts = [chosen[start : start + size] for start in range(0, k, size)]
+    inputs = [prediction_inputs(shape, rows[part]) for part in parts]
+    outputs = verifier.chunks(bundle, "predictions", inputs)
+    for part, proven in zip(parts, outputs, strict=True):
+        truth = read_predictions(shape, proven, len(part))
+        same = (truth.label == found.label[part]) & (truth.confidence == found.confidence[part])
+        if not same.all():
+            row = int(part[int((~same).argmax())])
+            raise VerificationError(f"The reported confidence of row {row} is not the model's.")
+    if k == n:
+        return found, len(outputs), ["Every reported prediction was proven."]
+    bound = ", ".join(
+        f"{100 * share:g} % except with probability {(1 - share) ** k:.2g}"
+        for share in (0.01, 0.02, 0.05)
+    )
+    notes = [
+        f"{k} of {n} reported predictions were proven, chosen after all were fixed. If a fraction "
+        f"of the reports were false, this would be found: {bound}.",
+        "A smaller fraction of false reports may go unnoticed. It may hide an expected calibration "
+        "error of up to twice that fraction, or a whole bin that holds fewer predictions.",
+    ]
+    return found, len(outputs), notes
+
+
+def _judged(
+    committed: Commitment,
+    statement: dict[str, Any],
+    sums: BinSums,
+    n_proofs: int,
+    extra: list[str],
+) -> VerifiedAudit:
+    """Judge sums at alpha, and at alpha minus and plus the tolerance."""
+    if int(sums.count.sum()) != statement["n_samples"]:
+        raise VerificationError("The proven sums do not add up to the number of reference samples.")
+    alpha, level = statement["alpha"], statement["confidence_level"]
+    tolerance = committed.tolerance
+    verdicts = [
+        _passes(sums, value, level)
+        for value in (max(0.0, alpha - tolerance), alpha, min(1.0, alpha + tolerance))
+    ]
+    judgement = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
+    robust = len(set(verdicts)) == 1
+    return VerifiedAudit(
+        verdicts[1],
+        robust,
+        statement["level"],
+        statement,
+        sums,
+        judgement,
+        n_proofs,
+        notes_of(committed, statement, robust, extra),
+    )
+
+
+def _passes(sums: BinSums, alpha: float, level: float | None) -> bool:
+    if level is not None:
+        return audit_sums(sums, alpha=alpha, confidence_level=level).passed
+    return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
