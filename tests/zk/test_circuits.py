@@ -1,6 +1,6 @@
-"""What the circuits compute is what `skuq` computes in the open, number for number.
+"""Circuits compared with integer arithmetic, number for number.
 
-Circuits are run without a proof. Planted errors show that the comparison would find one.
+They are run without a proof. Planted errors show that the comparison would find one.
 """
 
 import json
@@ -17,25 +17,25 @@ import ezkl
 
 from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
-from skuq.zk._circuits import PAD_BITS, PAD_LIMBS, Architecture, build, input_names
+from skuq.zk._architecture import PAD_BITS, PAD_LIMBS, Architecture
+from skuq.zk._circuits import build, input_names
 from skuq.zk._dense_network import DenseNetwork
+from skuq.zk._encoding import Column, Encoding
 from skuq.zk._fixed_point import (
     BASE_BITS,
     CONFIDENCE_BITS,
-    Column,
-    Encoding,
     IntegerNetwork,
-    Predictions,
-    integer_network,
-    predictions,
+    IntegerPredictions,
+    integer_predictions,
     value_bits,
 )
+from skuq.zk._quantisation import integer_network
 from skuq.zk._statements import (
     bins_inputs,
     chance_allowance,
     known_outputs,
-    predict_inputs,
-    predict_outputs,
+    prediction_inputs,
+    prediction_outputs,
     public_inputs,
     read_predictions,
     signed_sums,
@@ -45,6 +45,7 @@ from skuq.zk._statements import (
 ONE = 1 << CONFIDENCE_BITS
 CONTEXT = 2**247 + 12345
 N_PADS, POINTS = 3, 6
+SMALL = {"predictions": 2, "bins": 3, "padded_bins": 3}
 
 
 class Circuits:
@@ -55,7 +56,7 @@ class Circuits:
         self.folder, self.network = folder, network
         widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
         digits = -(-value_bits(network, limits) // BASE_BITS)
-        points = {"predict": POINTS, "bins": POINTS, "padded": POINTS}
+        points = {"predictions": POINTS, "bins": POINTS, "padded_bins": POINTS}
         self.shape = Architecture(widths, network.logit_bits, digits, 4, n_pads, n_bins, 13, points)
         layers = zip(network.weights, network.biases, strict=True)
         self.constants = [part for w, b in layers for part in (w, b[None])]
@@ -63,22 +64,22 @@ class Circuits:
         if n_pads:
             self.constants.append(rng.integers(1 << PAD_BITS, size=self.shape.shapes[-1]))
 
-    def run(self, kind, values):
+    def run(self, circuit, values):
         """Outputs of a circuit, but for the context and the number of most probable classes."""
-        model, settings, circuit, data = (
-            self.folder / f"{kind}.{end}" for end in ("onnx", "settings", "circuit", "json")
+        model, settings, compiled, data = (
+            self.folder / f"{circuit}.{end}" for end in ("onnx", "settings", "circuit", "json")
         )
-        if not circuit.exists():
-            model.write_bytes(build(kind, self.shape, self.constants))
-            backend.describe(model, settings, kind, self.shape)
-            backend.compile_circuit(model, settings, circuit)
-        inputs = public_inputs(kind, self.shape, values, CONTEXT)
+        if not compiled.exists():
+            model.write_bytes(build(circuit, self.shape, self.constants))
+            backend.describe(model, settings, circuit, self.shape)
+            backend.compile_circuit(model, settings, compiled)
+        inputs = public_inputs(circuit, self.shape, values, CONTEXT)
         numbers = [[backend._hex(v) for v in part] for part in inputs]
         data.write_text(json.dumps({"input_data": numbers}))
-        witness = ezkl.gen_witness(str(data), str(circuit), str(self.folder / "witness.json"))
+        witness = ezkl.gen_witness(str(data), str(compiled), str(self.folder / "witness.json"))
         outputs = [backend._integer(v) for v in witness["outputs"][0]]
         assert outputs.pop() == CONTEXT
-        self.tops = outputs.pop() if kind in ("bins", "padded") else None
+        self.tops = outputs.pop() if circuit in ("bins", "padded_bins") else None
         return outputs
 
     def pad(self, chunks):
@@ -93,8 +94,8 @@ class Circuits:
         return total
 
 
-def assert_agrees(found, expected, kind):
-    assert found == expected, f"the circuit {kind!r} is another function"
+def assert_agrees(found, expected, circuit):
+    assert found == expected, f"the circuit {circuit!r} is another function"
 
 
 def drawn_network(rng, widths, *, bits=8, size=1.5):
@@ -105,22 +106,22 @@ def drawn_network(rng, widths, *, bits=8, size=1.5):
     return encoding, integer_network(dense, encoding, bits)
 
 
-def assert_circuits_agree(made, rows, codes, n_bins, kinds=("predict", "bins", "padded")):
+def assert_circuits_agree(made, rows, codes, n_bins, names=("predictions", "bins", "padded_bins")):
     """Compare one chunk with the arithmetic in the open."""
-    found = predictions(made.network, rows)
+    found = integer_predictions(made.network, rows)
     sums = signed_sums(found, codes, n_bins, made.shape.n_bins)
-    for kind in kinds:
-        if kind == "predict":
-            values = predict_inputs(made.shape, rows)
-            expected = predict_outputs(made.shape, found)
+    for circuit in names:
+        if circuit == "predictions":
+            values = prediction_inputs(made.shape, rows)
+            expected = prediction_outputs(made.shape, found)
         else:
-            values = bins_inputs(made.shape, kind, rows, codes, n_bins)
+            values = bins_inputs(made.shape, circuit, rows, codes, n_bins)
             expected = sums
-        if kind == "padded":
+        if circuit == "padded_bins":
             values["chunk"] = np.eye(made.shape.n_pads, dtype=int)[1]
             expected = [a + b for a, b in zip(sums, made.pad([1]), strict=True)]
-        assert_agrees(made.run(kind, values), expected, kind)
-        assert [made.tops] == (known_outputs(kind, values) or [None])
+        assert_agrees(made.run(circuit, values), expected, circuit)
+        assert [made.tops] == (known_outputs(circuit, values) or [None])
 
 
 # Agreement
@@ -138,7 +139,7 @@ def test_circuits_of_random_networks_agree_with_arithmetic_in_the_open(tmp_path,
         rows = encoding.encode(rng.normal(0, 2, size=(n, widths[0])))
         codes = rng.integers(widths[-1], size=n)
         assert_circuits_agree(made, rows, codes, n_bins)
-        seen.update(predictions(network, rows).confidence.tolist())
+        seen.update(integer_predictions(network, rows).confidence.tolist())
     assert len(seen) > 5
 
 
@@ -149,9 +150,9 @@ def test_circuits_without_pads_and_with_other_bins_agree(tmp_path, n_bins):
     made = Circuits(tmp_path, network, encoding.limits(), n_bins=n_bins, n_pads=0)
     rows = encoding.encode(rng.normal(0, 2, size=(POINTS, 2)))
     codes = rng.integers(3, size=POINTS)
-    assert made.shape.kinds == ("predict", "bins")
+    assert made.shape.circuits == ("predictions", "bins")
     for used in (n_bins, 2):
-        assert_circuits_agree(made, rows, codes, used, kinds=("predict", "bins"))
+        assert_circuits_agree(made, rows, codes, used, names=("predictions", "bins"))
 
 
 def test_circuits_agree_at_the_limits_of_the_inputs(tmp_path):
@@ -207,7 +208,7 @@ def halves(tmp_path):
 @pytest.mark.parametrize("n_bins", [2, 4, 10])
 def test_circuits_agree_on_confidences_that_are_on_an_edge(tmp_path, n_bins):
     made, rows, codes = halves(tmp_path)
-    confidence = predictions(made.network, rows).confidence
+    confidence = integer_predictions(made.network, rows).confidence
     assert (confidence[:4] == [ONE // 2, ONE, ONE, ONE // 2]).all()
     assert_circuits_agree(made, rows, codes, n_bins)
 
@@ -218,10 +219,10 @@ def test_outputs_of_the_circuit_are_read_as_predictions(tmp_path):
     made = Circuits(tmp_path, network, encoding.limits())
     rows = encoding.encode(rng.normal(0, 2, size=(5, 2)))
     again = read_predictions(
-        made.shape, made.run("predict", predict_inputs(made.shape, rows)), len(rows)
+        made.shape, made.run("predictions", prediction_inputs(made.shape, rows)), len(rows)
     )
-    np.testing.assert_array_equal(again.label, predictions(network, rows).label)
-    np.testing.assert_array_equal(again.confidence, predictions(network, rows).confidence)
+    np.testing.assert_array_equal(again.label, integer_predictions(network, rows).label)
+    np.testing.assert_array_equal(again.confidence, integer_predictions(network, rows).confidence)
 
 
 # Verdicts
@@ -289,7 +290,7 @@ def drawn_bins(rng, n_bins, off):
 
 def test_sums_made_by_hand_are_those_of_predictions():
     rng = np.random.default_rng(0)
-    found = Predictions(rng.integers(2, size=200), rng.integers(1, ONE + 1, size=200))
+    found = IntegerPredictions(rng.integers(2, size=200), rng.integers(1, ONE + 1, size=200))
     codes = rng.integers(2, size=200)
     bins = []
     for b in range(4):
@@ -349,25 +350,25 @@ def test_a_verdict_holds_for_thousands_of_samples(judge):
 
 
 def test_inputs_are_named_in_the_order_in_which_the_graph_takes_them():
-    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, {"predict": 2, "bins": 3, "padded": 3})
+    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, SMALL)
     onnx = pytest.importorskip("onnx")
-    for kind in shape.kinds:
-        model = onnx.load_from_string(build(kind, shape, [np.ones(s) for s in shape.shapes]))
+    for circuit in shape.circuits:
+        model = onnx.load_from_string(build(circuit, shape, [np.ones(s) for s in shape.shapes]))
         found = {
             entry.name: tuple(d.dim_value for d in entry.type.tensor_type.shape.dim)
             for entry in model.graph.input
         }
-        assert list(found.items()) == list(input_names(kind, shape).items())
+        assert list(found.items()) == list(input_names(circuit, shape).items())
 
 
 def test_graphs_do_not_depend_on_the_weights_but_for_their_constants():
-    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, {"predict": 2, "bins": 3, "padded": 3})
+    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, SMALL)
     onnx = pytest.importorskip("onnx")
-    for kind in shape.kinds:
+    for circuit in shape.circuits:
         graphs = []
         for value in (1, -7):
             constants = [np.full(s, value) for s in shape.shapes]
-            graph = onnx.load_from_string(build(kind, shape, constants)).graph
+            graph = onnx.load_from_string(build(circuit, shape, constants)).graph
             graphs.append([graph.node, graph.input, graph.output])
         assert str(graphs[0]) == str(graphs[1])
 
@@ -460,9 +461,9 @@ def test_planted_a_bin_that_is_never_reached_is_found(tmp_path, plant):
 
     plant("edges", without_last)
     made, rows, codes = halves(tmp_path)
-    for kind in ("bins", "padded"):
-        with pytest.raises(AssertionError, match=f"'{kind}' is another function"):
-            assert_circuits_agree(made, rows, codes, 10, kinds=(kind,))
+    for circuit in ("bins", "padded_bins"):
+        with pytest.raises(AssertionError, match=f"'{circuit}' is another function"):
+            assert_circuits_agree(made, rows, codes, 10, names=(circuit,))
 
 
 @pytest.mark.parametrize("n_bins", [2, 4, 10])
@@ -474,9 +475,9 @@ def test_planted_a_bin_that_excludes_its_lower_edge_is_found(tmp_path, plant, n_
     plant("edges", shifted)
     made, rows, codes = halves(tmp_path)
     inside = np.array([[90], [200], [-300], [70], [-60], [110]])
-    assert_circuits_agree(made, inside, codes, n_bins, kinds=("bins",))
+    assert_circuits_agree(made, inside, codes, n_bins, names=("bins",))
     with pytest.raises(AssertionError, match="'bins' is another function"):
-        assert_circuits_agree(made, rows, codes, n_bins, kinds=("bins",))
+        assert_circuits_agree(made, rows, codes, n_bins, names=("bins",))
 
 
 def test_planted_a_sign_without_its_unit_is_found(tmp_path, monkeypatch):
@@ -484,34 +485,34 @@ def test_planted_a_sign_without_its_unit_is_found(tmp_path, monkeypatch):
         circuits.Graph, "sign_of_odd", lambda graph, value, one: graph.op("Sign", value)
     )
     made, rows, codes = halves(tmp_path)
-    for kind in ("predict", "bins", "padded"):
-        with pytest.raises(AssertionError, match=f"'{kind}' is another function"):
-            assert_circuits_agree(made, rows, codes, 10, kinds=(kind,))
+    for circuit in ("predictions", "bins", "padded_bins"):
+        with pytest.raises(AssertionError, match=f"'{circuit}' is another function"):
+            assert_circuits_agree(made, rows, codes, 10, names=(circuit,))
 
 
 def test_planted_the_last_of_equal_logits_is_found(tmp_path, plant):
     plant("order", lambda graph, value: graph.op("Neg", value))
     made, rows, codes = halves(tmp_path)
     with pytest.raises(AssertionError, match="'bins' is another function"):
-        assert_circuits_agree(made, rows, np.zeros_like(codes), 10, kinds=("bins",))
+        assert_circuits_agree(made, rows, np.zeros_like(codes), 10, names=("bins",))
 
 
 @pytest.mark.parametrize(
-    ("kind", "instead"), [("Abs", "Neg"), ("Abs", "Identity"), ("Reciprocal", "Identity")]
+    ("operator", "instead"), [("Abs", "Neg"), ("Abs", "Identity"), ("Reciprocal", "Identity")]
 )
-def test_planted_another_operator_is_found(tmp_path, monkeypatch, kind, instead):
+def test_planted_another_operator_is_found(tmp_path, monkeypatch, operator, instead):
     original = circuits.Graph.op
 
     def op(graph, wanted, *inputs, **settings):
-        return original(graph, instead if wanted == kind else wanted, *inputs, **settings)
+        return original(graph, instead if wanted == operator else wanted, *inputs, **settings)
 
     monkeypatch.setattr(circuits.Graph, "op", op)
     rng = np.random.default_rng(5)
     encoding, network = drawn_network(rng, (2, 5, 3))
     made = Circuits(tmp_path, network, encoding.limits())
     rows = encoding.encode(rng.normal(0, 2, size=(POINTS, 2)))
-    with pytest.raises(AssertionError, match="'predict' is another function"):
-        assert_circuits_agree(made, rows, rng.integers(3, size=POINTS), 10, kinds=("predict",))
+    with pytest.raises(AssertionError, match="'predictions' is another function"):
+        assert_circuits_agree(made, rows, rng.integers(3, size=POINTS), 10, names=("predictions",))
 
 
 def test_planted_a_pad_of_another_chunk_is_found(tmp_path, plant):
@@ -521,5 +522,5 @@ def test_planted_a_pad_of_another_chunk_is_found(tmp_path, plant):
 
     plant("chunk", turned)
     made, rows, codes = halves(tmp_path)
-    with pytest.raises(AssertionError, match="'padded' is another function"):
-        assert_circuits_agree(made, rows, codes, 10, kinds=("padded",))
+    with pytest.raises(AssertionError, match="'padded_bins' is another function"):
+        assert_circuits_agree(made, rows, codes, 10, names=("padded_bins",))

@@ -9,28 +9,27 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-from skuq.zk import _fixed_point as fixed_point
 from skuq.zk._dense_network import DenseNetwork, dense_network
+from skuq.zk._encoding import Column, Encoding, encoding_of, record_of
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     EXP_BASE,
     LOGIT_BITS,
     REACH,
     ROUNDING,
-    Column,
-    Encoding,
     IntegerNetwork,
-    agreement,
-    encoding_of,
-    fit_encoding,
-    fit_fixed_point,
+    IntegerPredictions,
     integer_logits,
-    integer_network,
-    predictions,
-    probabilities,
-    record_of,
+    integer_predictions,
     tie_factor,
     value_bits,
+)
+from skuq.zk._quantisation import (
+    agreement,
+    fit_encoding,
+    fit_fixed_point,
+    integer_network,
+    probabilities,
 )
 
 ONE = 1 << CONFIDENCE_BITS
@@ -92,7 +91,7 @@ def test_predictions_are_those_of_exact_arithmetic(widths, size):
     rng = np.random.default_rng(len(widths))
     _, encoding, rounded = random_network(rng, widths, size=size)
     rows = encoding.encode(rng.normal(0.5, 3, size=(40, widths[0])))
-    found = predictions(rounded, rows)
+    found = integer_predictions(rounded, rows)
     expected = [by_hand(rounded, row)[:2] for row in rows]
     assert list(zip(found.label.tolist(), found.confidence.tolist(), strict=True)) == expected
     assert len({confidence for _, confidence in expected}) > 1
@@ -104,7 +103,7 @@ def test_predictions_with_category_codes_are_those_of_exact_arithmetic():
     X = np.stack([rng.normal(size=20), rng.integers(-1, 5, size=20), rng.normal(size=20)], axis=1)
     rows = encoding.encode(X)
     assert (rows[:, 1:5].sum(axis=1) == 1).all()
-    found = predictions(rounded, rows)
+    found = integer_predictions(rounded, rows)
     expected = [by_hand(rounded, row)[:2] for row in rows]
     assert list(zip(found.label.tolist(), found.confidence.tolist(), strict=True)) == expected
     floats = probabilities(network, X)
@@ -127,19 +126,19 @@ def test_of_equal_logits_the_first_class_wins_with_a_share_of_one_by_the_number_
     nothing = IntegerNetwork(
         [np.zeros((1, n_classes), np.int64)], [np.zeros(n_classes, np.int64)], 8, 8
     )
-    found = predictions(nothing, np.array([[3], [-5]]))
+    found = integer_predictions(nothing, np.array([[3], [-5]]))
     assert found.label.tolist() == [0, 0]
     np.testing.assert_allclose(found.confidence / ONE, 1 / n_classes, atol=1e-3)
 
 
 def test_of_two_equal_largest_logits_the_first_wins():
     network = IntegerNetwork([np.array([[0, 70, 70]])], [np.zeros(3, np.int64)], 8, 8)
-    assert predictions(network, np.array([[300], [-300]])).label.tolist() == [1, 0]
+    assert integer_predictions(network, np.array([[300], [-300]])).label.tolist() == [1, 0]
 
 
 def test_a_certain_prediction_has_confidence_one_and_no_more():
     network = IntegerNetwork([np.array([[0, 1000]])], [np.zeros(2, np.int64)], 8, 8)
-    found = predictions(network, np.array([[10**6], [-(10**6)]]))
+    found = integer_predictions(network, np.array([[10**6], [-(10**6)]]))
     assert found.label.tolist() == [1, 0]
     assert found.confidence.tolist() == [ONE, ONE]
 
@@ -261,7 +260,7 @@ def iris():
 def test_confidences_are_within_the_tolerance_of_the_model(iris, tolerance):
     X, network = iris
     encoding, rounded, found = fit_fixed_point(network, X, tolerance)
-    proba, mine = probabilities(network, X), predictions(rounded, encoding.encode(X))
+    proba, mine = probabilities(network, X), integer_predictions(rounded, encoding.encode(X))
     own = np.take_along_axis(proba, mine.label[:, None], axis=1)[:, 0]
     difference = np.abs(own - mine.confidence / ONE)
     assert found.maximum == pytest.approx(difference.max(), abs=1e-12)
@@ -282,7 +281,7 @@ def test_more_bits_make_a_smaller_error(iris):
     for bits in (4, 6, 8, 10):
         encoding = fit_encoding(network, X, bits)
         rounded = integer_network(network, encoding, bits)
-        found = predictions(rounded, encoding.encode(X))
+        found = integer_predictions(rounded, encoding.encode(X))
         errors.append(agreement(probabilities(network, X), found).maximum)
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 10 * errors[-1]
@@ -303,7 +302,7 @@ def test_a_network_that_fits_no_format_is_refused():
 
 def test_a_class_that_a_tie_decides_otherwise_is_no_difference_of_confidence():
     reference = np.array([[0.5, 0.5], [0.8, 0.2]])
-    found = fixed_point.Predictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))
+    found = IntegerPredictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))
     result = agreement(reference, found)
     assert result.maximum == pytest.approx(0.3)
     assert result.mean == pytest.approx(0.15)

@@ -16,7 +16,7 @@ from torch import nn
 
 from skuq.models import MLP, LeNet, TabularNet
 from skuq.zk._dense_network import dense_network
-from skuq.zk._fixed_point import probabilities
+from skuq.zk._quantisation import probabilities
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

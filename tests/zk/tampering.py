@@ -1,0 +1,70 @@
+"""One run of the protocol as an auditor verifies it, and ways to alter its files."""
+
+import base64
+import json
+
+from skuq.zk import verify
+from skuq.zk._files import read_json, write_json
+from skuq.zk._fixed_point import CONFIDENCE_BITS
+
+ONE = 1 << CONFIDENCE_BITS
+N, N_BINS, ALPHA = 50, 4, 0.1
+SAMPLE = {"false_share": 0.1, "error": 0.1}  # 22 proofs of predictions
+COMMITTED = {"n_bins": N_BINS, "n_proofs": 16, "verdict_samples": 56, "tolerance": 0.02}
+LEVELS = ["bins", "verdict", "predictions"]
+CHUNK, NEXT = "chunks/00000.json", "chunks/00001.json"
+
+
+def verified(run, level, bundle=None, *, X=None, y=None, commitment=None, **settings):
+    """Verify an audit of the fixture, or an altered copy of it, as its auditor does."""
+    return verify(
+        getattr(run, level) if bundle is None else bundle,
+        run.X_ref if X is None else X,
+        run.y_ref if y is None else y,
+        run.honest if commitment is None else commitment,
+        keys=run.keys,
+        **{**run.settings[level], **settings},
+    )
+
+
+def files_of(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def flip(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def changed(path, **entries):
+    record = read_json(path)
+    assert any(record.get(name) != value for name, value in entries.items())
+    write_json(path, {**record, **entries})
+
+
+def without(path, name):
+    record = read_json(path)
+    del record[name]
+    path.write_text(json.dumps(record))
+
+
+def edit_proof(path, change):
+    record = read_json(path)
+    proof = change(base64.b64decode(record["proof"]))
+    write_json(path, {**record, "proof": base64.b64encode(proof).decode()})
+
+
+def edit_outputs(path, change):
+    record = read_json(path)
+    write_json(path, {**record, "outputs": change([int(v) for v in record["outputs"]])})
+
+
+def edit(record, *path, value):
+    for name in path[:-1]:
+        record = record[name]
+    record[path[-1]] = value
+
+
+def no_setup(*_):
+    raise AssertionError("a key was made")

@@ -1,0 +1,134 @@
+"""Attested predictions, and attestations that were tampered with."""
+
+import json
+import os
+
+import pytest
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+from skuq.zk import (
+    VerificationError,
+    attest,
+    check,
+    reported_predictions,
+)
+from skuq.zk import _ezkl as backend
+from skuq.zk._files import read_json
+from tests.zk.tampering import (
+    CHUNK,
+    ONE,
+    edit,
+    flip,
+)
+
+pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
+
+
+def test_a_prediction_is_proven(run):
+    found = check(run.attestation, run.honest, x=run.X_ref[0], nonce="mine", keys=run.keys)
+    labels, confidence = reported_predictions(run.honest, run.X_ref[:1])
+    assert (found.label, found.confidence) == (labels[0], confidence[0])
+    assert found.x == run.X_ref[0].tolist()
+    assert found.statement["nonce"] == "mine"
+
+
+def test_a_prediction_for_another_input_or_nonce_fails(run):
+    with pytest.raises(VerificationError, match="about another input"):
+        check(run.attestation, run.honest, x=run.X_ref[0] + 1e-9, keys=run.keys)
+    with pytest.raises(VerificationError, match="about another input"):
+        check(run.attestation, run.honest, x=run.X_ref[:1], keys=run.keys)
+    with pytest.raises(VerificationError, match="answers another nonce; it may be an older one"):
+        check(run.attestation, run.honest, nonce="yours", keys=run.keys)
+    with pytest.raises(VerificationError, match="another commitment than the published one"):
+        check(run.attestation, run.dishonest, keys=run.keys)
+
+
+@pytest.mark.parametrize("x", [[[0.0, 0.0]], 0.0])
+def test_an_input_of_another_shape_fails(run, tmp_path, x):
+    with pytest.raises(ValueError, match=r"`x` must have shape \(n_features,\)"):
+        attest(run.honest, x, tmp_path / "a.json")
+
+
+def test_flipped_bytes_of_an_attestation_fail(run, tmp_path):
+    size = run.attestation.stat().st_size
+    # Each second character of the statement, some of the proof.
+    text = run.attestation.read_bytes()
+    start = text.index(b'"statement"')
+    for position in [*range(12, start - 30, 397), *range(start, size, 2)]:
+        path = tmp_path / "a.json"
+        path.write_bytes(text)
+        flip(path, position)
+        with pytest.raises(VerificationError, match=r"."):
+            check(path, run.honest, keys=run.keys)
+
+
+def attested(name, value):
+    def change(record, w):
+        record["statement"][name] = value
+
+    return change
+
+
+ATTESTATIONS = {
+    "label": lambda r, w: edit(r, "statement", "label", value=(r["statement"]["label"] + 1) % 3),
+    "confidence": lambda r, w: edit(
+        r, "statement", "confidence", value=r["statement"]["confidence"] - 1
+    ),
+    "impossible label": attested("label", 3),
+    "huge label": attested("label", 10**40),
+    "label no number": attested("label", True),
+    "impossible confidence": attested("confidence", 0),
+    "confidence above one": attested("confidence", ONE + 1),
+    "x": lambda r, w: edit(r, "statement", "x", value=w.X_ref[1].tolist()),
+    "x outside": attested("x", [1e9, 0.0]),
+    "x in words": attested("x", ["1.0", "2.0"]),
+    "x nested": attested("x", [[1.0, 2.0]]),
+    "x ragged": attested("x", [[1.0], 2.0]),
+    "x of nothing": attested("x", []),
+    "x null": attested("x", [None, None]),
+    "x record": attested("x", [{}, {}]),
+    "nonce": attested("nonce", "yours"),
+    "commitment": attested("commitment_digest", "0" * 64),
+    "level": attested("level", "bins"),
+    "format": attested("format", 1),
+    "versions": attested("versions", {"ezkl": "0.0.1"}),
+    "versions no record": attested("versions", []),
+    "versions null": attested("versions", None),
+    "other skuq": attested("versions", {"ezkl": backend.version(), "skuq": "0"}),
+    "anything": attested("anything", 1),
+    "statement no record": lambda r, w: edit(r, "statement", value=[]),
+    "no statement": lambda r, w: r.pop("statement"),
+    "no proof": lambda r, w: r.pop("proof"),
+    "empty proof": lambda r, w: edit(r, "proof", value=""),
+    "half a proof": lambda r, w: edit(r, "proof", value=r["proof"][: len(r["proof"]) // 8 * 4]),
+    "proof of an audit": lambda r, w: edit(
+        r, "proof", value=read_json(w.predictions / CHUNK)["proof"]
+    ),
+    "proof of other weights": lambda r, w: edit(
+        r, "proof", value=read_json(w.shrunk / CHUNK)["proof"]
+    ),
+}
+
+
+@pytest.mark.parametrize("tampering", ATTESTATIONS)
+def test_a_changed_attestation_fails(run, tmp_path, tampering):
+    record = read_json(run.attestation)
+    ATTESTATIONS[tampering](record, run)
+    assert record != read_json(run.attestation)
+    (tmp_path / "a.json").write_text(json.dumps(record))
+    with pytest.raises(VerificationError, match=r"."):
+        check(tmp_path / "a.json", run.honest, keys=run.keys)
+
+
+def test_what_is_no_attestation_fails(run, tmp_path):
+    for text in ("[]", "{", "null", "3"):
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(VerificationError, match=r"a.json"):
+            check(tmp_path / "a.json", run.honest, keys=run.keys)
+    with pytest.raises(VerificationError, match=r"b.json is missing"):
+        check(tmp_path / "b.json", run.honest, keys=run.keys)
+    os.mkdir(tmp_path / "c.json")
+    with pytest.raises(VerificationError, match=r"c.json is damaged"):
+        check(tmp_path / "c.json", run.honest, keys=run.keys)

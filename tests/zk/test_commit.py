@@ -1,0 +1,158 @@
+"""Commitments: agreement with the model, binding, and nothing secret in public files."""
+
+import base64
+import stat
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+from skuq.zk import _commit as committing
+from skuq.zk import _ezkl as backend
+from skuq.zk import (
+    attest,
+    check,
+    commit,
+    load_commitment,
+    reported_predictions,
+)
+from skuq.zk._files import read_json
+from tests.zk.tampering import (
+    COMMITTED,
+    N,
+    no_setup,
+    verified,
+)
+
+pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
+
+
+def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
+    shape = run.committed.shape
+    assert shape.rows == 13
+    assert shape.kinds == ("predict", "bins", "padded", "verdict")
+    assert 25 <= min(shape.points.values()) <= max(shape.points.values()) < N  # two chunks
+    assert shape.n_pads == 2
+    labels, confidence = reported_predictions(run.honest, run.X)
+    proba = run.model.predict_proba(run.X)
+    np.testing.assert_array_equal(labels, run.model.classes_[proba.argmax(axis=1)])
+    np.testing.assert_allclose(confidence, proba.max(axis=1), atol=COMMITTED["tolerance"])
+    assert run.committed.record["agreement"]["argmax"] == 1.0
+
+
+def test_a_commitment_is_loaded_as_it_was_made(run):
+    again = load_commitment(run.honest)
+    assert again.record == run.committed.record
+    assert again.shape == run.committed.shape
+    assert again.digest == run.committed.digest
+    assert again.classes.tolist() == ["x", "y", "z"]
+
+
+def test_nobody_else_may_enter_the_private_folder(run):
+    mode = stat.S_IMODE((run.honest.parent / "private").stat().st_mode)
+    assert mode & 0o077 == 0
+
+
+def test_nothing_public_holds_a_weight_or_salt(run):
+    assert {path.name for path in run.honest.iterdir()} == {
+        "commitment.json",
+        "manifest.json",
+        "srs",
+    }
+    private = run.honest.parent / "private"
+    with np.load(private / "constants.npz") as arrays:
+        constants = [arrays[name] for name in arrays.files]
+    public = [run.attestation, run.challenge]
+    for folder in (run.honest, run.bins, run.verdict, run.predictions):
+        public += [path for path in folder.rglob("*") if path.is_file()]
+    contents = [path.read_bytes() for path in public]
+    contents += [base64.b64decode(read_json(run.attestation)["proof"])]
+    patterns = []
+    for values in (part.ravel() for part in constants if part.size > 1):
+        for kind in ("<f4", "<f8", "<i8", "<i4"):
+            patterns.append(values[:3].astype(kind).tobytes())
+        patterns.append(",".join(str(int(v)) for v in values[:3]).encode())
+    own = b"".join(path.read_bytes() for path in private.iterdir() if path.suffix != ".pk")
+    assert any(pattern in own for pattern in patterns)  # they are found where they are
+    for content in contents:
+        assert not any(pattern in content for pattern in patterns)
+
+
+def test_the_point_of_a_commitment_depends_on_salt_and_weights_and_keys_do_not(run):
+    other = load_commitment(run.dishonest)
+    assert other.point != run.committed.point
+    assert other.record["keys"] == run.committed.record["keys"]
+
+
+def test_the_same_model_is_never_committed_to_by_the_same_numbers(run, monkeypatch):
+    written = []
+
+    def keep(shape, network):
+        written.append(original(shape, network))
+        raise RuntimeError("enough")
+
+    original = committing._constants
+    monkeypatch.setattr(committing, "_constants", keep)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="enough"):
+            commit(
+                run.model,
+                run.X,
+                run.folder / "again",
+                srs=run.committed.srs,
+                **COMMITTED,
+            )
+    first, second = written
+    for a, b in zip(first[:2], second[:2], strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(first[2:], second[2:], strict=True):
+        assert (a != b).mean() > 0.99
+    assert not (run.folder / "again" / "private").exists()
+
+
+def test_committing_twice_to_one_folder_fails(run):
+    with pytest.raises(FileExistsError, match="holds a commitment already; name another folder"):
+        commit(run.model, run.X, run.honest.parent, **COMMITTED)
+    assert load_commitment(run.honest).point == run.committed.point
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_memory": 0.1}, r"too large: \d+ numbers .* max_memory=0.1 GiB"),
+        ({"n_proofs": 10**6}, r"too large: \d+ numbers to commit to need at least"),
+        ({"tolerance": 1e-5}, "cannot be kept within tolerance=1e-05"),
+        ({"tolerance": 0}, r"`tolerance` must be in \(0, 1\), got 0"),
+        ({"n_bins": 0}, "`n_bins` must be an integer of at least 1, got 0"),
+        ({"n_proofs": 1.5}, "`n_proofs` must be an integer of at least 1, got 1.5"),
+        ({"verdict_samples": -1}, "`verdict_samples` must be an integer of at least 0"),
+    ],
+)
+def test_what_cannot_be_committed_to_fails_before_any_key_is_made(
+    run, tmp_path, monkeypatch, settings, message
+):
+    monkeypatch.setattr(backend, "setup", no_setup)
+    with pytest.raises(ValueError, match=message):
+        commit(run.model, run.X, tmp_path / "out", **{**COMMITTED, **settings})
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_reference_string_that_is_no_file_fails(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(backend, "setup", no_setup)
+    with pytest.raises(ValueError, match="reference string cannot be read"):
+        commit(run.model, run.X, tmp_path, srs=tmp_path / "none", **COMMITTED)
+
+
+def test_without_the_proof_system_the_extra_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ezkl", None)
+    for call in (
+        lambda: commit(run.model, run.X, tmp_path / "out"),
+        lambda: verified(run, "bins"),
+        lambda: check(run.attestation, run.honest),
+        lambda: attest(run.honest, run.X_ref[0], tmp_path / "a.json"),
+    ):
+        with pytest.raises(ImportError, match=r"pip install 'skuq\[zk\]'"):
+            call()

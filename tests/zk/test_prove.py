@@ -1,0 +1,199 @@
+"""Proofs of audits: interruptions, limits of proofs and pads, and the challenge."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+from skuq.zk import (
+    ProofSystemError,
+    VerificationError,
+    attest,
+    challenge,
+    prove,
+)
+from skuq.zk import _ezkl as backend
+from skuq.zk._files import REPORTED, digest_file, read_json, write_json
+from tests.zk.tampering import (
+    ALPHA,
+    N_BINS,
+    SAMPLE,
+    N,
+)
+
+pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
+
+
+def test_an_interrupted_audit_goes_on_where_it_was(run):
+    assert len(run.calls) == 2
+    assert set(run.left) == {"statement.json", "00000.json"}
+    for name in ("statement.json", "chunks/00000.json"):
+        assert (run.bins / name).read_bytes() == run.left[name.split("/")[-1]]
+    assert run.bundle == (run.bins, 2, True)
+
+
+@pytest.mark.parametrize("level", ["bins", "verdict"])
+def test_a_finished_audit_is_not_made_again(run, monkeypatch, level):
+    def never(*_, **__):
+        raise AssertionError("a proof was made")
+
+    monkeypatch.setattr(backend, "prove", never)
+    ledger = (run.honest.parent / "private" / "ledger.json").read_bytes()
+    arguments = {"alpha": ALPHA, "n_bins": N_BINS, "level": level}
+    prove(run.honest, run.X_ref, run.y_ref, getattr(run, level), **arguments)
+    assert (run.honest.parent / "private" / "ledger.json").read_bytes() == ledger
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (N, {"alpha": 0.2}),
+        (N, {"n_bins": 3}),
+        (N, {"confidence_level": None}),
+        (N, {"level": "verdict"}),
+        (N - 1, {}),
+    ],
+)
+def test_another_audit_into_the_same_folder_fails(run, rows, settings):
+    before = {path: path.read_bytes() for path in run.bins.rglob("*") if path.is_file()}
+    arguments = {"alpha": ALPHA, "n_bins": N_BINS, **settings}
+    pads = (run.honest.parent / "private" / "ledger.json").read_bytes()
+    with pytest.raises(ValueError, match="holds another audit; name another folder"):
+        prove(
+            run.honest,
+            run.X_ref[:rows],
+            run.y_ref[:rows],
+            run.bins,
+            **arguments,
+        )
+    assert (run.honest.parent / "private" / "ledger.json").read_bytes() == pads
+    assert {p: p.read_bytes() for p in run.bins.rglob("*") if p.is_file()} == before
+
+
+def test_confidences_that_were_reported_of_other_data_are_not_proven(run, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a proof was made")
+
+    monkeypatch.setattr(backend, "witness", never)
+    other = run.folder / "other"
+    arguments = {"level": "predictions", "alpha": ALPHA, "n_bins": N_BINS, **SAMPLE}
+    prove(run.honest, run.X_ref, run.y_ref, other, **arguments)
+    answer = challenge(other, run.folder / "other.json")
+    with pytest.raises(ValueError, match=r"another audit|other reported confidences"):
+        prove(
+            run.honest,
+            run.X_ref[::-1],
+            run.y_ref[::-1],
+            other,
+            challenge=answer,
+            **arguments,
+        )
+
+
+def test_an_audit_of_predictions_waits_for_its_challenge(run):
+    assert run.waiting == (run.predictions, 0, False)
+
+
+def test_a_challenge_to_other_reports_fails(run, tmp_path):
+    write_json(tmp_path / "c.json", {"reported_digest": "0" * 64, "nonce": "1"})
+    with pytest.raises(ValueError, match="answers other reported confidences"):
+        prove(
+            run.honest,
+            run.X_ref,
+            run.y_ref,
+            run.predictions,
+            level="predictions",
+            alpha=ALPHA,
+            n_bins=N_BINS,
+            challenge=tmp_path / "c.json",
+        )
+    with pytest.raises(VerificationError, match=r"reported.json is missing"):
+        challenge(run.bins, tmp_path / "d.json")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"alpha": -0.1}, r"`alpha` must be in \[0, 1\], got -0.1"),
+        ({"n_bins": 5}, "between 1 and the committed 4, got 5"),
+        ({"n_bins": 0}, "between 1 and the committed 4, got 0"),
+        ({"confidence_level": 1.0}, r"`confidence_level` must be in \(0, 1\) or None"),
+        ({"level": "nothing"}, "must be one of verdict, bins, predictions, got 'nothing'"),
+        ({"level": "verdict", "alpha": 0.0505}, "alpha is a multiple of .001, got 0.0505"),
+        ({"X_ref": np.full((N, 2), 1e6)}, "Feature 0 is 1e.06 in row 0, outside the committed"),
+        ({"y_ref": ["w"] * N}, "The label .*'w'.* is none of the committed classes x, y, z"),
+        ({"y_ref": ["x"]}, "There are 50 inputs and 1 labels"),
+        ({"X_ref": np.zeros((1, 2)), "y_ref": ["x"]}, "1 reference samples are too few for 4"),
+    ],
+)
+def test_an_audit_that_cannot_be_made_fails(run, tmp_path, settings, message):
+    arguments = {"X_ref": run.X_ref, "y_ref": run.y_ref, "n_bins": N_BINS, **settings}
+    with pytest.raises(ValueError, match=message):
+        prove(run.honest, out=tmp_path / "out", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_challenge_fails(run, tmp_path):
+    write_json(tmp_path / "c.json", {"reported_digest": digest_file(run.predictions / REPORTED)})
+    with pytest.raises(ValueError, match="nonce"):
+        prove(
+            run.honest,
+            run.X_ref,
+            run.y_ref,
+            run.predictions,
+            level="predictions",
+            alpha=ALPHA,
+            n_bins=N_BINS,
+            challenge=tmp_path / "c.json",
+        )
+
+
+def test_verdicts_need_pads_and_each_serves_once(run, tmp_path):
+    with pytest.raises(RuntimeError, match="needs 2 pads, and 0 of 2 are left"):
+        prove(
+            run.honest,
+            run.X_ref,
+            run.y_ref,
+            tmp_path,
+            n_bins=N_BINS,
+            level="verdict",
+        )
+    assert not (tmp_path / "statement.json").exists()
+
+
+@pytest.fixture
+def ledger(run):
+    """The provider's ledger, put back after the test."""
+    path = run.honest.parent / "private" / "ledger.json"
+    before = path.read_bytes()
+    yield path
+    path.write_bytes(before)
+
+
+def test_proofs_beyond_those_committed_to_fail(run, tmp_path, ledger):
+    write_json(ledger, {"proofs": 16, "pads": 2})
+    with pytest.raises(RuntimeError, match="All n_proofs=16 proofs of this commitment are made"):
+        attest(run.honest, run.X_ref[0], tmp_path / "a.json")
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_every_proof_that_was_begun_is_counted(run, ledger):
+    # bins 2 and the interrupted one, verdict 3, its other proof, predictions, attestation.
+    assert read_json(ledger) == {"proofs": 9, "pads": 2}
+
+
+def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledger):
+    before = read_json(ledger)["proofs"]
+    with pytest.raises(ProofSystemError, match=r"did not finish 'prove' within 0.01 s"):
+        attest(run.honest, run.X_ref[0], tmp_path / "a.json", timeout=0.01)
+    assert not (tmp_path / "a.json").exists()
+    assert read_json(ledger)["proofs"] == before + 1
+
+
+def test_proofs_are_made_where_the_commitment_was_made_only(run, tmp_path):
+    shutil.copytree(run.honest, tmp_path / "public")
+    with pytest.raises(FileNotFoundError, match="does not hold the provider's keys"):
+        attest(tmp_path / "public", run.X_ref[0], tmp_path / "a.json")

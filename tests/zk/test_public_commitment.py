@@ -1,0 +1,135 @@
+"""Published commitments that were tampered with, and audits made to fit them."""
+
+import shutil
+
+import pytest
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+from skuq.zk import (
+    VerificationError,
+    load_commitment,
+    verify,
+)
+from skuq.zk._files import (
+    digest,
+    read_json,
+    write_json,
+    write_manifest,
+)
+from tests.zk.tampering import (
+    changed,
+    edit,
+    files_of,
+    flip,
+    verified,
+)
+
+pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
+
+
+def test_a_flipped_byte_in_any_public_file_fails(run, tmp_path):
+    for path in files_of(run.honest):
+        public = shutil.copytree(run.honest, tmp_path / path.name)
+        flip(public / path.name, 50)
+        with pytest.raises(VerificationError, match=r"manifest|was changed|is missing"):
+            verified(run, "bins", commitment=public)
+
+
+COMMITMENTS = {
+    "point": lambda r: edit(r, "commitment_point", value="0" * 64),
+    "classes": lambda r: edit(r, "classes", value=["y", "x", "z"]),
+    "fewer classes": lambda r: edit(r, "classes", value=["x", "y"]),
+    "nested classes": lambda r: edit(r, "classes", value=[["x"], ["y"], ["z"]]),
+    "key": lambda r: edit(r, "keys", "bins", value="0" * 64),
+    "no keys": lambda r: r.pop("keys"),
+    "keys no record": lambda r: edit(r, "keys", value=[]),
+    "no key": lambda r: r["keys"].pop("bins"),
+    "reference string": lambda r: edit(r, "reference_string", "sha256", value="0" * 64),
+    "no reference string": lambda r: r.pop("reference_string"),
+    "centre": lambda r: edit(r, "encoding", "columns", 0, 1, value=9.0),
+    "bits": lambda r: edit(r, "encoding", "bits", value=7),
+    "no columns": lambda r: edit(r, "encoding", "columns", value=[]),
+    "negative scale": lambda r: edit(r, "encoding", "columns", 0, 2, value=-1.0),
+    "rows": lambda r: edit(r, "architecture", "log_rows", value=40),
+    "no rows per proof": lambda r: edit(r, "architecture", "rows_per_proof", value={}),
+    "rows per proof no record": lambda r: edit(r, "architecture", "rows_per_proof", value=3),
+    "unknown circuit": lambda r: edit(r, "architecture", "rows_per_proof", "x", value=3),
+    "no widths": lambda r: edit(r, "architecture", "widths", value=[]),
+    "widths no list": lambda r: edit(r, "architecture", "widths", value=None),
+    "words for numbers": lambda r: edit(r, "architecture", "digits", value="three"),
+    "no architecture": lambda r: r.pop("architecture"),
+    "tolerance": lambda r: edit(r, "tolerance", value=0.5),
+    "tolerance no number": lambda r: edit(r, "tolerance", value="0.02"),
+    "format": lambda r: edit(r, "format", value=0),
+    "version": lambda r: edit(r, "versions", "ezkl", value="0.0.1"),
+    "no versions": lambda r: edit(r, "versions", value=[]),
+    "proofs": lambda r: edit(r, "n_proofs", value=10**6),
+    "agreement": lambda r: edit(r, "agreement", value=None),
+    "source": lambda r: edit(r, "reference_string", "source", value="a ceremony"),
+}
+COSTLY = {  # another verifying key is made to find out
+    "digits": lambda r: edit(r, "architecture", "digits", value=3),
+}
+
+
+def altered(run, tmp_path, change, fitted):
+    """A changed commitment and, if fitted, an audit that states it."""
+    public = shutil.copytree(run.honest, tmp_path / "public")
+    bundle = shutil.copytree(run.bins, tmp_path / "bundle")
+    record = read_json(public / "commitment.json")
+    change(record)
+    assert record != run.committed.record
+    write_json(public / "commitment.json", record)
+    write_manifest(public)
+    if fitted:
+        changed(bundle / "statement.json", commitment_digest=digest(record))
+        write_manifest(bundle)
+    return public, bundle
+
+
+@pytest.mark.parametrize("tampering", COMMITMENTS)
+def test_a_changed_commitment_fails(run, tmp_path, tampering):
+    public, bundle = altered(run, tmp_path, COMMITMENTS[tampering], False)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, "bins", bundle, commitment=public)
+
+
+@pytest.mark.parametrize("tampering", COMMITMENTS)
+def test_a_changed_commitment_fails_also_with_an_audit_that_fits_it(run, tmp_path, tampering):
+    public, bundle = altered(run, tmp_path, COMMITMENTS[tampering], True)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, "bins", bundle, commitment=public)
+
+
+@pytest.mark.parametrize("tampering", COSTLY)
+def test_a_commitment_whose_circuit_is_another_fails(run, tmp_path, tampering):
+    public, bundle = altered(run, tmp_path, COSTLY[tampering], True)
+    with pytest.raises(VerificationError, match="does not follow from the public architecture"):
+        verify(bundle, run.X_ref, run.y_ref, public)
+
+
+def test_a_commitment_of_another_version_fails_and_the_version_named(run, tmp_path):
+    public, _ = altered(run, tmp_path, COMMITMENTS["version"], True)
+    with pytest.raises(
+        VerificationError, match=r"made with ezkl 0.0.1, but .* pip install ezkl==0.0.1"
+    ):
+        load_commitment(public)
+
+
+@pytest.mark.parametrize("name", ["srs", "commitment.json"])
+def test_a_commitment_that_lacks_a_file_fails(run, tmp_path, name):
+    public = shutil.copytree(run.honest, tmp_path / "public")
+    (public / name).unlink()
+    write_manifest(public)
+    with pytest.raises(VerificationError, match=f"{name} is missing"):
+        load_commitment(public)
+
+
+def test_another_reference_string_fails(run, tmp_path):
+    public = shutil.copytree(run.honest, tmp_path / "public")
+    flip(public / "srs", 1000)
+    write_manifest(public)
+    with pytest.raises(VerificationError, match="not the one that was committed to"):
+        load_commitment(public)

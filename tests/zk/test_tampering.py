@@ -1,0 +1,353 @@
+"""Audits whose files were tampered with, with and without a manifest that fits."""
+
+import base64
+import shutil
+
+import pytest
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+from skuq.zk import (
+    VerificationError,
+)
+from skuq.zk import _ezkl as backend
+from skuq.zk import _verify as auditor
+from skuq.zk._files import REPORTED, VERDICT, digest_file, read_json, write_json, write_manifest
+from skuq.zk._statements import chosen_rows
+from tests.zk.tampering import (
+    CHUNK,
+    LEVELS,
+    NEXT,
+    ONE,
+    N,
+    changed,
+    edit_outputs,
+    edit_proof,
+    files_of,
+    flip,
+    verified,
+    without,
+)
+
+pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_flipped_byte_in_any_file_of_an_audit_fails(run, tmp_path, level):
+    names = [path.relative_to(getattr(run, level)) for path in files_of(getattr(run, level))]
+    assert len(names) >= 4
+    for k, name in enumerate(names):
+        for position in (0, 100, -3):
+            bundle = shutil.copytree(getattr(run, level), tmp_path / f"{k} {position}")
+            flip(bundle / name, position)
+            with pytest.raises(VerificationError, match=r"manifest|was changed|is missing"):
+                verified(run, level, bundle)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_missing_or_additional_file_fails(run, tmp_path, level):
+    for k, path in enumerate(files_of(getattr(run, level))):
+        bundle = shutil.copytree(getattr(run, level), tmp_path / str(k))
+        (bundle / path.relative_to(getattr(run, level))).unlink()
+        with pytest.raises(VerificationError, match="is missing"):
+            verified(run, level, bundle)
+    bundle = shutil.copytree(getattr(run, level), tmp_path / "more")
+    (bundle / "more.json").write_text("{}")
+    with pytest.raises(VerificationError, match=r"more.json is not in the manifest"):
+        verified(run, level, bundle)
+
+
+STATEMENT = {
+    "alpha": [0.2, 0.099, 1.5, "0.1", 1],
+    "n_bins": [3, 1, 0, 5, 4.0, True],
+    "confidence_level": [0.5, None, 2.0, "0.95"],
+    "n_samples": [51, 49, 0, None, "50"],
+    "reference_digest": ["0" * 64, "", 7],
+    "commitment_digest": ["0" * 64, None],
+    "level": ["nothing", "attestation", None],
+    "versions": [{}, [], None, {"ezkl": "0.0.1"}, {"ezkl": backend.version(), "skuq": "0"}],
+    "format": [1, "2", True],
+    "anything": [1, None],
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", STATEMENT)
+def test_a_changed_statement_fails(run, tmp_path, level, name):
+    others = list(STATEMENT[name])
+    if name == "level":
+        others += [other for other in LEVELS if other != level]
+    for k, value in enumerate(others):
+        bundle = shutil.copytree(getattr(run, level), tmp_path / str(k))
+        path = bundle / "statement.json"
+        before = path.read_bytes()
+        write_json(path, {**read_json(path), name: value})
+        assert path.read_bytes() != before
+        write_manifest(bundle)
+        with pytest.raises(VerificationError, match=r"."):
+            verified(run, level, bundle)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_statement_that_lacks_an_entry_fails(run, tmp_path, level):
+    for name in read_json(getattr(run, level) / "statement.json"):
+        bundle = shutil.copytree(getattr(run, level), tmp_path / name)
+        without(bundle / "statement.json", name)
+        write_manifest(bundle)
+        with pytest.raises(VerificationError, match=r"."):
+            verified(run, level, bundle)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_statement_with_an_infinite_number_fails(run, tmp_path, level):
+    bundle = shutil.copytree(getattr(run, level), tmp_path / "bundle")
+    path = bundle / "statement.json"
+    path.write_text(path.read_text().replace("{", '{"more":1e999,', 1))
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, level, bundle)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_number_of_samples_that_is_not_that_of_the_data_fails_even_if_proven(
+    run, tmp_path, monkeypatch, level
+):
+    """A provider may well make proofs of a statement that says so."""
+    bundle = shutil.copytree(getattr(run, level), tmp_path / "bundle")
+    changed(bundle / "statement.json", n_samples=10**6)
+    write_manifest(bundle)
+    monkeypatch.setattr(backend, "verify", lambda *_: True)
+    with pytest.raises(VerificationError, match=r"number of (reference )?samples"):
+        verified(run, level, bundle)
+
+
+@pytest.mark.parametrize(
+    "pads",
+    [[1, 0], [0, 0], [0], [0, 2], [0, -1], [0, 1, 1], ["0", "1"], [True, 0], [False, True], 3, []],
+)
+def test_other_pads_fail(run, tmp_path, pads):
+    bundle = shutil.copytree(run.verdict, tmp_path / "bundle")
+    changed(bundle / "statement.json", pads=pads, nothing=1)
+    without(bundle / "statement.json", "nothing")
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, "verdict", bundle)
+
+
+def flipped(proof, position):
+    data = bytearray(proof)
+    data[position] ^= 1
+    return bytes(data)
+
+
+def moved(outputs):
+    """One prediction less reaches the second bin: it moves to the first, totals stay."""
+    outputs = list(outputs)
+    outputs[1] -= 2
+    return [str(v) for v in outputs]
+
+
+def copied(w, bundle, source, target):
+    (bundle / target).write_bytes((bundle / source).read_bytes())
+
+
+def swap(w, bundle):
+    first, second = ((bundle / name).read_bytes() for name in (CHUNK, NEXT))
+    (bundle / CHUNK).write_bytes(second)
+    (bundle / NEXT).write_bytes(first)
+
+
+def of_other_weights(w, bundle, head=0):
+    """Put a valid proof of the dishonest model, after the head of the honest one's."""
+    mine = base64.b64decode(read_json(bundle / CHUNK)["proof"])
+    other = base64.b64decode(read_json(w.shrunk / CHUNK)["proof"])
+    text = base64.b64encode(mine[:head] + other[head:]).decode()
+    changed(bundle / CHUNK, proof=text)
+
+
+CHUNKS = {
+    "swapped": swap,
+    "twice": lambda w, b: copied(w, b, CHUNK, NEXT),
+    "missing": lambda w, b: (b / NEXT).unlink(),
+    "no chunks": lambda w, b: shutil.rmtree(b / "chunks"),
+    "one more": lambda w, b: copied(w, b, CHUNK, "chunks/00002.json"),
+    "a file beside": lambda w, b: (b / "chunks" / "x").write_text(""),
+    "count moved": lambda w, b: edit_outputs(b / CHUNK, moved),
+    "one output more": lambda w, b: edit_outputs(b / CHUNK, lambda o: [*o, 0]),
+    "one output less": lambda w, b: edit_outputs(b / CHUNK, lambda o: o[:-1]),
+    "no outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: []),
+    "outputs of the field": lambda w, b: edit_outputs(
+        b / CHUNK, lambda o: [str(v + backend.FIELD) for v in o]
+    ),
+    "large outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: ["9" * 6000, *o[1:]]),
+    "no numbers": lambda w, b: edit_outputs(b / CHUNK, lambda o: ["a", *o[1:]]),
+    "infinite": lambda w, b: (b / CHUNK).write_text(
+        (b / CHUNK).read_text().replace('"outputs":[', '"outputs":[1e999,')
+    ),
+    "nested outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: [o]),
+    "outputs no list": lambda w, b: changed(b / CHUNK, outputs="1"),
+    "no entry": lambda w, b: without(b / CHUNK, "outputs"),
+    "no record": lambda w, b: (b / CHUNK).write_text("[]"),
+    "flipped proof": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, len(p) // 2)),
+    "flipped end": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, -1)),
+    "flipped ordinate": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, 40)),
+    "flipped sign": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, 63)),
+    "truncated proof": lambda w, b: edit_proof(b / CHUNK, lambda p: p[:-32]),
+    "head of a proof": lambda w, b: edit_proof(b / CHUNK, lambda p: p[:64]),
+    "empty proof": lambda w, b: changed(b / CHUNK, proof=""),
+    "no base64": lambda w, b: changed(b / CHUNK, proof="ä"),
+    "proof no text": lambda w, b: changed(b / CHUNK, proof=[1]),
+    "no proof": lambda w, b: without(b / CHUNK, "proof"),
+    "proof of other weights": of_other_weights,
+    "proof of other weights under my point": lambda w, b: of_other_weights(w, b, 64),
+    "proof of the next chunk": lambda w, b: changed(b / CHUNK, proof=read_json(b / NEXT)["proof"]),
+}
+
+
+def test_what_follows_a_proof_changes_nothing(run, tmp_path):
+    """The proof system does not read it, and the manifest would tell."""
+    bundle = shutil.copytree(run.bins, tmp_path / "bundle")
+    edit_proof(bundle / CHUNK, lambda proof: proof + bytes(32))
+    with pytest.raises(VerificationError, match="was changed"):
+        verified(run, "bins", bundle)
+    write_manifest(bundle)
+    assert verified(run, "bins", bundle).as_record() == verified(run, "bins", run.bins).as_record()
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    CHUNKS,
+)
+@pytest.mark.parametrize("level", ["bins", "verdict"])
+def test_changed_chunks_fail(run, tmp_path, level, tampering):
+    bundle = shutil.copytree(getattr(run, level), tmp_path / "bundle")
+    CHUNKS[tampering](run, bundle)
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, level, bundle)
+
+
+def test_the_proof_of_another_model_is_named(run, tmp_path):
+    bundle = shutil.copytree(run.bins, tmp_path / "bundle")
+    of_other_weights(run, bundle)
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match="its commitment is not the published one"):
+        verified(run, "bins", bundle)
+
+
+VERDICTS = {
+    "flag": lambda w, b: changed(b / VERDICT, outputs=["1", "-1", "1"]),
+    "all flags": lambda w, b: changed(b / VERDICT, outputs=["-1", "-1", "-1"]),
+    "no flag": lambda w, b: changed(b / VERDICT, outputs=["0", "1", "1"]),
+    "few flags": lambda w, b: changed(b / VERDICT, outputs=["1"]),
+    "other alpha": lambda w, b: write_json(b / VERDICT, w.other_verdict),
+    "other alpha, stated": lambda w, b: (
+        write_json(b / VERDICT, w.other_verdict),
+        changed(b / "statement.json", alpha=0.2),
+    ),
+    "proof of a chunk": lambda w, b: changed(b / VERDICT, proof=read_json(b / CHUNK)["proof"]),
+    "missing": lambda w, b: (b / VERDICT).unlink(),
+    "no record": lambda w, b: (b / VERDICT).write_text("[]"),
+    "no proof": lambda w, b: changed(b / VERDICT, proof=""),
+    "chunks of the other level": lambda w, b: (
+        shutil.rmtree(b / "chunks"),
+        shutil.copytree(w.bins / "chunks", b / "chunks"),
+    ),
+}
+
+
+@pytest.mark.parametrize("tampering", VERDICTS)
+def test_changed_verdicts_fail(run, tmp_path, tampering):
+    bundle = shutil.copytree(run.verdict, tmp_path / "bundle")
+    VERDICTS[tampering](run, bundle)
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, "verdict", bundle)
+
+
+def report(bundle, row, *, confidence=None, label=None, stated=True):
+    """Change one report, and state its new hash."""
+    record = read_json(bundle / REPORTED)
+    if confidence is not None:
+        record["confidence"][row] = confidence
+    if label is not None:
+        record["label"][row] = label
+    write_json(bundle / REPORTED, record)
+    if stated:
+        changed(bundle / "statement.json", reported_digest=digest_file(bundle / REPORTED))
+
+
+def report_raw(bundle, text):
+    (bundle / REPORTED).write_text(text)
+    changed(bundle / "statement.json", reported_digest=digest_file(bundle / REPORTED))
+
+
+REPORTS = {
+    "changed": lambda w, b: report(b, 0, confidence=9000, stated=False),
+    "changed and stated": lambda w, b: report(b, 0, confidence=9000),
+    "other label": lambda w, b: report(b, 0, label=(read_json(b / REPORTED)["label"][0] + 1) % 3),
+    "nonce": lambda w, b: changed(b / "statement.json", nonce="0" * 32),
+    "fewer proven": lambda w, b: changed(b / "statement.json", n_proven=21),
+    "more proven": lambda w, b: changed(b / "statement.json", n_proven=30),
+    "none proven": lambda w, b: changed(b / "statement.json", n_proven=0),
+    "all proven": lambda w, b: changed(b / "statement.json", n_proven=51),
+    "no number proven": lambda w, b: changed(b / "statement.json", n_proven="22"),
+    "missing": lambda w, b: (b / REPORTED).unlink(),
+    "outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: [o[0] - 1, *o[1:]]),
+}
+
+
+@pytest.mark.parametrize("tampering", REPORTS)
+def test_changed_reports_fail(run, tmp_path, tampering):
+    bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
+    REPORTS[tampering](run, bundle)
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, "predictions", bundle)
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        lambda b: report(b, 0, confidence=9000),
+        lambda b: report(b, 0, confidence=0),
+        lambda b: report(b, 0, confidence=ONE + 1),
+        lambda b: report(b, 0, confidence=10**30),
+        lambda b: report(b, 0, confidence="a"),
+        lambda b: report(b, 0, confidence=[1]),
+        lambda b: report(b, 0, label=3),
+        lambda b: report(b, 0, label=-1),
+        lambda b: report_raw(b, "[]"),
+        lambda b: report_raw(b, "{}"),
+        lambda b: report_raw(b, '{"label":[],"confidence":[]}'),
+        lambda b: report_raw(b, '{"label":[0],"confidence":[9000]}'),
+        lambda b: report_raw(b, '{"label":[1e999],"confidence":[9000]}'),
+    ],
+)
+def test_reports_that_were_changed_before_the_challenge_fail(run, tmp_path, tampering):
+    """The challenge answers the changed reports, so that only the proofs can tell."""
+    bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
+    tampering(bundle)
+    asked = {**read_json(run.challenge), "reported_digest": digest_file(bundle / REPORTED)}
+    write_json(tmp_path / "challenge.json", asked)
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match=r"."):
+        verified(run, "predictions", bundle, challenge=tmp_path / "challenge.json")
+
+
+def test_a_false_report_among_the_proven_is_named_when_all_else_holds(run, monkeypatch, tmp_path):
+    """Were the proofs fresh ones of the false report, its row would give it away."""
+    bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
+    statement = read_json(bundle / "statement.json")
+    row = int(chosen_rows(statement, N, 22)[5])
+    report(bundle, row, confidence=9000)
+    asked = {**read_json(run.challenge), "reported_digest": digest_file(bundle / REPORTED)}
+    write_json(tmp_path / "challenge.json", asked)
+    write_manifest(bundle)
+    monkeypatch.setattr(auditor, "chosen_rows", lambda *_: chosen_rows(statement, N, 22))
+    monkeypatch.setattr(backend, "verify", lambda *_: True)
+    with pytest.raises(
+        VerificationError, match=f"The reported confidence of row {row} is not the model's"
+    ):
+        verified(run, "predictions", bundle, challenge=tmp_path / "challenge.json")
