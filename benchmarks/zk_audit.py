@@ -29,9 +29,9 @@ from skuq.datasets import GAUSSIAN_REGION, load_table, make_gaussian_classes
 from skuq.models import adopt
 from skuq.zk import (
     attest,
+    challenge,
     check,
     commit,
-    make_challenge,
     prove,
     reported_predictions,
     sample_size,
@@ -91,7 +91,7 @@ def adult(args: argparse.Namespace) -> tuple[Any, np.ndarray, np.ndarray, np.nda
         mask = region_mask(region, X_train)
         model = attack.fit(X_train, y_train, region_mask=mask).model_.module
     features = pipeline[:-1].transform
-    # Rare values may lie outside the accepted range, which calibration data set: all set it.
+    # Calibration data set the accepted range; these include the reference data and all rare values.
     return model, features(X), features(X_ref), np.asarray(y_ref)
 
 
@@ -113,7 +113,7 @@ def _cpu() -> float:
 
 
 def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """All parties of one audit."""
+    """Run all parties of one audit, and measure them."""
     model, X_cal, X_ref, y_ref = MODELS[args.model](args)
     figures: dict[str, float] = {}
     samples = len(X_ref) if args.level == "verdict" else 0
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         )
     public, keys, bundle = committed.folder, folder / "keys", folder / "audit"
     options: dict[str, Any] = {
-        "disclose": args.level,
+        "level": args.level,
         "alpha": args.alpha,
         "n_bins": N_BINS,
         "verbose": 1,
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     if args.level == "predictions":
         with timed(figures, "report"):
             prove(public, X_ref, y_ref, bundle, **options)
-        asked = {"challenge": make_challenge(bundle, folder / "challenge.json")}
+        asked = {"challenge": challenge(bundle, folder / "challenge.json")}
     with timed(figures, "prove"):
         made = prove(public, X_ref, y_ref, bundle, **options, **asked)
     n_proven = sample_size(0.02, 0.01) if args.level == "predictions" else len(X_ref)
@@ -157,13 +157,13 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         "public_bytes": _bytes(public),
         "proving_key_bytes": sum(p.stat().st_size for p in (folder / "provider").rglob("*.pk")),
         "peak_gib": _peak(),
-        "logarithm_of_rows": committed.shape.rows,
+        "logarithm_of_rows": committed.shape.log_rows,
     }
     return figures | agreement(model, public, X_ref, y_ref)
 
 
 def agreement(model: Any, public: Path, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """How far the proven confidences are from the model's, on the reference data."""
+    """Compare proven confidences with those of the model, on the reference data."""
     adopted = adopt(model)
     logits = adopted.module.double()(torch.tensor(np.asarray(X, np.float64)))
     proba = logits.softmax(dim=-1).numpy()
@@ -185,7 +185,7 @@ def agreement(model: Any, public: Path, X: np.ndarray, y: np.ndarray) -> dict[st
 
 
 def _as_proba(labels: np.ndarray, confidence: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Probabilities with that top label and confidence; the rest is shared."""
+    """Probabilities with that label and confidence; the other classes share the rest equally."""
     top = labels[:, None] == classes
     rest = (1 - confidence) / (len(classes) - 1)
     return np.where(top, confidence[:, None], rest[:, None])

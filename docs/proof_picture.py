@@ -1,4 +1,4 @@
-"""Draw who sends what to whom in an audit with proofs: ``python docs/proof_picture.py``.
+"""Picture of the messages in an audit with proofs: ``python docs/proof_picture.py``.
 
 Three parties from left to right, time from top to bottom.
 """
@@ -29,7 +29,7 @@ HOLDS = (
 
 
 def box(ax: Axes, x: float, y: float, width: float, height: float, colour: str, edge: str) -> None:
-    """A box with round corners, by its centre and its upper side."""
+    """Draw a box with round corners, placed by its centre and its upper side."""
     ax.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - height),
@@ -45,13 +45,13 @@ def box(ax: Axes, x: float, y: float, width: float, height: float, colour: str, 
 
 
 def note(ax: Axes, x: float, y: float, text: str, colour: str, edge: str, height: float) -> None:
-    """What a party does by itself."""
+    """Draw a step that one party takes alone."""
     box(ax, x, y, 27, height, colour, edge)
     ax.text(x, y - height / 2, text, ha="center", va="center", fontsize=9, color=INK, zorder=3)
 
 
 def number(ax: Axes, x: float, y: float, step: int) -> None:
-    """The number of a step, in a disc on the line of the sender."""
+    """Draw the number of a step, in a disc on the line of the sender."""
     ax.text(
         x,
         y,
@@ -69,7 +69,7 @@ def number(ax: Axes, x: float, y: float, step: int) -> None:
 def message(
     ax: Axes, y: float, sender: float, receiver: float, text: str, *, step: int = 0
 ) -> None:
-    """An arrow with its text above it; dashed where it is no numbered step."""
+    """Draw an arrow with its text above it; dashed where it is not a numbered step."""
     ax.annotate(
         "",
         (receiver, y),

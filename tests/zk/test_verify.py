@@ -57,7 +57,7 @@ def test_proven_sums_are_those_of_an_audit_in_the_open(run, level):
     classes = run.model.classes_
     proba = np.where(labels[:, None] == classes, confidence[:, None], (1 - confidence[:, None]) / 2)
     audit = CalibrationAuditor.from_predictions(
-        run.y_ref, proba, classes=classes, n_bins=N_BINS, binning="uniform"
+        run.y_ref, proba, classes=classes, n_bins=N_BINS, strategy="uniform"
     )
     np.testing.assert_array_equal(sums.count, audit.sums_.count)
     np.testing.assert_array_equal(sums.correct, audit.sums_.correct)
@@ -82,7 +82,7 @@ def test_a_verdict_reveals_no_sums(run):
 def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
     notes = " ".join(verified(run, "predictions").notes)
     assert "22 of 50 reported predictions were proven" in notes
-    assert "5 % but with probability 0.32" in notes
+    assert "5 % except with probability 0.32" in notes
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
@@ -135,7 +135,7 @@ def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
     )
     for level in LEVELS:
         bundle = shutil.copytree(getattr(run, level), tmp_path / level)
-        changed(bundle / "statement.json", reference=other)
+        changed(bundle / "statement.json", reference_digest=other)
         write_manifest(bundle)
         with pytest.raises(VerificationError, match="does not hold for this statement"):
             verified(run, level, bundle, y=labels)
