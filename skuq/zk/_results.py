@@ -25,7 +25,7 @@ class VerifiedAudit(NamedTuple):
         The proven statement: commitment, reference data, alpha, bins.
     sums : BinSums or None
         Sums per bin; None at level "verdict".
-    judgement : AuditResult or None
+    result : AuditResult or None
         Findings per bin, as of `CalibrationAuditor`; None at level "verdict" or without a
         confidence level.
     n_proofs : int
@@ -39,7 +39,7 @@ class VerifiedAudit(NamedTuple):
     level: str
     statement: dict[str, Any]
     sums: BinSums | None
-    judgement: AuditResult | None
+    result: AuditResult | None
     n_proofs: int
     notes: list[str]
 

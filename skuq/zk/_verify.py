@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
 from skuq.calibration import BinSums, audit_sums
+from skuq.zk._architecture import N_ALPHAS
 from skuq.zk._files import (
     FORMAT,
     REPORTED,
@@ -158,6 +159,7 @@ def verify(
 
 
 def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
+    """Read the statement of an audit, and check that each entry is possible."""
     statement = read_json(bundle / STATEMENT)
     where = STATEMENT
     if field(statement, "format", int, where) != FORMAT:
@@ -167,13 +169,13 @@ def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
     check_commitment(statement, committed)
     alpha = field(statement, "alpha", float, where)
     n_bins = field(statement, "n_bins", int, where)
-    level = field(statement, "confidence_level", (float, type(None)), where)
+    confidence_level = field(statement, "confidence_level", (float, type(None)), where)
     field(statement, "reference_digest", str, where)
     field(statement, "n_samples", int, where)
     if not (0 <= alpha <= 1 and 1 <= n_bins <= committed.shape.n_bins):
         raise VerificationError(f"{STATEMENT}: alpha={alpha} or n_bins={n_bins} is impossible.")
-    if level is not None and not 0 < level < 1:
-        raise VerificationError(f"{STATEMENT}: confidence_level={level} is impossible.")
+    if confidence_level is not None and not 0 < confidence_level < 1:
+        raise VerificationError(f"{STATEMENT}: {confidence_level=} is impossible.")
     if statement["level"] == "verdict" and abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
         raise VerificationError(
             f"{STATEMENT}: alpha={alpha} of a verdict is not a multiple of 0.001."
@@ -184,6 +186,7 @@ def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
 def _verify_verdict(
     verifier: Verifier, bundle: Path, rows: IntArray, codes: IntArray
 ) -> VerifiedAudit:
+    """Verify the sums under pads and the verdict on them, which stay unknown."""
     committed, statement = verifier.committed, verifier.statement
     pads = field(statement, "pads", list, STATEMENT)
     n_chunks = -(-len(rows) // max(1, committed.shape.rows_of("padded_bins")))
@@ -194,31 +197,45 @@ def _verify_verdict(
         or not valid
         or len(set(pads)) != n_chunks
     ):
-        raise VerificationError(f"{STATEMENT}: the pads do not fit the reference data.")
+        raise VerificationError(f"{STATEMENT}: the pads do not match the reference data.")
     outputs = verifier.sums(bundle, "padded_bins", rows, codes)
     record = read_json(bundle / VERDICT)
     flags = integers(record, VERDICT)
-    if len(flags) != 3 or not set(flags) <= {-1, 1}:
+    if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
         raise VerificationError(f"{VERDICT} does not hold a verdict.")
     values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
     verifier.verify("verdict", "verdict", values, flags, field(record, "proof", str, VERDICT))
-    passed = flags[1] == 1
-    return VerifiedAudit(
-        passed,
-        len(set(flags)) == 1,
-        "verdict",
-        statement,
-        None,
-        None,
-        len(outputs) + 1,
-        notes_of(committed, statement, len(set(flags)) == 1, []),
-    )
+    passed, robust = flags[1] == 1, len(set(flags)) == 1
+    notes = notes_of(committed, statement, robust, [])
+    return VerifiedAudit(passed, robust, "verdict", statement, None, None, len(outputs) + 1, notes)
 
 
 def _verify_predictions(
     verifier: Verifier, bundle: Path, rows: IntArray, challenge: str | Path | None, needed: int
 ) -> tuple[IntegerPredictions, int, list[str]]:
+    """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
     statement, shape = verifier.statement, verifier.committed.shape
+    _check_challenge(bundle, statement, challenge)
+    n, k = len(rows), field(statement, "n_proven", int, STATEMENT)
+    if not needed <= k <= n:
+        raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
+    found = _reported(bundle, n, shape.widths[-1])
+    chosen = chosen_rows(statement, n, k)
+    size = shape.rows_of("predictions")
+    parts = [chosen[start : start + size] for start in range(0, k, size)]
+    inputs = [prediction_inputs(shape, rows[part]) for part in parts]
+    outputs = verifier.chunks(bundle, "predictions", inputs)
+    for part, proven in zip(parts, outputs, strict=True):
+        truth = read_predictions(shape, proven, len(part))
+        same = (truth.label == found.label[part]) & (truth.confidence == found.confidence[part])
+        if not same.all():
+            row = int(part[int((~same).argmax())])
+            raise VerificationError(f"The reported confidence of row {row} is not the model's.")
+    return found, len(outputs), _spot_check_notes(n, k)
+
+
+def _check_challenge(bundle: Path, statement: dict[str, Any], challenge: str | Path | None) -> None:
+    """Check that the audit answers the auditor's own challenge to the reported confidences."""
     if challenge is None:
         raise VerificationError(
             "An audit of reported confidences needs the auditor's own challenge."
@@ -233,43 +250,36 @@ def _verify_predictions(
         )
     if statement.get("nonce") != nonce:
         raise VerificationError("The audit answers another challenge; it may be an older one.")
-    n, k = len(rows), field(statement, "n_proven", int, STATEMENT)
-    if not needed <= k <= n:
-        raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
+
+
+def _reported(bundle: Path, n: int, n_classes: int) -> IntegerPredictions:
+    """Read the reported label and confidence of each of `n` rows."""
     record = read_json(bundle / REPORTED)
     label, confidence = (integers(record, REPORTED, name, 32) for name in ("label", "confidence"))
     found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
     if len(found.label) != n or len(found.confidence) != n:
         raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
     if not (
-        ((found.label >= 0) & (found.label < shape.widths[-1])).all()
+        ((found.label >= 0) & (found.label < n_classes)).all()
         and ((found.confidence > 0) & (found.confidence <= ONE)).all()
     ):
         raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
-    chosen = chosen_rows(statement, n, k)
-    size = shape.rows_of("predictions")
-    parts = [chosen[start : start + size] for start in range(0, k, size)]
-    inputs = [prediction_inputs(shape, rows[part]) for part in parts]
-    outputs = verifier.chunks(bundle, "predictions", inputs)
-    for part, proven in zip(parts, outputs, strict=True):
-        truth = read_predictions(shape, proven, len(part))
-        same = (truth.label == found.label[part]) & (truth.confidence == found.confidence[part])
-        if not same.all():
-            row = int(part[int((~same).argmax())])
-            raise VerificationError(f"The reported confidence of row {row} is not the model's.")
+    return found
+
+
+def _spot_check_notes(n: int, k: int) -> list[str]:
+    """Explain what `k` proven predictions of `n` reported ones are worth."""
     if k == n:
-        return found, len(outputs), ["Every reported prediction was proven."]
-    bound = ", ".join(
-        f"{100 * share:g} % except with probability {(1 - share) ** k:.2g}"
-        for share in (0.01, 0.02, 0.05)
+        return ["Every reported prediction was proven."]
+    missed = ", ".join(
+        f"{100 * fraction:g} % ({(1 - fraction) ** k:.2g})" for fraction in (0.01, 0.02, 0.05)
     )
-    notes = [
-        f"{k} of {n} reported predictions were proven, chosen after all were fixed. If a fraction "
-        f"of the reports were false, this would be found: {bound}.",
-        "A smaller fraction of false reports may go unnoticed. It may hide an expected calibration "
-        "error of up to twice that fraction, or a whole bin that holds fewer predictions.",
+    return [
+        f"{k} of {n} reported predictions were proven, chosen after all were fixed. A fraction of "
+        f"false reports would be missed with this probability: {missed}.",
+        "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
+        "twice that fraction, or a whole bin that holds fewer predictions.",
     ]
-    return found, len(outputs), notes
 
 
 def _judged(
@@ -282,13 +292,15 @@ def _judged(
     """Judge sums at alpha, and at alpha minus and plus the tolerance."""
     if int(sums.count.sum()) != statement["n_samples"]:
         raise VerificationError("The proven sums do not add up to the number of reference samples.")
-    alpha, level = statement["alpha"], statement["confidence_level"]
+    alpha, confidence_level = statement["alpha"], statement["confidence_level"]
     tolerance = committed.tolerance
     verdicts = [
-        _passes(sums, value, level)
+        _passes(sums, value, confidence_level)
         for value in (max(0.0, alpha - tolerance), alpha, min(1.0, alpha + tolerance))
     ]
-    judgement = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
+    result = None
+    if confidence_level is not None:
+        result = audit_sums(sums, alpha=alpha, confidence_level=confidence_level)
     robust = len(set(verdicts)) == 1
     return VerifiedAudit(
         verdicts[1],
@@ -296,13 +308,13 @@ def _judged(
         statement["level"],
         statement,
         sums,
-        judgement,
+        result,
         n_proofs,
         notes_of(committed, statement, robust, extra),
     )
 
 
-def _passes(sums: BinSums, alpha: float, level: float | None) -> bool:
-    if level is not None:
-        return audit_sums(sums, alpha=alpha, confidence_level=level).passed
+def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
+    if confidence_level is not None:
+        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())

@@ -71,7 +71,7 @@ def test_proven_sums_are_those_of_an_audit_in_the_open(run, level):
 def test_a_verdict_reveals_no_sums(run):
     result = verified(run, "verdict")
     assert result.sums is None
-    assert result.judgement is None
+    assert result.result is None
     assert "bins" not in result.as_record()
     plain = verified(run, "bins").sums
     chunks = [read_json(path)["outputs"] for path in (run.verdict / "chunks").iterdir()]
@@ -82,13 +82,13 @@ def test_a_verdict_reveals_no_sums(run):
 def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
     notes = " ".join(verified(run, "predictions").notes)
     assert "22 of 50 reported predictions were proven" in notes
-    assert "5 % except with probability 0.32" in notes
+    assert "5 % (0.32)" in notes
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
     result = verify(run.shrunk, *run.few, run.dishonest, keys=run.keys)
     assert not result.passed
-    assert result.judgement.bins.direction[0] == "underconfident"
+    assert result.result.bins.direction[0] == "underconfident"
     sums = result.sums
     assert sums.correct[0] / sums.count[0] > sums.confidence[0] / sums.count[0] / ONE + 0.3
 
