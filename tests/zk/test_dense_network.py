@@ -221,7 +221,7 @@ def test_a_layer_that_is_not_supported_is_named(module, name):
         dense_network(module)
 
 
-def test_batch_normalisation_without_running_statistics_is_refused():
+def test_batch_normalisation_without_running_statistics_is_an_error():
     module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
     with pytest.raises(TypeError, match="track_running_stats=True"):
         dense_network(module)
@@ -234,14 +234,14 @@ def test_a_step_that_mixes_features_is_named():
         dense_network(model)
 
 
-def test_a_scaler_that_clips_is_refused():
+def test_a_scaler_that_clips_is_an_error():
     X, y = drawn(2)
     model = make_pipeline(MinMaxScaler(clip=True), LogisticRegression()).fit(X, y)
     with pytest.raises(TypeError, match=r"'minmaxscaler' \(MinMaxScaler\) cannot"):
         dense_network(model)
 
 
-def test_a_scaler_of_category_codes_is_refused():
+def test_a_scaler_of_category_codes_is_an_error():
     X = np.stack([np.arange(30) % 3, np.linspace(-1, 1, 30)], axis=1).astype(np.float32)
     module = TabularNet(2, 2, {0: 3}, hidden_sizes=(3,))
     net = skorch_net(module, X, np.arange(30) % 2, criterion=nn.CrossEntropyLoss)
@@ -250,19 +250,19 @@ def test_a_scaler_of_category_codes_is_refused():
         dense_network(model)
 
 
-def test_a_network_with_one_output_is_refused():
+def test_a_network_with_one_output_is_an_error():
     with pytest.raises(TypeError, match="one logit per class is needed, got 1 output"):
         dense_network(MLP(2, 1, (3,)))
 
 
 @pytest.mark.parametrize("softmax", [nn.Softmax, nn.LogSoftmax])
-def test_a_softmax_between_layers_is_refused(softmax):
+def test_a_softmax_between_layers_is_an_error(softmax):
     module = nn.Sequential(nn.Linear(2, 3), softmax(dim=1), nn.Linear(3, 2))
     with pytest.raises(TypeError, match=r"Softmax cannot be put into a circuit|after a LogSoftmax"):
         dense_network(module)
 
 
-def test_a_skorch_net_whose_probabilities_are_a_softmax_of_a_softmax_is_refused():
+def test_a_skorch_net_whose_probabilities_are_a_softmax_of_a_softmax_is_an_error():
     X, y = scaled(3)
     module = nn.Sequential(nn.Linear(3, 3), nn.Softmax(dim=1))
     net = skorch_net(module, X, y, criterion=nn.CrossEntropyLoss)
@@ -270,7 +270,7 @@ def test_a_skorch_net_whose_probabilities_are_a_softmax_of_a_softmax_is_refused(
         dense_network(net)
 
 
-def test_a_sequential_with_a_forward_of_its_own_is_refused():
+def test_a_sequential_with_a_forward_of_its_own_is_an_error():
     class Residual(nn.Sequential):
         def forward(self, X):
             return X + super().forward(X)

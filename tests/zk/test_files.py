@@ -60,13 +60,13 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
         ),
     ],
 )
-def test_a_folder_that_was_changed_is_refused(folder, change, message):
+def test_a_folder_that_was_changed_is_an_error(folder, change, message):
     change(folder)
     with pytest.raises(VerificationError, match=message):
         check_manifest(folder)
 
 
-def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+def test_a_folder_that_does_not_exist_is_an_error(tmp_path):
     with pytest.raises(VerificationError, match=r"There is no folder .*nowhere"):
         check_manifest(tmp_path / "nowhere")
 
@@ -74,14 +74,14 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"NaN", b"[-Infinity]"]
 )
-def test_what_is_no_json_is_refused(tmp_path, text):
+def test_what_is_no_json_is_an_error(tmp_path, text):
     path = tmp_path / "x.json"
     path.write_bytes(text)
     with pytest.raises(VerificationError, match=r"The file x.json is damaged or not JSON"):
         read_json(path)
 
 
-def test_a_file_that_is_missing_too_large_or_a_folder_is_refused(tmp_path):
+def test_a_file_that_is_missing_too_large_or_a_folder_is_an_error(tmp_path):
     with pytest.raises(VerificationError, match=r"The file x.json is missing"):
         read_json(tmp_path / "x.json")
     with pytest.raises(VerificationError, match="is damaged or not JSON"):
@@ -110,7 +110,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         ({"a": None}, (float, int), "The entry 'a' of x.json is not of the right type"),
     ],
 )
-def test_an_entry_that_is_missing_or_of_another_type_is_refused(record, kind, message):
+def test_an_entry_that_is_missing_or_of_another_type_is_an_error(record, kind, message):
     with pytest.raises(VerificationError, match=message):
         field(record, "a", kind, "x.json")
 

@@ -242,7 +242,7 @@ def test_an_encoding_is_the_same_after_json():
         {"bits": 6, "columns": 3},
     ],
 )
-def test_what_is_no_encoding_is_refused(record):
+def test_what_is_no_encoding_is_an_error(record):
     with pytest.raises(ValueError, match="The encoding of inputs is malformed"):
         encoding_of(record)
 
@@ -293,7 +293,7 @@ def test_a_tolerance_that_cannot_be_kept_is_named_with_what_was_reached(iris):
         fit_fixed_point(network, X, 0.0009)
 
 
-def test_a_network_that_fits_no_format_is_refused():
+def test_a_network_that_fits_no_format_is_an_error():
     rng = np.random.default_rng(0)
     network, _, _ = random_network(rng, (2, 9, 9, 9, 9, 9, 2), size=9.0)
     with pytest.raises(ValueError, match=r"tolerance=0.01 of the model's \(no format fits\)"):

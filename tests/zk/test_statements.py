@@ -260,7 +260,7 @@ def test_a_context_depends_on_the_statement_and_on_the_part():
         ([0], "There are 2 inputs and 1 labels"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(y, message):
+def test_labels_that_do_not_fit_are_an_error(y, message):
     encoding = Encoding((Column(0, 0.0, 1.0, 8.0),), 4)
     with pytest.raises(ValueError, match=message):
         encoded(encoding, np.arange(2), [[0.0], [1.0]], y)
