@@ -25,5 +25,5 @@ def challenge(bundle: Path, out: Path) -> None:
     with errors_in_one_line():
         from skuq import zk
 
-        made = zk.make_challenge(bundle, out)
+        made = zk.challenge(bundle, out)
     say(f"Challenge: {made}")

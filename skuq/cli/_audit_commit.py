@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Number of reference samples for verdicts that reveal nothing else.",
+    help="Number of reference samples that can be audited at level 'verdict'.",
 )
 @click.option(
     "--max-memory",
@@ -105,9 +105,9 @@ def commit(
 
 def _show(made: Commitment) -> None:
     agreed = made.record["agreement"]
-    say(f"Commitment: {made.point}")
-    say(f"SHA-256:    {made.digest}")
-    say(f"For everybody:     {made.folder}")
-    say(f"For nobody else:   {made.folder.parent / 'private'}")
+    say(f"Commitment point:   {made.point}")
+    say(f"Commitment digest:  {made.digest}")
+    say(f"For everybody:      {made.folder}")
+    say(f"For nobody else:    {made.folder.parent / 'private'}")
     say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on these data.")
-    say(f"Structured reference string: {made.record['reference_string']['source']}.")
+    say(f"Trusted setup (reference string): {made.record['reference_string']['source']}.")

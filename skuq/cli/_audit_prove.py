@@ -60,14 +60,13 @@ LEVELS = ("bins", "verdict", "predictions")
     "chance.",
 )
 @click.option(
-    "--disclose",
+    "--level",
     type=click.Choice(LEVELS),
     default="bins",
     show_default=True,
-    help="What becomes public besides the verdict: sums of each bin, nothing, or all reported "
-    "confidences.",
+    help="Disclosure besides the verdict: sums of each bin, nothing, or all reported confidences.",
 )
-@click.option("--challenge", type=READABLE, help="The auditor's file, for 'predictions'.")
+@click.option("--challenge", type=READABLE, help="The auditor's file, at level 'predictions'.")
 @false_share_option
 @error_option
 @click.option(
@@ -92,8 +91,8 @@ def prove(
     Repeat the command to continue after an interrupt.
     """
     require_zk()
-    if settings["challenge"] is not None and settings["disclose"] != "predictions":
-        raise InputError("--challenge: a challenge belongs to --disclose predictions.")
+    if settings["challenge"] is not None and settings["level"] != "predictions":
+        raise InputError("--challenge: a challenge belongs to --level predictions.")
     check_outside("--out", out, [commitment])
     with errors_in_one_line():
         from skuq import zk

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     default="stated",
     help="What was asked for; a probability or 'none'.  [default: what the provider states]",
 )
-@click.option("--challenge", type=READABLE, help="Your own challenge, for 'predictions'.")
+@click.option("--challenge", type=READABLE, help="Your own challenge, at level 'predictions'.")
 @false_share_option
 @error_option
 @keys_option
@@ -126,8 +126,8 @@ def _show(found: VerifiedAudit, committed: Commitment) -> None:
         ("proofs", found.n_proofs),
         ("confidence level", "none" if level is None else f"{level:.10g}"),
         ("samples", statement["n_samples"]),
-        ("commitment", committed.point),
-        ("its SHA-256", committed.digest),
+        ("commitment point", committed.point),
+        ("commitment digest", committed.digest),
     ):
         say(f"  {name:<18}{value}")
     say("")
@@ -148,8 +148,8 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
     within = abs(sums.deviation) <= found.statement["alpha"] * sums.count * sums.scale
     gap = sums.accuracy - sums.mean_confidence
     significant, direction = ~within, np.where(gap > 0, "underconfident", "overconfident")
-    if found.judgement is not None:
-        bins = found.judgement.bins
+    if found.result is not None:
+        bins = found.result.bins
         within, significant, direction = bins.within_alpha, bins.significant, bins.direction
     for b in range(len(sums.count)):
         yield {

@@ -52,14 +52,14 @@ false_share_option = click.option(
     type=SHARE,
     default=0.02,
     show_default=True,
-    help="Share of false reports that must be found, for 'predictions'.",
+    help="Fraction of false reports that must be found, at level 'predictions'.",
 )
 error_option = click.option(
     "--error",
     type=SHARE,
     default=0.01,
     show_default=True,
-    help="Largest probability to miss it, for 'predictions'.",
+    help="Largest probability to miss it, at level 'predictions'.",
 )
 json_option = click.option("--json", "json_path", type=WRITABLE, help="JSON file to write.")
 
@@ -80,28 +80,28 @@ class Probability(click.ParamType):  # type: ignore[type-arg]  # click < 8.4 has
         return SHARE.convert(value, param, ctx)
 
 
-class Refusal(click.ClickException):
-    """A message of another party that does not hold: one line that says why."""
+class VerificationFailed(click.ClickException):
+    """Failed verification of another party's files: one line that says why."""
 
     exit_code = NO_VERDICT
 
     def show(self, file: IO[Any] | None = None) -> None:
-        say(f"Refused: {self.message}", err=True)
+        say(f"Verification failed: {self.message}", err=True)
 
 
 @contextmanager
 def errors_in_one_line(json_path: Path | None = None) -> Iterator[None]:
     """Turn what is wrong with files, arguments or the installation into one line."""
     try:
-        from skuq.zk import Refused
+        from skuq.zk import VerificationError
 
         try:
             yield
-        except Refused as refusal:
-            reason = one_line(refusal)
+        except VerificationError as failure:
+            reason = one_line(failure)
             if json_path is not None:
-                write_json(json_path, {"refused": reason})
-            raise Refusal(reason) from refusal
+                write_json(json_path, {"verification_error": reason})
+            raise VerificationFailed(reason) from failure
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         raise InputError(visible(one_line(error))) from error
 
@@ -119,7 +119,7 @@ def require_zk() -> None:
 
 def names_of(committed: Commitment) -> dict[str, str]:
     """Both names of a commitment, as the JSON files of the commands have them."""
-    return {"commitment": committed.point, "commitment_sha256": committed.digest}
+    return {"commitment_point": committed.point, "commitment_digest": committed.digest}
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``skuq audit commit``, ``prove``, ``verify`` and so on: two parties, exit codes, refusals."""
+"""``skuq audit commit``, ``prove``, ``verify`` and so on: two parties, exit codes, failed verification."""
 
 import json
 import shutil
@@ -57,14 +57,14 @@ def verify(*arguments, audit="bundle", data="ref.csv", label="y", commitment="pu
     return run("verify", *given, "--keys", "keys", *arguments)
 
 
-def refused(result, message):
+def rejected(result, message):
     """The reason of a refusal, which is one line."""
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert line.startswith("Refused: ")
+    assert line.startswith("Verification failed: ")
     assert message in line
-    return line.removeprefix("Refused: ")
+    return line.removeprefix("Verification failed: ")
 
 
 def unusable(result, message):
@@ -93,7 +93,7 @@ def provider(tmp_path_factory):
         ["prove", *reference("model/public"), "--bins", "5", "--out", "bundle"],
     )
     record = json.loads((folder / "model" / "public" / "commitment.json").read_text())
-    assert f"Commitment: {record['commitment']}" in told
+    assert f"Commitment point:   {record['commitment_point']}" in told
     assert "Proofs: 1\nFor the auditor: bundle" in told
     return folder
 
@@ -160,7 +160,7 @@ def test_the_figures_are_those_of_the_package(auditor):
     X, y = table[["width", "height"]].to_numpy(), table["y"]
     expected = zk.verify("bundle", X, y, "published", keys="keys")
     committed = zk.load_commitment("published")
-    names = {"commitment": committed.point, "commitment_sha256": committed.digest}
+    names = {"commitment_point": committed.point, "commitment_digest": committed.digest}
     assert json.loads(Path("verified.json").read_text()) == {**expected.as_record(), **names}
 
 
@@ -174,12 +174,12 @@ def test_quiet_prints_nothing_but_decides(auditor, capfd):
 # --- refusals --------------------------------------------------------------------------------
 
 
-def test_other_labels_are_refused_and_the_reason_is_written(auditor, tmp_path):
+def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
     table = pd.read_csv("ref.csv")
     table.assign(y=(table["y"] + 1) % 3).to_csv(tmp_path / "other.csv", index=False)
-    path = tmp_path / "refused.json"
-    reason = refused(verify("--json", path, data=tmp_path / "other.csv"), "other reference data")
-    assert json.loads(path.read_text()) == {"refused": reason}
+    path = tmp_path / "rejected.json"
+    reason = rejected(verify("--json", path, data=tmp_path / "other.csv"), "other reference data")
+    assert json.loads(path.read_text()) == {"verification_error": reason}
 
 
 @pytest.mark.parametrize(
@@ -191,31 +191,31 @@ def test_other_labels_are_refused_and_the_reason_is_written(auditor, tmp_path):
         (["--confidence-level", "none"], "confidence_level=0.95, asked was None"),
     ],
 )
-def test_what_was_not_asked_for_is_refused(auditor, options, message):
-    refused(verify(*options), message)
+def test_what_was_not_asked_for_is_rejected(auditor, options, message):
+    rejected(verify(*options), message)
 
 
-def test_a_changed_file_is_refused(auditor, copy):
+def test_a_changed_file_is_rejected(auditor, copy):
     path = copy / "chunks" / "00000.json"
     record = json.loads(path.read_text())
     record["outputs"][0] = str(int(record["outputs"][0]) + 2)
     path.write_text(json.dumps(record))
-    refused(verify(audit=copy), "The file chunks/00000.json was changed")
+    rejected(verify(audit=copy), "The file chunks/00000.json was changed")
     write_manifest(copy)
-    refused(verify(audit=copy), "does not hold")
+    rejected(verify(audit=copy), "does not hold")
 
 
 def test_names_in_a_bundle_cannot_command_the_terminal(auditor, copy):
     (copy / "\x1b]0;owned").touch()
-    assert "\\x1b" in refused(verify(audit=copy), "is not in the manifest")
+    assert "\\x1b" in rejected(verify(audit=copy), "is not in the manifest")
 
 
-def test_another_commitment_is_refused(auditor, tmp_path):
+def test_another_commitment_is_rejected(auditor, tmp_path):
     other = Path(shutil.copytree("published", tmp_path / "other"))
     path = other / "commitment.json"
     path.write_text(path.read_text().replace('"n_proofs":4', '"n_proofs":5'))
     write_manifest(other)
-    refused(verify(commitment=other), "another commitment than the published one")
+    rejected(verify(commitment=other), "another commitment than the published one")
 
 
 # --- reported confidences --------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_another_commitment_is_refused(auditor, tmp_path):
 def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, tmp_path):
     (tmp_path / "sent").mkdir()
     given = ["prove", *reference(provider / "model" / "public"), "--out", tmp_path / "sent"]
-    given += ["--disclose", "predictions", "--false-share", 0.5, "--error", 0.2, "--quiet"]
+    given += ["--level", "predictions", "--false-share", 0.5, "--error", 0.2, "--quiet"]
     given += ["--alpha", 0, "--confidence-level", "none", "--bins", 2]
     first = run(*given)
     assert first.exit_code == 0, first.output
@@ -236,7 +236,7 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     assert (second.exit_code, second.output) == (0, "")
     options = ["--challenge", answer, "--false-share", 0.5]
     unproven = verify("--challenge", answer, audit=tmp_path / "sent")
-    refused(unproven, "3 predictions were proven, 20 of 20 are needed")
+    rejected(unproven, "3 predictions were proven, 20 of 20 are needed")
     found = verify(*options, "--error", 0.2, audit=tmp_path / "sent")
     assert found.exit_code == FAILED, found.output  # 20 samples are never right exactly
     lines = found.stdout.splitlines()
@@ -244,15 +244,15 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     assert lines[3].split() == ["level", "predictions"]
     assert "3 of 20 reported predictions were proven" in found.stdout
     assert any(line.endswith(("too low", "too high")) for line in lines)
-    refused(verify(audit=tmp_path / "sent"), "needs the auditor's own challenge")
+    rejected(verify(audit=tmp_path / "sent"), "needs the auditor's own challenge")
     own = tmp_path / "own.json"
     assert run("challenge", "--audit", tmp_path / "sent", "--out", own).exit_code == 0
-    refused(verify("--challenge", own, audit=tmp_path / "sent"), "answers another challenge")
+    rejected(verify("--challenge", own, audit=tmp_path / "sent"), "answers another challenge")
 
 
 def test_a_challenge_needs_reported_confidences(auditor, tmp_path):
     result = run("challenge", "--audit", "bundle", "--out", tmp_path / "c.json")
-    refused(result, "reported.json is missing")
+    rejected(result, "reported.json is missing")
 
 
 # --- single predictions ----------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     model = joblib.load(provider / "model.joblib")
     assert record["label"] == model.predict(x)[0]
     assert record["confidence"] == pytest.approx(model.predict_proba(x).max(), abs=0.005)
-    assert record["commitment_sha256"] == zk.load_commitment("published").digest
+    assert record["commitment_digest"] == zk.load_commitment("published").digest
     assert good.stdout.splitlines() == [
         f"label:      {record['label']}",
         f"confidence: {record['confidence']:.4f}",
@@ -286,13 +286,15 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     by_file = run(*given, "--input", tmp_path / "row.csv", "--drop", "y")
     assert by_file.exit_code == 0, by_file.output
     assert values.replace(",", ", ") in run(*given).stdout
-    refused(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
-    assert json.loads(path.read_text()) == {"refused": "The attestation is about another input."}
-    refused(run(*given, "--nonce", "case 13"), "another nonce")
+    rejected(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
+    assert json.loads(path.read_text()) == {
+        "verification_error": "The attestation is about another input."
+    }
+    rejected(run(*given, "--nonce", "case 13"), "another nonce")
     record = json.loads((tmp_path / "a.json").read_text())
     record["statement"]["confidence"] -= 1
     (tmp_path / "a.json").write_text(json.dumps(record))
-    refused(run(*given), "does not hold")
+    rejected(run(*given), "does not hold")
 
 
 # --- what cannot be used ---------------------------------------------------------------------
@@ -358,8 +360,8 @@ def test_columns_must_be_those_of_the_model(provider, tmp_path):
     [
         (["--commitment", "model"], "--commitment: name the folder model/public."),
         (["--bins", 6], "between 1 and the committed 5, got 6"),
-        (["--disclose", "verdict"], "needs a commitment with verdict_samples"),
-        (["--challenge", "ref.csv"], "a challenge belongs to --disclose predictions"),
+        (["--level", "verdict"], "needs a commitment with verdict_samples"),
+        (["--challenge", "ref.csv"], "a challenge belongs to --level predictions"),
         (["--out", "model/public/audit"], "--out must not be in "),
         (["--alpha", 0.1], "holds another audit"),
         (["--data", "bad.csv"], "Column 'height' of bad.csv must hold finite numbers, got 'tall'"),
