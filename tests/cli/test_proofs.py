@@ -1,4 +1,4 @@
-"""``skuq audit commit``, ``prove``, ``verify`` and so on: two parties, exit codes, failed verification."""
+"""``skuq audit commit``, ``prove``, ``verify`` and so on: two parties, exit codes, failures."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def verify(*arguments, audit="bundle", data="ref.csv", label="y", commitment="pu
 
 
 def rejected(result, message):
-    """The reason of a refusal, which is one line."""
+    """Reason of a failed verification, which is one line."""
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -171,7 +171,7 @@ def test_quiet_prints_nothing_but_decides(auditor, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-# --- refusals --------------------------------------------------------------------------------
+# --- failed verification ---------------------------------------------------------------------
 
 
 def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
