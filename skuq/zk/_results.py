@@ -90,10 +90,9 @@ def notes_of(
 ) -> list[str]:
     """Describe the question, the limits of the answer and the trusted setup."""
     agreed = committed.record["agreement"]
-    level = statement["confidence_level"]
-    chance = (
-        "without allowance for chance" if level is None else f"at a confidence level of {level:g}"
-    )
+    chance = "without allowance for chance"
+    if statement["confidence_level"] is not None:
+        chance = f"at a confidence level of {statement['confidence_level']:g}"
     notes = [
         "All proofs hold, and all are bound to the published commitment.",
         f"The question was whether accuracy and confidence differ by at most alpha = "
