@@ -13,6 +13,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import FORMAT, write_json
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._proof_generation import Prover
+from skuq.zk._public_commitment import load_commitment
 from skuq.zk._statements import prediction_inputs
 
 
@@ -51,13 +52,13 @@ def attest(
     RuntimeError
         If the proofs of this commitment are used up, or the proof system fails.
     """
-    prover = Prover(commitment, timeout)
-    committed = prover.committed
+    committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)
     if values.ndim != 1:
         raise ValueError(f"`x` must have shape (n_features,), got {values.shape}.")
     rows = committed.encoding.encode(values[None])
     out = Path(out)
+    prover = Prover(committed, timeout)
     found = integer_predictions(prover.network(), rows)
     statement = {
         "format": FORMAT,
@@ -93,7 +94,6 @@ def reported_predictions(
     confidence : ndarray of shape (n_samples,), float64
         In (0, 1], multiples of 2 ** -14.
     """
-    prover = Prover(commitment)
-    committed = prover.committed
-    found = integer_predictions(prover.network(), committed.encoding.encode(X))
+    committed = load_commitment(commitment)
+    found = integer_predictions(Prover(committed).network(), committed.encoding.encode(X))
     return committed.classes[found.label], found.confidence / 2.0**CONFIDENCE_BITS

@@ -14,7 +14,7 @@ import numpy as np
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import read_json, write_json
 from skuq.zk._fixed_point import IntegerNetwork
-from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._public_commitment import Commitment
 from skuq.zk._statements import context, n_outputs, public_inputs
 
 CONSTANTS, LEDGER = "constants.npz", "ledger.json"  # in the private folder
@@ -25,15 +25,15 @@ class Prover:
 
     Parameters
     ----------
-    commitment : str or Path
-        Folder ``public``, with ``private`` beside it.
+    committed : Commitment
+        The folder ``public``, with ``private`` beside it.
     timeout : float, default=600.0
         Longest time for one proof, in seconds.
     """
 
-    def __init__(self, commitment: str | Path, timeout: float = 600.0):
-        self.committed = load_commitment(commitment)
-        self.private = _private_folder(self.committed)
+    def __init__(self, committed: Commitment, timeout: float = 600.0):
+        self.committed = committed
+        self.private = _private_folder(committed)
         self._timeout = timeout
 
     def network(self) -> IntegerNetwork:

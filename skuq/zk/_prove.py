@@ -25,7 +25,7 @@ from skuq.zk._files import (
 )
 from skuq.zk._fixed_point import integer_predictions
 from skuq.zk._proof_generation import Prover
-from skuq.zk._public_commitment import Commitment
+from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._statements import (
     LEVELS,
     Level,
@@ -123,8 +123,8 @@ def prove(
     """
     if level not in LEVELS:
         raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
-    prover = Prover(commitment, timeout)
-    committed = prover.committed
+    committed = load_commitment(commitment)
+    prover = Prover(committed, timeout)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     _check_parameters(committed, alpha, n_bins, confidence_level, level, len(rows))
     statement = {

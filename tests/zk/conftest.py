@@ -80,8 +80,7 @@ def interrupt_the_second(patch):
 
 def verdict_at_another_alpha(made):
     """A valid proof of the same commitment about the same sums, but for alpha=0.2."""
-    prover = Prover(made.honest)
-    committed = prover.committed
+    prover, committed = Prover(made.committed), made.committed
     statement = {**read_json(made.verdict / "statement.json"), "alpha": 0.2}
     outputs = [
         [int(v) for v in read_json(path)["outputs"]]
