@@ -81,7 +81,7 @@ def drawn(data: Data, n: int, seed: int) -> np.ndarray:
 
 
 def shares(status: np.ndarray, success: dict[str, np.ndarray]) -> dict[str, float]:
-    """What certificates decided, and how often attacks failed or contradicted them."""
+    """Decisions of certificates, and how often attacks failed or contradicted them."""
     unsafe, safe = status == "unsafe", status == "safe"
     found = {"proven_safe": safe.mean(), "counterexample": unsafe.mean()}
     found["undecided"] = (status == "undecided").mean()

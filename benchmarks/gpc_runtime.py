@@ -114,7 +114,7 @@ def published(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
 
 
 def beyond(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
-    """Whether enough points are decided in the time that each has."""
+    """Measure whether enough points are decided within the time for each."""
     n = len(task.points)
     found = singly(task, failures=n - int(np.ceil(ENOUGH * n)), max_time=args.seconds)
     decided = np.mean([one["converged"] for one in found])

@@ -27,7 +27,7 @@ GRID = {1: 2001, 2: 61, 3: 17}  # points per free feature
 
 @dataclass
 class Totals:
-    """What has been seen for one likelihood and norm."""
+    """Counts and extremes for one likelihood and norm."""
 
     points: int = 0
     violations: int = 0

@@ -131,7 +131,7 @@ METHODS = {
 
 
 def obstacle(method, n, n_features, spent, args):
-    """Why a method is not run at this size; None if it is."""
+    """Reason not to run a method at this size; None if it is run."""
     if method.startswith("GPy"):
         try:
             import GPy  # noqa: F401

@@ -12,12 +12,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
 from skuq.uadqn._envs import make_env
-from skuq.uadqn._history import TrainingHistory, recent_score
+from skuq.uadqn._history import TrainingHistory
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 METHODS = {
@@ -56,6 +57,12 @@ def train(method: str, game: str, seed: int, steps: int, args) -> dict:
     }
     print(f"{game:15s} {method:6s} seed {seed}: {run['score']:.2f}", flush=True)
     return run
+
+
+def recent_score(history: pd.DataFrame, step: int, window: int) -> float:
+    """Mean score of the episodes that ended in the last steps before one; NaN if none did."""
+    ended = history[(history.step > step - window) & (history.step <= step)]
+    return float(ended.score.mean())
 
 
 def released(game: str, steps: int, folder: Path) -> dict[str, float]:

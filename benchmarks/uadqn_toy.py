@@ -131,7 +131,7 @@ def networks_against_many(args) -> Iterator[dict]:
     x, y = sample("constant", 200, args.seed)
     for width in args.widths:
         model = AnchoredQuantileRegressor(
-            n_networks=2 * N_PAIRS + N_REFERENCE,
+            n_members=2 * N_PAIRS + N_REFERENCE,
             hidden_sizes=(width, width),
             random_state=args.seed,
         ).fit(x[:, None], y)
@@ -159,7 +159,7 @@ VARIANCES = {"epistemic": epistemic_variance, "aleatoric": aleatoric_variance}
 
 
 def networks_outputs(model: AnchoredQuantileRegressor, x: np.ndarray) -> np.ndarray:
-    """Quantiles by each network, (n_networks, n_samples, n_quantiles), in units of y."""
+    """Quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
     return model._quantiles(x[:, None])
 
 

@@ -39,7 +39,7 @@ QUICK = {
     "AnchoredQuantileRegressor": [
         {"max_epochs": 20},
         {
-            "n_networks": 3,
+            "n_members": 3,
             "n_quantiles": 5,
             "hidden_sizes": (20,),
             "activation": "relu",

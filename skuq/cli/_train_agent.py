@@ -82,7 +82,7 @@ def train_agent(
     try:
         outcome = runs.train_run(
             out,
-            runs.plan_run(env, steps, seed, method, **factors),
+            runs.make_run_config(env, steps, seed, method, **factors),
             checkpoint_every=checkpoint_every,
             device=device,
             callbacks=progress,
@@ -106,7 +106,7 @@ def train_agent(
 def _announce(out: Path, history: Any, steps: int) -> Any:
     """Progress bar, after a line about where training continues."""
 
-    class Announced(history.Progress):
+    class Announced(history.TrainingProgress):
         def _on_training_start(self) -> None:
             if self.num_timesteps:
                 click.echo(f"The run in {out} continues from step {self.num_timesteps}.")

@@ -13,7 +13,7 @@ from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._predictive import TIE
 
-Progress = Callable[[int], object] | None
+ProgressCallback = Callable[[int], object] | None
 
 
 class ProbabilityBounds(NamedTuple):
@@ -106,7 +106,7 @@ def probability_bounds(
     regions: Neighbourhoods,
     classes: NDArray[np.intp],
     limits: Limits,
-    progress: Progress = None,
+    progress: ProgressCallback = None,
 ) -> ProbabilityBounds:
     """Bound the smallest and the largest probability of classes over each region.
 
@@ -153,7 +153,7 @@ def safety(
     regions: Neighbourhoods,
     labels: NDArray[np.intp],
     limits: Limits,
-    progress: Progress = None,
+    progress: ProgressCallback = None,
 ) -> Certificate:
     """Decide for each region whether one class is the most probable everywhere (Definition 2).
 
@@ -181,7 +181,7 @@ def robustness(
     regions: Neighbourhoods,
     delta: float,
     limits: Limits,
-    progress: Progress = None,
+    progress: ProgressCallback = None,
 ) -> Certificate:
     """Decide for each region whether no class probability changes by more than `delta`.
 
@@ -266,7 +266,7 @@ def _certificate(
     threshold: FloatArray,
     band: FloatArray,
     limits: Limits,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> Certificate:
     n, k, _ = objectives.shape
     report = _per_point(progress, k)
@@ -282,7 +282,7 @@ def _certificate(
     )
 
 
-def _per_point(progress: Progress, count: int) -> Progress:
+def _per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
     """Turn numbers of finished minimisations into numbers of points."""
     if progress is None:
         return None

@@ -1,6 +1,6 @@
 """Uncertainty-aware deep Q-learning, and its anchored quantile regression for tables.
 
-What needs stable-baselines3 (extra ``rl``) is imported when it is asked for.
+Parts that need stable-baselines3 (extra ``rl``) are imported when they are used.
 """
 
 from typing import TYPE_CHECKING, Any

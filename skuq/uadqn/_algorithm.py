@@ -104,7 +104,7 @@ class QuantileDQN(QRDQN):
             chosen, targets = self._predictions(batch), self._targets(batch)
             # The gradient alone: nothing needs the loss at every step.
             levels = self.quantile_net.levels
-            slope = quantile_loss_gradient(chosen, targets, levels) / batch_size
+            slope = quantile_loss_gradient(chosen, targets, levels) / batch_size  # of Eq. 1
             torch.autograd.backward(chosen, slope)
             self._add_prior(parameters)
             if self.max_grad_norm is not None:
@@ -126,7 +126,7 @@ class QuantileDQN(QRDQN):
 
         Returns
         -------
-        ndarray of shape (n_networks, n_samples, n_actions, n_quantiles), float32
+        ndarray of shape (n_members, n_samples, n_actions, n_quantiles), float32
             The value network comes first, then the auxiliary networks, if there are any.
         """
         obs, _ = self.policy.obs_to_tensor(observation)
@@ -135,7 +135,7 @@ class QuantileDQN(QRDQN):
         return quantiles
 
     def _predictions(self, batch: Any) -> Tensor:
-        """Quantiles of the actions taken, (n_networks, n_samples, n_quantiles)."""
+        """Quantiles of the actions taken, (n_members, n_samples, n_quantiles)."""
         quantiles = self.quantile_net.quantiles(batch.observations)
         taken = batch.actions.long().view(1, -1, 1, 1)
         taken = taken.expand(len(quantiles), -1, 1, quantiles.shape[-1])
@@ -159,7 +159,7 @@ class QuantileDQN(QRDQN):
 
 
 class Decision(NamedTuple):
-    """Why an action was taken, averaged over the environments that were stepped.
+    """Uncertainty behind the actions taken, averaged over the environments that were stepped.
 
     Attributes
     ----------
@@ -179,8 +179,8 @@ class UADQNAlgorithm(QuantileDQN):
 
     A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks learn
     from the same targets, each pulled towards its own random start (randomised MAP sampling
-    [2]_). Where they agree in shape, returns are risky (aleatoric, Eq. 7); where they
-    differ, little is known (epistemic, Eq. 6). Actions are Thompson samples from ``mean -
+    [2]_). The covariance of their quantiles is the aleatoric variance (Eq. 7), half their mean
+    squared difference the epistemic one (Eq. 6). Actions are Thompson samples from ``mean -
     aleatoric_factor * sigma_aleatoric`` with variance ``epistemic_factor**2 *
     sigma_epistemic**2``, from the first step on. There is no epsilon.
 
@@ -193,12 +193,12 @@ class UADQNAlgorithm(QuantileDQN):
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     epistemic_factor : float, default=0.2
-        Beta: how strongly ignorance drives exploration.
+        Beta: strength of the exploration by epistemic uncertainty.
     aleatoric_factor : float, default=0.0
-        Lambda: how strongly risk is avoided; 0 is risk-neutral.
+        Lambda: strength of the aversion to risk; 0 is risk-neutral.
     aleatoric : {"covariance", "variance"}, default="covariance"
         Unbiased estimate from the auxiliary networks, or the variance of the value
-        network's quantiles (the paper's variant 1), which takes ignorance for risk.
+        network's quantiles (the paper's variant 1), which counts epistemic uncertainty as risk.
     noise_scale : float, default=1.0
         Scale of the noise in the returns: how strongly the auxiliary networks are pulled to
         their starts while there is little data. 0 trains them without a prior.
@@ -259,9 +259,6 @@ class UADQNAlgorithm(QuantileDQN):
             raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
         if aleatoric not in ("covariance", "variance"):
             raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
-        self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
-        self.aleatoric, self.noise_scale, self.prior_scale = aleatoric, noise_scale, prior_scale
-        self.decision = Decision(np.nan, np.nan, np.nan)
         super().__init__(
             policy,
             env,
@@ -271,6 +268,9 @@ class UADQNAlgorithm(QuantileDQN):
             policy_kwargs={"n_auxiliary": 2} | (policy_kwargs or {}),
             **options,
         )
+        self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
+        self.aleatoric, self.noise_scale, self.prior_scale = aleatoric, noise_scale, prior_scale
+        self.decision = Decision(np.nan, np.nan, np.nan)
 
     def predict(
         self,
@@ -291,6 +291,7 @@ class UADQNAlgorithm(QuantileDQN):
 
     def _thompson(self, quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Actions with the highest sample of their values."""
+        # Algorithm 1: samples with the deviation beta sigma_epistemic (Eq. 6)
         deviation = self.epistemic_factor * np.sqrt(epistemic_variance(quantiles[1:]))
         # The generator that stable-baselines3 seeds and draws from.
         noise = np.random.standard_normal(values.shape)  # noqa: NPY002
@@ -300,21 +301,21 @@ class UADQNAlgorithm(QuantileDQN):
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        # From the first step on: untrained networks explore, too, and random actions would
-        # know no risk.
+        # From the first step on: untrained networks explore too, and random actions would take
+        # any risk.
         quantiles = self.predict_quantiles(self._last_obs)
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         actions = self._thompson(quantiles, values)
-        self.decision = self._reasons(quantiles, values, actions)
+        self.decision = self._decision(quantiles, values, actions)
         for name, value in self.decision._asdict().items():
             self.logger.record_mean(f"rollout/{name}", value)
         return actions, actions
 
-    def _reasons(self, quantiles: np.ndarray, values: np.ndarray, actions: np.ndarray) -> Decision:
+    def _decision(self, quantiles: np.ndarray, values: np.ndarray, actions: np.ndarray) -> Decision:
         taken = quantiles[:, np.arange(len(actions)), actions]
         return Decision(
-            float(epistemic_variance(taken[1:]).mean()),
-            float(aleatoric_part(taken, self.aleatoric).mean()),
+            float(epistemic_variance(taken[1:]).mean()),  # Eq. 6
+            float(aleatoric_part(taken, self.aleatoric).mean()),  # Eq. 7
             float((actions != values.argmax(-1)).mean()),
         )
 

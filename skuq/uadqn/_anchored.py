@@ -22,7 +22,7 @@ class QuantileNetworks(nn.Module):
 
     Parameters
     ----------
-    n_networks : int
+    n_members : int
         Number of networks.
     sizes : sequence of int
         Width of input, hidden layers and output (the number of quantiles).
@@ -32,10 +32,10 @@ class QuantileNetworks(nn.Module):
         Activation between the layers.
     """
 
-    def __init__(self, n_networks: int, sizes: Sequence[int], prior_gain: float, activation: str):
+    def __init__(self, n_members: int, sizes: Sequence[int], prior_gain: float, activation: str):
         super().__init__()
-        gains = [prior_gain] * n_networks
-        self.networks = stacked_mlp(n_networks, sizes, gains, ACTIVATIONS[activation]).double()
+        gains = [prior_gain] * n_members
+        self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
         for layer in self.networks:
             if isinstance(layer, StackedLinear):
                 # A bias is the weight of a constant input. With biases of 0 all kinks of a
@@ -43,7 +43,7 @@ class QuantileNetworks(nn.Module):
                 nn.init.normal_(layer.bias, std=float(layer.weight.detach().std()))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map (n_samples, n_features) to (n_samples, n_networks, n_quantiles)."""
+        """Map (n_samples, n_features) to (n_samples, n_members, n_quantiles)."""
         outputs: Tensor = self.networks(inputs)
         return outputs.transpose(0, 1)  # skorch and batched evaluation want samples first
 
@@ -87,7 +87,7 @@ class AnchoredLoss(nn.Module):
 
 
 class TrainingData(NamedTuple):
-    """What the networks learn from, standardised, float64.
+    """Standardised training data, float64.
 
     Attributes
     ----------

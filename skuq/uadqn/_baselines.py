@@ -1,4 +1,4 @@
-"""What UA-DQN is compared with: DQN and bootstrapped DQN with the paper's settings."""
+"""DQN and bootstrapped DQN for stable-baselines3, with which UA-DQN is compared."""
 
 from __future__ import annotations
 
@@ -123,46 +123,46 @@ class HeadsNetwork(QNetwork):
 
     Parameters
     ----------
-    n_heads : int
+    n_members : int
         Number of heads.
     **options
         Those of stable-baselines3's network for DQN.
     """
 
-    def __init__(self, n_heads: int, **options: Any):
+    def __init__(self, n_members: int, **options: Any):
         super().__init__(**options)
         sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
-        # In the place of a single head; it maps to (n_heads, n_samples, n_actions).
-        self.q_net = stacked_mlp(n_heads, sizes, [2**0.5] * n_heads, self.activation_fn)
+        # Replaces the single head; it maps to (n_members, n_samples, n_actions).
+        self.q_net = stacked_mlp(n_members, sizes, [2**0.5] * n_members, self.activation_fn)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         return self(observation).mean(0).argmax(1)
 
 
 class BootstrappedPolicy(DQNMlpPolicy):
-    """Policy of bootstrapped DQN: the features are shared, what follows is each head's own.
+    """Policy of bootstrapped DQN: heads of their own on shared features.
 
     Parameters
     ----------
     *spaces_and_schedule
         As stable-baselines3 passes them.
-    n_heads : int, default=10
+    n_members : int, default=10
         Number of heads; the algorithm sets it.
     **options
         Those of `DQNMlpPolicy`.
     """
 
-    def __init__(self, *spaces_and_schedule: Any, n_heads: int = 10, **options: Any):
-        self.n_heads = n_heads
+    def __init__(self, *spaces_and_schedule: Any, n_members: int = 10, **options: Any):
+        self.n_members = n_members
         super().__init__(*spaces_and_schedule, **options)
 
     def make_q_net(self) -> QNetwork:
         """Build the network of all heads, the target network likewise."""
         options = self._update_features_extractor(self.net_args, features_extractor=None)
-        return HeadsNetwork(self.n_heads, **options).to(self.device)
+        return HeadsNetwork(self.n_members, **options).to(self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | {"n_heads": self.n_heads}
+        return super()._get_constructor_parameters() | {"n_members": self.n_members}
 
 
 class BootstrappedCnnPolicy(BootstrappedPolicy):
@@ -198,7 +198,7 @@ class BootstrappedDQN(DQNAlgorithm):
         Networks: a `BootstrappedPolicy` or a subclass of it.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
-    n_heads : int, default=10
+    n_members : int, default=10
         Number of heads, at least 2.
     **options
         Those of `DQNAlgorithm`.
@@ -233,12 +233,12 @@ class BootstrappedDQN(DQNAlgorithm):
     }
 
     def __init__(
-        self, policy: str | type[BootstrappedPolicy], env: Any, n_heads: int = 10, **options: Any
+        self, policy: str | type[BootstrappedPolicy], env: Any, n_members: int = 10, **options: Any
     ):
-        if n_heads < 2:
-            raise ValueError(f"n_heads must be at least 2, got {n_heads}.")
+        if n_members < 2:
+            raise ValueError(f"n_members must be at least 2, got {n_members}.")
         self.heads = np.empty(0, np.int64)
-        options["policy_kwargs"] = {"n_heads": n_heads} | (options.get("policy_kwargs") or {})
+        options["policy_kwargs"] = {"n_members": n_members} | (options.get("policy_kwargs") or {})
         super().__init__(policy, env, **options)
 
     def predict_q(self, observation: Any) -> np.ndarray:
@@ -253,7 +253,7 @@ class BootstrappedDQN(DQNAlgorithm):
 
         Returns
         -------
-        ndarray of shape (n_heads, n_samples, n_actions)
+        ndarray of shape (n_members, n_samples, n_actions)
             Unit of the return; one observation is one sample.
         """
         self.policy.set_training_mode(False)
@@ -284,7 +284,7 @@ class BootstrappedDQN(DQNAlgorithm):
 
     @torch.no_grad()
     def _targets(self, batch: Any) -> Tensor:
-        """Target of each head, (n_heads, n_samples)."""
+        """Target of each head, (n_members, n_samples)."""
         discounts = batch.discounts if batch.discounts is not None else self.gamma
         ahead = self.q_net_target(batch.next_observations).amax(2, keepdim=True)
         targets: Tensor = batch.rewards + (1 - batch.dones) * discounts * ahead
@@ -298,8 +298,8 @@ class BootstrappedDQN(DQNAlgorithm):
         return result
 
     def _draw_heads(self, n_draws: int) -> np.ndarray:
-        n_heads: Any = self.policy.n_heads
-        return torch.randint(n_heads, (n_draws,)).numpy()  # seeded by the library
+        n_members: Any = self.policy.n_members
+        return torch.randint(n_members, (n_draws,)).numpy()  # seeded by the library
 
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1

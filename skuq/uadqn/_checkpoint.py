@@ -1,4 +1,4 @@
-"""Checkpoints from which training continues as if it had never stopped.
+"""Checkpoints from which training continues bit for bit.
 
 stable-baselines3 saves networks and settings. Identical continuation also needs the replay
 buffer, the environments in the middle of their episodes, and all random generators.
@@ -35,7 +35,7 @@ class CheckpointError(ValueError):
 
 
 def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_name: str) -> Path:
-    """Save everything that training goes on from.
+    """Save everything that is needed to continue training.
 
     Call it between two steps, as `CheckpointCallback` does.
 
@@ -157,9 +157,9 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
         named, env = manifest["algorithm"], manifest["env"]
         versions, digests = manifest["versions"], manifest["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{checkpoint} is no checkpoint: {error!r}.") from error
+        raise CheckpointError(f"{checkpoint} is not a checkpoint: {error!r}.") from error
     if not isinstance(versions, dict) or not isinstance(digests, dict):
-        raise CheckpointError(f"{checkpoint} is no checkpoint: its manifest is not one.")
+        raise CheckpointError(f"{checkpoint} is not a checkpoint: its manifest is malformed.")
     if env != env_name:
         raise CheckpointError(f"{checkpoint} is of environment {env!r}, not {env_name!r}.")
     other = {name: v for name, v in versions.items() if installed_versions().get(name) != v}

@@ -1,4 +1,4 @@
-"""Worlds by seed: training and scoring on given seeds of an environment."""
+"""Training and scoring on given seeds of an environment."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MAX_STEPS = 27_000  # of an episode without a limit of its own: half an hour of 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Episodes that take given seeds in turn.
 
-    The first time round, episode i is reset with seed i itself. After that each seed goes on
-    with a stream of its own (derived from the seed and the round), for otherwise an agent
-    would meet the same accidents again and again and take them for certain.
+    In the first round, episode i is reset with seed i itself. In later rounds each seed is
+    replaced by one derived from it and the round: otherwise an agent would meet the same
+    random events again and again, and learn them as certain.
 
     Parameters
     ----------
     env : gymnasium.Env
         Environment.
     seeds : sequence of int
-        Seeds of the worlds.
+        Seeds of the environment.
     """
 
     def __init__(self, env: Env, seeds: Sequence[int]):
@@ -40,7 +40,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode; `seed` is left aside."""
+        """Begin the next episode; `seed` is ignored."""
         turn, position = divmod(self.n_episodes, len(self.seeds))
         self.n_episodes += 1
         seed = self.seeds[position]
@@ -54,7 +54,11 @@ def play_episodes(
     act: Callable[[Any], np.ndarray],
     seeds: Sequence[int],
 ) -> FloatArray:
-    """Play one episode for each seed, many side by side.
+    """Play one episode for each seed, many side by side, for their returns alone.
+
+    Actions of all environments are computed in one batch, which is what makes scoring fast.
+    `skuq.uadqn._play.play_episode` follows a single episode, with the uncertainty of each
+    action.
 
     Parameters
     ----------

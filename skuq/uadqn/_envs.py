@@ -1,4 +1,4 @@
-"""Environments: the windy cliff of the paper, and what turns a parameter into one."""
+"""Environments: the windy cliff of the paper, and `make_env` for ids, callables and instances."""
 
 from __future__ import annotations
 
@@ -193,9 +193,9 @@ def _by_id(name: str, **options: Any) -> Env:
 
 
 def ensure_registered(env: Any) -> None:
-    """Let gymnasium know an id of MinAtar, whose package does not register them by itself.
+    """Register MinAtar's ids with gymnasium, which its package does not do by itself.
 
-    Those of skuq are known once this module is imported. What is no id is left alone.
+    Those of skuq are registered when this module is imported. Anything but an id is ignored.
     """
     minatar = isinstance(env, str) and env.startswith("MinAtar/")
     if minatar and "MinAtar/Breakout-v1" not in gym.registry:

@@ -37,13 +37,13 @@ PASSED_ON = (
 
 
 class UADQN(UncertaintyMixin, BaseEstimator):
-    """Deep Q-network that explores what it does not know and avoids what it knows to be risky.
+    """Deep Q-network that explores where it lacks experience and avoids risk.
 
     Uncertainty-aware deep Q-learning (UA-DQN) [1]_ as an estimator. It learns to act in an
-    environment with finitely many actions, and says of each action how
-    risky its return is (aleatoric) and how little is known about it (epistemic). ``X`` of
-    `fit` and `score` are seeds of the environment, so that a search judges parameters on
-    seeds not trained on; ``X`` of the other methods are observations. It takes extra ``rl``
+    environment with finitely many actions, and predicts two variances of the return of each
+    action: by chance (aleatoric, the risk) and for lack of experience (epistemic). ``X`` of
+    `fit` and `score` are seeds of the environment, so that a search evaluates parameters on
+    seeds not trained on; ``X`` of the other methods are observations. It needs extra ``rl``
     (stable-baselines3); `skuq.uadqn.UADQNAlgorithm` is the same agent for users of that
     library.
 
@@ -58,14 +58,15 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     n_quantiles : int, default=50
         Quantiles of the return of each action; at least 2.
     epistemic_factor : float, default=2.0
-        Beta: standard deviations by which ignorance moves the value of an action while
-        learning. 2 is the authors' choice for the grid world, 0.2 the paper's for MinAtar.
+        Beta: the value of an action is sampled with this multiple of its epistemic standard
+        deviation while learning. 2 is the authors' choice for the grid world, 0.2 the paper's
+        for MinAtar.
     aleatoric_factor : float, default=0.0
-        Lambda: standard deviations that are taken off the mean return of each action,
-        while learning and after; 0 is risk-neutral.
+        Lambda: multiple of the aleatoric standard deviation that is subtracted from the mean
+        return of each action, while learning and after; 0 is risk-neutral.
     aleatoric : {"covariance", "variance"}, default="covariance"
         Unbiased estimate by Eq. 7, or variance of the value network's quantiles (the
-        paper's variant 1), which takes ignorance for risk.
+        paper's variant 1), which counts epistemic uncertainty as risk.
     noise_scale : float, default=1.0
         Scale of the noise in the returns; the auxiliary networks keep closer to their prior
         the larger it is.
@@ -106,9 +107,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     Notes
     -----
-    Uncertainty is in squared return. It refers to returns under the greedy continuation by
-    mean return, as QR-DQN learns them (Sec. 2.4 of [1]_ says what that leaves out).
-    Defaults are for small environments; `skuq.uadqn._settings` has the paper's.
+    Uncertainty is in squared return. It is about returns under greedy continuation by mean
+    return, as QR-DQN learns them (limitations in Sec. 2.4 of [1]_). Defaults are for small
+    environments; the paper's settings are in `skuq.uadqn._settings`.
 
     References
     ----------
@@ -340,7 +341,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return levels
 
     def _all_quantiles(self, X: Any) -> FloatArray:
-        """(n_networks, n_samples, n_actions, n_quantiles), the value network first."""
+        """(n_members, n_samples, n_actions, n_quantiles), the value network first."""
         check_is_fitted(self)
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)

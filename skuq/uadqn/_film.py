@@ -1,4 +1,4 @@
-"""Moving pictures of an agent's episodes, with its uncertainty below each frame."""
+"""GIFs of an agent's episodes, with its uncertainty below each frame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.uadqn._envs import make_env
-from skuq.uadqn._play import Judgement
+from skuq.uadqn._play import ActionEstimate
 
 SIDE = 320  # pixels of a frame's longer side, at least; larger ones are made smaller
 MAX_FRAMES = 1_000  # for they are all in memory until the end
@@ -36,7 +36,7 @@ def _rgb(colour: str) -> tuple[int, ...]:
 
 
 def draws_itself(env: Any) -> bool:
-    """Whether observations are grids of channels, of which a picture is made here.
+    """Return whether observations are grids of channels, which are drawn here.
 
     MinAtar's are; its own pictures would need one more package.
     """
@@ -105,7 +105,7 @@ class _Shot(NamedTuple):
     picture: np.ndarray
     episode: int
     score: float
-    thought: Judgement | None
+    estimate: ActionEstimate | None
 
 
 class Film:
@@ -137,13 +137,13 @@ class Film:
         self.env, self.episode, self.n_left_out = env, 1, 0
         self._shots: list[_Shot] = []
 
-    def watch(self, observation: Any, thought: Judgement | None, score: float) -> None:
+    def watch(self, observation: Any, estimate: ActionEstimate | None, score: float) -> None:
         """Take a frame; `skuq.uadqn._play.play_episode` calls it."""
         if len(self._shots) >= MAX_FRAMES:
             self.n_left_out += 1
             return
         picture = self._scaled(self._taken(observation))
-        self._shots.append(_Shot(picture, self.episode, score, thought))
+        self._shots.append(_Shot(picture, self.episode, score, estimate))
 
     def _taken(self, observation: Any) -> np.ndarray:
         return picture_of_grid(observation) if draws_itself(self.env) else _rendered(self.env)
@@ -159,15 +159,15 @@ class Film:
 
     def save(self, path: Path) -> None:
         """Write the film, completely or not at all."""
-        thoughts = [shot.thought for shot in self._shots if shot.thought is not None]
-        spreads = np.array([(t.epistemic, t.aleatoric) for t in thoughts])
+        estimates = [shot.estimate for shot in self._shots if shot.estimate is not None]
+        spreads = np.array([(t.epistemic, t.aleatoric) for t in estimates])
         # One scale for all bars: they are compared over time and with each other.
         largest = float(spreads[np.isfinite(spreads)].max(initial=0)) or 1.0
         known = np.isfinite(spreads).any(axis=0)
         frames = self._frames(largest, known)
         fps = float(getattr(self.env, "metadata", {}).get("render_fps") or 10)
         pause = max(round(1000 / min(fps, 30)), 20)
-        lasting = [pause if shot.thought is not None else 5 * pause for shot in self._shots]
+        lasting = [pause if shot.estimate is not None else 5 * pause for shot in self._shots]
         with atomic_path(path) as partial:
             next(frames).save(
                 partial, "GIF", save_all=True, append_images=frames, duration=lasting, loop=0
@@ -191,11 +191,11 @@ class Film:
     ) -> None:
         draw = self._draw.Draw(frame)
         text = f"episode {shot.episode}   return {shot.score:.4g}"
-        if shot.thought is None:
+        if shot.estimate is None:
             draw.text((6, top), f"{text}   end", "black", self._font)
             return
-        draw.text((6, top), f"{text}   expects {shot.thought.value:.3g}", "black", self._font)
-        bars = zip(("epistemic sd", "aleatoric sd"), shot.thought[1:], _BARS, known, strict=False)
+        draw.text((6, top), f"{text}   expects {shot.estimate.value:.3g}", "black", self._font)
+        bars = zip(("epistemic sd", "aleatoric sd"), shot.estimate[1:], _BARS, known, strict=False)
         for name, spread, colour, is_known in bars:
             if is_known:
                 top += LINE

@@ -1,4 +1,4 @@
-"""What happened while an agent learnt: one row for each episode."""
+"""History of an agent's training: one row for each episode, and a progress bar."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Episode(NamedTuple):
     length : int
         Steps in it.
     falls : int
-        Steps whose ``info["fell"]`` was true; 0 where environments do not say.
+        Steps whose ``info["fell"]`` was true; 0 where environments do not report it.
     epistemic, aleatoric : float
         Mean variances of the chosen actions' returns, squared return; NaN for agents that
         do not estimate them. With several environments, means over all of them.
@@ -94,16 +94,7 @@ class TrainingHistory(BaseCallback):
         return pd.DataFrame(self.episodes, columns=list(Episode._fields))
 
 
-def recent_score(history: pd.DataFrame, step: int, window: int) -> float:
-    """Mean score of the episodes that ended in the last `window` steps before `step`.
-
-    NaN if none ended.
-    """
-    ended = history[(history.step > step - window) & (history.step <= step)]
-    return float(ended.score.mean())
-
-
-class Progress(BaseCallback):
+class TrainingProgress(BaseCallback):
     """Progress bar of training, with the mean score of the last episodes.
 
     Parameters

@@ -1,4 +1,8 @@
-"""Quantile regression: levels, loss with its exact gradient, and the anchor."""
+"""Quantile regression: levels, loss with its exact gradient, and Bellman targets.
+
+Equations are those of Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
+Learning", 2019.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
 
     Parameters
     ----------
-    quantiles : Tensor of shape (n_networks, n_samples, n_quantiles)
+    quantiles : Tensor of shape (n_members, n_samples, n_quantiles)
         Predicted quantiles.
     targets : Tensor of shape (n_samples, n_targets)
         Samples of the distribution to be learnt, the same for all networks. No gradient
@@ -64,7 +68,7 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
 
     Returns
     -------
-    Tensor of shape (n_networks, n_samples)
+    Tensor of shape (n_members, n_samples)
         Loss of each prediction, in the unit of the quantiles.
 
     References
@@ -88,7 +92,7 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
     """Gradient of `quantile_loss` with respect to the quantiles, without the loss itself.
 
     The loss is convex and piecewise linear: its slope at a quantile is the share of targets
-    below it, less its level.
+    below it, minus its level.
 
     Parameters
     ----------
@@ -97,10 +101,10 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
 
     Returns
     -------
-    Tensor of shape (n_networks, n_samples, n_quantiles)
+    Tensor of shape (n_members, n_samples, n_quantiles)
         Without a unit.
     """
-    return _share_below(quantiles, targets.sort(-1).values) - levels
+    return _share_below(quantiles, targets.sort(-1).values) - levels  # gradient of Eq. 1
 
 
 def _share_below(quantiles: Tensor, ordered: Tensor) -> Tensor:
@@ -116,7 +120,7 @@ class _QuantileLoss(torch.autograd.Function):
         ordered = targets.sort(-1).values
         share = _share_below(quantiles, ordered)
         ctx.save_for_backward(share - levels)
-        # tau mean(z - q) + share * q - mean of the z below q, those beyond counted as 0
+        # Eq. 1: tau mean(z - q) + share * q - mean of the z below q, those beyond counted as 0
         sums = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0)) / ordered.shape[-1]
         ranks = (share * ordered.shape[-1]).round().long()
         below = sums.expand(len(quantiles), -1, -1).gather(-1, ranks)
@@ -134,12 +138,12 @@ def prior_scale(weights: list[Tensor]) -> Tensor:
 
     Parameters
     ----------
-    weights : list of Tensor of shape (n_networks, ...)
+    weights : list of Tensor of shape (n_members, ...)
         Weight tensors of stacked networks, biases left out.
 
     Returns
     -------
-    Tensor of shape (n_networks,)
+    Tensor of shape (n_members,)
         One scale for each network.
     """
     return torch.cat([weight.flatten(1) for weight in weights], dim=1).std(dim=1)
@@ -148,7 +152,7 @@ def prior_scale(weights: list[Tensor]) -> Tensor:
 def bellman_targets(
     quantiles: Tensor, rewards: Tensor, terminal: Tensor, discount: float | Tensor
 ) -> Tensor:
-    """Samples of the return by one step ahead: the target of QR-DQN.
+    """Samples of the return one step ahead: the Bellman target of QR-DQN (Sec. 1).
 
     ``r + discount * q_i(s', a')`` with ``a'`` the action of the highest mean, or ``r`` where
     the episode ended.

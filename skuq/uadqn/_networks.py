@@ -1,6 +1,6 @@
 """Several networks of one shape, computed as one: layers whose weights are stacked.
 
-Weights lie as (n_networks, inputs, outputs), so that a batched product needs no transposed
+Weights lie as (n_members, inputs, outputs), so that a batched product needs no transposed
 copy, neither forward nor for the gradient.
 """
 
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 
-def _orthogonal(shape: tuple[int, ...], n_networks: int, gains: Sequence[float]) -> Tensor:
-    """Weights of one layer, (n_networks, *shape); dtype is torch's default."""
-    if len(gains) != n_networks:
-        raise ValueError(f"Expected one gain for each of {n_networks} networks, got {gains}.")
+def _orthogonal(shape: tuple[int, ...], n_members: int, gains: Sequence[float]) -> Tensor:
+    """Weights of one layer, (n_members, *shape); dtype is torch's default."""
+    if len(gains) != n_members:
+        raise ValueError(f"Expected one gain for each of {n_members} networks, got {gains}.")
     return torch.stack([nn.init.orthogonal_(torch.empty(shape), gain) for gain in gains])
 
 
@@ -25,25 +25,23 @@ class StackedLinear(nn.Module):
 
     Parameters
     ----------
-    n_networks, in_features, out_features : int
+    n_members, in_features, out_features : int
         Number of networks, and the shape of each one's layer.
-    gains : sequence of float of length n_networks
+    gains : sequence of float of length n_members
         Gain of each network's orthogonal initialisation; biases start at 0.
     """
 
-    def __init__(
-        self, n_networks: int, in_features: int, out_features: int, gains: Sequence[float]
-    ):
+    def __init__(self, n_members: int, in_features: int, out_features: int, gains: Sequence[float]):
         super().__init__()
-        weights = _orthogonal((out_features, in_features), n_networks, gains)
+        weights = _orthogonal((out_features, in_features), n_members, gains)
         self.weight = nn.Parameter(weights.transpose(1, 2).contiguous())
-        self.bias = nn.Parameter(torch.zeros(n_networks, 1, out_features))
+        self.bias = nn.Parameter(torch.zeros(n_members, 1, out_features))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map (n_samples or n_networks, n_samples, in) to (n_networks, n_samples, out)."""
-        n_networks = self.weight.shape[0]
+        """Map (n_samples or n_members, n_samples, in) to (n_members, n_samples, out)."""
+        n_members = self.weight.shape[0]
         if inputs.ndim == 2:  # the same inputs for all networks
-            inputs = inputs.expand(n_networks, *inputs.shape)
+            inputs = inputs.expand(n_members, *inputs.shape)
         return torch.baddbmm(self.bias, inputs, self.weight)
 
 
@@ -52,15 +50,15 @@ class StackedConv2d(nn.Module):
 
     Parameters
     ----------
-    n_networks, in_channels, out_channels, kernel_size : int
+    n_members, in_channels, out_channels, kernel_size : int
         Number of networks, and the shape of each one's layer; stride 1, no padding.
-    gains : sequence of float of length n_networks
+    gains : sequence of float of length n_members
         Gain of each network's orthogonal initialisation; biases start at 0.
     """
 
     def __init__(
         self,
-        n_networks: int,
+        n_members: int,
         in_channels: int,
         out_channels: int,
         kernel_size: int,
@@ -68,18 +66,18 @@ class StackedConv2d(nn.Module):
     ):
         super().__init__()
         shape = (out_channels, in_channels, kernel_size, kernel_size)
-        self.weight = nn.Parameter(_orthogonal(shape, n_networks, gains))
-        self.bias = nn.Parameter(torch.zeros(n_networks, out_channels))
+        self.weight = nn.Parameter(_orthogonal(shape, n_members, gains))
+        self.bias = nn.Parameter(torch.zeros(n_members, out_channels))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map (n_samples, in, h, w) to (n_networks, n_samples, out * h' * w')."""
-        n_networks = self.weight.shape[0]
+        """Map (n_samples, in, h, w) to (n_members, n_samples, out * h' * w')."""
+        n_members = self.weight.shape[0]
         maps = nn.functional.conv2d(images, self.weight.flatten(0, 1), self.bias.flatten())
-        return maps.reshape(len(images), n_networks, -1).transpose(0, 1)
+        return maps.reshape(len(images), n_members, -1).transpose(0, 1)
 
 
 def stacked_mlp(
-    n_networks: int,
+    n_members: int,
     sizes: Sequence[int],
     gains: Sequence[float],
     activation: type[nn.Module] = nn.ReLU,
@@ -88,11 +86,11 @@ def stacked_mlp(
 
     Parameters
     ----------
-    n_networks : int
+    n_members : int
         Number of networks.
     sizes : sequence of int
         Width of input, hidden layers and output.
-    gains : sequence of float of length n_networks
+    gains : sequence of float of length n_members
         Gain of each network's orthogonal initialisation.
     activation : type of torch.nn.Module, default=torch.nn.ReLU
         Activation between the layers.
@@ -100,7 +98,7 @@ def stacked_mlp(
     Returns
     -------
     torch.nn.Sequential
-        Maps (n_samples, in) or (n_networks, n_samples, in) to (n_networks, n_samples, out).
+        Maps (n_samples, in) or (n_members, n_samples, in) to (n_members, n_samples, out).
 
     Examples
     --------
@@ -111,11 +109,11 @@ def stacked_mlp(
     """
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
-        layers += [StackedLinear(n_networks, n_in, n_out, gains), activation()]
+        layers += [StackedLinear(n_members, n_in, n_out, gains), activation()]
     return nn.Sequential(*layers[:-1])
 
 
 def weights_of(module: nn.Module) -> list[Tensor]:
-    """Weights of a module that are trained, biases left out: what a prior's scale is taken from."""
+    """Trained weights of a module without biases, from which a prior's scale is taken."""
     named = module.named_parameters()
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]

@@ -1,4 +1,4 @@
-"""Episodes of a trained agent, with what it thinks of its actions."""
+"""Single episodes of a trained agent, with value and uncertainty of each action."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from skuq.uadqn._estimates import aleatoric_part, epistemic_variance, quantile_variance
 
 
-class Judgement(NamedTuple):
-    """What an agent thinks of the action that it takes.
+class ActionEstimate(NamedTuple):
+    """Value and uncertainty of an action, as an agent estimates them.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class Judgement(NamedTuple):
     aleatoric: float = np.nan
 
 
-def judge(algorithm: Any, observation: Any, action: int) -> Judgement:
+def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEstimate:
     """Value and uncertainty of an action.
 
     Parameters
@@ -41,22 +41,22 @@ def judge(algorithm: Any, observation: Any, action: int) -> Judgement:
 
     Returns
     -------
-    Judgement
-        UA-DQN estimates both uncertainties, QR-DQN the aleatoric one (which counts
-        ignorance as risk), bootstrapped DQN the epistemic one, DQN none.
+    ActionEstimate
+        UA-DQN estimates both uncertainties, QR-DQN the aleatoric one (epistemic uncertainty
+        included), bootstrapped DQN the epistemic one, DQN none.
     """
     if not hasattr(algorithm, "predict_quantiles"):
         tensor, _ = algorithm.policy.obs_to_tensor(observation)
         with torch.no_grad():
             values = algorithm.q_net(tensor)[..., 0, action].cpu().double().numpy()
         spread = values.std(ddof=1) if values.ndim else np.nan  # over heads
-        return Judgement(float(values.mean()), epistemic=float(spread))
+        return ActionEstimate(float(values.mean()), epistemic=float(spread))
     quantiles = algorithm.predict_quantiles(observation)[:, 0, action].astype(np.float64)
     value, own = float(quantiles[0].mean()), float(quantile_variance(quantiles[0]))
     if len(quantiles) < 3:
-        return Judgement(value, aleatoric=own**0.5)
+        return ActionEstimate(value, aleatoric=own**0.5)
     aleatoric = float(aleatoric_part(quantiles, algorithm.aleatoric))
-    return Judgement(value, float(epistemic_variance(quantiles[1:])) ** 0.5, aleatoric**0.5)
+    return ActionEstimate(value, float(epistemic_variance(quantiles[1:])) ** 0.5, aleatoric**0.5)
 
 
 class Played(NamedTuple):
@@ -69,7 +69,7 @@ class Played(NamedTuple):
     steps : int
         Steps in it.
     falls : int or None
-        Steps whose ``info["fell"]`` was true; None if the environment does not say.
+        Steps whose ``info["fell"]`` was true; None if the environment does not report it.
     epistemic, aleatoric : float
         Mean standard deviations of the chosen actions' returns; NaN where the agent does
         not estimate them.
@@ -85,7 +85,7 @@ class Played(NamedTuple):
     ended: bool
 
 
-Watch = Callable[[Any, Judgement | None, float], None]
+Watch = Callable[[Any, ActionEstimate | None, float], None]
 
 
 def play_episode(
@@ -96,7 +96,9 @@ def play_episode(
     max_steps: int = 10_000,
     watch: Watch | None = None,
 ) -> Played:
-    """Play one episode with the actions that the agent holds best.
+    """Play one episode with the actions of highest value, and estimate their uncertainty.
+
+    `skuq.uadqn._env_seeds.play_episodes` plays many at once, for their returns alone.
 
     Parameters
     ----------
@@ -109,21 +111,21 @@ def play_episode(
     max_steps : int, default=10_000
         Steps after which it is cut.
     watch : callable, default=None
-        Called before each step with the observation, what the agent thinks of its action,
-        and the return so far; once more at the end, with None for the thought.
+        Called before each step with the observation, the estimate of the action, and the
+        return so far; once more at the end, with None for the estimate.
 
     Returns
     -------
     Played
     """
     observation, _ = env.reset(seed=seed)
-    thoughts: list[Judgement] = []
+    estimates: list[ActionEstimate] = []
     score, falls, done = 0.0, None, False
-    while not done and len(thoughts) < max_steps:
+    while not done and len(estimates) < max_steps:
         action = int(algorithm.predict(observation, deterministic=True)[0])
-        thoughts.append(judge(algorithm, observation, action))
+        estimates.append(estimate_action(algorithm, observation, action))
         if watch is not None:
-            watch(observation, thoughts[-1], score)
+            watch(observation, estimates[-1], score)
         observation, reward, terminated, truncated, info = env.step(action)
         done = bool(terminated or truncated)
         score += float(reward)
@@ -131,5 +133,5 @@ def play_episode(
             falls = (falls or 0) + int(info["fell"])
     if watch is not None:
         watch(observation, None, score)
-    _, epistemic, aleatoric = np.mean(thoughts, axis=0).tolist()
-    return Played(score, len(thoughts), falls, epistemic, aleatoric, done)
+    _, epistemic, aleatoric = np.mean(estimates, axis=0).tolist()
+    return Played(score, len(estimates), falls, epistemic, aleatoric, done)

@@ -58,7 +58,7 @@ class GridCNN(BaseFeaturesExtractor):
         return self.convolution(observations.permute(0, 3, 1, 2)).relu().flatten(1)
 
     def stacked(self, gains: Sequence[float]) -> nn.Module:
-        """The same for several networks at once; outputs (n_networks, n_samples, features)."""
+        """The same for several networks at once; outputs (n_members, n_samples, features)."""
         return _StackedGridCNN(self.convolution.in_channels, gains)
 
 
@@ -144,7 +144,7 @@ def stack_extractors(
     Returns
     -------
     torch.nn.Module
-        Outputs (n_networks, n_samples, features), or (n_samples, features) if there is
+        Outputs (n_members, n_samples, features), or (n_samples, features) if there is
         nothing to learn in the extractor (it has no parameters, or frozen ones), so that all
         networks have the same features. Frozen weights stay as `make` sets them; weights of
         linear and convolutional layers that are trained are drawn anew.
@@ -223,7 +223,7 @@ class StackedQuantileNetwork(BasePolicy):
             self._drop_anchors()
 
     def _drop_anchors(self) -> None:
-        """Keep where the auxiliary networks start: randomised MAP sampling pulls them there."""
+        """Store the auxiliary networks' initial weights, the anchors of randomised MAP sampling."""
         start = [p.detach()[1:].clone() for p in self.trained()]
         self.anchors = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in start)
         weights = weights_of(nn.ModuleList([self.features_extractor, self.head]))
@@ -235,13 +235,13 @@ class StackedQuantileNetwork(BasePolicy):
         return [parameter for parameter in parameters if parameter.requires_grad]
 
     def fixed(self) -> list[Tensor]:
-        """What the extractor has beside trained parameters: frozen ones, and buffers."""
+        """Frozen parameters and buffers of the extractor."""
         parameters = self.features_extractor.parameters()
         frozen = [parameter for parameter in parameters if not parameter.requires_grad]
         return [*frozen, *self.features_extractor.buffers()]
 
     def quantiles(self, obs: Any) -> Tensor:
-        """Quantiles by all networks, (n_networks, n_samples, n_actions, n_quantiles)."""
+        """Quantiles by all networks, (n_members, n_samples, n_actions, n_quantiles)."""
         outputs: Tensor = self.head(self.extract_features(obs, self.features_extractor))
         return outputs.view(*outputs.shape[:2], self.n_actions, self.n_quantiles)
 
@@ -272,7 +272,7 @@ class MlpPolicy(QRDQNPolicy):
     init_gain : float, default=2**0.5
         Gain of the value network's orthogonal initialisation.
     prior_gain : float, default=3.0
-        That of the auxiliary networks: how far apart they start.
+        Gain of the auxiliary networks' initialisation: how far apart they start.
     n_auxiliary : int, default=0
         Number of auxiliary networks; the algorithm sets it.
     features_extractor_class : type, default=None
@@ -339,11 +339,11 @@ class MlpPolicy(QRDQNPolicy):
             **self.optimizer_kwargs,
         )
 
-    def _networks(self, n_networks: int) -> StackedQuantileNetwork:
+    def _networks(self, n_members: int) -> StackedQuantileNetwork:
         arguments: dict[str, Any] = self.net_args
         return StackedQuantileNetwork(
             make_extractor=self.make_features_extractor,
-            gains=[self.init_gain] + [self.prior_gain] * (n_networks - 1),
+            gains=[self.init_gain] + [self.prior_gain] * (n_members - 1),
             levels=self.levels,
             **arguments,
         ).to(self.device)

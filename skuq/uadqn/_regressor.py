@@ -30,17 +30,17 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     """Quantile regression with anchored networks that tells noise from lack of data.
 
     Several networks learn the same quantiles of the target. Each is pulled towards its own
-    random start, which makes it an approximate sample of a posterior: where there are data the
-    networks agree, elsewhere they keep their differences. What differs between networks is
-    epistemic, the spread of quantiles that they have in common is aleatoric.
+    random start, which makes it an approximate sample of a posterior: the networks agree where
+    there are data, and keep their differences elsewhere. Differences between networks are
+    epistemic, the spread of quantiles that they share is aleatoric.
 
     Features and target are standardised inside, so parameters do not depend on units, and
-    features divided by half their number; predictions come in the units of `y`.
+    features are divided by half their number; predictions are in the units of `y`.
 
     Parameters
     ----------
-    n_networks : int, default=2
-        Number of networks, at least 2. Two are what the paper takes, and a rough estimate.
+    n_members : int, default=2
+        Number of networks, at least 2. The paper takes two, which is a rough estimate.
     n_quantiles : int, default=50
         Number of quantiles, at least 2.
     hidden_sizes : sequence of int, default=(100, 100)
@@ -72,7 +72,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     Attributes
     ----------
     networks_ : torch.nn.Module
-        The trained networks; outputs, of shape (n_samples, n_networks, n_quantiles), are in
+        The trained networks; outputs, of shape (n_samples, n_members, n_quantiles), are in
         standardised units.
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
         Levels (i - .5) / n_quantiles, i = 1 .. n_quantiles.
@@ -117,7 +117,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     """
 
     _parameter_constraints: dict[str, Any] = {
-        "n_networks": [Interval(Integral, 2, None, closed="left")],
+        "n_members": [Interval(Integral, 2, None, closed="left")],
         "n_quantiles": [Interval(Integral, 2, None, closed="left")],
         "hidden_sizes": ["array-like"],
         "activation": [StrOptions(set(ACTIVATIONS))],
@@ -134,7 +134,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     def __init__(
         self,
         *,
-        n_networks: int = 2,
+        n_members: int = 2,
         n_quantiles: int = 50,
         hidden_sizes: Sequence[int] = (100, 100),
         activation: str = "tanh",
@@ -147,7 +147,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         random_state: Any = None,
         verbose: int = 0,
     ):
-        self.n_networks = n_networks
+        self.n_members = n_members
         self.n_quantiles = n_quantiles
         self.hidden_sizes = hidden_sizes
         self.activation = activation
@@ -183,7 +183,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         ------
         ValueError
             If the data are not finite numbers, no sample has a positive weight, a hidden
-            width is no positive integer, or the training diverges.
+            width is not a positive integer, or the training diverges.
         """
         _check_widths(self.hidden_sizes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -283,7 +283,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return QuantileNetworks(self.n_networks, sizes, self.prior_gain, self.activation)
 
     def _quantiles(self, X: Any) -> FloatArray:
-        """Quantiles by each network, (n_networks, n_samples, n_quantiles), in units of y."""
+        """Quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         inputs = torch.from_numpy(_standardised(X, self._X_scaling))

@@ -1,4 +1,4 @@
-"""Modules of this package that need stable-baselines3, imported when they are asked for."""
+"""Import of the modules that need stable-baselines3, when they are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is asked to be, and the file in its folder that says so."""
+"""Configuration of a training run, and its file in the run's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skuq.uadqn._checkpoint import installed_versions
 from skuq.uadqn._settings import METHODS, settings_for
 
 CONFIG = "config.json"
-# What an agent without auxiliary networks, or without quantiles, does not take.
+# Settings that agents without auxiliary networks, or without quantiles, do not take.
 _UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
 _QUANTILES = {"init_gain", "prior_gain", "levels"}
 _NETWORKS = {"qrdqn": {"prior_gain"}, "dqn": _QUANTILES, "bootstrapped": _QUANTILES}
@@ -22,8 +22,8 @@ class RunError(ValueError):
     """A run cannot begin or go on; the message says why and what to do."""
 
 
-class Plan(NamedTuple):
-    """What is to be trained.
+class RunConfig(NamedTuple):
+    """Environment, length and agent of a training run.
 
     Attributes
     ----------
@@ -46,15 +46,15 @@ class Plan(NamedTuple):
     settings: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as it comes back from a file: lists for tuples, names for classes."""
+        """The configuration as it comes back from a file: lists for tuples, names for classes."""
         described: dict[str, Any] = json.loads(json.dumps(self._asdict(), default=str))
         return described
 
 
-def plan_run(
+def make_run_config(
     env: str, steps: int, seed: int = 0, method: str = "uadqn", **factors: float | None
-) -> Plan:
-    """Plan a run with the settings that suit its environment.
+) -> RunConfig:
+    """Configure a run with the settings that suit its environment.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def plan_run(
 
     Returns
     -------
-    Plan
+    RunConfig
 
     Raises
     ------
@@ -81,8 +81,9 @@ def plan_run(
 
     Examples
     --------
-    >>> from skuq.uadqn._runs import plan_run
-    >>> plan_run("MinAtar/Breakout-v1", 500_000, method="dqn").settings["exploration_fraction"]
+    >>> from skuq.uadqn._runs import make_run_config
+    >>> config = make_run_config("MinAtar/Breakout-v1", 500_000, method="dqn")
+    >>> config.settings["exploration_fraction"]
     0.2
     """
     if method not in METHODS:
@@ -90,7 +91,7 @@ def plan_run(
     settings = settings_for(env)
     given = {name: value for name, value in factors.items() if value is not None}
     if method == "uadqn":
-        return Plan(env, steps, seed, method, settings | given)
+        return RunConfig(env, steps, seed, method, settings | given)
     if given:
         raise RunError(f"{' and '.join(given)} are of method 'uadqn'; {method!r} has none.")
     settings = {name: value for name, value in settings.items() if name not in _UNCERTAIN}
@@ -102,11 +103,11 @@ def plan_run(
     if env.startswith("MinAtar/"):
         fraction = min(1.0, MINATAR_EXPLORATION / steps)
     exploration = {"exploration_fraction": fraction, "exploration_final_eps": 0.03}
-    return Plan(env, steps, seed, method, settings | exploration)
+    return RunConfig(env, steps, seed, method, settings | exploration)
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """What a folder's run was begun with; None if the folder is new or empty.
+    """Configuration that a folder's run was begun with; None if the folder is new or empty.
 
     Raises
     ------
@@ -116,44 +117,44 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     if not folder.exists():
         return None
     if not folder.is_dir():
-        raise RunError(f"{folder} is no folder.")
+        raise RunError(f"{folder} is not a folder.")
     path = folder / CONFIG
     if not path.exists():
         if any(not entry.name.endswith(".partial") for entry in folder.iterdir()):
             raise RunError(f"{folder} is not the folder of a run: it holds something else.")
         return None
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        plan = Plan(**{name: config[name] for name in Plan._fields})
-        known = plan.method in METHODS and isinstance(plan.settings, dict)
-        if not known or not isinstance(plan.steps, int):
-            raise ValueError(f"method {plan.method!r}, steps {plan.steps!r}")
+        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config = RunConfig(**{name: stored[name] for name in RunConfig._fields})
+        known = config.method in METHODS and isinstance(config.settings, dict)
+        if not known or not isinstance(config.steps, int):
+            raise ValueError(f"method {config.method!r}, steps {config.steps!r}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} does not describe a run ({error!r}).") from error
-    return config
+    return stored
 
 
-def write_config(folder: Path, plan: Plan) -> None:
-    """Write it, completely or not at all."""
-    config = plan.as_json() | {"versions": installed_versions()}
-    write_atomically(folder / CONFIG, json.dumps(config, indent=2) + "\n")
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Write the configuration, completely or not at all."""
+    stored = config.as_json() | {"versions": installed_versions()}
+    write_atomically(folder / CONFIG, json.dumps(stored, indent=2) + "\n")
 
 
-def check_same(folder: Path, plan: Plan, known: dict[str, Any]) -> None:
-    """Refuse to go on with another plan than that which the run was begun with.
+def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
+    """Refuse to continue a run with another configuration than it was begun with.
 
-    More steps are no other plan for UA-DQN: nothing in it depends on their number.
+    UA-DQN may get more steps: nothing in it depends on their number.
     """
-    wanted = plan.as_json()
+    wanted = config.as_json()
     for name in ("env", "method", "seed"):
         _check_equal(folder, name, known[name], wanted[name])
     steps = known["steps"]
-    if plan.steps < steps:
+    if config.steps < steps:
         raise RunError(f"{folder} is a run of {steps} steps; ask for as many, or for more.")
-    if plan.steps > steps and plan.method != "uadqn":
+    if config.steps > steps and config.method != "uadqn":
         raise RunError(
             f"{folder} is a run of {steps} steps, and the exploration of method "
-            f"{plan.method!r} depends on their number; begin a new run in another folder."
+            f"{config.method!r} depends on their number; begin a new run in another folder."
         )
     for name in {**known["settings"], **wanted["settings"]}:
         begun, now = (each["settings"].get(name) for each in (known, wanted))

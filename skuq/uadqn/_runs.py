@@ -1,7 +1,7 @@
-"""Training in a folder: begun, interrupted, continued, finished.
+"""Training in a folder that can be interrupted and continued.
 
-The folder of a run holds ``config.json`` (what was asked for), ``checkpoints`` (where it goes
-on from), ``history.csv`` (one row for each episode) and, once it is finished, ``agent.zip``.
+The folder of a run holds ``config.json`` (its configuration), ``checkpoints`` (from which it is
+continued), ``history.csv`` (one row for each episode) and, once it is finished, ``agent.zip``.
 Checkpoints and agent hold pickled Python objects: load only what you trust.
 """
 
@@ -29,10 +29,10 @@ from skuq.uadqn._checkpoint import (
 from skuq.uadqn._envs import make_env
 from skuq.uadqn._history import TrainingHistory
 from skuq.uadqn._run_config import (
-    Plan,
+    RunConfig,
     RunError,
     check_same,
-    plan_run,
+    make_run_config,
     read_config,
     write_config,
 )
@@ -43,11 +43,11 @@ __all__ = [
     "CheckpointError",
     "LoadedAgent",
     "Outcome",
-    "Plan",
+    "RunConfig",
     "RunError",
     "last_saved_step",
     "load_agent",
-    "plan_run",
+    "make_run_config",
     "train_run",
 ]
 
@@ -55,7 +55,7 @@ HISTORY, AGENT, CHECKPOINTS = "history.csv", "agent.zip", "checkpoints"
 
 
 class Outcome(NamedTuple):
-    """What `train_run` did.
+    """Result of `train_run`.
 
     Attributes
     ----------
@@ -74,13 +74,13 @@ class Outcome(NamedTuple):
 
 def train_run(
     folder: Path,
-    plan: Plan,
+    config: RunConfig,
     *,
     checkpoint_every: int = 10_000,
     device: str = "auto",
     callbacks: tuple[BaseCallback, ...] = (),
 ) -> Outcome:
-    """Train in a folder, from where an earlier call with the same plan was interrupted.
+    """Train in a folder, from where an earlier call with the same configuration was interrupted.
 
     An interrupted and continued run equals an uninterrupted one bit for bit, on the same
     machine and a device that computes deterministically, such as the CPU.
@@ -89,15 +89,15 @@ def train_run(
     ----------
     folder : Path
         Folder of the run; made if it is not there.
-    plan : Plan
-        What to train. Its steps may be more than before for UA-DQN, whose exploration does
+    config : RunConfig
+        The run. Its steps may be more than before for UA-DQN, whose exploration does
         not depend on them.
     checkpoint_every : int, default=10_000
         Steps from one checkpoint to the next.
     device : str, default="auto"
         Where to train.
     callbacks : tuple of BaseCallback, default=()
-        More callbacks of stable-baselines3, such as `skuq.uadqn._history.Progress`.
+        More callbacks of stable-baselines3, such as `skuq.uadqn._history.TrainingProgress`.
 
     Returns
     -------
@@ -106,32 +106,32 @@ def train_run(
     Raises
     ------
     RunError
-        If the folder holds something else, or a run of another plan; then nothing was
+        If the folder holds something else, or a run of another configuration; then nothing was
         written. Also if there is no such environment or device, or no agent for it.
     CheckpointError
         If the last checkpoint cannot be used.
     """
     known = read_config(folder)
     if known is not None:
-        check_same(folder, plan, known)
-        if (folder / AGENT).exists() and known["steps"] == plan.steps:
-            return Outcome(plan.steps, plan.steps, None)
-    algorithm, history = _new_or_saved(folder, plan, _known_device(device))
+        check_same(folder, config, known)
+        if (folder / AGENT).exists() and known["steps"] == config.steps:
+            return Outcome(config.steps, config.steps, None)
+    algorithm, history = _new_or_saved(folder, config, _known_device(device))
     begun_at = algorithm.num_timesteps
     folder.mkdir(parents=True, exist_ok=True)
-    # In this order: a plan of more steps is never beside an agent of fewer.
+    # In this order: a configuration of more steps is never beside an agent of fewer.
     (folder / AGENT).unlink(missing_ok=True)
-    write_config(folder, plan)
-    if begun_at < plan.steps:
-        saver = _Saver(folder, checkpoint_every, history, plan.env)
+    write_config(folder, config)
+    if begun_at < config.steps:
+        saver = _Saver(folder, checkpoint_every, history, config.env)
         algorithm.learn(
-            plan.steps - begun_at,
+            config.steps - begun_at,
             callback=[history, saver, *callbacks],
             reset_num_timesteps=begun_at == 0,
         )
         saver.save()
-    _finish(folder, plan, algorithm, history)
-    return Outcome(begun_at, plan.steps, history.to_frame())
+    _finish(folder, config, algorithm, history)
+    return Outcome(begun_at, config.steps, history.to_frame())
 
 
 class _Saver(CheckpointCallback):
@@ -151,16 +151,16 @@ def _write_history(path: Path, history: TrainingHistory) -> None:
         history.to_frame().to_csv(partial, index=False)
 
 
-def _finish(folder: Path, plan: Plan, algorithm: Any, history: TrainingHistory) -> None:
+def _finish(folder: Path, config: RunConfig, algorithm: Any, history: TrainingHistory) -> None:
     """Write history and agent; the agent last, for it says that the run is finished."""
     _write_history(folder / HISTORY, history)
     with atomic_path(folder / AGENT) as partial, partial.open("wb") as file:
         algorithm.save(file)
-    if plan.method != "uadqn":  # no run of these is extended, and buffers take much space
+    if config.method != "uadqn":  # no run of these is extended, and buffers take much space
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
-def _new_or_saved(folder: Path, plan: Plan, device: str) -> tuple[Any, TrainingHistory]:
+def _new_or_saved(folder: Path, config: RunConfig, device: str) -> tuple[Any, TrainingHistory]:
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     if checkpoint is None:
         if (folder / AGENT).exists():
@@ -168,22 +168,24 @@ def _new_or_saved(folder: Path, plan: Plan, device: str) -> tuple[Any, TrainingH
                 f"{folder} has no checkpoint any more, so its run cannot be extended; begin a "
                 "new one in another folder."
             )
-        return _new_algorithm(plan, device), TrainingHistory()
+        return _new_algorithm(config, device), TrainingHistory()
     for partial in (folder / CHECKPOINTS).glob(".step-*.partial"):
         shutil.rmtree(partial)  # the interrupt came while it was written
     with _refusing(f"{checkpoint} cannot be loaded"):
-        algorithm, history = load_checkpoint(checkpoint, plan.env, device)
+        algorithm, history = load_checkpoint(checkpoint, config.env, device)
     return algorithm, history
 
 
-def _new_algorithm(plan: Plan, device: str) -> Any:
-    with _refusing(f"Environment {plan.env!r} cannot be made"):
-        env = make_env(plan.env)
-    with _refusing(f"Environment {plan.env!r} cannot be pickled, so no checkpoint can be saved"):
+def _new_algorithm(config: RunConfig, device: str) -> Any:
+    with _refusing(f"Environment {config.env!r} cannot be made"):
+        env = make_env(config.env)
+    with _refusing(f"Environment {config.env!r} cannot be pickled, so no checkpoint can be saved"):
         cloudpickle.dumps(env)  # better now than at the first checkpoint
-    with _refusing(f"There is no agent for {plan.env!r}"):
+    with _refusing(f"There is no agent for {config.env!r}"):
         policy = policy_for(env.observation_space)
-        return _algorithm(plan.method)(policy, env, seed=plan.seed, device=device, **plan.settings)
+        return _algorithm(config.method)(
+            policy, env, seed=config.seed, device=device, **config.settings
+        )
 
 
 def _known_device(device: str) -> str:
@@ -199,7 +201,7 @@ def _algorithm(method: str) -> Any:
 
 @contextmanager
 def _refusing(what: str) -> Iterator[None]:
-    """Environments and files of others fail in any way; a user wants to know which did."""
+    """Raise RunError for whatever environments and files of others may raise."""
     try:
         yield
     except CheckpointError:
@@ -209,7 +211,7 @@ def _refusing(what: str) -> Iterator[None]:
 
 
 def last_saved_step(folder: Path) -> int:
-    """Step from which the run in a folder would go on."""
+    """Step from which the run in a folder would continue."""
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
 
@@ -222,7 +224,7 @@ class LoadedAgent(NamedTuple):
     algorithm : stable_baselines3 algorithm
         The agent; it has no environment.
     config : dict
-        What the run was begun with.
+        Configuration that the run was begun with.
     finished : bool
         Whether the run is finished.
     """

@@ -1,4 +1,4 @@
-"""Which networks suit which observations."""
+"""Choice of the policy for an observation space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training an agent on given worlds, leaving global random states alone."""
+"""Training of an agent on given env seeds, with global random states left alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from skuq.uadqn._env_seeds import SeededEpisodes
 from skuq.uadqn._envs import EnvLike, make_env
-from skuq.uadqn._history import Progress, TrainingHistory
+from skuq.uadqn._history import TrainingHistory, TrainingProgress
 from skuq.uadqn._random import random_states_kept
 from skuq.uadqn._spaces import policy_for
 
@@ -23,7 +23,7 @@ def train(
     policy: str,
     verbose: int = 0,
 ) -> tuple[Any, pd.DataFrame]:
-    """Train an algorithm on worlds by seed.
+    """Train an algorithm on env seeds.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def train(
     env : str, callable or gymnasium.Env
         As `make_env` takes it.
     seeds : sequence of int
-        Seeds of the worlds.
+        Seeds of the environment.
     total_timesteps : int
         Steps of training.
     policy : str
@@ -47,16 +47,16 @@ def train(
     history : pandas.DataFrame
         One row for each episode.
     """
-    worlds = SeededEpisodes(make_env(env), seeds)
+    seeded_env = SeededEpisodes(make_env(env), seeds)
     if policy == "auto":
-        policy = policy_for(worlds.observation_space)
-    elif policy == "MultiInputPolicy" and not hasattr(worlds.observation_space, "spaces"):
+        policy = policy_for(seeded_env.observation_space)
+    elif policy == "MultiInputPolicy" and not hasattr(seeded_env.observation_space, "spaces"):
         raise ValueError(
-            f"MultiInputPolicy takes dictionaries; for {worlds.observation_space} use 'auto'."
+            f"MultiInputPolicy takes dictionaries; for {seeded_env.observation_space} use 'auto'."
         )
     history = TrainingHistory()
-    callbacks = [history, *([Progress(total_timesteps)] if verbose else [])]
+    callbacks = [history, *([TrainingProgress(total_timesteps)] if verbose else [])]
     with random_states_kept():
-        algorithm = make_algorithm(policy, worlds)
+        algorithm = make_algorithm(policy, seeded_env)
         algorithm.learn(total_timesteps, callback=callbacks)
     return algorithm, history.to_frame()

@@ -28,9 +28,9 @@ QUICK = {
 def rl(monkeypatch, tmp_path):
     """Settings that a test can wait for; runs lie in the current folder."""
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import _run_config as _plan
+    from skuq.uadqn import _run_config
 
-    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(QUICK))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -43,7 +43,7 @@ def run_folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("runs") / "run"
     settings = QUICK | {"learning_starts": 20}
-    runs.train_run(folder, runs.Plan("CliffWind-v0", 120, 0, "uadqn", settings), device="cpu")
+    runs.train_run(folder, runs.RunConfig("CliffWind-v0", 120, 0, "uadqn", settings), device="cpu")
     return folder
 
 
@@ -201,9 +201,9 @@ def test_what_cannot_be_trained_is_refused_in_one_line_and_leaves_nothing(rl, op
     ],
 )
 def test_a_run_is_not_overwritten_by_another(rl, run_folder, monkeypatch, changed, message):
-    from skuq.uadqn import _run_config as _plan
+    from skuq.uadqn import _run_config
 
-    monkeypatch.setattr(_plan, "settings_for", lambda env: QUICK | {"learning_starts": 20})
+    monkeypatch.setattr(_run_config, "settings_for", lambda env: QUICK | {"learning_starts": 20})
     before = contents(run_folder)
     assert message in refused(train(*changed, out=run_folder))
     assert contents(run_folder) == before
@@ -320,36 +320,38 @@ def test_play_states_the_uncertainties_that_an_agent_has(rl, method, names):
     assert "falls" not in line  # the environment does not say
 
 
-def test_what_is_judged_is_the_chosen_action(rl):
+def test_the_estimate_is_of_the_chosen_action(rl):
     from skuq.uadqn import BootstrappedDQN, DQNAlgorithm
-    from skuq.uadqn._play import judge
+    from skuq.uadqn._play import estimate_action
 
     kwargs = {"net_arch": [8]}
     observation = np.array([0.1, -0.2, 0.3, 0.4], np.float32)
     heads = BootstrappedDQN("MlpPolicy", "CartPole-v1", seed=0, device="cpu", policy_kwargs=kwargs)
     values = heads.q_net(heads.policy.obs_to_tensor(observation)[0]).detach().numpy()
     for action in (0, 1):
-        judged = judge(heads, observation, action)
-        np.testing.assert_allclose(judged.value, values[:, 0, action].mean(), rtol=1e-5)
-        np.testing.assert_allclose(judged.epistemic, values[:, 0, action].std(ddof=1), rtol=1e-5)
-        assert np.isnan(judged.aleatoric)
+        found = estimate_action(heads, observation, action)
+        np.testing.assert_allclose(found.value, values[:, 0, action].mean(), rtol=1e-5)
+        np.testing.assert_allclose(found.epistemic, values[:, 0, action].std(ddof=1), rtol=1e-5)
+        assert np.isnan(found.aleatoric)
     plain = DQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0, device="cpu", policy_kwargs=kwargs)
     values = plain.q_net(plain.policy.obs_to_tensor(observation)[0]).detach().numpy()
-    judged = judge(plain, observation, 1)
-    np.testing.assert_allclose(judged.value, values[0, 1], rtol=1e-5)
-    assert np.isnan(judged.epistemic)
-    assert np.isnan(judged.aleatoric)
+    found = estimate_action(plain, observation, 1)
+    np.testing.assert_allclose(found.value, values[0, 1], rtol=1e-5)
+    assert np.isnan(found.epistemic)
+    assert np.isnan(found.aleatoric)
 
 
 def test_the_aleatoric_part_is_the_one_that_the_agent_uses():
     pytest.importorskip("stable_baselines3")
     from skuq.uadqn import UADQNAlgorithm
-    from skuq.uadqn._play import judge
+    from skuq.uadqn._play import estimate_action
 
     agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", aleatoric="variance", device="cpu")
     observation = np.zeros(4, np.float32)
     quantiles = agent.predict_quantiles(observation[None])[0, 0, 1]
-    np.testing.assert_allclose(judge(agent, observation, 1).aleatoric, quantiles.std(), rtol=1e-5)
+    np.testing.assert_allclose(
+        estimate_action(agent, observation, 1).aleatoric, quantiles.std(), rtol=1e-5
+    )
 
 
 def test_an_episode_without_end_is_cut(rl):
@@ -448,7 +450,7 @@ def test_frames_are_brought_to_a_size_that_can_be_seen(shape, size):
     pytest.importorskip("stable_baselines3")
     from skuq.uadqn._film import LINE as HEIGHT
     from skuq.uadqn._film import Film
-    from skuq.uadqn._play import Judgement
+    from skuq.uadqn._play import ActionEstimate
 
     class Painting:
         observation_space = type("Space", (), {"shape": (4,), "dtype": np.float32})
@@ -458,9 +460,9 @@ def test_frames_are_brought_to_a_size_that_can_be_seen(shape, size):
             return np.full((*shape, 3), 0.5)
 
     film = Film(Painting())
-    film.watch(None, Judgement(1.0), 0.0)
+    film.watch(None, ActionEstimate(1.0), 0.0)
     film.watch(None, None, 1.0)
-    film._shots[0] = film._shots[0]._replace(thought=Judgement(1.0, 0.5, 2.0))
+    film._shots[0] = film._shots[0]._replace(estimate=ActionEstimate(1.0, 0.5, 2.0))
     (first, last) = film._frames(2.0, np.array([True, True]))
     assert first.size == last.size == (size[0], size[1] + 3 * HEIGHT + 8)
     assert first.getpixel((160, 1)) == (127, 127, 127)

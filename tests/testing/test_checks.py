@@ -79,7 +79,7 @@ class NodeUncertainty(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
 
 class Agent(UncertaintyMixin, BaseEstimator):
-    """Fitted on seeds of worlds, asked about observations of two numbers."""
+    """Fitted on seeds of an environment, asked about observations of two numbers."""
 
     def fit(self, X, y=None):
         self.centre_ = np.mean([np.random.default_rng(seed).normal(size=2) for seed in X], axis=0)

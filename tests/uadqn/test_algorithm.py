@@ -48,13 +48,13 @@ def make(cls=UADQNAlgorithm, policy="MlpPolicy", env=None, **options):
 
 
 def updates_by_hand(agent, batches, noise, prior, levels="midpoint"):
-    """What the updates should make of each network: three of them, one optimiser."""
+    """Weights of each network after the updates: three of them, one optimiser."""
     networks, target = agent.quantile_net, plain_network(agent.quantile_net_target, 0)
-    n_networks = len(networks.head[0].weight)
-    plain = [plain_network(networks, k) for k in range(n_networks)]
+    n_members = len(networks.head[0].weight)
+    plain = [plain_network(networks, k) for k in range(n_members)]
     anchors = [
         [a.detach().clone() for a in stacked_parameters(networks.anchors, k - 1)]
-        for k in range(1, n_networks)
+        for k in range(1, n_members)
     ]
     parameters = [p for net in plain for p in net.parameters()]
     adam = torch.optim.Adam(parameters, lr=agent.lr_schedule(1), eps=1e-8)
@@ -198,7 +198,7 @@ def test_target_network_is_a_copy_right_after_its_update():
 
 
 def with_quantiles(quantiles, n_samples=1, **options):
-    """An agent whose networks say the given quantiles (n_networks, n_actions, n_quantiles)."""
+    """An agent whose networks say the given quantiles (n_members, n_actions, n_quantiles)."""
     agent = make(**options)
     fixed = torch.as_tensor(quantiles, dtype=torch.float32)[:, None]
     agent.quantile_net.quantiles = lambda obs: fixed.expand(-1, len(obs), -1, -1)
@@ -483,6 +483,7 @@ def test_networks_that_differ_in_training(layer):
 # Learning
 
 
+@pytest.mark.slow
 def test_uadqn_finds_the_goal():
     agent = UADQNAlgorithm(
         "MlpPolicy",
@@ -503,8 +504,11 @@ def test_uadqn_finds_the_goal():
     assert obs.argmax() == 9
 
 
-@pytest.mark.parametrize("algorithm", ["UADQNAlgorithm", "QuantileDQN", "DQNAlgorithm"])
-@pytest.mark.parametrize("name", ["CliffWind-v0", "MinAtar/Freeway-v1"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [("UADQNAlgorithm", "MinAtar/Freeway-v1"), ("DQNAlgorithm", "CliffWind-v0")],
+)
 def test_ids_are_known_without_any_other_import(algorithm, name):
     # In a fresh interpreter: here some other test has registered them.
     code = (

@@ -20,14 +20,14 @@ from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, coll
 from tests.uadqn.plain import assert_stack_matches, backward, numbers, plain_layers
 
 POLICY = {"MlpPolicy": VECTOR, "CnnPolicy": GRID, "MultiInputPolicy": MIXED}
-N_HEADS, N_ACTIONS = 4, 3
+N_MEMBERS, N_ACTIONS = 4, 3
 
 
 def make(policy="MlpPolicy", env=None, cls=BootstrappedDQN, **options):
     env = RandomEnv(POLICY[policy]) if env is None else env
     options = {"buffer_size": 500, "seed": 0, "policy_kwargs": {"net_arch": [8]}} | options
     if cls is BootstrappedDQN:
-        options = {"n_heads": N_HEADS} | options
+        options = {"n_members": N_MEMBERS} | options
     return cls(policy, env, **options)
 
 
@@ -76,10 +76,10 @@ def test_dqn_has_128_units_on_grids_and_what_was_asked_for_otherwise():
     assert isinstance(images.q_net.features_extractor, NatureCNN)
 
 
-@pytest.mark.parametrize("n_heads", [1, 0])
-def test_too_few_heads(n_heads):
-    with pytest.raises(ValueError, match=f"n_heads must be at least 2, got {n_heads}"):
-        make(n_heads=n_heads)
+@pytest.mark.parametrize("n_members", [1, 0])
+def test_too_few_members(n_members):
+    with pytest.raises(ValueError, match=f"n_members must be at least 2, got {n_members}"):
+        make(n_members=n_members)
 
 
 # Values and updates
@@ -97,7 +97,7 @@ class PlainHeads(nn.Module):
             convolution.load_state_dict(of_stack.state_dict())
             self.shared = nn.Sequential(convolution, nn.ReLU(), nn.Flatten())
         self.heads = nn.ModuleList(
-            nn.Sequential(*plain_layers(q_net.q_net, k)) for k in range(N_HEADS)
+            nn.Sequential(*plain_layers(q_net.q_net, k)) for k in range(N_MEMBERS)
         )
 
     def forward(self, obs):
@@ -106,7 +106,7 @@ class PlainHeads(nn.Module):
 
 
 def one_update(agent, batch):
-    """What an update should make of the network: each head on its own target head."""
+    """The network after an update: each head on its own target head."""
     plain, target = PlainHeads(agent.q_net), PlainHeads(agent.q_net_target)
     adam = torch.optim.Adam(plain.parameters(), lr=agent.learning_rate, eps=1e-8)
     batch, loss = numbers(batch), torch.zeros(())
@@ -153,7 +153,7 @@ def test_values_are_those_of_each_head_and_prediction_takes_their_mean():
     assert (actions != plain[0].argmax(1)).any()
     votes = (plain.argmax(2)[..., None] == range(N_ACTIONS)).sum(0)
     assert (actions != votes.argmax(1)).any()
-    assert agent.predict_q(obs[0]).shape == (N_HEADS, 1, N_ACTIONS)
+    assert agent.predict_q(obs[0]).shape == (N_MEMBERS, 1, N_ACTIONS)
 
 
 def test_heads_start_apart_and_the_target_is_a_copy():
@@ -209,7 +209,7 @@ def test_one_head_acts_from_the_start_of_an_episode_to_its_end(n_envs):
             if not begins[i]:
                 assert heads[i, env] == heads[i - 1, env]
         drawn = heads[begins, env]
-        assert set(drawn) == set(range(N_HEADS))
+        assert set(drawn) == set(range(N_MEMBERS))
         assert (drawn[1:] == drawn[:-1]).mean() < 0.6  # drawn anew: a quarter stays
     acting = values[np.arange(len(heads))[:, None], heads, np.arange(n_envs)]
     np.testing.assert_array_equal(actions, acting.argmax(-1))
@@ -217,7 +217,7 @@ def test_one_head_acts_from_the_start_of_an_episode_to_its_end(n_envs):
 
 def test_heads_are_drawn_evenly():
     agent = make()
-    counts = np.bincount(agent._draw_heads(4_000), minlength=N_HEADS)
+    counts = np.bincount(agent._draw_heads(4_000), minlength=N_MEMBERS)
     assert abs(counts - 1_000).max() < 4 * (4_000 * 0.25 * 0.75) ** 0.5
 
 
@@ -266,7 +266,7 @@ def test_a_saved_agent_predicts_the_same_and_keeps_its_head(policy, tmp_path):
     loaded = BootstrappedDQN.load(tmp_path / "agent.zip", env=env, force_reset=False)
     obs = np.stack([POLICY[policy].sample() for _ in range(5)])
     np.testing.assert_array_equal(loaded.predict_q(obs), agent.predict_q(obs))
-    assert loaded.policy.n_heads == N_HEADS
+    assert loaded.policy.n_members == N_MEMBERS
     kept = agent.heads.copy()
     loaded._setup_learn(5, reset_num_timesteps=False)
     np.testing.assert_array_equal(loaded.heads, kept)

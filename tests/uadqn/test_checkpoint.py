@@ -196,7 +196,7 @@ def test_a_folder_without_a_sound_manifest_is_no_checkpoint(saved, content):
     (saved / "manifest.json").unlink()
     if content is not None:
         (saved / "manifest.json").write_text(content)
-    with pytest.raises(CheckpointError, match="is no checkpoint"):
+    with pytest.raises(CheckpointError, match="is not a checkpoint"):
         load(saved)
 
 

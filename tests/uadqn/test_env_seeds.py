@@ -1,4 +1,4 @@
-"""Worlds by seed: which seeds episodes get, and returns against episodes played one by one."""
+"""Training on env seeds: seeds of episodes, and returns against episodes played one by one."""
 
 import warnings
 
@@ -10,7 +10,7 @@ pytest.importorskip("stable_baselines3")
 import gymnasium as gym
 from gymnasium import spaces
 
-from skuq.uadqn import _env_seeds as worlds
+from skuq.uadqn import _env_seeds
 from skuq.uadqn._env_seeds import SeededEpisodes, play_episodes
 from skuq.uadqn._envs import RIGHT, CliffWindEnv, make_env
 from skuq.uadqn._history import Episode
@@ -217,7 +217,7 @@ def test_dictionaries_of_observations_come_as_a_batch():
 
 
 def test_episodes_without_end_are_cut_with_a_warning(monkeypatch):
-    monkeypatch.setattr(worlds, "MAX_STEPS", 3)
+    monkeypatch.setattr(_env_seeds, "MAX_STEPS", 3)
 
     def act(X):
         return np.full(len(X), 99)
@@ -228,7 +228,7 @@ def test_episodes_without_end_are_cut_with_a_warning(monkeypatch):
 
 
 def test_an_episode_of_exactly_the_limit_is_not_cut(monkeypatch):
-    monkeypatch.setattr(worlds, "MAX_STEPS", 3)
+    monkeypatch.setattr(_env_seeds, "MAX_STEPS", 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         play_episodes(SeedTeller, lambda X: np.zeros(len(X), int), [2, 7])
@@ -250,7 +250,7 @@ def test_many_seeds_are_played_some_at_a_time(monkeypatch):
         return np.full(len(observations), RIGHT)
 
     seeds = range(7)
-    at_once = worlds.play_episodes(CliffWindEnv, act, seeds)
-    monkeypatch.setattr(worlds, "MAX_ENVS", 3)
-    np.testing.assert_array_equal(worlds.play_episodes(Watched, act, seeds), at_once)
+    at_once = _env_seeds.play_episodes(CliffWindEnv, act, seeds)
+    monkeypatch.setattr(_env_seeds, "MAX_ENVS", 3)
+    np.testing.assert_array_equal(_env_seeds.play_episodes(Watched, act, seeds), at_once)
     assert (max(most), len(open_now)) == (3, 0)

@@ -34,9 +34,9 @@ def pairwise(quantiles):
     return np.mean(epistemic, axis=0), np.mean(aleatoric, axis=0)
 
 
-@pytest.mark.parametrize("n_networks", [2, 3, 7])
-def test_estimates_are_those_of_a_loop_over_pairs(n_networks):
-    quantiles = np.random.default_rng(0).normal(size=(n_networks, 4, 3, 50))
+@pytest.mark.parametrize("n_members", [2, 3, 7])
+def test_estimates_are_those_of_a_loop_over_pairs(n_members):
+    quantiles = np.random.default_rng(0).normal(size=(n_members, 4, 3, 50))
     for estimate, expected in zip(ESTIMATES, pairwise(quantiles), strict=True):
         np.testing.assert_allclose(estimate(quantiles), expected, atol=1e-14)
 
@@ -55,11 +55,11 @@ def test_one_network_is_refused(estimate):
         estimate(np.zeros((1, 5, 50)))
 
 
-@pytest.mark.parametrize("n_networks", [2, 5])
-def test_estimates_are_unbiased_and_one_network_is_not(n_networks):
+@pytest.mark.parametrize("n_members", [2, 5])
+def test_estimates_are_unbiased_and_one_network_is_not(n_members):
     rng = np.random.default_rng(1)
     means, sd = np.linspace(-1, 2, 10), 0.7  # a posterior that is known: N(means, sd^2)
-    quantiles = means + sd * rng.normal(size=(n_networks, 40_000, 10))
+    quantiles = means + sd * rng.normal(size=(n_members, 40_000, 10))
     for estimate, truth in zip(ESTIMATES, (sd**2, means.var()), strict=True):
         values = estimate(quantiles)
         standard_error = values.std() / np.sqrt(len(values))
@@ -78,9 +78,9 @@ def test_decomposition_is_exact_for_a_complete_set_of_networks():
     np.testing.assert_allclose(epistemic + aleatoric, networks.var(axis=(0, 2)), rtol=1e-12)
 
 
-@pytest.mark.parametrize("n_networks", [2, 4])
-def test_estimates_sum_to_the_total_variance_of_pairs(n_networks):
-    networks = np.random.default_rng(3).normal(size=(n_networks, 20, 50))
+@pytest.mark.parametrize("n_members", [2, 4])
+def test_estimates_sum_to_the_total_variance_of_pairs(n_members):
+    networks = np.random.default_rng(3).normal(size=(n_members, 20, 50))
     both = epistemic_variance(networks) + aleatoric_variance(networks)
     # Around the products of means of two different networks instead of squared means.
     means = networks.mean(axis=-1)

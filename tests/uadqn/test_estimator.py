@@ -21,8 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
-from skuq.uadqn import _env_seeds as worlds
-from skuq.uadqn import _estimator
+from skuq.uadqn import _env_seeds, _estimator
 from skuq.uadqn._history import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
@@ -216,7 +215,7 @@ def test_an_unfitted_agent_can_be_pickled():
         loaded.predict(CELLS)
 
 
-def test_search_judges_on_worlds_that_were_not_trained_on():
+def test_search_judges_on_env_seeds_that_were_not_trained_on():
     env, grid = RandomEnv(), {"aleatoric_factor": [0, 2.0]}
     model = make(env, total_timesteps=60)
     search = GridSearchCV(model, grid, cv=2).fit(SEEDS)
@@ -258,7 +257,7 @@ def test_cross_validation():
         SEEDS.astype(float),
         SEEDS.astype(np.uint8),
         pd.Series(SEEDS, index=list("fedcba")),
-        pd.DataFrame({"world": SEEDS}),
+        pd.DataFrame({"seed": SEEDS}),
     ],
     ids=lambda X: type(X).__name__,
 )
@@ -540,13 +539,13 @@ def test_score_is_the_mean_return_of_greedy_episodes(env):
     model = make(env, aleatoric_factor=0.5).fit(SEEDS)
     returns = []
     for seed in (3, 20, 21):
-        world = gym.make(env) if isinstance(env, str) else copy.deepcopy(env)
-        observation, _ = world.reset(seed=seed)
+        played = gym.make(env) if isinstance(env, str) else copy.deepcopy(env)
+        observation, _ = played.reset(seed=seed)
         total, ended = 0.0, False
         while not ended:
             quantiles = all_quantiles(model, observation[None])
             (action,) = greedy(quantiles[0], 0.5, by_hand(quantiles)[0])
-            observation, reward, terminated, truncated, _ = world.step(action)
+            observation, reward, terminated, truncated, _ = played.step(action)
             total += reward
             ended = terminated or truncated
         returns.append(total)
@@ -556,7 +555,7 @@ def test_score_is_the_mean_return_of_greedy_episodes(env):
 
 
 def test_episodes_without_end_are_cut_with_a_warning(monkeypatch):
-    monkeypatch.setattr(worlds, "MAX_STEPS", 5)
+    monkeypatch.setattr(_env_seeds, "MAX_STEPS", 5)
     endless = make(RandomEnv(length=10**9), total_timesteps=20).fit(SEEDS)
     with pytest.warns(UserWarning, match="3 of 3 episodes had not ended after 5 steps") as caught:
         score = endless.score([1, 2, 3])

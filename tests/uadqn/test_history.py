@@ -1,9 +1,6 @@
 """Rows of the training history against episodes that are counted by hand."""
 
-import math
-
 import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("stable_baselines3")
@@ -15,7 +12,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from skuq.uadqn import DQNAlgorithm, UADQNAlgorithm
-from skuq.uadqn._history import Episode, Progress, TrainingHistory, recent_score
+from skuq.uadqn._history import Episode, TrainingHistory, TrainingProgress
 from tests.uadqn.environments import SMALL
 
 
@@ -120,21 +117,9 @@ def test_history_can_go_on_from_what_was_kept():
     assert len(history.episodes) == 2  # the first one is as it was
 
 
-def test_recent_score_takes_episodes_that_ended_in_the_window():
-    rows = pd.DataFrame({"step": [10, 20, 30, 40], "score": [1.0, 2.0, 4.0, 8.0]})
-    assert recent_score(rows, step=30, window=20) == 3.0  # 10 is outside, 30 inside
-    assert recent_score(rows, step=30, window=21) == pytest.approx(7 / 3)
-    assert recent_score(rows, step=100, window=100) == 3.75
-    assert math.isnan(recent_score(rows, step=9, window=9))
-
-
-def test_recent_score_without_any_episode():
-    assert math.isnan(recent_score(TrainingHistory().to_frame(), step=10, window=5))
-
-
 def test_progress_counts_steps_of_all_environments_and_shows_the_recent_score(capsys):
     env = DummyVecEnv([lambda: Monitor(Counting())] * 2)
-    progress, agent = Progress(14), uadqn(env, seed=0)
+    progress, agent = TrainingProgress(14), uadqn(env, seed=0)
     agent.learn(14, callback=progress)
     assert (progress.bar.n, progress.bar.total) == (14, 14)
     shown = capsys.readouterr().err
@@ -144,7 +129,7 @@ def test_progress_counts_steps_of_all_environments_and_shows_the_recent_score(ca
 
 def test_progress_goes_on_where_training_goes_on(capsys):
     agent = uadqn(Counting(), seed=0).learn(5)
-    progress = Progress(9)
+    progress = TrainingProgress(9)
     agent.learn(4, callback=progress, reset_num_timesteps=False)
     assert (progress.bar.initial, progress.bar.n) == (5, 9)
     assert "9/9" in capsys.readouterr().err

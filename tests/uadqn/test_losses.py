@@ -15,10 +15,10 @@ def every_pair(quantiles, targets, levels):
     return (u * (levels[:, None] - (u < 0).to(u.dtype))).mean(-1).sum(-1)
 
 
-def draw(n_networks, n_samples, n_quantiles, n_targets, seed=0):
+def draw(n_members, n_samples, n_quantiles, n_targets, seed=0):
     generator = torch.Generator().manual_seed(seed)
     options = {"generator": generator, "dtype": torch.float64}
-    quantiles = torch.randn(n_networks, n_samples, n_quantiles, **options)
+    quantiles = torch.randn(n_members, n_samples, n_quantiles, **options)
     targets = torch.randn(n_samples, n_targets, **options)
     return quantiles.requires_grad_(), targets, quantile_levels(n_quantiles).double()
 

@@ -176,7 +176,7 @@ def test_weights_that_count_nothing_are_refused(data):
     ("params", "message"),
     [
         ({"n_quantiles": 1}, "'n_quantiles' parameter .* must be an int in the range"),
-        ({"n_networks": 1}, "'n_networks' parameter .* must be an int in the range"),
+        ({"n_members": 1}, "'n_members' parameter .* must be an int in the range"),
         ({"noise_scale": -0.1}, "'noise_scale' parameter .* must be a float in the range"),
         ({"prior_gain": 0.0}, "'prior_gain' parameter .* must be a float in the range"),
         ({"learning_rate": 0.0}, "'learning_rate' parameter .* must be a float in the range"),

@@ -17,11 +17,10 @@ import gymnasium as gym
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
-from skuq.uadqn import UADQNAlgorithm
-from skuq.uadqn import _run_config as _plan
+from skuq.uadqn import UADQNAlgorithm, _run_config
 from skuq.uadqn import _runs as runs
 from skuq.uadqn._checkpoint import CheckpointError
-from skuq.uadqn._runs import RunError, last_saved_step, load_agent, plan_run, train_run
+from skuq.uadqn._runs import RunError, last_saved_step, load_agent, make_run_config, train_run
 from skuq.uadqn._settings import settings_for
 from skuq.uadqn._spaces import policy_for
 from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
@@ -40,13 +39,13 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Settings that a test can wait for."""
-    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(QUICK))
 
 
 def train(folder, steps=400, env="CliffWind-v0", seed=0, method="uadqn", stop=None, **factors):
     return train_run(
         folder,
-        plan_run(env, steps, seed, method, **factors),
+        make_run_config(env, steps, seed, method, **factors),
         checkpoint_every=100,
         device="cpu",
         callbacks=() if stop is None else (Stop(stop),),
@@ -77,16 +76,20 @@ def assert_same_run(one, other):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-# --- the plan ----------------------------------------------------------------------------------
+# --- the configuration -------------------------------------------------------------------------
 
 
-def test_uadqn_is_planned_with_the_settings_of_its_environment_and_given_factors(monkeypatch):
-    monkeypatch.setattr(_plan, "settings_for", settings_for)
-    plan = plan_run("MinAtar/Asterix-v1", 10, seed=3, aleatoric_factor=0.7, epistemic_factor=None)
-    assert plan[:4] == ("MinAtar/Asterix-v1", 10, 3, "uadqn")
-    assert plan.settings == settings_for("MinAtar/Asterix-v1") | {"aleatoric_factor": 0.7}
-    assert plan_run("CliffWind-v0", 10).settings == settings_for("CliffWind-v0")
-    assert plan_run("CliffWind-v0", 10, epistemic_factor=0.0).settings["epistemic_factor"] == 0
+def test_uadqn_is_configured_with_the_settings_of_its_environment_and_given_factors(monkeypatch):
+    monkeypatch.setattr(_run_config, "settings_for", settings_for)
+    config = make_run_config(
+        "MinAtar/Asterix-v1", 10, seed=3, aleatoric_factor=0.7, epistemic_factor=None
+    )
+    assert config[:4] == ("MinAtar/Asterix-v1", 10, 3, "uadqn")
+    assert config.settings == settings_for("MinAtar/Asterix-v1") | {"aleatoric_factor": 0.7}
+    assert make_run_config("CliffWind-v0", 10).settings == settings_for("CliffWind-v0")
+    assert (
+        make_run_config("CliffWind-v0", 10, epistemic_factor=0.0).settings["epistemic_factor"] == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_uadqn_is_planned_with_the_settings_of_its_environment_and_given_factors
     ],
 )
 def test_epsilon_falls_over_100_000_steps_of_minatar_and_a_fifth_of_others(env, steps, fraction):
-    settings = plan_run(env, steps, method="dqn").settings
+    settings = make_run_config(env, steps, method="dqn").settings
     assert settings["exploration_fraction"] == fraction
     assert settings["exploration_final_eps"] == 0.03
 
@@ -115,25 +118,25 @@ def test_baselines_take_what_they_have(monkeypatch, method, networks):
     everything = {"net_arch": [8], "init_gain": 1.0, "prior_gain": 2.0, "levels": "paper"}
     factors = {"epistemic_factor": 2.0, "aleatoric_factor": 0.5}
     given = QUICK | factors | {"policy_kwargs": everything}
-    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(given))
-    settings = plan_run("CliffWind-v0", 100, method=method).settings
+    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(given))
+    settings = make_run_config("CliffWind-v0", 100, method=method).settings
     assert settings.pop("policy_kwargs") == networks
     assert not settings.keys() & factors.keys()
     assert settings["learning_rate"] == QUICK["learning_rate"]
-    assert plan_run("CliffWind-v0", 100).settings["policy_kwargs"] == everything
+    assert make_run_config("CliffWind-v0", 100).settings["policy_kwargs"] == everything
 
 
 def test_baselines_without_networks_of_their_own_are_not_given_any(monkeypatch):
     given = QUICK | {"policy_kwargs": {"prior_gain": 2.0}}
-    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(given))
-    assert "policy_kwargs" not in plan_run("CliffWind-v0", 100, method="dqn").settings
+    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(given))
+    assert "policy_kwargs" not in make_run_config("CliffWind-v0", 100, method="dqn").settings
 
 
 def test_factors_of_other_methods_and_unknown_methods_are_refused():
     with pytest.raises(RunError, match="epistemic_factor are of method 'uadqn'; 'dqn' has none"):
-        plan_run("CliffWind-v0", 10, method="dqn", epistemic_factor=1.0)
+        make_run_config("CliffWind-v0", 10, method="dqn", epistemic_factor=1.0)
     with pytest.raises(RunError, match="no method 'sarsa'; known are uadqn, qrdqn, dqn, boots"):
-        plan_run("CliffWind-v0", 10, method="sarsa")
+        make_run_config("CliffWind-v0", 10, method="sarsa")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +202,7 @@ def test_checkpoints_at_other_intervals_make_no_other_run(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(whole)
     interrupt(parts)
-    train_run(parts, plan_run("CliffWind-v0", 400), checkpoint_every=37, device="cpu")
+    train_run(parts, make_run_config("CliffWind-v0", 400), checkpoint_every=37, device="cpu")
     assert_same_run(whole, parts)
 
 
@@ -271,11 +274,11 @@ SCRIPT = """
 import signal
 import sys
 from pathlib import Path
-from skuq.uadqn import _run_config as _plan, _runs as runs
-_plan.settings_for = lambda env: {settings!r}
+from skuq.uadqn import _run_config, _runs as runs
+_run_config.settings_for = lambda env: {settings!r}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
 runs.train_run(
-    Path(sys.argv[1]), runs.plan_run("CliffWind-v0", int(sys.argv[2])),
+    Path(sys.argv[1]), runs.make_run_config("CliffWind-v0", int(sys.argv[2])),
     checkpoint_every=40, device="cpu",
 )
 """
@@ -317,7 +320,7 @@ def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path):
         ({"steps": 100}, "is a run of 150 steps; ask for as many, or for more"),
     ],
 )
-def test_a_run_does_not_go_on_with_another_plan(tmp_path, other, message, finished):
+def test_a_run_does_not_go_on_with_another_configuration(tmp_path, other, message, finished):
     if finished:
         train(tmp_path, steps=150)
     else:
@@ -339,7 +342,7 @@ def test_epsilon_schedules_are_not_extended(tmp_path, method):
 
 def test_settings_that_a_file_writes_otherwise_are_the_same(tmp_path, monkeypatch):
     given = QUICK | {"policy_kwargs": {"net_arch": (8, 8), "init_gain": 1.0}}
-    monkeypatch.setattr(_plan, "settings_for", lambda env: dict(given))
+    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(given))
     interrupt(tmp_path, steps=150, stop=120)
     assert train(tmp_path, steps=150).begun_at == 100
     assert train(tmp_path, steps=150).history is None
@@ -370,7 +373,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, name, conten
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunError, match="is no folder"):
+    with pytest.raises(RunError, match="is not a folder"):
         train(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -403,7 +406,7 @@ def test_an_environment_that_cannot_be_pickled_is_refused_before_it_is_trained_i
 
 def test_an_unknown_device_leaves_no_folder(tmp_path):
     with pytest.raises(RunError, match="toaster"):
-        train_run(tmp_path / "run", plan_run("CliffWind-v0", 100), device="toaster")
+        train_run(tmp_path / "run", make_run_config("CliffWind-v0", 100), device="toaster")
     assert not (tmp_path / "run").exists()
 
 
@@ -449,5 +452,5 @@ def test_more_callbacks_are_told_of_every_step_that_is_taken(tmp_path):
 
     interrupt(tmp_path, steps=150, stop=120)
     count = Count()
-    train_run(tmp_path, plan_run("CliffWind-v0", 150), device="cpu", callbacks=(count,))
+    train_run(tmp_path, make_run_config("CliffWind-v0", 150), device="cpu", callbacks=(count,))
     assert count.steps == 50

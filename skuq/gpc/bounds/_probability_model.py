@@ -27,7 +27,7 @@ _ENTRIES = 6_000_000  # numbers in the largest temporary array
 
 
 class Limits(NamedTuple):
-    """When a search ends.
+    """Limits at which a search ends.
 
     Attributes
     ----------

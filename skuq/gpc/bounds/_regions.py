@@ -62,7 +62,7 @@ class Ball:
         return tight_lower, torch.maximum(tight_lower, tight_upper), kept
 
     def within(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Whether each box lies in its ball."""
+        """Return whether each box lies in its ball."""
         farthest = torch.maximum((lower - self.center).abs(), (upper - self.center).abs())
         return torch.linalg.vector_norm(farthest, self.norm, -1) <= self.radius
 

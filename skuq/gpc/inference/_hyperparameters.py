@@ -179,7 +179,7 @@ def _drawn_starts(
 
 
 def _rank(evidence: Evidence) -> tuple[bool, float]:
-    """What did not converge can be anything, and is worse than all that did."""
+    """Key by which results are compared: any that converged is better than any that did not."""
     return evidence.converged, evidence.value
 
 

@@ -33,7 +33,7 @@ class Envelope(NamedTuple):
 
 
 class Relaxation(NamedTuple):
-    """What is known of the covariances ``r(x)`` for all x in a box.
+    """Bounds of the covariances ``r(x)`` for all x in a box.
 
     Attributes
     ----------

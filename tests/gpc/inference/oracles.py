@@ -1,4 +1,4 @@
-"""What exact computation says of problems that are small enough for it."""
+"""Exact results for problems small enough to compute them."""
 
 from itertools import product
 
