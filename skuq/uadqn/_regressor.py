@@ -280,7 +280,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
     def _new_networks(self, n_features: int) -> QuantileNetworks:
         sizes = [n_features, *self.hidden_sizes, self.n_quantiles]
-        return QuantileNetworks(self.n_networks, sizes, self.prior_gain, self.activation)
+        return QuantileNetworks(self.n_members, sizes, self.prior_gain, self.activation)
 
     def _quantiles(self, X: Any) -> FloatArray:
         """Quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
