@@ -1,0 +1,95 @@
+"""Files that the commands read and write: what is refused before anything is computed."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from skuq import extras
+from skuq.cli._files import InputError, check_outputs, read_csv, require_plots
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "cannot be read as CSV: No columns to parse"),
+        (b"\n\n", "cannot be read as CSV: No columns to parse"),
+        (b"a,b\n", "has no rows"),
+        (b"a,b\n1,2\n1,2,3\n", "cannot be read as CSV: Error tokenizing data"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", "save it as CSV in UTF-8"),
+        ("a,\u00e9\n1,1\n".encode("latin-1"), "save it as CSV in UTF-8"),
+        (b"\xff\xfe\x00", "cannot be read as CSV"),
+        (b"a,b\n1,2,3\n4,5,6\n", "more values than column names"),
+        (b"a,b,a\n1,2,3\n4,5,6\n", "more than one column 'a'"),
+        (b"a;b\n1;0,5\n", "single column, 'a;b': the separator must be a comma"),
+        (b"a\tb\n1\t0.5\n", "the separator must be a comma"),
+    ],
+)
+def test_a_file_that_is_not_a_table_is_refused_in_one_line(tmp_path, content, message):
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_csv(path)
+    assert message in caught.value.message
+    assert caught.value.message.startswith(f"{path} ")
+    assert "\n" not in caught.value.message
+    assert caught.value.exit_code == 2
+
+
+def test_columns_that_are_needed_are_found_without_spaces_or_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(" p_no ,y\n0.5,1\n", encoding="utf-8")
+    assert list(read_csv(path, needed=["p_no", "y"])) == ["p_no", "y"]
+    with pytest.raises(InputError, match=r"no column 'p_now'. Did you mean 'p_no'"):
+        read_csv(path, needed=["p_now"])
+    with pytest.raises(InputError, match=r"no column 'label'. It has p_no, y"):
+        read_csv(path, needed=["label"])
+    path.write_text("p, p\n1,2\n", encoding="utf-8")
+    with pytest.raises(InputError, match="more than one column 'p'"):
+        read_csv(path, needed=["p"])
+
+
+def test_text_that_looks_like_numbers_is_read_as_in_another_table(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("code,size\n01,1\n", encoding="utf-8")
+    assert read_csv(path)["code"].tolist() == [1]
+    read = read_csv(path, like=pd.DataFrame({"code": ["x"], "size": [2.5]}))
+    assert (read["code"].tolist(), read["size"].tolist()) == (["01"], [1])
+
+
+@pytest.mark.parametrize("word", ["NA", "None", "null"])
+def test_words_for_missing_values_are_labels(tmp_path, word):
+    path = tmp_path / "t.csv"
+    path.write_text(f"y,p\n{word},1\nA,1\n,1\n", encoding="utf-8")
+    labels = read_csv(path, needed=["y"], label="y")["y"]
+    assert labels.tolist()[:2] == [word, "A"]
+    assert labels.isna().tolist() == [False, False, True]
+    path.write_text(f"y,p\n{word},1\n7,1\n", encoding="utf-8")
+    assert read_csv(path, needed=["y"], label="y")["y"].isna().tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        (["absent/out.csv"], "The folder absent does not exist; create it first"),
+        ([None, "absent/out.csv"], "The folder absent does not exist"),
+        (["in.csv"], "in.csv would overwrite another file"),
+        (["./in.csv"], "in.csv would overwrite another file"),
+        (["out.csv", None, "out.csv"], "out.csv would overwrite another file"),
+    ],
+)
+def test_no_file_is_written_twice_or_into_no_folder(tmp_path, monkeypatch, outputs, message):
+    monkeypatch.chdir(tmp_path)
+    paths = [None if name is None else Path(name) for name in outputs]
+    with pytest.raises(InputError, match=message):
+        check_outputs(paths, [Path("in.csv")])
+    check_outputs([Path("out.csv"), None], [Path("in.csv")])
+
+
+def test_what_needs_matplotlib_names_the_extra(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(extras, "import_module", absent)
+    with pytest.raises(InputError, match=r"--report: matplotlib .* pip install 'skuq\[plot\]'"):
+        require_plots("--report")
