@@ -7,16 +7,13 @@ import sys
 from pathlib import Path
 
 import joblib
-import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression
 
 from skuq import extras
-from skuq.cli._files import InputError
 from skuq.cli._main import main
-from skuq.cli._proof_files import labels_of
 from skuq.cli._verdict import FAILED
 from skuq.datasets import make_gaussian_classes
 
@@ -25,6 +22,8 @@ pytest.importorskip("onnx")
 
 from skuq import zk
 from skuq.zk._files import write_manifest
+
+pytestmark = pytest.mark.slow  # they share proofs that take a minute
 
 CODE = """
 import json, sys
@@ -424,47 +423,6 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
     monkeypatch.setattr(zk, "verify", fail)
     result = verify()
     assert (result.exit_code, result.stdout) == (1, "")
-
-
-# --- labels ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("column", "classes", "expected"),
-    [
-        ([0, 1], [0, 1], [0, 1]),
-        ([0.0, 1.0], [0, 1], [0, 1]),
-        (["0", "1"], [0, 1], [0, 1]),
-        ([0, 1], ["0", "1"], ["0", "1"]),
-        ([0, 1], [0.0, 1.0], [0.0, 1.0]),
-        ([True, False], [False, True], [True, False]),
-        ([1, 0], [False, True], [True, False]),
-        (["a", "NA"], ["a", "NA"], ["a", "NA"]),
-    ],
-)
-def test_labels_become_what_the_classes_are(column, classes, expected):
-    found = labels_of("y", pd.Series(column), np.array(classes))
-    assert found == expected
-    assert [type(value) for value in found] == [type(value) for value in expected]
-
-
-@pytest.mark.parametrize(
-    ("column", "classes", "got"),
-    [
-        ([0, 2], [0, 1], "got '2' in row 2"),
-        ([0.0, 0.5], [0, 1], "got '0.5' in row 2"),
-        ([True, False], [0, 1], "got 'True' in row 1"),
-        (["0", "one"], [0, 1], "got 'one' in row 2"),
-        ([1.0, 0.0], ["0", "1"], "got '1.0' in row 1"),
-        ([0, 2], [False, True], "got '2' in row 2"),
-        (["yes", "no"], [False, True], "got 'yes' in row 1"),
-        (["a", None], ["a", "b"], "got nothing in row 2"),
-        ([1e400, 1.0], [0, 1], "got 'inf' in row 1"),
-    ],
-)
-def test_a_label_that_is_none_of_the_classes_is_named(column, classes, got):
-    with pytest.raises(InputError, match=got):
-        labels_of("y", pd.Series(column), np.array(classes))
 
 
 # --- usage -----------------------------------------------------------------------------------
