@@ -123,7 +123,8 @@ class DirichletNetworkClassifier(
             seed=seed,
             callbacks=task.callbacks,
         )
-        vars(self).update(task.attributes)
+        for name, value in task.attributes.items():
+            setattr(self, name, value)
         self.graph_, self.classes_ = graph, nodes.classes
         self.alpha_ = propagate(graph.adjacency, outputs.numpy(), self.propagation)
         self.proba_ = self.alpha_ / self.alpha_.sum(axis=1, keepdims=True)

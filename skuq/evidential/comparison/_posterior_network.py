@@ -98,7 +98,7 @@ class PosteriorLoss(nn.Module):
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         alpha = alpha.double()  # large logarithms of the gamma function cancel
-        entropy = Dirichlet(alpha, validate_args=False).entropy()
+        entropy = Dirichlet(alpha, validate_args=False).entropy()  # type: ignore[no-untyped-call]
         loss = uce_loss(alpha, codes) - self.entropy_weight * entropy
         total: Tensor = (inputs["weight"].to(alpha) * loss).sum()
         return total
