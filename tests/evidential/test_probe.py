@@ -291,3 +291,13 @@ def test_prediction_needs_a_fit():
 def test_tables_need_no_dgl(monkeypatch):
     monkeypatch.setitem(sys.modules, "dgl", None)
     assert new_probe(logistic()).fit(X, Y).predict(X).shape == (150,)
+
+
+def test_settings_of_an_untrained_model_can_be_searched():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = (X[:, 0] > 0).astype(int)
+    probe = EvidentialProbe(LogisticRegression(), max_epochs=2, random_state=0)
+    search = GridSearchCV(probe, {"estimator__C": [1.0, 1e-9]}, scoring="neg_log_loss").fit(X, y)
+    assert search.best_params_ == {"estimator__C": 1.0}
+    assert probe.estimator.C == 1.0
+    assert clone(probe).estimator is not probe.estimator
