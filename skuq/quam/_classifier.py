@@ -48,9 +48,9 @@ class QUAMClassifier(
         The model to question. None trains a network with one hidden layer of 100 units
         (scale the features before). A skorch net, an `MLPClassifier` or
         `LogisticRegression`, or a pipeline that ends in one, is cloned and trained. A
-        fitted model of these kinds, or a `torch.nn.Module` that returns logits, wrapped in
-        `sklearn.frozen.FrozenEstimator`, is taken as it is and never altered; `fit` then
-        needs the data that it was trained on. Outputs of a bare module belong to the sorted
+        fitted model of these kinds wrapped in `sklearn.frozen.FrozenEstimator`, or a
+        `torch.nn.Module` that returns logits, is taken as it is and never altered; `fit` then
+        needs the data that it was trained on. Outputs of a module belong to the sorted
         labels in `y`.
     setting : {"selected", "expected"}, default="selected"
         Whose uncertainty is meant. "selected": that of the given model (Eq. 2). "expected":

@@ -54,7 +54,7 @@ class QUAMRegressor(
         The model to question. None trains a network with one hidden layer of 100 units
         (scale the features before; the target is standardised inside). A skorch net, an
         `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted model
-        of these kinds, or a `torch.nn.Module`, wrapped in `sklearn.frozen.FrozenEstimator`, is
+        of these kinds wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is
         taken as it is and never altered; `fit` then needs the data that it was trained on.
         Step sizes are relative to the weights, the bias of the output among them, so train
         such models on a target of about zero mean.

@@ -42,6 +42,7 @@ def trained_module(iris):
     return net.fit(iris[0].astype(np.float32), iris[1]).module_
 
 
+@pytest.mark.slow
 def test_far_away_inputs_are_more_uncertain_than_training_inputs():
     X, y = make_moons(200, noise=0.1, random_state=0)
     X = scale(X)
@@ -188,6 +189,7 @@ def test_two_processes_give_what_one_gives(iris):
     np.testing.assert_allclose(parallel.epistemic, serial.epistemic, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_dask_cluster_gives_what_one_process_gives(iris):
     distributed = pytest.importorskip("distributed")
     quam = QUAMClassifier(**QUICK).fit(*iris)
@@ -225,7 +227,7 @@ def test_global_random_states_are_left_alone(iris):
 
 
 def test_adversarial_models_honour_gamma(iris):
-    quam = QUAMClassifier(random_state=0, gamma=0.02).fit(*iris)
+    quam = QUAMClassifier(random_state=0, gamma=0.02, n_steps=30).fit(*iris)
     found = quam.adversarial_models(iris[0][:10])
     assert found.proba.shape == (10, 3, 3)
     assert found.proba.sum(-1) == pytest.approx(1)
@@ -237,7 +239,7 @@ def test_adversarial_models_honour_gamma(iris):
 
 
 def test_higher_temperature_counts_worse_models_too(iris):
-    quam = QUAMClassifier(random_state=0).fit(*iris)
+    quam = QUAMClassifier(random_state=0, n_steps=30).fit(*iris)
     cold = quam.set_params(temperature=1e-4).predict_uncertainty(iris[0][:10]).epistemic
     hot = quam.set_params(temperature=10.0).predict_uncertainty(iris[0][:10]).epistemic
     assert (hot > cold).all()
@@ -267,28 +269,6 @@ def test_one_class_is_refused(iris):
         QUAMClassifier().fit(iris[0], np.zeros(150))
 
 
-def test_continuous_target_is_refused(iris):
-    with pytest.raises(ValueError, match="Unknown label type"):
-        QUAMClassifier().fit(iris[0], iris[0][:, 0])
-
-
-def test_labels_that_a_frozen_model_does_not_know_are_named(iris):
-    mine = LogisticRegression().fit(*iris)
-    with pytest.raises(ValueError, match=r"labels that are not among the classes: \[7\]"):
-        QUAMClassifier(FrozenEstimator(mine)).fit(iris[0], np.where(iris[1] == 2, 7, iris[1]))
-
-
-def test_labels_that_do_not_fit_a_module_are_named(iris, trained_module):
-    labels = np.array(["a", "b"])[iris[1] % 2]
-    with pytest.raises(ValueError, match="returns 3 logits, but `y` holds 2 labels"):
-        QUAMClassifier(FrozenEstimator(trained_module)).fit(iris[0], labels)
-
-
-def test_module_with_one_output_is_refused(iris):
-    with pytest.raises(ValueError, match=r"must return logits .* got shape \(1, 1\)"):
-        QUAMClassifier(FrozenEstimator(MLP(4, 1))).fit(*iris)
-
-
 def test_bare_module_is_taken_as_it_is(iris, trained_module):
     bare = QUAMClassifier(trained_module, **QUICK).fit(*iris)
     frozen = QUAMClassifier(FrozenEstimator(trained_module), **QUICK).fit(*iris)
@@ -298,11 +278,6 @@ def test_bare_module_is_taken_as_it_is(iris, trained_module):
 def test_training_a_fitted_estimator_again_is_warned_of(iris):
     with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
         QUAMClassifier(LogisticRegression().fit(*iris), **QUICK).fit(*iris)
-
-
-def test_estimator_without_fit_is_refused(iris):
-    with pytest.raises(TypeError, match=r"`estimator` must .* a method `fit`.* got 'mlp'"):
-        QUAMClassifier("mlp").fit(*iris)
 
 
 @pytest.mark.parametrize(
@@ -388,12 +363,6 @@ def test_frozen_skorch_net_with_unseen_classes_keeps_its_outputs(iris):
     assert quam.reference_loss_ < 0.5
 
 
-def test_net_with_more_outputs_than_classes_is_not_trained(iris):
-    net = NeuralNetClassifier(MLP(4, 5), criterion=nn.CrossEntropyLoss, max_epochs=1, verbose=0)
-    with pytest.raises(ValueError, match="has 5 outputs, but `y` holds 3 classes"):
-        QUAMClassifier(net).fit(*iris)
-
-
 def test_binary_skorch_net_is_trained_with_any_labels(iris):
     X, y = iris[0], np.array(["no", "yes", "yes"])[iris[1]]
     net = NeuralNetBinaryClassifier(MLP(4, 1), max_epochs=20, lr=0.1, verbose=0)
@@ -426,12 +395,6 @@ def test_weights_reach_the_last_step_of_a_pipeline(iris):
     weight = (iris[1] != 2).astype(float)
     quam = QUAMClassifier(pipe, **QUICK).fit(*iris, sample_weight=weight)
     assert (quam.predict(iris[0]) != 2).all()
-
-
-def test_pipeline_that_ends_in_a_skorch_net_is_refused_with_advice(iris):
-    pipe = make_pipeline(StandardScaler(), ESTIMATORS["skorch"])
-    with pytest.raises(TypeError, match="put the transformers outside"):
-        QUAMClassifier(pipe).fit(*iris)
 
 
 def test_adopting_and_training_leave_the_torch_random_state_alone(iris):

@@ -128,7 +128,7 @@ def test_trajectory_weights_are_the_tempered_likelihood():
 def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
     X, y = logistic
     linear = nn.Linear(2, 1, bias=False).double()
-    axis = np.linspace(-12, 12, 601)
+    axis = np.linspace(-12, 12, 201)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     log_density = log_posterior(grid, X, y)
     density = np.exp(log_density - log_density.max())
@@ -136,7 +136,7 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
     mode = grid[density.argmax()]
     with torch.no_grad():
         linear.weight.copy_(torch.as_tensor(mode)[None])
-    points = np.random.default_rng(1).normal(scale=2.0, size=(40, 2))
+    points = np.random.default_rng(1).normal(scale=2.0, size=(30, 2))
     log_proba = predictions(grid, points)
     weights = np.broadcast_to(density, (len(points), len(grid)))
     if setting == "selected":

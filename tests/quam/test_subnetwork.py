@@ -137,6 +137,7 @@ def test_networks_with_broken_outputs_are_refused(iris):
         QUAMClassifier(FrozenEstimator(net)).fit(X, y)
 
 
+@pytest.mark.slow
 def test_cheap_and_full_search_detect_ood_inputs_alike():
     """Moving the last layers on cached features gives away at most 0.005 of AUROC here."""
     pytest.importorskip("PIL")  # for the photographs among the out-of-distribution inputs

@@ -1,0 +1,87 @@
+"""Estimators and labels that cannot be taken over or trained, refused in one place."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNet, NeuralNetClassifier, NeuralNetRegressor
+from torch import nn
+
+from skuq.models import MLP, adopt, encode_labels, fit_or_adopt, fit_or_adopt_regressor
+
+X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+Y = np.arange(12) % 3
+TRAINING = {"sample_weight": None, "seed": 0, "device": torch.device("cpu")}
+
+
+def classifier(n_outputs):
+    return NeuralNetClassifier(
+        MLP(4, n_outputs),
+        criterion=nn.CrossEntropyLoss,
+        max_epochs=1,
+        train_split=None,
+        verbose=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y", "error", "message"),
+    [
+        (None, np.zeros(12), ValueError, "one class only"),
+        ("mlp", Y, TypeError, r"`estimator` must .* a method `fit`.* got 'mlp'"),
+        (classifier(5), Y, ValueError, "has 5 outputs, but `y` holds 3 classes"),
+        (make_pipeline(StandardScaler(), classifier(3)), Y, TypeError, "transformers outside"),
+    ],
+    ids=["one class", "no fit", "outputs", "pipeline of a net"],
+)
+def test_classifiers_that_cannot_be_trained(estimator, y, error, message):
+    with pytest.raises(error, match=message):
+        fit_or_adopt(estimator, X, y, **TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "message"),
+    [
+        (LogisticRegression().fit(X, Y), np.where(Y == 2, 7, Y), r"not among the classes: \[7\]"),
+        (MLP(4, 3), np.array(["a", "b"])[Y % 2], "returns 3 logits, but `y` holds 2 labels"),
+        (MLP(4, 1), Y, r"must return logits .* got shape \(1, 1\)"),
+    ],
+    ids=["unknown label", "number of labels", "one output"],
+)
+def test_labels_that_do_not_fit_the_model(model, y, message):
+    model = adopt(FrozenEstimator(model))
+    with pytest.raises(ValueError, match=message):
+        encode_labels(y, model, model.inputs(X))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "n_outputs", "error", "message"),
+    [
+        (MLP(4, 2), 1, ValueError, r"the mean, shape \(n_samples, 1\), got .*2\)"),
+        (MLP(4, 1), 2, ValueError, r"mean and log variance, shape \(n_samples, 2\), got .*1\)"),
+        (NeuralNet(MLP(4, 3), nn.MSELoss, max_epochs=0), 1, ValueError, r"got shape \(1, 3\)"),
+        (FrozenEstimator(LogisticRegression().fit(X, Y)), 1, ValueError, "is a classifier"),
+        ("mlp", 1, TypeError, r"`estimator` must .* a method `fit`.* got 'mlp'"),
+        (
+            make_pipeline(StandardScaler(), NeuralNetRegressor(MLP(4, 1))),
+            1,
+            TypeError,
+            "transformers outside",
+        ),
+    ],
+    ids=["two outputs", "one output", "three outputs", "classifier", "no fit", "pipeline of a net"],
+)
+def test_regressors_that_cannot_be_taken(estimator, n_outputs, error, message):
+    with pytest.raises(error, match=message):
+        fit_or_adopt_regressor(estimator, X, Y.astype(np.float64), n_outputs=n_outputs, **TRAINING)
+
+
+def test_sample_weights_need_a_net_that_can_use_them():
+    net = NeuralNetRegressor(MLP(4, 1), verbose=0)
+    with pytest.raises(ValueError, match="`sample_weight` needs a net that can use it"):
+        fit_or_adopt_regressor(
+            net, X, Y.astype(float), n_outputs=1, **{**TRAINING, "sample_weight": np.ones(12)}
+        )
