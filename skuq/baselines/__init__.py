@@ -1,4 +1,4 @@
-"""Methods that QUAM is compared with: models sampled without looking at the test point."""
+"""Baselines for rows and nodes: models sampled without looking at the test point."""
 
 from skuq.baselines._deep_ensemble import DeepEnsembleClassifier
 from skuq.baselines._laplace import LaplaceClassifier

@@ -46,7 +46,7 @@ def run_chains(
     module : torch.nn.Module
         Network that returns logits, in evaluation mode; it is not altered.
     starts : mapping of str to Tensor of shape (n_chains, \\*parameter.shape)
-        Where each chain starts. Parameters of the module that are left out stay fixed.
+        Start of each chain. Parameters of the module that are left out stay fixed.
     train : TrainingSet
         Training data; `reference_loss` is not used.
     n_samples : int
@@ -56,7 +56,7 @@ def run_chains(
     learning_rate : float
         Step size.
     temperature : float
-        1 targets the posterior itself, less a sharper one.
+        1 targets the posterior itself; smaller values target a sharper one.
     batch_size : int
         Training samples per step; the noise of small batches widens the distribution.
     prior_precision : float
@@ -67,8 +67,8 @@ def run_chains(
         Hamiltonian Monte Carlo with friction, discretised as BAOA, or Langevin dynamics.
     n_cycles : int, default=None
         Cosine cycles of the step size, between which the models are divided equally. The first
-        half of each only travels, without noise; models are taken from the second. None: a
-        constant step size.
+        half of each explores without noise; models are taken from the second. None: a constant
+        step size.
 
     Yields
     ------
@@ -86,9 +86,8 @@ def run_chains(
     References
     ----------
     Chen, Fox, Guestrin, ICML 2014 (SG-HMC); Leimkuhler and Matthews, "Molecular Dynamics",
-    2015, Chapter 7 (BAOAB, to which BAOA is conjugate); Welling and Teh, ICML 2011 (SGLD);
+    2015, p. 271 (BAOAB, to which BAOA is conjugate); Welling and Teh, ICML 2011, Eq. 4 (SGLD);
     Zhang et al., "Cyclical Stochastic Gradient MCMC", ICLR 2020, Eq. 1 and Algorithm 1.
-    Proposed for mixture components by Schweighofer et al., NeurIPS 2023, Section 2.2.
 
     Examples
     --------
@@ -114,7 +113,7 @@ def run_chains(
     transform = _transform(method, log_posterior, schedule, models, generator)
     state = transform.init(models)
     for sample in range(n_samples):
-        n_steps = steps_per_sample + schedule.travel(sample)
+        n_steps = steps_per_sample + schedule.exploration(sample)
         rows = training_batches(len(train.X), batch_size, n_steps, generator)
         batches = [batch.to(train.X.device) for batch in rows]
         seed = int(torch.randint(2**62, (), generator=generator))
@@ -151,11 +150,11 @@ def _scaled_log_posterior(
 
 
 class _Schedule(NamedTuple):
-    """Step size and temperature at each step, and steps without models before each model."""
+    """Step size and temperature at each step, and exploring steps before each model."""
 
     rate: Callable[[Any], float]
     heat: Callable[[Any], float]
-    travel: Callable[[int], int]
+    exploration: Callable[[int], int]
 
 
 def _schedule(
@@ -175,9 +174,11 @@ def _schedule(
     half = per_cycle * steps_per_sample
 
     def rate(step: Any) -> float:
+        # Eq. 1 (Zhang et al.)
         return learning_rate / 2 * (1 + math.cos(math.pi * (int(step) % (2 * half)) / (2 * half)))
 
     def heat(step: Any) -> float:
+        # Algorithm 1 (Zhang et al.): exploration, then sampling
         return 0.0 if int(step) % (2 * half) < half else temperature
 
     return _Schedule(rate, heat, lambda sample: 0 if sample % per_cycle else half)
@@ -190,10 +191,11 @@ def _transform(
     models: Mapping[str, Tensor],
     generator: torch.Generator,
 ) -> Any:
-    """The library's algorithm; Hamiltonian chains start with momenta of their temperature."""
+    """Algorithm of the library; Hamiltonian chains start with momenta of their temperature."""
     algorithms = _posteriors().sgmcmc
     common = {"lr": schedule.rate, "temperature": schedule.heat}
     if method == "sgld":
+        # Eq. 4 (Welling and Teh)
         return algorithms.sgld.build(log_posterior, **common)
     if method != "sghmc":
         raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
@@ -204,6 +206,7 @@ def _transform(
     }
     # Its plain `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction); this
     # integrator of the same dynamics samples it exactly and is stable at far larger steps.
+    # BAOA (Leimkuhler and Matthews, p. 271)
     return algorithms.baoa.build(log_posterior, alpha=_FRICTION, momenta=momenta, **common)
 
 

@@ -1,20 +1,17 @@
-"""Curvature of the training loss at a model, and the Gaussian posteriors that follow from it.
+"""Curvature of the training loss in the last layer, and the Gaussian posterior that follows.
 
-The loss is a sum of negative log-likelihoods over samples. Its curvature is the generalised
-Gauss-Newton matrix, which is never indefinite; for a linear layer in front of a softmax, or
-of a Gaussian, it is the Hessian itself.
+The loss is a sum of negative log-likelihoods over samples. For a linear layer in front of a
+softmax its Hessian is the generalised Gauss-Newton matrix, which is never indefinite.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, jacrev, vmap
+from torch import Tensor
 
 # Numbers that an intermediate result may hold at once: 64 MiB in double precision.
 _CHUNK = 2**23
@@ -60,7 +57,8 @@ def last_layer_curvature(
 
     References
     ----------
-    Daxberger et al., "Laplace Redux", NeurIPS 2021, Section 2.
+    Bishop, "Pattern Recognition and Machine Learning", 2006, Eq. 4.110; Daxberger et al.,
+    "Laplace Redux", NeurIPS 2021, Section 2.
 
     Examples
     --------
@@ -78,6 +76,7 @@ def last_layer_curvature(
 
 def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     """Sum over one chunk, shape (..., n_classes, width, n_classes, width)."""
+    # Eq. 4.110 (Bishop)
     n_classes, width = p.shape[-1], phi.shape[1]
     crossed = ((weight.sqrt()[:, None] * p)[..., None] * phi[:, None]).flatten(-2)
     total = -(crossed.mT @ crossed).reshape(*p.shape[:-2], n_classes, width, n_classes, width)
@@ -85,105 +84,6 @@ def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     others = p @ (1 - torch.eye(n_classes, dtype=p.dtype, device=p.device))
     own = (weight[:, None] * p * others).mT[..., None] * phi
     total.diagonal(dim1=-4, dim2=-2).copy_((own.mT @ phi).movedim(-3, -1))
-    return total
-
-
-def gaussian_last_layer_curvature(
-    features: Tensor, variance: Tensor, weight: Tensor, *, bias: bool = True
-) -> Tensor:
-    """Curvature of the Gaussian log-loss with respect to a linear layer that gives the means.
-
-    Parameters
-    ----------
-    features : Tensor of shape (n_samples, n_features)
-        Inputs of the layer.
-    variance : Tensor of shape (n_outputs,)
-        Noise variance of each output.
-    weight : Tensor of shape (n_samples,)
-        Sample weights, none negative.
-    bias : bool, default=True
-        Whether the layer has a bias.
-
-    Returns
-    -------
-    Tensor of shape (n_outputs, width, width), float64
-        One block for each output, in nats; different outputs do not interact.
-        ``torch.block_diag(*blocks)`` has the layout of `last_layer_curvature`.
-
-    Examples
-    --------
-    >>> gaussian_last_layer_curvature(torch.ones(3, 1), torch.tensor([0.5]), torch.ones(3))
-    tensor([[[6., 6.],
-             [6., 6.]]], dtype=torch.float64)
-    """
-    phi = _with_constant(features, bias)
-    moments = phi.mT @ (weight.double()[:, None] * phi)
-    return moments / variance.double()[:, None, None]
-
-
-def diagonal_curvature(
-    module: nn.Module,
-    parameters: Mapping[str, Tensor],
-    X: Tensor,
-    weight: Tensor,
-    *,
-    variance: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """Diagonal of the curvature with respect to any parameters of any network.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Network in evaluation mode; supplies the computation and what `parameters` leaves out.
-    parameters : mapping of str to Tensor
-        Values, by name, of the parameters in question.
-    X : Tensor of shape (n_samples, ...)
-        Inputs.
-    weight : Tensor of shape (n_samples,)
-        Sample weights, none negative.
-    variance : Tensor of shape (n_outputs,), default=None
-        Noise variance of each output, if outputs are means of Gaussians. None: outputs are
-        logits.
-
-    Returns
-    -------
-    dict of str to Tensor
-        Second derivatives in nats, float64, each of the shape of its parameter.
-
-    Examples
-    --------
-    >>> net = nn.Linear(1, 2)
-    >>> curvature = diagonal_curvature(
-    ...     net, dict(net.named_parameters()), torch.ones(3, 1), torch.ones(3),
-    ...     variance=torch.ones(2),
-    ... )
-    >>> curvature["bias"]
-    tensor([3., 3.], dtype=torch.float64)
-    """
-    own = {name: value.detach() for name, value in parameters.items()}
-
-    def outputs(own: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-        out: Tensor = functional_call(module, own, (x[None].clone(),))[0]
-        return out, out
-
-    derive = vmap(jacrev(outputs, has_aux=True), in_dims=(None, 0))
-    with torch.no_grad():
-        n_outputs = module(X[:1].clone()).shape[-1]
-    total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in own.items()}
-    for rows in _chunks(len(X), n_outputs * sum(value.numel() for value in own.values())):
-        jacobian, out = derive(own, X[rows])
-        if variance is None:
-            factor = out.double().softmax(-1)
-        else:
-            factor = (1 / variance.double()).expand(len(out), -1)
-        for name, slopes in jacobian.items():
-            slopes = slopes.double().flatten(2)
-            if variance is None:  # of a softmax it is the variance of the slopes
-                slopes = slopes - torch.einsum("nc,ncp->np", factor, slopes)[:, None]
-            scaled = weight[rows].double()[:, None] * factor
-            total[name] += torch.einsum("nc,ncp->p", scaled, slopes.square()).reshape(
-                total[name].shape
-            )
     return total
 
 
@@ -208,7 +108,8 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
 
     References
     ----------
-    MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4.
+    MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop, "Pattern
+    Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.
 
     Examples
     --------
@@ -219,8 +120,10 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
     low, high = map(math.log, _PRECISION_BOUNDS)
     log_precision = 0.0
     for _ in range(60):  # each step at least halves the error
-        determined = float((eigenvalues / (eigenvalues + math.exp(log_precision))).sum())
-        target = math.log(max(determined, 1e-300)) - math.log(max(squared_norm, 1e-300))
+        # gamma, the number of well-determined parameters: Eq. 3.91 (Bishop)
+        gamma = float((eigenvalues / (eigenvalues + math.exp(log_precision))).sum())
+        # Its maximum is where the precision is gamma / squared_norm: Eq. 3.92 (Bishop)
+        target = math.log(max(gamma, 1e-300)) - math.log(max(squared_norm, 1e-300))
         log_precision = min(max((log_precision + target) / 2, low), high)
     return math.exp(log_precision)
 
@@ -253,28 +156,6 @@ class LastLayerPosterior:
     mean: Tensor
     factor: Tensor
     bias: bool
-
-    def sample(self, n_samples: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw layers.
-
-        Parameters
-        ----------
-        n_samples : int
-            How many.
-        generator : torch.Generator
-            Source of randomness, on the CPU.
-
-        Returns
-        -------
-        dict of str to Tensor
-            "weight" of shape (n_samples, n_outputs, n_features) and, if there is one, "bias"
-            of shape (n_samples, n_outputs), as `skuq.models.stacked_forward` takes them.
-        """
-        noise = torch.randn(n_samples, len(self.factor), generator=generator, dtype=torch.float64)
-        drawn = self.mean + (noise.to(self.factor) @ self.factor).reshape(-1, *self.mean.shape)
-        if not self.bias:
-            return {"weight": drawn}
-        return {"weight": drawn[..., :-1], "bias": drawn[..., -1]}
 
     def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Distribution of the layer's outputs, a Gaussian at each input.
@@ -332,8 +213,9 @@ def last_layer_posterior(
 
     References
     ----------
-    MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Daxberger et
-    al., "Laplace Redux", NeurIPS 2021.
+    MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Bishop,
+    "Pattern Recognition and Machine Learning", 2006, Eq. 4.142 to 4.144; Daxberger et al.,
+    "Laplace Redux", NeurIPS 2021.
 
     Examples
     --------
@@ -345,47 +227,5 @@ def last_layer_posterior(
     columns = [weight] if bias is None else [weight, bias[:, None]]
     mean = torch.cat(columns, dim=1).detach().double()
     prior = prior_precision * torch.eye(mean.numel(), dtype=mean.dtype, device=mean.device)
+    # Eq. 4.142 to 4.144 (Bishop)
     return LastLayerPosterior(mean, _factor(curvature.double() + prior), bias is not None)
-
-
-def sample_diagonal_posterior(
-    parameters: Mapping[str, Tensor],
-    curvature: Mapping[str, Tensor],
-    prior_precision: float,
-    n_samples: int,
-    generator: torch.Generator,
-) -> dict[str, Tensor]:
-    """Draw models from the Laplace approximation that takes all parameters as independent.
-
-    Parameters
-    ----------
-    parameters : mapping of str to Tensor
-        The model around which to draw.
-    curvature : mapping of str to Tensor
-        Result of `diagonal_curvature`, with the same names and shapes.
-    prior_precision : float
-        Precision of the Gaussian prior of each parameter, around 0.
-    n_samples : int
-        How many models.
-    generator : torch.Generator
-        Source of randomness, on the CPU.
-
-    Returns
-    -------
-    dict of str to Tensor of shape (n_samples, \\*parameter.shape)
-        In the dtype of the parameters, as `skuq.models.stacked_forward` takes them.
-
-    Examples
-    --------
-    >>> mean, curvature = {"w": torch.zeros(3)}, {"w": torch.ones(3)}
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> sample_diagonal_posterior(mean, curvature, 1.0, 5, generator)["w"].shape
-    torch.Size([5, 3])
-    """
-
-    def draw(mean: Tensor, second: Any) -> Tensor:
-        noise = torch.randn(n_samples, *mean.shape, generator=generator, dtype=torch.float64)
-        spread = noise.to(second) / (second + prior_precision).sqrt()
-        return mean.detach() + spread.to(mean)
-
-    return {name: draw(mean, curvature[name]) for name, mean in parameters.items()}

@@ -1,4 +1,4 @@
-"""A Gaussian around the weights of the last layer."""
+"""Uncertainty from a Gaussian around the weights of the last layer (Laplace)."""
 
 from __future__ import annotations
 

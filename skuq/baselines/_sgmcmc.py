@@ -1,4 +1,4 @@
-"""Models that stochastic gradient Markov chains visit."""
+"""Uncertainty from models of stochastic gradient Markov chains (SG-MCMC)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from skuq.models import (
 
 
 class SGMCMCClassifier(SampledModelsClassifier):
-    """Disagreement of models that Markov chains find around the given one.
+    """Disagreement of models that stochastic gradient Markov chains sample around the given one.
 
     Needs the package ``posteriors`` (extra "sgmcmc").
 
@@ -49,7 +49,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
     learning_rate : float, default=0.1
         Step size, in terms of the mean training loss.
     temperature : float, default=1.0
-        1 samples the posterior itself, less a sharper one.
+        1 samples the posterior itself; smaller values sample a sharper one.
     prior_precision : float, default=1.0
         Precision of the Gaussian prior of each weight.
     train_batch_size : int, default=256

@@ -184,10 +184,10 @@ def test_hamiltonian_chains_do_not_leap_off_their_start(small):
         assert (moved[name] - start).abs().max() < 1e-3
 
 
-def test_cycles_travel_without_noise_and_then_cool_down():
+def test_cycles_explore_without_noise_and_then_sample():
     schedule = chains_module._schedule(0.2, 3.0, n_samples=6, steps_per_sample=5, n_cycles=2)
     # Three models per cycle: 15 steps that travel and 15 that sample.
-    assert [schedule.travel(sample) for sample in range(6)] == [15, 0, 0, 15, 0, 0]
+    assert [schedule.exploration(sample) for sample in range(6)] == [15, 0, 0, 15, 0, 0]
     rates = [schedule.rate(torch.tensor(step)) for step in range(60)]
     assert rates[:30] == rates[30:]
     assert rates[0] == 0.2

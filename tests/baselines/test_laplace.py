@@ -42,10 +42,12 @@ def test_laplace_draws_logits_as_it_would_by_drawing_weights(iris):
     model = LaplaceClassifier(n_samples=20_000, prior_precision=1.0, random_state=0).fit(*iris)
     X = iris[0][[0, 70]]
     logits_drawn = model._sampled_log_proba(X).exp()
-    layers = model.posterior_.sample(20_000, torch.Generator().manual_seed(1))
+    mean, factor, _ = vars(model.posterior_).values()  # covariance of the weights: F^T F
+    noise = torch.randn(20_000, len(factor), generator=torch.Generator().manual_seed(1)).double()
+    layers = mean + (noise @ factor).reshape(-1, *mean.shape)  # biases in the last column
     module = model.model_.module
     features = nn.Sequential(*list(module)[:-1])(torch.as_tensor(X))
-    logits = torch.einsum("nd,scd->nsc", features, layers["weight"]) + layers["bias"]
+    logits = torch.einsum("nd,scd->nsc", features, layers[..., :-1]) + layers[..., -1]
     weights_drawn = logits.softmax(-1)
     for moment in (0.5, 1.0, 2.0):
         found, expected = ((p**moment).mean(1) for p in (logits_drawn, weights_drawn))
