@@ -66,7 +66,7 @@ ESTIMATORS = {
     "laplace": LaplaceClassifier(random_state=0),
     "sgmcmc": SGMCMCClassifier(n_chains=2, n_samples=2, steps_per_sample=5, random_state=0),
     "probe": EvidentialProbe(max_epochs=20, random_state=0),
-    "mirage": MirageFineTuner(region=upper_half, epsilon=0.5, max_epochs=10, random_state=0),
+    "mirage": MirageFineTuner(None, region=upper_half, epsilon=0.5, max_epochs=10, random_state=0),
     "mirage-regressor": MirageRegressor(region=upper_half, max_epochs=10, random_state=0),
     "anchored": AnchoredQuantileRegressor(max_epochs=20, random_state=0),
     "gpc": RobustGPC(max_iter=3, random_state=0),
