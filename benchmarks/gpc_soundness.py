@@ -1,7 +1,7 @@
-"""Proven ranges of class probabilities against what sampling, attacks and dense grids find.
+"""Proven ranges of class probabilities against sampling, attacks and dense grids.
 
-Random models (kernels, likelihoods, inference, full and sparse) are asked for the range of
-their probabilities over random regions. Each range is then compared with the probabilities at
+Random models (kernels, likelihoods, inference, full and sparse) bound their probabilities over
+random regions. Each range is then compared with the probabilities at
 points of the region: uniform ones, corners, the border, and the ends of gradient attacks;
 with up to three free features also a dense grid. A single probability outside its range would
 refute the proofs. Probabilities are recomputed here, with the kernels of scikit-learn and a

@@ -2,12 +2,12 @@
 
 All get the same data, the same start (a constant of 1 times an RBF whose length-scale is the
 spread of the inputs), the same wide bounds, and stop after ``--evaluations`` evaluations of
-the marginal likelihood and its gradient, done by L-BFGS-B. Logit with Laplace's method is what
-scikit-learn has, probit with expectation propagation what GPy has; both are compared with ours
-of the same kind. ARD, a length-scale per feature, is left out for GPy, and for scikit-learn
+the marginal likelihood and its gradient, done by L-BFGS-B. scikit-learn offers logit with
+Laplace's method, GPy probit with expectation propagation; both are compared with ours of the
+same kind. ARD, a length-scale per feature, is left out for GPy, and for scikit-learn
 where its array of kernel derivatives would be larger than ``--memory``.
 
-What is known to differ: GPy has no bounds and searches over softplus-transformed parameters, so
+Known differences: GPy has no bounds and searches over softplus-transformed parameters, so
 that its path is another one even from the same start; it may also make do with fewer
 evaluations where it stops early. Its Laplace approximation is of the probit likelihood.
 A method is skipped where its time at the size before says that it would exceed ``--limit``.

@@ -27,13 +27,13 @@ _BOUNDS = ("min_lower", "min_upper", "max_lower", "max_upper")
 
 
 class CertifiedRangeDisplay:
-    """Between which limits a class probability stays, against the radius of the region.
+    """Proven limits of a class probability, against the radius of the region.
 
     The filled band is proven: no point of the region has a probability outside of it. The two
-    lines are probabilities that points of the region have. Regions of growing radius contain
-    each other, so what is proven of one holds for all smaller ones, and what was found in one
-    is in all larger ones; between the radii given, band and lines are therefore steps. Hatched
-    are the radii at which a point of another class was found.
+    lines are probabilities attained at points of the region. Regions of growing radius contain
+    each other, so a proof for one holds for all smaller ones, and a point found in one lies in
+    all larger ones; between the radii given, band and lines are therefore steps. Radii at which
+    a point of another class was found are hatched.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which features raise and which lower a class probability."""
+"""Display of the effect of each feature on a class probability."""
 
 from __future__ import annotations
 

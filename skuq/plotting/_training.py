@@ -1,4 +1,4 @@
-"""How an agent's training went."""
+"""Display of an agent's training: returns, falls and uncertainty."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class AgentTrainingDisplay:
     ----------
     history : DataFrame, or path of a CSV file
         One row for each episode, with columns ``step``, ``score``, ``falls``, ``epistemic``
-        and ``aleatoric`` (variances): what `skuq.UADQN` keeps as ``history_``, and ``skuq
-        train-agent`` writes as ``history.csv``.
+        and ``aleatoric`` (variances): the ``history_`` of `skuq.UADQN`, or the
+        ``history.csv`` that ``skuq train-agent`` writes.
     window : int, optional
         Episodes that a rolling mean goes back over. Default: a fiftieth of all, and at least
         10.

@@ -107,11 +107,11 @@ def two():
 
 CASES = [
     pytest.param(UADQNAlgorithm, cliff, "MlpPolicy", id="uadqn-cliff"),
-    pytest.param(UADQNAlgorithm, breakout, "CnnPolicy", id="uadqn-minatar"),
+    pytest.param(UADQNAlgorithm, breakout, "CnnPolicy", id="uadqn-minatar", marks=pytest.mark.slow),
     pytest.param(UADQNAlgorithm, two, "MlpPolicy", id="uadqn-two-envs"),
     pytest.param(QuantileDQN, cliff, "MlpPolicy", id="qrdqn"),
     pytest.param(DQNAlgorithm, cliff, "MlpPolicy", id="dqn"),
-    pytest.param(DQNAlgorithm, breakout, "CnnPolicy", id="dqn-minatar"),
+    pytest.param(DQNAlgorithm, breakout, "CnnPolicy", id="dqn-minatar", marks=pytest.mark.slow),
     pytest.param(BootstrappedDQN, two, "MlpPolicy", id="bootstrapped-two-envs"),
 ]
 

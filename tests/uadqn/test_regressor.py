@@ -55,6 +55,7 @@ def test_interval_on_unseen_data_covers_what_it_says(fitted):
     assert 0.75 < ((low <= y) & (y <= high)).mean() < 0.85
 
 
+@pytest.mark.slow
 def test_interval_on_diabetes_is_not_far_from_what_it_says():
     X, y = load_diabetes(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0)

@@ -177,7 +177,10 @@ def test_a_run_is_the_algorithm_with_its_settings(tmp_path):
     assert config["versions"].keys() >= {"skuq", "torch", "stable-baselines3"}
 
 
-@pytest.mark.parametrize("method", ["uadqn", "qrdqn", "dqn", "bootstrapped"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("qrdqn", "dqn", "bootstrapped")]
+
+
+@pytest.mark.parametrize("method", ["uadqn", *SLOW])
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, method):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(whole, method=method)
@@ -198,6 +201,7 @@ def test_a_run_that_is_interrupted_before_its_first_checkpoint_begins_anew(tmp_p
     assert_same_run(whole, parts)
 
 
+@pytest.mark.slow
 def test_checkpoints_at_other_intervals_make_no_other_run(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(whole)
@@ -233,6 +237,7 @@ def test_an_extended_run_equals_one_that_was_longer_from_the_start(tmp_path):
     assert_same_run(longer, extended)
 
 
+@pytest.mark.slow
 def test_an_extension_that_is_interrupted_is_an_unfinished_run_of_more_steps(tmp_path):
     train(tmp_path / "longer", steps=400)
     run = tmp_path / "run"
@@ -284,6 +289,7 @@ runs.train_run(
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path):
     steps, run = 1_500, tmp_path / "killed"
     command = [sys.executable, "-c", SCRIPT.format(settings=QUICK), str(run), str(steps)]
