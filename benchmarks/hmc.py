@@ -91,7 +91,7 @@ def network(layers: tuple[int, ...], dropout: float = 0.0) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class Chains:
-    """How to sample; a chain is the same whatever the number of chains."""
+    """Settings of the chains; each chain is the same for any number of chains."""
 
     n_chains: int = 4
     n_samples: int = 200

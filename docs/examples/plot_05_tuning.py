@@ -2,8 +2,8 @@
 Tune a model for the quality of its uncertainty
 ===============================================
 
-Grid search maximises whatever it is told to. If a model has to be well calibrated, or has
-to know when to keep silent, say so in ``scoring``.
+Grid search maximises the score it is given. If a model has to be well calibrated, or has
+to abstain when it is unsure, say so in ``scoring``.
 """
 
 # %%

@@ -35,7 +35,7 @@ from skuq.quam._search_problem import SearchProblem, SearchSettings, prepare_sea
 class QUAMClassifier(
     SearchParameters, AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
-    """Classifier that asks: which other models fit as well, and what would they predict?
+    """Classifier whose uncertainty comes from a search for adversarial models.
 
     For every test point and class, an *adversarial model* is searched: one that explains
     the training data about as well as the fitted model, but predicts that class. Where

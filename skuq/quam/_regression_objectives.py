@@ -6,16 +6,16 @@ variance unless the noise is the same everywhere and known.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from skuq.information import gaussian_kl
 from skuq.quam._objectives import Objective
+from skuq.quam._subnetwork import OutputBias
 
 # A search starts this far off the given model, in standard deviations of the noise: at the
 # model itself the divergence is least and has no gradient.
@@ -104,24 +104,6 @@ def directed_divergence(reference: Gaussians, models: Gaussians, away: Tensor) -
     """
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * away.abs() / (2 * models.variance)
-
-
-class OutputBias(NamedTuple):
-    """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
-
-    Attributes
-    ----------
-    name : str
-        Its name; the first of its elements is meant.
-    width : int
-        How many elements it has.
-    effect : float
-        How much the mean grows per unit of the bias.
-    """
-
-    name: str
-    width: int
-    effect: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,50 +203,6 @@ class Divergence(_TwoSided):
         offset = self.reference.new_zeros(len(self.sign), self.bias.width)
         offset[:, 0] = self.sign * self.given.variance.sqrt() * START / self.bias.effect
         return {self.bias.name: offset}
-
-
-@torch.no_grad()
-def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> OutputBias | None:
-    """Find, among the parameters that move, the bias of the output layer.
-
-    In any network, it is the last bias of as many elements as there are outputs whose first
-    element shifts the predicted mean by the same amount for all inputs.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Network; it is not altered.
-    parameters : tuple of str
-        Names of the parameters that move.
-    X : Tensor of shape (n_samples, ...)
-        Example inputs.
-
-    Returns
-    -------
-    OutputBias or None
-        None if there is no such bias or it does not move.
-
-    Examples
-    --------
-    >>> net = nn.Sequential(nn.Linear(2, 5), nn.ReLU(), nn.Linear(5, 1))
-    >>> output_bias(net, ("0.bias", "2.weight", "2.bias"), torch.eye(2)).name
-    '2.bias'
-    >>> output_bias(net, ("0.bias", "2.weight"), torch.eye(2)) is None
-    True
-    """
-    module = deepcopy(module)
-    before = module(X.clone())
-    step = 1 + before[:, 0].abs().max()  # large enough to be seen in single precision
-    for name in reversed(parameters):
-        bias = module.get_parameter(name)
-        if name.rpartition(".")[2] != "bias" or bias.shape != before.shape[1:]:
-            continue
-        bias[0] += step
-        effect = (module(X.clone())[:, 0] - before[:, 0]) / step
-        bias[0] -= step
-        if effect[0] != 0 and torch.allclose(effect, effect[0], rtol=1e-3, atol=0):
-            return OutputBias(name, len(bias), float(effect[0]))
-    return None
 
 
 def regression_objective(

@@ -21,9 +21,7 @@ from skuq.models import AdoptedInputsMixin, fit_or_adopt_regressor, resolve_devi
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._noise import estimate_noise
 from skuq.quam._regression_objectives import (
-    OutputBias,
     gaussian_loss,
-    output_bias,
     regression_objective,
 )
 from skuq.quam._regression_sampling import (
@@ -35,13 +33,14 @@ from skuq.quam._regression_sampling import (
 from skuq.quam._search import Trajectories, search_batch
 from skuq.quam._search_parameters import SearchParameters
 from skuq.quam._search_problem import SearchProblem, SearchSettings, prepare_search
+from skuq.quam._subnetwork import OutputBias, output_bias
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class QUAMRegressor(
     SearchParameters, AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
 ):
-    """Regressor that asks: which other models fit as well, and what would they predict?
+    """Regressor whose uncertainty comes from a search for adversarial models.
 
     A model is a normal distribution of the target. For every test point two *adversarial
     models* are searched: models that explain the training data about as well as the fitted

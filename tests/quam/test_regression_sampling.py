@@ -15,9 +15,7 @@ from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._regression_objectives import (
     DIRECTIONS,
     Divergence,
-    OutputBias,
     gaussian_loss,
-    output_bias,
     regression_objective,
 )
 from skuq.quam._regression_sampling import (
@@ -28,6 +26,7 @@ from skuq.quam._regression_sampling import (
 )
 from skuq.quam._search import Trajectories, search_batch
 from skuq.quam._search_problem import SearchProblem, SearchSettings, penalty_schedule
+from skuq.quam._subnetwork import OutputBias, output_bias
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
