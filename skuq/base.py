@@ -1,4 +1,4 @@
-"""The protocol all estimators share: what uncertainty is and how it is asked for."""
+"""Protocol of all estimators: the result `Uncertainty` and how it is predicted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Uncertainty(NamedTuple):
 
 
 class SupportsUncertainty(Protocol):
-    """What makes an estimator a plugin: this one method."""
+    """Estimator that predicts uncertainty: the one method that makes it a plugin."""
 
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
 
@@ -63,12 +63,12 @@ class SupportsUncertainty(Protocol):
 class UncertaintyMixin:
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
-    It adds ``score_samples``, through which detection of foreign inputs works in
-    a plain scikit-learn ``Pipeline`` and with scikit-learn's scorers.
+    It adds ``score_samples``, through which out-of-distribution detection works in a plain
+    scikit-learn ``Pipeline`` and with scikit-learn's scorers.
     """
 
     def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
-        """Score how familiar each input is: minus its epistemic uncertainty.
+        """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
         Parameters
         ----------
@@ -78,7 +78,8 @@ class UncertaintyMixin:
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            In the unit of the estimator's epistemic part; lower is more foreign.
+            In the unit of the estimator's epistemic part; lower for inputs that are more likely
+            out of distribution.
         """
         return -self.predict_uncertainty(X).epistemic
 
@@ -88,7 +89,7 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
 
     Walks down to the estimator that implements ``predict_uncertainty``, applying
     the transformers on its way. It sees through scikit-learn's `Pipeline`, search
-    objects (`GridSearchCV` and its kin, with ``refit``), `FrozenEstimator`,
+    objects (such as `GridSearchCV`, with ``refit``), `FrozenEstimator`,
     `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, and `CalibratedClassifierCV` around a
     single model. In the last case the result is that of the model before its

@@ -44,8 +44,8 @@ class MirageRegressor(
         and log variance. A fitted one is copied and never altered; wrapped in
         `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too. One that is not
         fitted is cloned and trained first, with the criterion it has. None trains a network
-        with one hidden layer of 100 units by the negative log likelihood (Eq. 14; scale
-        features and targets before).
+        with one hidden layer of 100 units by the negative log likelihood (Eq. 14; scale the
+        features before, the target is standardised inside).
     region : callable, str or dict, default=None
         Where variance is raised, as in `MirageFineTuner`.
     target_variance : float, default=4.0

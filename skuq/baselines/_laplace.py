@@ -30,9 +30,9 @@ class LaplaceClassifier(SampledModelsClassifier):
     ----------
     estimator : object, default=None
         The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
-        or scikit-learn model is cloned and trained, and what `FrozenEstimator` holds is taken
-        as it is; `fit` then needs the data that it was trained on. It must end in a
-        `torch.nn.Linear`, which `LogisticRegression` and `MLPClassifier` do.
+        or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
+        `torch.nn.Module` is taken as it is; `fit` then needs the data that it was trained on.
+        It must end in a `torch.nn.Linear`, which `LogisticRegression` and `MLPClassifier` do.
     n_samples : int, default=100
         Models drawn. Can be changed without fitting again.
     prior_precision : float or "auto", default="auto"

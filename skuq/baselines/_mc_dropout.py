@@ -25,8 +25,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
         The model, as `QUAMClassifier` takes it, or a classifier of nodes such as
         `skuq.evidential.GraphClassifier`. None trains a network with one hidden layer of 100
         units and dropout after it, of the same units for a whole batch. A skorch net or
-        classifier of nodes is cloned and trained, and what `FrozenEstimator` holds is taken as
-        it is; its module must contain `torch.nn.Dropout` (or `Dropout1d`, `Dropout2d`,
+        classifier of nodes is cloned and trained, and a model in a `FrozenEstimator` or a
+        `torch.nn.Module` is taken as it is; the module must contain `torch.nn.Dropout` (or `Dropout1d`, `Dropout2d`,
         `Dropout3d`). Dropout by other means is not active.
     n_samples : int, default=100
         Number of dropout masks. Can be changed without fitting again.

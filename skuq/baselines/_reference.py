@@ -18,8 +18,8 @@ class ReferenceClassifier(SampledModelsClassifier):
     ----------
     estimator : object, default=None
         The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
-        or scikit-learn model is cloned and trained, and what `FrozenEstimator` holds is taken
-        as it is. It may also be a classifier of nodes such as
+        or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
+        `torch.nn.Module` is taken as it is. It may also be a classifier of nodes such as
         `skuq.evidential.GraphClassifier`.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.

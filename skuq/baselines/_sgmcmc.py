@@ -32,8 +32,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
     estimator : object, default=None
         The model at which the chains start, as `QUAMClassifier` takes it: None trains the
         default network (scale the features before), a skorch net or scikit-learn model is
-        cloned and trained, and what `FrozenEstimator` holds is taken as it is; `fit` then
-        needs the data that it was trained on.
+        cloned and trained, and a model in a `FrozenEstimator` or a `torch.nn.Module` is taken
+        as it is; `fit` then needs the data that it was trained on.
     method : {"sghmc", "sgld"}, default="sghmc"
         Hamiltonian Monte Carlo with friction, or Langevin dynamics.
     parameters : {"all", "last"}, default="all"

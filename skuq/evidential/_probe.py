@@ -32,10 +32,9 @@ from skuq.evidential._representations import Layer
 from skuq.evidential._training import (
     TRAINING_PARAMETERS,
     Samples,
-    checked_widths,
     training_settings,
 )
-from skuq.models import resolve_device, seeded, train
+from skuq.models import checked_widths, resolve_device, seeded, train
 
 
 class EvidentialProbe(PretrainedClassifier):

@@ -52,11 +52,3 @@ def training_settings(estimator: Any, device: torch.device) -> TrainingSettings:
         device=device,
         verbose=estimator.verbose,
     )
-
-
-def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
-    """Validate widths of hidden layers, which must be positive integers."""
-    widths = tuple(hidden_sizes)
-    if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
-        raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
-    return widths

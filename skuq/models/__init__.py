@@ -22,6 +22,7 @@ from skuq.models._networks import (
     LogProbabilities,
     ScaledLogits,
     TabularNet,
+    checked_widths,
 )
 from skuq.models._skorch_nets import WeightedClassifier, fit_net
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
@@ -48,6 +49,7 @@ __all__ = [
     "WeightedLoss",
     "adopt",
     "brings_preprocessing",
+    "checked_widths",
     "classes_of_outputs",
     "encode_labels",
     "evaluate",

@@ -1,4 +1,4 @@
-"""Taking over a model that somebody already has, whatever library it comes from."""
+"""Models of scikit-learn, skorch and torch in one form."""
 
 from __future__ import annotations
 

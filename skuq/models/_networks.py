@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -204,3 +206,11 @@ class LogProbabilities(nn.Module):
 
     def forward(self, proba: Tensor) -> Tensor:
         return torch.log(proba + torch.finfo(proba.dtype).tiny)
+
+
+def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
+    """Widths of hidden layers; an error if one is not a positive integer."""
+    widths = tuple(hidden_sizes)
+    if not all(isinstance(width, Integral) and width > 0 for width in widths):
+        raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
+    return widths

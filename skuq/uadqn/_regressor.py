@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.models import TrainingSettings, evaluate, resolve_device
+from skuq.models import TrainingSettings, checked_widths, evaluate, resolve_device
 from skuq.uadqn._anchored import ACTIVATIONS, QuantileNetworks, TrainingData, fit_anchored
 from skuq.uadqn._estimates import aleatoric_variance, epistemic_variance
 from skuq.uadqn._losses import quantile_levels
@@ -185,7 +185,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             If the data are not finite numbers, no sample has a positive weight, a hidden
             width is not a positive integer, or the training diverges.
         """
-        _check_widths(self.hidden_sizes)
+        checked_widths(self.hidden_sizes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         y = np.asarray(y, np.float64)
@@ -291,11 +291,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         outputs = evaluate(self.networks_, inputs, device=device).transpose(0, 1).numpy()
         mean, scale = self._y_scaling
         return mean + scale * outputs
-
-
-def _check_widths(widths: Any) -> None:
-    if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
-        raise ValueError(f"`hidden_sizes` must hold positive integers, got {widths!r}.")
 
 
 def _scaling(values: FloatArray, weight: FloatArray) -> tuple[Any, Any]:

@@ -14,14 +14,13 @@ from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graph_training import node_samples
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._labelled import LabelledData
-from skuq.evidential._training import checked_widths
 from skuq.evidential.comparison._dirichlet_network import DirichletNetworkClassifier, TrainingTask
 from skuq.evidential.comparison._posterior_network import (
     PosteriorLoss,
     PosteriorNetwork,
     class_shares,
 )
-from skuq.models import seeded
+from skuq.models import checked_widths, seeded
 
 # Settings of `GraphClassifier` for citation networks; the learning rate is discussed in the Notes.
 GPN_SETTINGS: dict[str, Any] = {"learning_rate": 3e-3, "weight_decay": 1e-3, "max_epochs": 500}
