@@ -26,8 +26,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
         `skuq.evidential.GraphClassifier`. None trains a network with one hidden layer of 100
         units and dropout after it, of the same units for a whole batch. A skorch net or
         classifier of nodes is cloned and trained, and a model in a `FrozenEstimator` or a
-        `torch.nn.Module` is taken as it is; the module must contain `torch.nn.Dropout` (or `Dropout1d`, `Dropout2d`,
-        `Dropout3d`). Dropout by other means is not active.
+        `torch.nn.Module` is taken as it is; the module must contain `torch.nn.Dropout` (or
+        `Dropout1d`, `Dropout2d`, `Dropout3d`). Dropout by other means is not active.
     n_samples : int, default=100
         Number of dropout masks. Can be changed without fitting again.
     dropout : float, default=0.2
