@@ -67,7 +67,7 @@ setup(
         "pandas>=2.2.3",
         "scikit-learn>=1.6.1",
         "scipy>=1.13.1",
-        "skorch>=1.1.0",
+        "skorch>=1.2.0",
         "torch>=2.13.0",
         "tqdm>=4.66.5",
     ],

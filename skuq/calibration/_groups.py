@@ -98,8 +98,9 @@ def column_of(X: Any, name: Any) -> Any:
         raise ValueError(f"Column {name!r} is named, but X is not a data frame; give the position.")
     table = X if columns is not None else X.tocsc() if issparse(X) else np.asarray(X)
     try:
-        column = _safe_indexing(table, name, axis=1)
-        return column.toarray().ravel() if issparse(column) else column
+        if issparse(table):  # sparse arrays have no one-dimensional columns before scipy 1.15
+            return _safe_indexing(table, [name], axis=1).toarray().ravel()
+        return _safe_indexing(table, name, axis=1)
     except (ValueError, IndexError, KeyError) as error:
         known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
         raise ValueError(f"There is no column {name!r}: X has {known}.") from error

@@ -35,7 +35,7 @@ def adjacency(data):
 
 def test_hops_against_shortest_paths(adjacency):
     sources = np.array([0, 17, 60, 67, 17])
-    expected = shortest_path(adjacency, unweighted=True, indices=sources).T
+    expected = shortest_path(adjacency.toarray(), unweighted=True, indices=sources).T
     found = hops(adjacency, sources, cutoff=1000)
     np.testing.assert_array_equal(np.where(found < 0, np.inf, found), expected)
     assert (found < 0).any()
