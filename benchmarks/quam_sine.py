@@ -27,7 +27,7 @@ from skuq.models import seeded
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)
 WINDOW, RANGE = (-6.0, 6.0), (-np.pi, np.pi)
-N_MEMBERS, N_THINNED, DROPOUT = 10, 100, 0.2
+N_MEMBERS, N_MASKS, DROPOUT = 10, 100, 0.2
 # The penalty's weight goes from N_TRAIN, where the objective holds the likelihood itself, to ten
 # times that. Unlike on two moons the search follows the likelihood only: at the mode of this
 # prior most of the weights are zero and hard to move, which the models of HMC are not.
@@ -85,15 +85,15 @@ def laplace(posterior: Posterior, net: nn.Sequential, grid: Tensor) -> Curve:
     return net(grid)[:, 0].numpy(), variance.sqrt().numpy()
 
 
-def thinned(posterior: Posterior, grid: Tensor, seed: int) -> Curve:
+def mc_dropout(posterior: Posterior, grid: Tensor, seed: int) -> Curve:
     """Dropout after the intermediate layers, the same units for the whole grid."""
     net = posterior.mode(seed, dropout=DROPOUT)
     with torch.no_grad(), seeded(seed):
-        outputs = [thin(net, grid) for _ in range(N_THINNED)]
+        outputs = [masked(net, grid) for _ in range(N_MASKS)]
     return curve_of(torch.stack(outputs).numpy())
 
 
-def thin(net: nn.Sequential, X: Tensor) -> Tensor:
+def masked(net: nn.Sequential, X: Tensor) -> Tensor:
     for layer in net:
         if isinstance(layer, nn.Dropout):
             kept = (torch.rand(X.shape[1]) >= layer.p).float()
@@ -117,7 +117,7 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
         "quam": lambda: quam(posterior, net, grid),
         "deep_ensemble": lambda: ensemble(PRECISION),
         "deep_ensemble_no_decay": lambda: ensemble(0.0),
-        "mc_dropout": lambda: thinned(posterior, grid, seed),
+        "mc_dropout": lambda: mc_dropout(posterior, grid, seed),
         "laplace": lambda: laplace(posterior, net, grid),
     }
     for name, method in methods.items():

@@ -88,8 +88,8 @@ def methods(posterior: Posterior, seed: int, args) -> Iterator[tuple[str, Callab
                 members=[given, *(FrozenEstimator(trained.mode(each)) for each in seeds)]
             ),
         )
-    thinned = posterior.mode(seed, dropout=0.2)
-    yield "mc_dropout", lambda: MCDropoutClassifier(FrozenEstimator(thinned), **fixed)
+    with_dropout = posterior.mode(seed, dropout=0.2)
+    yield "mc_dropout", lambda: MCDropoutClassifier(FrozenEstimator(with_dropout), **fixed)
     yield "laplace", lambda: LaplaceClassifier(given, prior_precision=PRECISION, **fixed)
     for name, params in CHAINS.items():
         chains = {"prior_precision": PRECISION, **params, **fixed}
