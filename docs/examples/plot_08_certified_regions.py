@@ -35,16 +35,15 @@ for point, status, witness in zip(X, found.status, found.counterexample, strict=
 # ----------------------
 # How sure may the classifier become, and how unsure, as the region grows? The filled band is
 # proven, the lines are probabilities of points that were found. Where band and lines
-# touch, the range is known. The dashed line is what the gradient attack "fgsm" finds: one step
+# touch, the range is known. The dashed line is the result of the gradient attack "fgsm": one step
 # to the border of the region, in the direction in which the probability falls at its centre.
 from skuq.plotting import CertifiedRangeDisplay
 
 display = CertifiedRangeDisplay.from_estimator(gpc, X[:1], np.linspace(0, 1, 41), attack="fgsm")
 
 # %%
-# The attack never leaves the class, up to a radius of 1, and would have us believe that the
-# point is safe. It is not, and for far smaller regions: downhill from the centre is not where
-# the other class is.
+# The attack never leaves the class, up to a radius of 1, which suggests that the point is safe. It
+# is not, even in far smaller regions: the other class does not lie downhill from the centre.
 print(f"safe up to {display.safe_radius:.3f}, another class from {display.unsafe_radius:.3f}")
 many_steps = gpc.attack(X[:1], radius=display.unsafe_radius, method="pgd")
 print(f"success of an attack in many steps: {many_steps.success[0]}")
@@ -54,7 +53,7 @@ print(f"success of an attack in many steps: {many_steps.success[0]}")
 # ---------------
 # ``certified_radius`` bisects the radius, here in the Euclidean norm. Its lower end is proven,
 # its upper end is the distance of a counterexample. ``max_regions`` ends a search that
-# takes too long; the result then is smaller than it could be, and never wrong.
+# takes too long; the result is then smaller than it could be, but never wrong.
 from skuq.plotting import UncertaintyMapDisplay
 
 xx0, xx1 = np.meshgrid(np.linspace(-1.5, 2.5, 17), np.linspace(-1, 1.5, 13))
@@ -70,9 +69,9 @@ display.ax_.contour(*fine, proba.reshape(fine[0].shape), [0.5], colors="white", 
 
 # %%
 # The white line is the decision boundary. The radius grows with the distance from it, as it
-# should, but it is not a measure of how well a point is known: bright areas reach far into
-# the plane, where there are no data and the probability is close to 1/2 on one side of a
-# boundary that is far away. For that question there is the uncertainty.
+# should, but it does not detect out-of-distribution points: bright areas reach far into the
+# plane, where there are no data and the probability is close to 1/2 on one side of a boundary
+# that is far away. The epistemic uncertainty does.
 from skuq import predict_uncertainty
 
 points = {"on the upper moon": (0.0, 1.0), "between": (0.5, 0.25), "far away": (-1.5, -1.0)}
@@ -83,7 +82,7 @@ print(table.assign(certified_radius=at.lower).round(3))
 # %%
 # Bounds at any time
 # ------------------
-# Stopped early, the bounds are wider and nevertheless valid.
+# Bounds of a search that is stopped early are wider, and still valid.
 for max_regions in (1, 3, 10, 100):
     bounds = gpc.predict_proba_bounds(X[:1], 0.45, class_=0, max_regions=max_regions, tol=1e-3)
     print(

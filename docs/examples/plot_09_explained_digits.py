@@ -2,9 +2,8 @@
 Explaining a prediction, and breaking it
 ========================================
 
-Which pixels make this a 3 and not an 8, and how little has to be changed until the classifier
-says so? Afterwards the same question for a table: which measurements speak for a malignant
-tumour?
+Which pixels make this a 3 and not an 8, and how small a change makes the classifier predict an 8?
+Then the same question for a table: which measurements are evidence of a malignant tumour?
 """
 
 # %%
@@ -31,8 +30,8 @@ print("test accuracy:", gpc.score(X_test, y_test))
 # What each pixel does
 # --------------------
 # Each pixel by itself is made brighter and darker by up to ``gamma``, and the ranges of the
-# probability are compared: a quarter of the scale, within the limits 0 and 1. Other than a
-# gradient, this takes in all that happens on the way. Red pixels raise the probability of the
+# probability are compared: a quarter of the scale, within the limits 0 and 1. Unlike a gradient,
+# this accounts for everything on the way. Red pixels raise the probability of the
 # class, blue ones lower it; the black line is the outline of the image.
 from skuq.plotting import FeatureEffectsDisplay
 
@@ -52,8 +51,8 @@ for ax, row in zip(axes, pictures, strict=True):
 
 # %%
 # The blue pixels on the left of the 3 are those that would close its loops. In the 8 they are
-# red. No single pixel does much: the classifier looks at all of them, so what can be achieved
-# by changing them together is a question of its own.
+# red. No single pixel has a large effect: the classifier uses all of them, so the effect of
+# changing them together is a separate question.
 
 # %%
 # How much change is too much?
@@ -72,8 +71,8 @@ for radius in (0.08, 0.10, 0.12, 0.14, 0.16):
     print(f"{radius:6.2f} {counts[0]:6} {counts[1]:7} {counts[2]:10} {broken[0]:10} {broken[1]:12}")
 
 # %%
-# One step overlooks counterexamples. Forty steps find as many as there are, but an attack
-# cannot tell you that it has found them all. Here is an image that one step does not break.
+# One step misses counterexamples. Forty steps find all that there are, but an attack cannot prove
+# that. Here is an image that one step does not break.
 radius = 0.14
 found = gpc.certify(X_test, radius=radius, domain=(0, 1))
 one_step = gpc.attack(X_test, radius=radius, domain=(0, 1), method="fgsm")
@@ -93,9 +92,9 @@ for ax, (title, image) in zip(axes, images.items(), strict=True):
 # %%
 # A table
 # -------
-# Of several rows, the average effect is drawn. The measurements are standardised, so
-# ``gamma=1`` is one standard deviation up or down. The small error bars are proven: they are
-# what the bounds leave open.
+# For several rows, the average effect is drawn. The measurements are standardised, so
+# ``gamma=1`` is one standard deviation up or down. The small error bars are proven: they are the
+# remaining width of the bounds.
 data = load_breast_cancer(as_frame=True)
 diagnosis = np.array(data.target_names)[data.target]
 parts = train_test_split(data.data, diagnosis, test_size=150, stratify=diagnosis, random_state=0)
@@ -108,6 +107,6 @@ display = FeatureEffectsDisplay.from_estimator(
 )
 
 # %%
-# Read it as a statement about the classifier and not about tumours. Measurements such as
-# radius, perimeter and area tell nearly the same, and how the classifier divides their joint
-# effect among them is not determined by the data.
+# This is a statement about the classifier and not about tumours. Measurements such as radius,
+# perimeter and area are nearly redundant, and the data do not determine how the classifier divides
+# their joint effect among them.

@@ -1,6 +1,6 @@
 """
-Noise, or no data?
-==================
+Noise or lack of data
+=====================
 
 A regressor can be unsure for two reasons: the target is noisy, or there was nothing to learn from.
 More data help against the second only. :class:`~skuq.AnchoredQuantileRegressor` tells them apart.
@@ -34,9 +34,9 @@ X = temperature[:, None]
 model = AnchoredQuantileRegressor(random_state=0).fit(X, y)
 
 # %%
-# Two networks have learnt the same 50 quantiles, each pulled towards its own random start. What
-# they have in common is spread of the data, what they differ in is lack of data. Both parts are
-# variances in squared units of the target, here square millivolts.
+# Two networks have learnt the same 50 quantiles, each pulled towards its own random start. The
+# spread that they share is noise, their differences are lack of data. Both parts are variances in
+# squared units of the target, here square millivolts.
 u = model.predict_uncertainty([[7.0], [21.0], [35.0], [55.0]])
 print(u.to_frame(index=["cold", "in the gap", "warm", "beyond"]).round(0))
 
@@ -70,14 +70,14 @@ for ax in (top, bottom):
 # gap and outside, the epistemic part rises: more measurements *there* would help. More of them at
 # 40 degrees would not, a better sensor would.
 #
-# The interval is that of the noise. It does not widen enough where the model does not know, and the
-# epistemic part is what says so. Nor does the aleatoric part mean anything there: who has not seen
-# data has not seen noise.
+# The interval is that of the noise. It does not widen enough where there are no data; the epistemic
+# part shows that. Nor does the aleatoric part mean anything there: without data there is no
+# estimate of the noise.
 #
-# Does the interval hold?
-# -----------------------
-# Quantiles are learnt and come without a guarantee. Fresh measurements tell, at temperatures like
-# those of the training data and in the gap:
+# Coverage
+# --------
+# Quantiles are learnt and come without a guarantee. New measurements test them, at temperatures
+# like those of the training data and in the gap:
 for name, (start, end) in {"warm": (28, 40), "in the gap": (16, 27)}.items():
     fresh = rng.uniform(start, end, 2000)
     measured = signal(fresh) + noise(fresh) * rng.normal(size=2000)
@@ -86,6 +86,6 @@ for name, (start, end) in {"warm": (28, 40), "in the gap": (16, 27)}.items():
     print(f"{name}: the 80% interval holds {covered.mean():.0%}")
 
 # %%
-# For an interval with a guarantee, calibrate it on data that trained nothing (conformal
-# prediction), and know that this guarantee too ends where the data do:
+# For an interval with a guarantee, calibrate it on data that were not used for training (conformal
+# prediction). That guarantee, too, holds only for data like those:
 # :doc:`/guide/anchored_quantiles`.

@@ -4,7 +4,7 @@ An agent on a windy cliff
 
 The short way to the goal leads along a ledge, where wind throws the agent off the cliff with
 probability .05 at each step. It returns 4.86 on average. The long way returns 4 for certain.
-A careful agent should take the long way, and should fall seldom while it finds out.
+A risk-averse agent should take the long way, and should seldom fall while it learns that.
 """
 
 import matplotlib.pyplot as plt
@@ -15,21 +15,21 @@ from skuq.plotting import AgentTrainingDisplay
 from skuq.uadqn._settings import GRIDWORLD
 
 # %%
-# Seeds of the environment are the training data. ``aleatoric_factor`` is how many standard
-# deviations of risk the agent takes off the mean return.
+# Env seeds are the training data. ``aleatoric_factor`` is the number of aleatoric standard
+# deviations that the agent subtracts from the mean return.
 seeds = np.arange(50)
 settings = {**GRIDWORLD, "total_timesteps": 6_000, "random_state": 0}
 careful = UADQN("CliffWind-v0", **settings).fit(seeds)
 
 # %%
-# Falls, returns and both uncertainties while it learnt. What it does not know shrinks with
-# experience; the risk of the ledge stays, until the agent keeps away from it.
+# Falls, returns and both uncertainties during training. The epistemic part shrinks with experience;
+# the risk of the ledge remains, until the agent avoids it.
 AgentTrainingDisplay.from_estimator(careful)
 plt.show()
 
 # %%
-# What it knows about going right from each cell. From the start (lower left) that leads along the
-# ledge, and the risk falls with every cell that is behind; above, there is none. The goal (lower
+# Uncertainty of going right from each cell. From the start (lower left) that leads along the
+# ledge, and the risk falls with every cell along it; above, there is none. The goal (lower
 # right) is left out: no action is ever taken there.
 RIGHT = 1
 cells = np.eye(10, dtype=np.float32)
@@ -52,6 +52,6 @@ for ax, (title, deviation) in zip(axes, parts.items(), strict=True):
 plt.show()
 
 # %%
-# The same cells by the way it takes now, without exploration: 0 up, 1 right, 2 down, 3 left.
+# The action that it takes in each cell, without exploration: 0 up, 1 right, 2 down, 3 left.
 print(careful.predict(cells).reshape(2, 5))
-print(f"mean return in 200 other worlds: {careful.score(np.arange(1000, 1200)):.2f}")
+print(f"mean return with 200 other env seeds: {careful.score(np.arange(1000, 1200)):.2f}")
