@@ -8,9 +8,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.rst").read_text(encoding="utf-8")
 FILES = sorted(set(re.findall(r"``(skuq/[\w/]+(?:\.py)?)``", PAGE)))
-ROWS = re.findall(
-    r"^   \* - (Eq\.|Lines?|Lemma|Algorithm) ([\d., ]+)\n     - .*\n     - ``([\w/.]+)``$", PAGE, re.M
-)
+ROW = r"^   \* - (Eq\.|Lines?|Lemma|Algorithm) ([\d., ]+)\n     - .*\n     - ``([\w/.]+)``$"
+ROWS = re.findall(ROW, PAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", FILES)
