@@ -448,14 +448,14 @@ def test_it_learns_value_risk_and_what_it_does_not_know():
         "random_state": 0,
     }
     neutral = UADQN(Bandit, **options).fit(SEEDS)
-    seen, foreign = np.eye(3)[[0]], np.eye(3)[[2]]
+    seen, unseen = np.eye(3)[[0]], np.eye(3)[[2]]
     means = neutral.predict_quantiles(seen).mean(-1)[0]
     assert means == pytest.approx([0.5, 1.0], abs=0.2)
     assert neutral.predict(seen) == 1
     everything = neutral.predict_uncertainty(seen, per_action=True)
     assert everything.aleatoric[0, 0] < 0.05
     assert everything.aleatoric[0, 1] == pytest.approx(9, rel=0.25)
-    assert neutral.score_samples(foreign) < 5 * neutral.score_samples(seen)
+    assert neutral.score_samples(unseen) < 5 * neutral.score_samples(seen)
     # The same networks, more careful with what they say.
     averse = UADQN(Bandit, aleatoric_factor=1.0, **options).fit(SEEDS)
     assert averse.predict(seen) == 0
