@@ -23,6 +23,9 @@ BROWSER = next(
 )
 
 
+pytestmark = pytest.mark.slow  # all of them run the demo once
+
+
 @pytest.fixture(scope="module")
 def result():
     return demo.run_demo(n_test=N_TEST, n_ood=N_OOD, n_jobs=1)
