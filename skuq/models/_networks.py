@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -211,6 +211,6 @@ class LogProbabilities(nn.Module):
 def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
     """Widths of hidden layers; an error if one is not a positive integer."""
     widths = tuple(hidden_sizes)
-    if not all(isinstance(width, Integral) and width > 0 for width in widths):
+    if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
         raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
     return widths
