@@ -12,6 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+__all__ = [
+    "Decomposition",
+    "cross_entropy",
+    "decompose_expected",
+    "decompose_selected",
+    "entropy",
+    "gaussian_entropy",
+    "gaussian_kl",
+    "in_halves",
+    "kl_divergence",
+]
+
 
 class Decomposition(NamedTuple):
     """Aleatoric and epistemic part of predictive uncertainty, each of shape (...), in nats."""

@@ -11,6 +11,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "skuq.estimators"
 
+__all__ = ["Plugin", "PluginWarning", "all_estimators", "discover", "estimator_names", "load"]
+
 
 class PluginWarning(UserWarning):
     """A plugin of group ``skuq.estimators`` could not be used."""

@@ -5,33 +5,100 @@ Parts that need stable-baselines3 (extra ``rl``) are imported when they are used
 
 from typing import TYPE_CHECKING, Any
 
+from skuq.uadqn._estimates import (
+    aleatoric_part,
+    aleatoric_variance,
+    epistemic_variance,
+    quantile_variance,
+    risk_adjusted_values,
+)
 from skuq.uadqn._estimator import UADQN
+from skuq.uadqn._losses import (
+    bellman_targets,
+    prior_scale,
+    quantile_levels,
+    quantile_loss,
+    quantile_loss_gradient,
+)
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
 from skuq.uadqn._rl import rl_module
+from skuq.uadqn._settings import GRIDWORLD, MINATAR, settings_for
 
 if TYPE_CHECKING:
     from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
     from skuq.uadqn._baselines import BootstrappedDQN, DQNAlgorithm
+    from skuq.uadqn._checkpoint import (
+        CheckpointCallback,
+        CheckpointError,
+        latest_checkpoint,
+        load_checkpoint,
+        save_checkpoint,
+    )
     from skuq.uadqn._envs import CliffWindEnv, make_env
+    from skuq.uadqn._history import Episode, TrainingHistory
+    from skuq.uadqn._policies import CnnPolicy, GridCNN, MlpPolicy, MultiInputPolicy
+    from skuq.uadqn._run_config import make_run_config
+    from skuq.uadqn._runs import load_agent, train_run
 
 _HOME = {
     "BootstrappedDQN": "_baselines",
+    "CheckpointCallback": "_checkpoint",
+    "CheckpointError": "_checkpoint",
     "CliffWindEnv": "_envs",
+    "CnnPolicy": "_policies",
     "DQNAlgorithm": "_baselines",
+    "Episode": "_history",
+    "GridCNN": "_policies",
+    "MlpPolicy": "_policies",
+    "MultiInputPolicy": "_policies",
     "QuantileDQN": "_algorithm",
+    "TrainingHistory": "_history",
     "UADQNAlgorithm": "_algorithm",
+    "latest_checkpoint": "_checkpoint",
+    "load_agent": "_runs",
+    "load_checkpoint": "_checkpoint",
     "make_env": "_envs",
+    "make_run_config": "_run_config",
+    "save_checkpoint": "_checkpoint",
+    "train_run": "_runs",
 }
 
 __all__ = [
+    "GRIDWORLD",
+    "MINATAR",
     "UADQN",
     "AnchoredQuantileRegressor",
     "BootstrappedDQN",
+    "CheckpointCallback",
+    "CheckpointError",
     "CliffWindEnv",
+    "CnnPolicy",
     "DQNAlgorithm",
+    "Episode",
+    "GridCNN",
+    "MlpPolicy",
+    "MultiInputPolicy",
     "QuantileDQN",
+    "TrainingHistory",
     "UADQNAlgorithm",
+    "aleatoric_part",
+    "aleatoric_variance",
+    "bellman_targets",
+    "epistemic_variance",
+    "latest_checkpoint",
+    "load_agent",
+    "load_checkpoint",
     "make_env",
+    "make_run_config",
+    "prior_scale",
+    "quantile_levels",
+    "quantile_loss",
+    "quantile_loss_gradient",
+    "quantile_variance",
+    "risk_adjusted_values",
+    "save_checkpoint",
+    "settings_for",
+    "train_run",
 ]
 
 
