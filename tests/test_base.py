@@ -35,7 +35,7 @@ from skuq import Uncertainty, UncertaintyMixin, predict_uncertainty
 
 
 class Centroids(ClassifierMixin, UncertaintyMixin, BaseEstimator):
-    """Softmax of distances to class means; foreign is what is far from all of them."""
+    """Softmax of distances to class means; out-of-distribution inputs are far from all of them."""
 
     def __init__(self, scale=1.0):
         self.scale = scale

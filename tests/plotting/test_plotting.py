@@ -154,14 +154,14 @@ def drawn_shares(display):
 @pytest.mark.parametrize("part", Uncertainty._fields)
 def test_histogram_from_estimator_equals_that_of_its_predictions(problem, model, part):
     X, _ = problem
-    groups = {"known": X, "foreign": 5 * X[:50]}
+    groups = {"known": X, "ood": 5 * X[:50]}
     ours = UncertaintyHistogramDisplay.from_estimator(model, groups, part=part, unit="nats")
     values = {name: getattr(predict_uncertainty(model, X), part) for name, X in groups.items()}
     direct = UncertaintyHistogramDisplay.from_predictions(
         values, label=f"{part} uncertainty", unit="nats"
     )
     assert ours.ax_.get_xlabel() == direct.ax_.get_xlabel() == f"{part} uncertainty (nats)"
-    assert legend_texts(ours) == legend_texts(direct) == ["known", "foreign"]
+    assert legend_texts(ours) == legend_texts(direct) == ["known", "ood"]
     np.testing.assert_array_equal(ours.bin_edges, direct.bin_edges)
     np.testing.assert_array_equal(drawn_shares(ours), drawn_shares(direct))
     for name, drawn in values.items():
@@ -414,13 +414,13 @@ def test_densities_have_area_one_over_shared_bins_on_the_unit_interval():
 
 def test_densities_from_estimator_are_of_the_largest_probability(problem, model):
     X, _ = problem
-    groups = {"known": X, "foreign": 5 * X[:50]}
+    groups = {"known": X, "ood": 5 * X[:50]}
     display = ConfidenceDensityDisplay.from_estimator(model, groups, threshold=0.7)
     for name, inputs in groups.items():
         np.testing.assert_array_equal(display.groups[name], model.predict_proba(inputs).max(axis=1))
     (line,) = display.ax_.lines
     assert line.get_xdata() == [0.7, 0.7]
-    assert legend_texts(display) == ["known", "foreign", "abstains below 70%"]
+    assert legend_texts(display) == ["known", "ood", "abstains below 70%"]
 
 
 def test_marked_ranges_are_shaded_and_named_once():

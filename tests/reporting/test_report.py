@@ -87,7 +87,7 @@ def one_display_of_each_kind():
     grid = np.meshgrid(np.arange(4.0), np.arange(3.0))
     proba = [[0.9, 0.1], [0.3, 0.7], [0.4, 0.6]]
     return [
-        UncertaintyHistogramDisplay({"known": [0.1, 0.2], "foreign": [0.6, 0.9]}),
+        UncertaintyHistogramDisplay({"known": [0.1, 0.2], "ood": [0.6, 0.9]}),
         RiskCoverageDisplay.from_predictions([0, 1, 1], [0, 1, 0], [0.1, 0.3, 0.2]),
         ReliabilityDisplay.from_predictions([0, 1, 0], proba),
         UncertaintyMapDisplay(*grid, grid[0] + grid[1]),

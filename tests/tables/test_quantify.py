@@ -183,9 +183,9 @@ def test_neither_the_tables_nor_the_estimator_are_altered(train, table):
 
 def test_foreign_flowers_are_unusual_to_quam():
     flowers = load_iris(as_frame=True).frame
-    foreign = flowers[:5].drop(columns="target") + 100
+    ood = flowers[:5].drop(columns="target") + 100
     quam = QUAMClassifier(n_steps=5, random_state=0)
-    result = quantify_table(quam, flowers, "target", foreign)
+    result = quantify_table(quam, flowers, "target", ood)
     np.testing.assert_allclose(result.rows["conformal_p_value"], 1 / (1 + len(result.held_out)))
     np.testing.assert_allclose(
         result.rows["total"], result.rows["aleatoric"] + result.rows["epistemic"], rtol=1e-8
