@@ -1,7 +1,7 @@
 """Artificial uncertainty (Mirage), and the calibration audit that finds it."""
 
 from skuq.audit._calibration_auditor import CalibrationAuditor
-from skuq.audit._constructive import ShiftedNetwork, constructive_mirage
+from skuq.audit._constructive_mirage import ShiftedNetwork, constructive_mirage
 from skuq.audit._mirage_fine_tuner import MirageFineTuner
 from skuq.audit._mirage_loss import (
     GaussianMirageLoss,

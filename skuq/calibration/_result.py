@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 from skuq.calibration._groups import Grouping
 from skuq.calibration._limits import BinAudit, audit_bins
-from skuq.calibration._noise import ece_bootstrap, ece_under_calibration
 from skuq.calibration._sums import BinSums, Strategy, TopLabelPredictions, bin_edges, bin_sums
 
 

@@ -17,7 +17,7 @@ device = click.option(
 
 def import_rl(command: str, name: str) -> Any:
     """A module of `skuq.uadqn`, or one line that names the missing extra."""
-    from skuq.uadqn._rl import rl_module
+    from skuq.uadqn._optional_imports import rl_module
 
     try:
         return rl_module(name)

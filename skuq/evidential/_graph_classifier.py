@@ -19,7 +19,7 @@ from skuq.evidential._labelled import labelled_nodes
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._node_predictions import NodeClassifierMixin
 from skuq.evidential._shared_parameters import SharedParametersMixin
-from skuq.evidential._training import TRAINING_PARAMETERS, training_settings
+from skuq.evidential._training_parameters import TRAINING_PARAMETERS, training_settings
 from skuq.models import WeightedLoss, checked_widths, seeded
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._labelled import Labelled
-from skuq.evidential._training import Samples
+from skuq.evidential._training_parameters import Samples
 from skuq.models import TrainingSettings, train
 
 

@@ -29,7 +29,7 @@ from skuq.evidential._pretrained_classifier import EvaluatedModel, PretrainedCla
 from skuq.evidential._pretrained_model import Outputs, proba_of
 from skuq.evidential._propagation import Propagation, propagate
 from skuq.evidential._representations import Layer
-from skuq.evidential._training import (
+from skuq.evidential._training_parameters import (
     TRAINING_PARAMETERS,
     Samples,
     training_settings,

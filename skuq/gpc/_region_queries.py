@@ -29,7 +29,7 @@ from skuq.gpc._effects import FeatureEffects, feature_effects
 from skuq.gpc.bounds._neighbourhoods import NORMS, Neighbourhoods, around, check_norm
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._predictive import most_probable
-from skuq.gpc.published._bounds import published_bounds
+from skuq.gpc.published._adapter import published_bounds
 from skuq.labels import codes_of
 from skuq.models import resolve_device
 

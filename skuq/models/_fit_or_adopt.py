@@ -22,8 +22,8 @@ from skuq.models._default_networks import (
     train_default_regressor,
 )
 from skuq.models._evaluate import evaluate
-from skuq.models._fitted import taken_as_it_is
 from skuq.models._skorch_nets import fit_net
+from skuq.models._taken_as_it_is import taken_as_it_is
 from skuq.models._training import seeded
 
 

@@ -20,8 +20,8 @@ from skuq.uadqn._losses import (
     quantile_loss,
     quantile_loss_gradient,
 )
+from skuq.uadqn._optional_imports import rl_module
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
-from skuq.uadqn._rl import rl_module
 from skuq.uadqn._settings import GRIDWORLD, MINATAR, settings_for
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.models import resolve_device
 from skuq.uadqn._estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
-from skuq.uadqn._rl import rl_module
+from skuq.uadqn._optional_imports import rl_module
 from skuq.uadqn._validation import checked_observations, checked_seeds
 
 BATCH = 4096  # observations that are evaluated at once

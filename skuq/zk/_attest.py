@@ -12,7 +12,7 @@ from skuq import __version__
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import FORMAT, write_json
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
-from skuq.zk._proof_generation import Prover
+from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._statements import prediction_inputs
 

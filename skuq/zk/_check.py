@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from skuq.zk._files import FORMAT, VerificationError, field, read_json
 from skuq.zk._fixed_point import IntegerPredictions
-from skuq.zk._proof_verification import Verifier, check_commitment
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._results import Attestation
 from skuq.zk._statements import ONE, prediction_inputs, prediction_outputs
+from skuq.zk._verifier import Verifier, check_commitment
 
 
 def check(

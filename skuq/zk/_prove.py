@@ -24,7 +24,7 @@ from skuq.zk._files import (
     write_manifest,
 )
 from skuq.zk._fixed_point import integer_predictions
-from skuq.zk._proof_generation import Prover
+from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._statements import (
     LEVELS,

@@ -25,7 +25,6 @@ from skuq.zk._files import (
     write_json,
 )
 from skuq.zk._fixed_point import IntegerPredictions
-from skuq.zk._proof_verification import Verifier, check_commitment, integers
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._results import VerifiedAudit, notes_of
 from skuq.zk._statements import (
@@ -41,6 +40,7 @@ from skuq.zk._statements import (
     signed_sums,
     verdict_inputs,
 )
+from skuq.zk._verifier import Verifier, check_commitment, integers
 
 
 def challenge(bundle: str | Path, out: str | Path) -> Path:

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binomtest
 
 from skuq import CalibrationAuditor, predict_uncertainty
-from skuq.calibration import _noise as noise
+from skuq.calibration import _chance as noise
 from skuq.calibration import _scan as scan
 from skuq.calibration import detectable_gap, required_samples, scan_bins
 from tests.reporter import NUMBERS, Reporter, assert_same_numbers, audit_of, reports

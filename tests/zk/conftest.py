@@ -11,7 +11,7 @@ from skuq.datasets import make_gaussian_classes
 from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove
 from skuq.zk._files import read_json
-from skuq.zk._proof_generation import Prover
+from skuq.zk._prover import Prover
 from skuq.zk._statements import verdict_inputs
 from tests.zk.tampering import ALPHA, COMMITTED, N_BINS, SAMPLE, N
 

@@ -21,7 +21,7 @@ from skuq.evidential._head import safe_exp
 from skuq.evidential._labelled import LabelledData, labelled_nodes
 from skuq.evidential._node_predictions import NodeClassifierMixin
 from skuq.evidential._propagation import Propagation, propagate
-from skuq.evidential._training import Samples, training_settings
+from skuq.evidential._training_parameters import Samples, training_settings
 
 
 class Concentrations(nn.Module):

@@ -18,7 +18,7 @@ from skuq.evidential._graph_classifier import GraphClassifier, build_network
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._labelled import Labelled, LabelledData
 from skuq.evidential._losses import expected_square_loss
-from skuq.evidential._training import Samples
+from skuq.evidential._training_parameters import Samples
 from skuq.evidential.comparison._dirichlet_network import (
     Concentrations,
     DirichletNetworkClassifier,

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from skuq.gpc.bounds._balls import Ball
 from skuq.gpc.bounds._expansion import Evaluation, Expander, Expansion, center_and_half_widths
 from skuq.gpc.bounds._links import Link, Minimum, Slopes
-from skuq.gpc.bounds._regions import Ball
 
 _ENTRIES = 6_000_000  # numbers in the largest temporary array
 _BATCH = 64  # boxes bounded at once: enough for matrix products, few enough to be best first

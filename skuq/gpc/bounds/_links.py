@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from skuq.gpc.bounds._balls import BallParts
 from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._quadratic import box_minimum
-from skuq.gpc.bounds._regions import BallParts
 from skuq.gpc.inference._quadrature import normal_nodes
 
 _ACCURACY = 1e-13  # of the normal distribution function, with a wide margin

@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
+from skuq.gpc.bounds._balls import Ball
 from skuq.gpc.bounds._branch_and_bound import Problems, Search, objective_at
 from skuq.gpc.bounds._expansion import Expander
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._links import Link, LogitLink, ProbitLink
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
-from skuq.gpc.bounds._regions import Ball
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._predictive import class_probabilities

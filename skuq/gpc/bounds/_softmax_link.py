@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from skuq.gpc.bounds._balls import BallParts
 from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._quadratic import box_minimum
-from skuq.gpc.bounds._regions import BallParts
 from skuq.gpc.inference._quadrature import Nodes, affordable_accuracy, normal_nodes
 
 _ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skuq.calibration import BinSums
-from skuq.calibration._noise import ece_bootstrap, ece_under_calibration
+from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 from tests.reporter import one_bin_each
 
 SEEDS = range(3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skuq.gpc.bounds._regions import Ball
+from skuq.gpc.bounds._balls import Ball
 
 NORMS = pytest.mark.parametrize("norm", [1, 2])
 
