@@ -19,11 +19,7 @@ NEEDS = {
         "skuq/evidential/comparison/_methods.py",
         *(f"skuq/evidential/comparison/{name}.py" for name in ("_egnn", "_gkde", "_gpn")),
     ],
-    "posteriors": [
-        "skuq/baselines/_chains.py",
-        "skuq/quam/_langevin.py",
-        "skuq/baselines/_sgmcmc.py",
-    ],
+    "posteriors": ["skuq/baselines/_chains.py", "skuq/baselines/_sgmcmc.py"],
     "stable_baselines3": [
         "tests/uadqn/environments.py",
         *(f"skuq/uadqn/{name}.py" for name in RL),

@@ -1,9 +1,11 @@
 """What the bare installation does: it imports little, and names the extra that is missing."""
 
 import json
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 
 import pandas as pd
@@ -20,6 +22,7 @@ from skuq.plotting import (
 )
 from skuq.reporting._report import Report
 
+ROOT = Path(__file__).parent.parent
 # Packages that only extras bring, and dask, which scikit-learn users may or may not have.
 OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "ezkl"]
 OPTIONAL += ["stable_baselines3", "sb3_contrib", "gymnasium", "minatar"]
@@ -85,6 +88,11 @@ def test_a_command_that_needs_a_missing_package_names_its_extra(arguments, tmp_p
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2
     assert "pip install 'skuq[plot]'" in result.stderr
+
+
+def test_every_file_whose_doctests_need_an_extra_exists():
+    needs = runpy.run_path(str(ROOT / "conftest.py"))["NEEDS"]
+    assert [path for paths in needs.values() for path in paths if not [*ROOT.glob(path)]] == []
 
 
 def test_uncertainty_needs_no_optional_package(tmp_path):

@@ -47,7 +47,7 @@ def encode_labels(
         )
     classes = model.classes
     if classes is None or len(classes) != shape[1]:
-        # skorch believes in the labels it has seen, which may be fewer than the outputs.
+        # skorch infers the classes from the labels of `y`, which may be fewer than the outputs.
         classes = classes_of_outputs(y if classes is None else classes, shape[1])
     return classes, codes_of(y, classes, "y")
 

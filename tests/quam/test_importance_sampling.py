@@ -10,7 +10,14 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected
 from skuq.models import BinaryLogits
-from skuq.quam._importance_sampling import importance_weights, trajectory_weights
+from skuq.quam._importance_sampling import (
+    ImportanceSampling,
+    best_adversarial_models,
+    estimate_uncertainty,
+    importance_weights,
+    trajectory_weights,
+)
+from skuq.quam._search import Trajectories
 
 PRIOR_SCALE = 2.0
 TEST_POINTS = np.array([[1.0, 0.2], [3.0, -2.0], [-2.0, 2.5], [0.0, 0.0]])
@@ -122,6 +129,29 @@ def test_trajectory_weights_are_the_tempered_likelihood():
     weights = trajectory_weights(excess, temperature=0.05)
     by_hand = np.exp(-np.array([0.0, 0.1, 0.3, 0.2]) / 0.05)
     assert weights[0].tolist() == pytest.approx(by_hand / by_hand.sum())
+
+
+@pytest.mark.parametrize("setting", ["selected", "expected"])
+def test_dirac_mixture_is_that_of_the_best_models(setting):
+    generator = torch.Generator().manual_seed(0)
+    log_reference = torch.randn(4, 3, generator=generator).double().log_softmax(-1)
+    outputs = torch.randn(4, 3, 6, 3, generator=generator).double()
+    excess = 0.1 * torch.rand(4, 3, 6, generator=generator).double()
+    dirac = ImportanceSampling(setting, "dirac", temperature=0.05, gamma=0.04)
+    found = estimate_uncertainty(log_reference, Trajectories(outputs, excess), dirac)
+
+    best = best_adversarial_models(log_reference, outputs.log_softmax(-1), excess, gamma=0.04)
+    weights = np.exp(-best.excess_loss / 0.05)
+    weights /= weights.sum(axis=1, keepdims=True)
+    if setting == "selected":
+        aleatoric = -(log_reference.exp() * log_reference).sum(-1).numpy()
+        epistemic = (weights * best.divergence).sum(axis=1)
+    else:
+        mean = (weights[..., None] * best.proba).sum(axis=1)
+        aleatoric = -(weights[..., None] * best.proba * np.log(best.proba)).sum(axis=(1, 2))
+        epistemic = -(mean * np.log(mean)).sum(axis=1) - aleatoric
+    np.testing.assert_allclose(found.aleatoric, aleatoric)
+    np.testing.assert_allclose(found.epistemic, epistemic)
 
 
 @pytest.mark.parametrize("setting", ["selected", "expected"])
