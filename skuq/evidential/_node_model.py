@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from numpy.typing import NDArray
@@ -27,6 +27,12 @@ class NodeModel(AdoptedModel):
     graph: NodeGraph
     at_once: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if self.transform is not None:
+            raise TypeError(
+                "A model of nodes takes node ids, so there can be no transformer before it."
+            )
+
     def inputs(self, X: Any) -> Tensor:
         """Turn node ids into a tensor."""
         return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
@@ -37,6 +43,21 @@ class NodeModel(AdoptedModel):
         network = deepcopy(self.module).to(device)
         with torch.no_grad():
             return call_on_graph(network, self.graph.to(device)).cpu()[inputs]
+
+    def followed_by(self, layer: nn.Module) -> Self:
+        """Return the model with a further layer on its outputs."""
+        return replace(self, module=_Followed(self.module, layer).eval())
+
+
+class _Followed(nn.Sequential):
+    """A graph network and a layer on its outputs."""
+
+    takes_node_graph = True
+
+    def forward(self, graph: NodeGraph) -> Tensor:
+        network, layer = self
+        outputs: Tensor = layer(call_on_graph(network, graph))
+        return outputs
 
 
 def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | None) -> NodeModel:

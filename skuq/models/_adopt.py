@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import skorch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
@@ -93,6 +94,10 @@ class AdoptedModel:
         """
         return evaluate(self.module, inputs, device=resolve_device(device))
 
+    def followed_by(self, layer: nn.Module) -> Self:
+        """Return the model with a further layer on its outputs."""
+        return replace(self, module=nn.Sequential(self.module, layer).eval())
+
 
 def adopt(model: Any) -> AdoptedModel:
     """Take over a fitted model; the original is copied and never altered.
@@ -104,9 +109,10 @@ def adopt(model: Any) -> AdoptedModel:
         returns one, a fitted scikit-learn `MLPClassifier`, `MLPRegressor` or
         `LogisticRegression`; or any of these inside a `FrozenEstimator`, at the end of a
         fitted `Pipeline` (whose transformers become the preprocessing), as the best estimator
-        of a search, or temperature-scaled by a `CalibratedClassifierCV`. A bare module must
-        return logits or raw predictions. Any other fitted estimator that has a method
-        ``as_adopted()``, such as `skuq.evidential.GraphClassifier`.
+        of a search, in a `SelfTrainingClassifier`, `RFE` or `RFECV`, or temperature-scaled by
+        a `CalibratedClassifierCV`. A bare module must return logits or raw predictions. Any
+        other fitted estimator that has a method ``as_adopted()``, such as
+        `skuq.evidential.GraphClassifier`.
 
     Returns
     -------
@@ -116,7 +122,9 @@ def adopt(model: Any) -> AdoptedModel:
     Raises
     ------
     TypeError
-        If the model is of another kind.
+        If the model is of another kind, such as a `FixedThresholdClassifier` or
+        `TunedThresholdClassifierCV`, whose threshold logits cannot express; or if a transformer
+        stands before a model of nodes.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
     ValueError
@@ -151,8 +159,7 @@ def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
     order = np.argsort(adopted.classes)
     if (order == np.arange(len(order))).all():
         return adopted
-    module = nn.Sequential(adopted.module, Columns(order.tolist())).eval()
-    return AdoptedModel(module, adopted.classes[order], adopted.transform)
+    return replace(adopted.followed_by(Columns(order.tolist())), classes=adopted.classes[order])
 
 
 def _adopt(model: Any) -> AdoptedModel:
@@ -161,20 +168,15 @@ def _adopt(model: Any) -> AdoptedModel:
         return adopted
     if isinstance(model, CalibratedClassifierCV):
         return _adopt_calibrated(model)
+    if isinstance(model, FixedThresholdClassifier | TunedThresholdClassifierCV):
+        raise TypeError(
+            f"Cannot adopt {type(model).__name__}: its predictions depend on a decision threshold, "
+            "which logits cannot express. Give the classifier inside it, whose probabilities are "
+            "the same."
+        )
     inside = unwrap(model)
     if inside is not None:
-        inner = _adopt(inside.estimator)
-        return AdoptedModel(
-            inner.module, inner.classes, _in_turn(deepcopy(inside.transform), inner.transform)
-        )
-    if isinstance(model, CalibratedClassifierCV):
-        return _adopt_calibrated(model)
-    inside = unwrap(model)
-    if inside is not None:
-        inner = _adopt(inside.estimator)
-        return AdoptedModel(
-            inner.module, inner.classes, _in_turn(deepcopy(inside.transform), inner.transform)
-        )
+        return _preprocessed(_adopt(inside.estimator), deepcopy(inside.transform))
     if isinstance(model, skorch.NeuralNet):
         return _adopt_skorch(model)
     if isinstance(model, nn.Module):
@@ -208,13 +210,12 @@ def _adopt_factory(factory: Callable[[], Any]) -> AdoptedModel:
     return AdoptedModel(_private_copy(module))
 
 
-def _in_turn(
-    first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None
-) -> Callable[[Any], Any] | None:
-    """Two preprocessing steps as one, where there are two."""
-    if first is None or second is None:
-        return first or second
-    return _Chain(first, second)
+def _preprocessed(inner: AdoptedModel, first: Callable[[Any], Any] | None) -> AdoptedModel:
+    """A model behind another preprocessing step, if there is one."""
+    if first is None:
+        return inner
+    transform = first if inner.transform is None else _Chain(first, inner.transform)
+    return replace(inner, transform=transform)
 
 
 @dataclass(frozen=True)
@@ -240,8 +241,8 @@ def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
     inner = _adopt(parts[0].estimator)
     # scikit-learn takes (-z, z) for the logits of a binary decision function z.
     binary = hasattr(parts[0].estimator, "decision_function") and len(model.classes_) == 2
-    module = nn.Sequential(inner.module, ScaledLogits(float(inverse) * (2 if binary else 1))).eval()
-    return AdoptedModel(module, np.asarray(model.classes_), inner.transform)
+    scaled = inner.followed_by(ScaledLogits(float(inverse) * (2 if binary else 1)))
+    return replace(scaled, classes=np.asarray(model.classes_))
 
 
 def _adopt_skorch(net: skorch.NeuralNet) -> AdoptedModel:

@@ -5,13 +5,17 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skuq import QUAMClassifier
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, LogitUncertainty
+from skuq.models import adopt
 from tests.baselines.oracles import PickledJobs, by_hand
 
 pytest.importorskip("dgl")
@@ -137,6 +141,35 @@ def test_reference_and_cross_validation(data, gcn, y):
         reference.predict_uncertainty(OTHERS).total, -(p * np.log(p)).sum(axis=1), rtol=1e-6
     )
     assert cross_val_score(reference, NODES, y, cv=3).shape == (3,)
+
+
+@pytest.mark.parametrize("wrap", ["search", "frozen search", "pipeline", "pipelines"])
+def test_wrappers_keep_the_graph(classifier, y, wrap):
+    mine = GridSearchCV(classifier, {"dropout": [0.5]}, cv=2)
+    if wrap == "frozen search":
+        mine = FrozenEstimator(mine.fit(NODES, y))
+    elif wrap != "search":
+        mine = make_pipeline("passthrough", clone(classifier))
+        mine = make_pipeline(mine) if wrap == "pipelines" else mine
+    nodes = NODES[:, None] if "pipeline" in wrap else NODES
+    reference = ReferenceClassifier(mine).fit(nodes, y)
+    expected = clone(classifier).fit(NODES, y).predict_proba(OTHERS)
+    others = OTHERS[:, None] if "pipeline" in wrap else OTHERS
+    np.testing.assert_allclose(reference.predict_proba(others), expected, atol=1e-6)
+
+
+def test_temperature_scaling_keeps_the_graph(gcn, y):
+    scaled = CalibratedClassifierCV(FrozenEstimator(gcn), method="temperature").fit(NODES, y)
+    adopted = adopt(scaled)
+    found = adopted.outputs(adopted.inputs(OTHERS)).softmax(-1)
+    np.testing.assert_allclose(found, scaled.predict_proba(OTHERS), atol=1e-6)
+    assert abs(found.numpy() - gcn.predict_proba(OTHERS)).max() > 1e-3
+
+
+def test_transformers_before_node_ids_are_refused(classifier, y):
+    pipeline = make_pipeline(FunctionTransformer(), clone(classifier))
+    with pytest.raises(TypeError, match="node ids, so there can be no transformer"):
+        ReferenceClassifier(pipeline).fit(NODES[:, None], y)
 
 
 def test_classifier_is_not_changed(gcn, dropout, y):

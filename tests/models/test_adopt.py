@@ -15,7 +15,11 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    TunedThresholdClassifierCV,
+)
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, scale
@@ -154,6 +158,15 @@ def test_preprocessing_that_lets_nan_through_is_refused():
 def test_other_models_are_refused_with_what_would_work(model):
     with pytest.raises(TypeError, match=r"expected a fitted skorch net, a torch\.nn\.Module"):
         adopt(model)
+
+
+@pytest.mark.parametrize("outer", [FrozenEstimator, lambda model: make_pipeline(model)])
+@pytest.mark.parametrize("cls", [FixedThresholdClassifier, TunedThresholdClassifierCV])
+def test_decision_thresholds_are_refused(cls, outer):
+    X, y = load(load_breast_cancer)
+    options = {"threshold": 0.9} if cls is FixedThresholdClassifier else {"cv": 2}
+    with pytest.raises(TypeError, match="depend on a decision threshold"):
+        adopt(outer(cls(LogisticRegression(), **options).fit(X, y)))
 
 
 def test_factory_of_something_else_is_refused():
