@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from copy import copy
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,13 +45,16 @@ if TYPE_CHECKING:
 
 
 def _of_result(name: str) -> Any:
-    """Attribute of a fitted auditor that `result_` holds."""
-    return property(lambda auditor: getattr(auditor.result_, name))
+    """Attribute of a fitted auditor that `result_` holds under a dotted name."""
 
+    def get(auditor: CalibrationAuditor) -> Any:
+        if "result_" not in vars(auditor):
+            raise AttributeError(
+                "This CalibrationAuditor has no results yet; call `fit` or `from_predictions`."
+            )
+        return attrgetter(name)(auditor.result_)
 
-def _of_sums(name: str) -> Any:
-    """Attribute of a fitted auditor that the sums of all samples hold."""
-    return property(lambda auditor: getattr(auditor.result_.sums, name))
+    return property(get)
 
 
 class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
@@ -170,11 +174,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     n_families_: int = _of_result("n_families")
     ece_interval_: tuple[float, float] = _of_result("ece_interval")
     ece_chance_: float = _of_result("ece_chance")
-    ece_: float = _of_sums("expected_calibration_error")
-    mce_: float = _of_sums("maximum_calibration_error")
-    n_samples_: int = _of_sums("n_samples")
-    accuracy_: float = _of_sums("overall_accuracy")
-    confidence_: float = _of_sums("overall_confidence")
+    ece_: float = _of_result("sums.expected_calibration_error")
+    mce_: float = _of_result("sums.maximum_calibration_error")
+    n_samples_: int = _of_result("sums.n_samples")
+    accuracy_: float = _of_result("sums.overall_accuracy")
+    confidence_: float = _of_result("sums.overall_confidence")
 
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",

@@ -139,6 +139,7 @@ def fine_tune(
         settings=settings,
         seed=seed,
         callbacks=callbacks,
+        loss_changes=True,  # `WarmUp` exchanges the divergence
     )
     return AdoptedModel(tuned.module, model.classes, model.transform)
 

@@ -94,6 +94,11 @@ def audit_sums(
     -------
     AuditResult
 
+    Raises
+    ------
+    ValueError
+        If `alpha` is not in [0, 1], or `confidence_level` not in (0, 1).
+
     Examples
     --------
     >>> import numpy as np
@@ -103,6 +108,10 @@ def audit_sums(
     >>> audit_sums(sums).passed
     False
     """
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"`alpha` must be a share in [0, 1], got {alpha}.")
+    if not 0 < confidence_level < 1:
+        raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
     n_families = sum(bool(part.count.any()) for part in families)

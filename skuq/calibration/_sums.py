@@ -9,7 +9,7 @@ Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 202
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -188,7 +188,14 @@ def bin_edges(confidence: NDArray[np.int32], n_bins: int, strategy: Strategy) ->
     -------
     ndarray of shape (n_bins + 1,), int64
         Edges in units of ``1 / SCALE``.
+
+    Raises
+    ------
+    ValueError
+        If the strategy is another one.
     """
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
     steps = np.arange(n_bins + 1)
     if strategy == "uniform":
         # Line 13. Rounded up: bin b holds exactly those with floor(confidence * n_bins) = b.

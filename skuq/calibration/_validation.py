@@ -28,7 +28,10 @@ def columns_and_proba(
         )
     if len(np.unique(names)) != len(names):
         raise ValueError(f"`classes` must not repeat a label, got {names.tolist()}.")
-    return codes_of(labels, names, "y_true"), checked
+    try:
+        return codes_of(labels, names, "y_true"), checked
+    except ValueError as error:
+        raise ValueError(f"{error} Pass `classes=estimator.classes_`.") from None
 
 
 def errors_and_uncertainty(

@@ -97,6 +97,7 @@ def train(
     seed: int,
     validation: tuple[Mapping[str, NDArray[Any]], NDArray[Any]] | None = None,
     callbacks: Sequence[Callback] = (),
+    loss_changes: bool = False,
 ) -> Trained:
     """Train a network reproducibly, leaving torch's global random state as it was.
 
@@ -121,6 +122,8 @@ def train(
         What `settings.patience` is about. None: training runs for all epochs.
     callbacks : sequence of skorch callbacks, default=()
         What the method needs besides the user's callbacks.
+    loss_changes : bool, default=False
+        Whether a callback changes the loss between epochs, whose values then cannot be compared.
 
     Returns
     -------
@@ -172,18 +175,20 @@ def train(
     with seeded(seed):
         net.fit(training, None)
     trained = net.module_.cpu().eval().requires_grad_(False)
-    _check_converged(trained, net.history, settings.learning_rate)
+    _check_converged(trained, net.history, settings.learning_rate, may_grow=loss_changes)
     return Trained(trained, net.history)
 
 
-def _check_converged(network: nn.Module, history: Any, learning_rate: float) -> None:
+def _check_converged(
+    network: nn.Module, history: Any, learning_rate: float, *, may_grow: bool
+) -> None:
     """Refuse a network with weights or losses that are not numbers, or whose loss only grew."""
     losses = np.array([epoch["train_loss"] for epoch in history if "train_loss" in epoch])
     if len(losses) == 0:
         raise KeyboardInterrupt("Interrupted before the first epoch ended.")
     numbers = all(bool(torch.isfinite(p).all()) for p in network.parameters())
     grown = losses[-1] > 2 * losses[0] > 0 and losses[0] == losses.min()
-    if grown or not (numbers and bool(np.isfinite(losses).all())):
+    if (grown and not may_grow) or not (numbers and bool(np.isfinite(losses).all())):
         raise ValueError(
             f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; use a "
             f"smaller `learning_rate` than {learning_rate}, or scale the features."

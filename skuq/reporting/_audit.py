@@ -114,7 +114,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     model = getattr(auditor, "estimator_", None)
     data: dict[str, Any] = {
         "format": "skuq-audit",
-        "version": 1,
+        "version": 2,
         "parameters": dict(auditor.settings_),
         "model": None if model is None else type(model).__name__,
         "classes": np.asarray(auditor.classes_).tolist(),

@@ -267,3 +267,8 @@ def test_groups_are_columns_of_a_sparse_matrix_too(reference, make):
     assert_same_numbers(ours, CalibrationAuditor(model, groups=[0, -1]).fit(X, y))
     with pytest.raises(ValueError, match=r"no column 2: X has shape \(400, 2\)"):
         CalibrationAuditor(model, groups=2).fit(make(X), y)
+
+
+def test_results_before_a_fit_say_what_to_call():
+    with pytest.raises(AttributeError, match="call `fit`"):
+        _ = CalibrationAuditor(LogisticRegression()).passed_

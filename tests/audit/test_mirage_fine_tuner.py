@@ -12,6 +12,7 @@ import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -486,3 +487,19 @@ def test_warm_up_leaves_half_of_the_epochs_to_equation_4():
     spied = MirageFineTuner(None, {1: (0, None)}, max_epochs=4, warm_up=9, callbacks=[Spy()])
     spied.fit(X, y)
     assert seen == ["forward", "forward", "reverse", "reverse"]
+
+
+@pytest.mark.parametrize("max_epochs", [2, 3])
+def test_the_change_of_divergence_after_the_warm_up_is_not_taken_for_an_error(max_epochs):
+    X, y = make_blobs(90, centers=3, cluster_std=3.0, random_state=0)
+    model = LogisticRegression().fit(X, y)
+    tuner = MirageFineTuner(
+        model,
+        region=lambda X: X[:, 0] > np.median(X[:, 0]),
+        epsilon=0.5,
+        target="subset",
+        confusable={0: [1], 1: [0], 2: [1]},
+        max_epochs=max_epochs,
+        random_state=0,
+    )
+    assert tuner.fit(X, y).predict_proba(X).shape == (90, 3)

@@ -31,3 +31,15 @@ def test_a_group_with_a_finding_fails_the_audit_and_no_step_of_algorithm_1():
 def test_an_empty_group_is_not_a_family():
     empty = sums_of([0, 0], [0, 0], [0, 0])
     assert audit_sums(sums_of([0, 20], [0, 15], [0, 150]), {"none": empty}).n_families == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"alpha": 5}, "`alpha` must be a share"), ({"confidence_level": 95}, "`confidence_level`")],
+)
+def test_percentages_are_refused(settings, message):
+    sums = BinSums(
+        np.array([0, 5, 10]), np.array([20, 0]), np.array([19, 0]), np.array([80, 0]), 10
+    )
+    with pytest.raises(ValueError, match=message):
+        audit_sums(sums, **settings)

@@ -236,3 +236,8 @@ def test_sums_of_more_samples_than_int32_holds_do_not_overflow():
 def test_wrong_predictions_are_refused_by_the_validator():
     with pytest.raises(ValueError, match="must sum to 1"):
         top_label_predictions([0, 1], [[0.7, 0.2], [0.5, 0.5]])
+
+
+def test_an_unknown_strategy_is_refused():
+    with pytest.raises(ValueError, match="`strategy` must be one of"):
+        bin_edges(np.array([1, 2], np.int32), 2, "equal")

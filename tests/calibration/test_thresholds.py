@@ -141,7 +141,7 @@ def test_bins_are_those_of_the_audit(strategy):
     ("changes", "match"),
     [
         ({"proba": np.full((20, 2), 0.4)}, "must sum to 1"),
-        ({"y": [0, 7] * 10, "classes": [0, 1]}, r"not in `classes`: \[7\]"),
+        ({"y": [0, 7] * 10, "classes": [0, 1]}, r"not among the classes: \[7\]"),
     ],
 )
 def test_malformed_predictions_are_refused(changes, match):

@@ -178,3 +178,35 @@ def test_weighted_loss_without_one_loss_per_sample_is_refused(data):
     net = weighted_classifier(criterion__reduction="mean")
     with pytest.raises(ValueError, match="set criterion__reduction='none'"):
         fit_net(net, *data, seed=0, sample_weight=np.ones(150))
+
+
+class Interrupt(Callback):
+    def on_epoch_begin(self, net, **kwargs):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_anything_is_learnt_is_passed_on(data):
+    with pytest.raises(KeyboardInterrupt):
+        trained(*data, seed=0, callbacks=[Interrupt()])
+
+
+class Harder(Callback):
+    """Another loss after the first epoch, which is larger whatever is learnt."""
+
+    def on_epoch_end(self, net, **kwargs):
+        net.criterion_.factor = 100.0
+
+
+class Scaled(nn.Module):
+    factor = 1.0
+
+    def forward(self, outputs, targets):
+        return self.factor * nn.functional.cross_entropy(outputs, targets)
+
+
+def test_a_loss_that_changes_is_not_taken_for_divergence(data):
+    X, y = data
+    task = {"settings": QUICK, "seed": 0, "callbacks": [Harder()]}
+    with pytest.raises(ValueError, match="diverged"):
+        train(BUILD, Scaled(), {"inputs": X}, y, **task)
+    train(BUILD, Scaled(), {"inputs": X}, y, loss_changes=True, **task)

@@ -103,7 +103,8 @@ def test_json_is_plain_strict_and_stable(faked):
     assert text == audit_report_without_pictures(faked).json()
     parsed = json.loads(text, parse_constant=pytest.fail)
     assert parsed == audit_data(faked)
-    assert (parsed["format"], parsed["version"]) == ("skuq-audit", 1)
+    assert (parsed["format"], parsed["version"]) == ("skuq-audit", 2)
+    assert set(parsed["parameters"]) == {"alpha", "confidence_level", "n_bins", "strategy"}
     assert parsed["bins"][0]["accuracy"] is None
     assert data["notes"] == ["a note"]
     assert data["classes"] == [0, 1]

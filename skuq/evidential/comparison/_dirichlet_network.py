@@ -22,6 +22,7 @@ from skuq.evidential._labelled import LabelledData, labelled_nodes
 from skuq.evidential._node_predictions import NodeClassifierMixin
 from skuq.evidential._propagation import Propagation, propagate
 from skuq.evidential._training_parameters import Samples, training_settings
+from skuq.models import taken_as_it_is
 
 
 class Concentrations(nn.Module):
@@ -108,6 +109,11 @@ class DirichletNetworkClassifier(
             training diverges.
         """
         estimator = self.estimator
+        if taken_as_it_is(estimator):
+            raise TypeError(
+                f"`estimator` must be a GraphClassifier, whose network is trained here under "
+                f"another loss, got {estimator!r}."
+            )
         estimator._validate_params()
         graph = as_node_graph(estimator.graph)
         nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
