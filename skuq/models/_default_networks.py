@@ -108,12 +108,14 @@ def train_default_regressor(
     data = _weighted(X, sample_weight)
     centre = np.average(y, weights=data["weight"])
     scale = np.sqrt(np.average((y - centre) ** 2, weights=data["weight"])) or 1.0
+    # Where the variance is learnt too, the mean takes longer: large variances let it lag behind.
+    max_epochs = REGRESSOR.max_epochs * n_outputs
     network = train(
         partial(float64_mlp, X.shape[1], n_outputs),
         WeightedLoss(GaussianLoss()),
         data,
         (y - centre) / scale,
-        settings=replace(REGRESSOR, device=device),
+        settings=replace(REGRESSOR, max_epochs=max_epochs, device=device),
         seed=seed,
     ).module
     assert isinstance(network, nn.Sequential)
