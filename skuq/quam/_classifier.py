@@ -76,7 +76,7 @@ class QUAMClassifier(
         Length of each search; its cost is proportional to this.
     c0 : float or "auto", default="auto"
         Initial weight of the penalty on training loss. "auto" is a tenth of the number of
-        training samples.
+        training samples; wherever samples are counted, each counts by its weight.
     eta : float or "auto", default="auto"
         Factor by which the penalty grows. "auto" makes it ten times as large in the end: with
         c0 "auto" it then equals the number of training samples, and the search minimises the
@@ -246,7 +246,7 @@ class QUAMClassifier(
             If `X` does not fit the training data, or a search diverges.
         """
         batches = self._batches_of(X)
-        sampling = self._importance_sampling(len(self._search.problem.X))
+        sampling = self._importance_sampling(self._search.problem)
         return Uncertainty.from_parts(*self._run(_estimate_uncertainty, batches, sampling))
 
     def adversarial_models(self, X: Any) -> AdversarialModels:
@@ -273,7 +273,7 @@ class QUAMClassifier(
         self._validate_params()  # they may have been set after `fit`
         inputs = self._validated_inputs(X)
         problem = self._search.problem
-        settings = self._settings(len(problem.X))
+        settings = self._settings(problem)
         return [
             _Batch(problem, settings, x, log_reference, self.targeted, self.n_targets)
             for x, log_reference in self._batches(self._search, inputs, self._log_proba(inputs))

@@ -107,8 +107,8 @@ def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
     excess_loss : Tensor of shape (n_points, n_targets, n_steps)
         Mean training loss above the reference model's, in nats.
     temperature : float
-        T; one over the number of training samples gives the likelihood itself, since the
-        loss is a mean.
+        T; one over the number of training samples (the sum of their weights) gives the
+        likelihood itself, since the loss is a mean.
 
     Returns
     -------

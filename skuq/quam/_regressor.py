@@ -268,7 +268,7 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
             If `X` does not fit the training data, or a search diverges.
         """
         batches = self._batches_of(X)
-        sampling = self._importance_sampling(len(self._search.problem.X))
+        sampling = self._importance_sampling(self._search.problem)
         return Uncertainty.from_parts(*self._run(_estimate_uncertainty, batches, sampling))
 
     def predict_model_std(self, X: Any) -> FloatArray:
@@ -292,7 +292,7 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
             If `X` does not fit the training data, or a search diverges.
         """
         batches = self._batches_of(X)
-        sampling = self._importance_sampling(len(self._search.problem.X))
+        sampling = self._importance_sampling(self._search.problem)
         (spread,) = self._run(_estimate_spread, batches, sampling)
         return spread
 
@@ -324,7 +324,7 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
         self._validate_params()  # they may have been set after `fit`
         inputs = self._validated_inputs(X)
         problem = self._search.problem
-        settings = self._settings(len(problem.X))
+        settings = self._settings(problem)
         return [
             _Batch(problem, settings, x, reference, self.attack, self.noise_variance_, self._bias)
             for x, reference in self._batches(self._search, inputs, self._outputs(inputs))

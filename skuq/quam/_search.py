@@ -160,8 +160,8 @@ def search_adversarial_models(
         different weights because it is relative; a tensor of zeros stays.
     prior_precision : float, default=0.0
         Precision of the Gaussian prior around 0 of each weight: the negative log posterior is
-        ``n_samples * mean loss + prior_precision / 2 * |w|**2``, and ``1 / n_samples`` of it
-        takes the place of the mean training loss of both models.
+        ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample
+        weights, and ``1 / n`` of it takes the place of the mean training loss of both models.
 
     Returns
     -------
@@ -226,7 +226,7 @@ class ExcessLoss:
         prior_precision: float,
     ):
         self.module, self.weights, self.train, self.objective = module, weights, train, objective
-        self.weight_decay = prior_precision / len(train.X)  # of the mean loss
+        self.weight_decay = prior_precision / float(train.weight.sum())  # of the mean loss
         n_models = len(next(iter(weights.values())))
         row_bytes = n_models * largest_activation(module, train.X[:1])
         self.rows_per_pass = max(1, _PASS_BYTES // row_bytes)

@@ -18,7 +18,12 @@ from tqdm.auto import tqdm
 
 from skuq.models import resolve_device
 from skuq.quam._importance_sampling import ImportanceSampling
-from skuq.quam._search_problem import FittedSearch, SearchSettings, penalty_schedule
+from skuq.quam._search_problem import (
+    FittedSearch,
+    SearchProblem,
+    SearchSettings,
+    penalty_schedule,
+)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,14 +74,14 @@ class SearchParameters:
         "verbose": ["verbose"],
     }
 
-    def _settings(self, n_samples: int) -> SearchSettings:
-        """Settings of searches that have so many training samples to explain."""
-        # With c = n_samples a search minimises the negative log posterior of the training set
-        # and one sample more, the test point with the targeted class.
+    def _settings(self, problem: SearchProblem) -> SearchSettings:
+        """Settings of the searches."""
+        # With c = total_weight a search minimises the negative log posterior of the training
+        # set and one sample more, the test point with the targeted class.
         updates = max((self.n_steps - 1) // self.update_every, 1)
         schedule = penalty_schedule(
             self.n_steps,
-            c0=n_samples / 10 if self.c0 == "auto" else float(self.c0),
+            c0=problem.total_weight / 10 if self.c0 == "auto" else float(self.c0),
             eta=10 ** (1 / updates) if self.eta == "auto" else float(self.eta),
             update_every=self.update_every,
             learning_rate=self.learning_rate,
@@ -85,10 +90,11 @@ class SearchParameters:
         device = resolve_device(self.device)
         return SearchSettings(schedule, self.prior_precision, self.train_batch_size, device)
 
-    def _importance_sampling(self, n_samples: int) -> ImportanceSampling:
-        """Weights of the models that such searches meet."""
+    def _importance_sampling(self, problem: SearchProblem) -> ImportanceSampling:
+        """Weights of the models that the searches meet."""
         # The likelihood of a mini-batch, which is that of all samples if they fit into one.
-        automatic = 1 / min(n_samples, self.train_batch_size)
+        share = min(1, self.train_batch_size / len(problem.X))
+        automatic = 1 / (share * problem.total_weight)
         temperature = automatic if self.temperature == "auto" else float(self.temperature)
         return ImportanceSampling(self.setting, self.mixture, temperature, self.gamma)
 

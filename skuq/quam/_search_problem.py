@@ -120,6 +120,11 @@ class SearchProblem:
     reference_loss: NDArray[Any]
     seed: int
 
+    @property
+    def total_weight(self) -> float:
+        """Sum of the sample weights, which is the number of samples in the likelihood."""
+        return float(self.weight.sum())
+
     def training_set(self, device: torch.device) -> TrainingSet:
         """The training data as tensors on a device."""
         arrays = (self.X, self.y, self.weight, self.reference_loss)

@@ -217,6 +217,22 @@ def test_sample_weight_zero_removes_a_sample_from_the_search(iris, trained_modul
     )
 
 
+@pytest.mark.parametrize("prior_precision", [0.0, 20.0])
+def test_weights_of_two_are_every_sample_given_twice(iris, trained_module, prior_precision):
+    X, y = iris
+    quam = QUAMClassifier(
+        FrozenEstimator(trained_module.double()),
+        prior_precision=prior_precision,
+        train_batch_size=2 * len(X),
+        **QUICK,
+    )
+    once = quam.fit(X, y).predict_uncertainty(X[:5]).epistemic
+    weighted = quam.fit(X, y, sample_weight=np.full(len(X), 2.0)).predict_uncertainty(X[:5])
+    twice = quam.fit(np.repeat(X, 2, axis=0), np.repeat(y, 2)).predict_uncertainty(X[:5])
+    np.testing.assert_allclose(weighted.epistemic, twice.epistemic, rtol=1e-6)
+    assert np.abs(weighted.epistemic / once - 1).max() > 0.01
+
+
 def test_global_random_states_are_left_alone(iris):
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)

@@ -9,12 +9,13 @@ from sklearn.datasets import make_classification
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from skuq.baselines._curvature import last_layer_curvature
 from skuq.models import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import QUAMClassifier
 from skuq.quam import _search as search_module
 from skuq.quam._importance_sampling import best_adversarial_models
 from skuq.quam._objectives import Targeted
-from skuq.quam._search import Trajectories, search_adversarial_models
+from skuq.quam._search import ExcessLoss, Trajectories, search_adversarial_models
 from skuq.quam._search_problem import penalty_schedule
 
 HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
@@ -53,7 +54,7 @@ def batch_loss(module, train, rows, prior_precision):
     losses = cross_entropy(module(train.X[rows]), train.y[rows], reduction="none")
     square = sum(w.square().sum() for w in module.parameters())
     mean = (train.weight[rows] * losses).sum() / train.weight[rows].sum()
-    return mean + prior_precision / 2 * square / len(train.X)
+    return mean + prior_precision / 2 * square / train.weight.sum()
 
 
 def algorithm_1(
@@ -124,7 +125,7 @@ def test_batched_search_equals_algorithm_1(make, shape, n_classes, batch_size, s
             torch.testing.assert_close(found.excess_loss[i, target], excess, rtol=1e-8, atol=1e-9)
 
 
-def test_prior_is_half_its_precision_times_the_squared_norm_over_all_samples():
+def test_prior_is_half_its_precision_times_the_squared_norm_over_the_sum_of_weights():
     module = nn.Linear(2, 2).double().requires_grad_(False)
     x, train = make_problem(module, (2,), 2)
     batches = list(training_batches(12, 5, 5, torch.Generator().manual_seed(0)))
@@ -134,6 +135,26 @@ def test_prior_is_half_its_precision_times_the_squared_norm_over_all_samples():
     log_proba, excess = algorithm_1(module, x[0], 1, train, batches, **prior)
     torch.testing.assert_close(found.outputs[0, 1], log_proba, rtol=1e-8, atol=1e-9)
     torch.testing.assert_close(found.excess_loss[0, 1], excess, rtol=1e-8, atol=1e-9)
+
+
+def test_weighted_posterior_is_that_of_the_laplace_approximation():
+    """Near any weights, the negative log posterior curves as the precision of Laplace's Gaussian.
+
+    Both are those of a linear layer with a softmax, where the curvature is exact.
+    """
+    module = nn.Linear(2, 3).double().requires_grad_(False)
+    _, train = make_problem(module, (2,), 3)
+    curvature = last_layer_curvature(train.X, module(train.X).log_softmax(-1), train.weight)
+    precision = curvature + 7.0 * torch.eye(9)
+    step = 1e-3 * torch.randn(9, generator=torch.Generator().manual_seed(1)).double()
+    both_ways = torch.stack([step, -step]).reshape(2, 3, 3)
+    weights = {
+        "weight": module.weight + both_ways[..., :2],
+        "bias": module.bias + both_ways[..., 2],
+    }
+    loss = ExcessLoss(module, weights, train, Targeted(torch.arange(3)[None]), 7.0)
+    posterior = train.weight.sum() * loss.value(torch.arange(12))
+    torch.testing.assert_close(posterior.mean(), step @ precision @ step / 2, rtol=1e-5, atol=0)
 
 
 def test_search_works_where_gradients_are_switched_off():

@@ -77,19 +77,19 @@ def test_only_chosen_weights_move(iris, monkeypatch):
     assert not np.allclose(moved, everything.epistemic)
 
 
-def test_penalty_ends_at_the_number_of_training_samples(iris):
+def test_penalty_ends_at_the_sum_of_the_sample_weights(iris):
     X, y = iris
-    weight = np.r_[np.zeros(30), np.ones(120)]  # samples of weight zero do not count
+    weight = np.r_[np.zeros(30), np.full(60, 1.5), np.full(60, 0.5)]
     model = QUAMClassifier(n_steps=50, random_state=0).fit(X, y, sample_weight=weight)
-    n_samples = len(model._search.problem.X)
-    penalties = model._settings(n_samples).schedule.penalties
+    problem = model._search.problem
+    penalties = model._settings(problem).schedule.penalties
     assert len(penalties) == 50
     assert penalties[0] == pytest.approx(12)
     assert penalties[-1] == pytest.approx(120)
-    slower = model.set_params(update_every=7, learning_rate_decay=2.0)._settings(n_samples)
+    slower = model.set_params(update_every=7, learning_rate_decay=2.0)._settings(problem)
     assert slower.schedule.penalties[-1] == pytest.approx(120)
     assert slower.schedule.learning_rates[-1] == pytest.approx(0.1 / 2**7)
-    constant = model.set_params(c0=3.0, eta=1.0)._settings(n_samples)
+    constant = model.set_params(c0=3.0, eta=1.0)._settings(problem)
     assert constant.schedule.penalties == (3.0,) * 50
 
 
