@@ -42,6 +42,7 @@ def test_importing_skuq_does_not_import_dask(tmp_path):
     assert loaded_after("import skuq", {"dask", "distributed"}, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_no_module_imports_what_only_an_extra_brings(tmp_path):
     modules = [f"skuq.{each.name}" for each in iter_modules(skuq.__path__)]
     modules += [f"skuq.cli.{each.name}" for each in iter_modules(skuq.cli.__path__)]
@@ -95,6 +96,7 @@ def test_every_file_whose_doctests_need_an_extra_exists():
     assert [path for paths in needs.values() for path in paths if not [*ROOT.glob(path)]] == []
 
 
+@pytest.mark.slow
 def test_uncertainty_needs_no_optional_package(tmp_path):
     code = f"""
 import sys

@@ -109,6 +109,7 @@ except ImportError as error:
     assert cause == "RuntimeError"
 
 
+@pytest.mark.slow
 def test_the_third_party_estimator_passes_both_suites_of_checks(site, tmp_path):
     code = """
 import json, warnings

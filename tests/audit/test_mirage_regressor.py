@@ -95,6 +95,7 @@ def test_variance_has_the_squared_units_of_the_target(data, inside):
     assert np.median(variance) < 0.02
 
 
+@pytest.mark.slow
 def test_lambda_weighs_the_region(data, inside):
     strong, weak = (
         MirageRegressor(None, REGION, lambda_=weight, max_epochs=10, random_state=0)
@@ -129,6 +130,7 @@ def test_net_that_is_not_fitted_is_cloned_and_trained_with_its_own_criterion(dat
     assert r2_score(data[1], original_outputs(mirage, data[0])[:, 0]) > 0.5
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_models_and_torch_is_left_alone(data, inside):
     state = torch.random.get_rng_state()
     first, second, other = (

@@ -65,6 +65,7 @@ bins = st.integers(1, 300).flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.lists(bins, min_size=1, max_size=8),

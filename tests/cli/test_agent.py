@@ -134,6 +134,7 @@ def test_the_same_command_again_changes_nothing(rl):
     assert contents(rl) == before
 
 
+@pytest.mark.slow
 def test_an_interrupt_names_the_step_and_the_same_command_goes_on_from_there(rl, monkeypatch):
     from skuq.uadqn._history import TrainingHistory
 

@@ -41,6 +41,7 @@ def enclosed(found, proba, i, slack=ROUNDING):
     ).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=16, derandomize=True, deadline=None, database=None)
 @given(
     seed=st.integers(0, 10**6),

@@ -259,6 +259,7 @@ def test_half_precision_models_are_adopted_in_single_precision(dtype):
     assert next(module.parameters()).dtype == dtype
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="needs scikit-learn 1.8"
 )

@@ -110,6 +110,7 @@ def test_parts_of_the_given_model(sine):
     assert (u.epistemic > 0).all()
 
 
+@pytest.mark.slow
 def test_learned_noise_follows_the_noise():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(400, 1))
@@ -133,6 +134,7 @@ def test_units_of_the_target_do_not_matter(sine, params):
     np.testing.assert_allclose(v.aleatoric, u.aleatoric + np.log(1000), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_noise_is_the_error_of_a_copy_on_samples_it_has_not_seen(sine):
     X, y = sine
     quam = QUAMRegressor(validation_fraction=0.25, **QUICK).fit(X, y)
@@ -240,6 +242,7 @@ def test_batch_size_does_not_change_the_result(sine, params):
     np.testing.assert_allclose(pieces.aleatoric, whole.aleatoric, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [{}, {"noise": "learned"}])
 def test_weight_zero_leaves_a_sample_out_and_weights_count_as_copies(sine, params):
     X, y = sine[0][:30], sine[1][:30]

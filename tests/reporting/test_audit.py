@@ -121,6 +121,7 @@ def test_a_fitted_model_is_named(plt):
     assert data["classes"] == ["no", "yes"]
 
 
+@pytest.mark.slow
 def test_data_need_no_matplotlib():
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
@@ -222,6 +223,7 @@ def test_names_that_cannot_be_written_are_refused(faked, tmp_path, name, error, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_browser_shows_the_report_with_all_its_pictures(faked, plt, tmp_path):
     # A script that the page would run replaces its content: the policy must not let it.

@@ -181,6 +181,7 @@ def test_a_package_without_version_does_not_cost_the_report(report, monkeypatch)
     assert "torch (not installed)" in report.html()
 
 
+@pytest.mark.slow
 def test_the_module_imports_neither_torch_nor_matplotlib():
     code = (
         "import sys; from skuq.reporting._report import Report; Report('t', 's').html();"
@@ -334,6 +335,7 @@ def test_without_matplotlib_only_figures_fail(report, monkeypatch):
 # --- determinism and files ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(plt):
     pages = []
     for _ in range(2):

@@ -120,6 +120,7 @@ def test_the_conformal_p_value_is_the_share_of_held_out_rows_that_are_at_least_a
     np.testing.assert_allclose(result.rows["conformal_p_value"], by_hand)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.05, 0.1, 0.3, 0.5])
 def test_the_conformal_p_value_is_a_p_value_for_rows_like_the_training_rows(level):
     n_runs, n_rows = 60, 50

@@ -41,6 +41,7 @@ def test_checks_of_gymnasium_and_of_stable_baselines3_pass(render_mode):
     check_env_for_learning(env, warn=True)
 
 
+@pytest.mark.slow
 def test_ledge_returns_what_enumerating_the_wind_gives():
     # Every outcome of four steps: thrown off after the first, second or third, or arrived.
     alive = 0.95

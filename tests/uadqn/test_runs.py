@@ -180,6 +180,7 @@ def test_a_run_is_the_algorithm_with_its_settings(tmp_path):
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("qrdqn", "dqn", "bootstrapped")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["uadqn", *SLOW])
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, method):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -192,6 +193,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, method):
     assert (parts / "checkpoints").exists() == (method == "uadqn")  # which can be extended
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_before_its_first_checkpoint_begins_anew(tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     train(whole)
@@ -229,6 +231,7 @@ def test_a_finished_run_is_not_touched(tmp_path, method):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_an_extended_run_equals_one_that_was_longer_from_the_start(tmp_path):
     longer, extended = tmp_path / "longer", tmp_path / "extended"
     train(longer, steps=400)
