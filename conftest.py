@@ -11,7 +11,7 @@ RL = [
     "_history",
     "_policies",
 ]
-RL += ["_run_config", "_film", "_runs", "_spaces", "_training", "_env_seeds"]
+RL += ["_run_config", "_film", "_runs", "_spaces", "_training", "_env_seeds", "_play"]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
     "dgl": [

@@ -100,7 +100,7 @@ def measure(task: Task, args: argparse.Namespace) -> list[dict]:
 def published(task: Task, args: argparse.Namespace) -> tuple[list[dict], bool]:
     """The paper's algorithm beside ours on the same points; whether it ended on any."""
     task = task._replace(points=task.points[: args.n_published])
-    slow = singly(task, bounds="linear-program", max_time=args.limit)
+    slow = singly(task, bounds="published", max_time=args.limit)
     fast = singly(task, max_time=args.limit)
     means = [
         {key: np.mean([one[key] for one in found]) for key in found[0]} for found in (slow, fast)

@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 
 
 def as_text(value: Any) -> str:
-    """Text of a value; a whole number is written without point, as it is without a hole."""
+    """Text of a value.
+
+    Whole floats are written as integers: a column of integers becomes float where values are
+    missing.
+    """
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)

@@ -1,4 +1,4 @@
-"""The page on architecture names files that exist, and equations that are cited there."""
+"""Pages of the documentation and the code agree on files and on numbers of equations."""
 
 import re
 from pathlib import Path
@@ -10,6 +10,38 @@ PAGE = (ROOT / "docs" / "architecture.rst").read_text(encoding="utf-8")
 FILES = sorted(set(re.findall(r"``(skuq/[\w/]+(?:\.py)?)``", PAGE)))
 ROW = r"^   \* - (Eq\.|Lines?|Lemma|Algorithm) ([\d., ]+)\n     - .*\n     - ``([\w/.]+)``$"
 ROWS = re.findall(ROW, PAGE, re.MULTILINE)
+PROOFS = (ROOT / "docs" / "guide" / "robust_gpc_proofs.rst").read_text(encoding="utf-8")
+# Equations of the proofs in the order of their numbers, which comments in skuq/gpc cite.
+EQUATIONS = [
+    "gpc-moments",  # Eq. 1
+    "gpc-indefinite",  # Eq. 2
+    "gpc-derivatives",  # Eq. 3
+    "gpc-taylor",  # Eq. 4
+    "gpc-matern52",  # Eq. 5
+    "gpc-matern32",  # Eq. 6
+    "gpc-products",  # Eq. 7
+    "gpc-sums",  # Eq. 8
+    "gpc-mean-rest",  # Eq. 9
+    "gpc-cauchy",  # Eq. 10
+    "gpc-covariance-rest",  # Eq. 11
+    "gpc-gradient-pieces",  # Eq. 12
+    "gpc-gradient-rest",  # Eq. 13
+    "gpc-separable",  # Eq. 14
+    "gpc-convexified",  # Eq. 15
+    "gpc-ball",  # Eq. 16
+    "gpc-level-line",  # Eq. 17
+    "gpc-missing-variance",  # Eq. 18
+    "gpc-probit",  # Eq. 19
+    "gpc-logit",  # Eq. 20
+    "gpc-smooth-logit",  # Eq. 21
+    "gpc-softmax-curvature",  # Eq. 22
+    "gpc-cumulants",  # Eq. 23
+    "gpc-smooth-softmax",  # Eq. 24
+    "gpc-pairs",  # Eq. 25
+    "gpc-monotone",  # Eq. 26
+    "gpc-rounding",  # Eq. 27
+    "gpc-quadrature",  # Eq. 28
+]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -28,3 +60,7 @@ def test_equations_are_cited_where_the_page_says(kind, numbers, name):
 
 def test_all_rows_of_the_tables_are_read():
     assert len(ROWS) == PAGE.count("     - ``skuq/")
+
+
+def test_equations_of_the_proofs_keep_the_numbers_that_the_code_cites():
+    assert re.findall(r"^ +:label: (.+)$", PROOFS, re.MULTILINE) == EQUATIONS

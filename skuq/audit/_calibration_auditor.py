@@ -25,18 +25,19 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
-from skuq.calibration._groups import Grouping, groups_of_columns, named_groups
-from skuq.calibration._limits import BinAudit
-from skuq.calibration._power import detectable_gap, required_samples
-from skuq.calibration._result import AuditResult, add_up, audit_sums
-from skuq.calibration._sums import (
+from skuq.calibration import (
+    AuditResult,
+    BinAudit,
     BinSums,
-    Strategy,
     TopLabelPredictions,
-    bin_of,
-    in_units,
+    audit_sums,
+    detectable_gap,
+    required_samples,
     top_label_predictions,
 )
+from skuq.calibration._groups import Grouping, groups_of_columns, named_groups
+from skuq.calibration._result import add_up
+from skuq.calibration._sums import Strategy, bin_of, in_units
 from skuq.metrics import expected_calibration_error
 from skuq.models import taken_as_it_is
 

@@ -36,9 +36,8 @@ class BinAudit(NamedTuple):
     within_alpha : ndarray, bool
         Whether ``|gap| <= alpha``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
-        Probability that evidence as strong as that of the bin's finding is seen anywhere in
-        the audit of a model within alpha (`scan_bins`); of the bin alone if it belongs to
-        none. 1 in an empty bin.
+        p-value of the bin's finding, corrected for the whole audit (`scan_bins`); for a bin in
+        no finding, its own. 1 in an empty bin.
     finding : ndarray, int64
         Number of the finding that the bin belongs to, 1 for the most striking; 0 for none.
         A finding is a run of neighbouring bins that chance does not explain together.

@@ -90,13 +90,13 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     (a scan statistic [1]_). The largest over all runs is compared with simulated reference
     sets of the same sizes and confidences, whose accuracy is alpha above confidence in every
     bin, and in a second test alpha below. The tests take four fifths and one fifth of the
-    level, because lowered confidence is what is sought. At the edge of alpha
-    evidence is largest among all models within alpha, because it never falls when a
-    further prediction is right. As a Monte Carlo test this keeps to the level whatever the
-    number of samples, on average over its seed: with 2000 simulations the level for one given
-    reference set may differ by about a tenth of it. Where confidences within a bin differ,
-    labels vary less than simulated. Where simulation cannot resolve the p-value, Chernoff's
-    bound ``exp(-evidence)`` for each run is used [2]_. Simulations have a fixed seed.
+    level, because lowered confidence is what is sought. Among all models within alpha, those at
+    its edge give the largest evidence, since another correct prediction never lowers it. As a
+    Monte Carlo test this keeps to the level whatever the number of samples, on average over its
+    seed: with 2000 simulations the level for one given reference set may differ by about a tenth
+    of it. Where confidences within a bin differ, labels vary less than simulated. Where simulation
+    cannot resolve the p-value, Chernoff's bound ``exp(-evidence)`` for each run is used [2]_.
+    Simulations have a fixed seed.
 
     References
     ----------

@@ -86,7 +86,7 @@ def choose_alpha(
     y : array-like of shape (n_samples,)
         True labels.
     proba : array-like of shape (n_samples, n_classes)
-        TopLabelPredictions of the honest model on data that neither trained nor calibrated it.
+        Predictions of the honest model on data that neither trained nor calibrated it.
     classes : array-like of shape (n_classes,), default=None
         Labels in column order. Default: the sorted labels of `y`.
     reference_size : int, default=None

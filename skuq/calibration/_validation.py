@@ -37,7 +37,7 @@ def columns_and_proba(
 def errors_and_uncertainty(
     y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike
 ) -> tuple[BoolArray, FloatArray]:
-    """Whether each prediction is wrong, and its uncertainty, checked."""
+    """Check the inputs; return errors of the predictions, and their uncertainty."""
     truth, predicted = _labels(y_true, "y_true"), _labels(y_pred, "y_pred")
     scores = finite(uncertainty, "uncertainty")
     _check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)

@@ -157,8 +157,7 @@ def _passes(
         require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path
     check_outputs([report, json_path], [predictions])
-    from skuq.audit import CalibrationAuditor
-    from skuq.audit._recorded import recorded_predictions
+    from skuq.audit import CalibrationAuditor, recorded_predictions
 
     label, columns, attributes = label.strip(), _split(proba), _split(groups)
     _check_attributes(attributes, [label, *columns])

@@ -24,7 +24,7 @@ from skuq.plotting import (
     UncertaintyHistogramDisplay,
 )
 from skuq.quam import QUAMClassifier
-from skuq.reporting._report import Report
+from skuq.reporting import Report
 
 
 class DemoResult(NamedTuple):

@@ -111,7 +111,7 @@ def check_several_classes(labels: NDArray[Any]) -> None:
 
 
 def has_validation(X_val: Any, y_val: Any) -> bool:
-    """Whether validation data are given; an error if only one half of them is."""
+    """Whether validation data are given; raises if only one half of them is."""
     if (X_val is None) != (y_val is None):
         raise ValueError("Give both `X_val` and `y_val`, or neither.")
     return X_val is not None

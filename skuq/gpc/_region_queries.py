@@ -87,8 +87,8 @@ class RegionQueriesMixin:
             Seconds after which valid but wider bounds are returned.
         max_regions : int, default=None
             The same, as the number of boxes to be bounded for each extreme.
-        bounds : {"fast", "linear-program"}, default="fast"
-            "linear-program" is the paper's own bounding procedure: for two classes and one
+        bounds : {"fast", "published"}, default="fast"
+            "published" is the paper's own bounding procedure: for two classes and one
             point after the other, and slower by orders of magnitude.
 
         Returns
@@ -106,10 +106,10 @@ class RegionQueriesMixin:
         regions = self._around(points, radius, region, norm, features, domain)
         limits = _read_limits(tol, max_time, max_regions)
         classes = self._class_indices(class_)
-        if bounds == "linear-program":
+        if bounds == "published":
             return published_bounds(self._probability_model(), regions, classes, limits)
         if bounds != "fast":
-            raise ValueError(f"`bounds` must be 'fast' or 'linear-program', got {bounds!r}.")
+            raise ValueError(f"`bounds` must be 'fast' or 'published', got {bounds!r}.")
 
         def solve(model: ProbabilityModel, rows: slice, *how: Any) -> ProbabilityBounds:
             return probability_bounds(model, regions.select(rows), classes, *how)
@@ -144,8 +144,7 @@ class RegionQueriesMixin:
             Ask instead whether any class probability changes by more than this
             (Definition 1, with the maximum norm).
         tol : float, default=1e-4
-            Margins that are known this closely and still not to be positive or negative are
-            left undecided.
+            A margin whose bounds are this close but of different sign is left undecided.
 
         Returns
         -------
@@ -190,7 +189,8 @@ class RegionQueriesMixin:
         precision : float, default=0.01
             How closely the radius is bisected.
         max_regions : int, default=10000
-            Boxes to bound for each point and radius; what needs more is not counted as safe.
+            Boxes to bound for each point and radius; a radius that needs more counts as not
+            proven.
 
         Returns
         -------
@@ -399,7 +399,7 @@ def _check_number(value: Any, name: str, positive: bool = False) -> None:
 
 
 def _read_limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
-    """Limits of a search from what a user gave, in which None is no limit."""
+    """Read the limits of a search; None means unlimited."""
     _check_number(tol, "tol", positive=True)
     if max_time is not None:
         _check_number(max_time, "max_time")

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray, IntArray
-from skuq.calibration._sums import (
-    BinSums,
-    Strategy,
-    bin_edges,
-    bin_sums,
-    top_label_predictions,
-)
+from skuq.calibration import BinSums, bin_edges, bin_sums, top_label_predictions
+from skuq.calibration._sums import Strategy
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""What a model that the user brings takes as its inputs."""
+"""Kinds of input that a given model takes: text columns, or ids of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What classifiers around an adopted network share: checked inputs and predictions."""
+"""Base of classifiers around an adopted network: checked inputs and predictions."""
 
 from __future__ import annotations
 

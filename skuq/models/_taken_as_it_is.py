@@ -1,4 +1,4 @@
-"""Whether a model is taken as it is, or cloned and trained."""
+"""Decision between taking a model as it is, and cloning and training it."""
 
 from __future__ import annotations
 

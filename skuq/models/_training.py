@@ -21,7 +21,7 @@ from skuq.models._batches import BatchLoader
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a network is trained.
+    """Settings for the training of a network.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class TrainingSet(NamedTuple):
-    """What the penalty is computed on.
+    """Training data on which the penalty is computed.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the Displays draw alike: axes, colours, labels and legends."""
+"""Elements common to all Displays: axes, colours, labels and legends."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class _Met(NamedTuple):
         return cls(given, gaussians(found.outputs, noise_variance), found.excess_loss)
 
     def away(self) -> Tensor:
-        """How far each model lies on the side that its search wants, in units of the target."""
+        """Distance of each model towards the side that its search wants, in units of the target."""
         sign = self.models.mean.new_tensor(DIRECTIONS)[:, None]
         return sign * (self.models.mean - self.given.mean)
 

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.calibration._limits import BinAudit
-from skuq.calibration._power import detectable_gap
-from skuq.calibration._sums import BinSums
+from skuq.calibration import BinAudit, BinSums, detectable_gap
 from skuq.files import atomic_paths, write_atomically
-from skuq.reporting import _audit_sentences as sentences
+from skuq.reporting import _audit_sentences as texts
 from skuq.reporting._report import Report
 
 if TYPE_CHECKING:
-    from skuq.audit._calibration_auditor import CalibrationAuditor
+    from skuq.audit import CalibrationAuditor
 
 POWER = 0.8  # of detectable gaps
 
@@ -50,9 +48,9 @@ class AuditReport(Report):
         super().__init__(title, data["verdict"]["headline"], created=created)
         self.data = data
 
-    def sentences(self, heading: str, sentences: Iterable[str]) -> None:
+    def bullets(self, heading: str, lines: Iterable[str]) -> None:
         """Add a list of sentences."""
-        items = "\n".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+        items = "\n".join(f"<li>{escape(line)}</li>" for line in lines)
         self._add(heading, f"<ul>\n{items}\n</ul>")
 
     def json(self) -> str:
@@ -138,11 +136,11 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
             if sums.count.any()
         ],
     }
-    found = sentences.findings(data)
+    found = texts.findings(data)
     data["verdict"] |= {
-        "headline": sentences.headline(data),
+        "headline": texts.headline(data),
         "findings": found,
-        "sentences": found + sentences.meaning(data) + sentences.power(data),
+        "sentences": found + texts.meaning(data) + texts.power(data),
     }
     return data
 

@@ -10,11 +10,11 @@ import pandas as pd
 from skuq.base import FloatArray
 from skuq.calibration._sums import SCALE
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
-from skuq.reporting import _audit_sentences as sentences
+from skuq.reporting import _audit_sentences as texts
 from skuq.reporting._audit_phrases import Figures, Row, between, counted, outcome, percent
 
 if TYPE_CHECKING:
-    from skuq.audit._calibration_auditor import CalibrationAuditor
+    from skuq.audit import CalibrationAuditor
     from skuq.reporting._audit import AuditReport
 
 MOST_LINES = 6  # in one picture of groups
@@ -26,8 +26,8 @@ MISSING = "\N{EN DASH}"
 def add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
     """Add all sections: verdict, pictures, tables, power and method."""
     data = report.data
-    report.sentences("What was found", data["verdict"]["findings"] or [_nothing(data)])
-    report.sentences("What this means", sentences.meaning(data))
+    report.bullets("What was found", data["verdict"]["findings"] or [_nothing(data)])
+    report.bullets("What this means", texts.meaning(data))
     _add_diagrams(report, auditor)
     _add_densities(report, auditor)
     report.table(
@@ -47,14 +47,14 @@ def add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
             "by samples. It and the largest difference are higher in small groups by chance "
             "alone; significant deviations are corrected for that.",
         )
-    report.sentences("What the audit could have found", sentences.power(data))
+    report.bullets("What the audit could have found", texts.power(data))
     report.table(
         "Smallest deviation found per bin",
         _power_table(data["bins"]),
         f"How much more often than claimed predictions must be right to be found with a "
         f"probability of {100 * data['power']:.3g}%, in percentage points. A dash: none would be.",
     )
-    report.sentences("How it was computed", [*data["notes"], *_method(data)])
+    report.bullets("How it was computed", [*data["notes"], *_method(data)])
     report.table("All samples", _totals(data), "Figures of the whole reference set.")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from skuq.calibration._scan import planned_threshold
+from skuq.calibration import planned_threshold
 from skuq.reporting._audit_phrases import (
     Figures,
     Row,

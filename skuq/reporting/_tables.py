@@ -13,7 +13,7 @@ from skuq.metrics import (
 )
 from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.reporting._report import Report
-from skuq.tables._quantify import TableResult
+from skuq.tables import TableResult
 
 UNUSUAL = 0.05  # conformal p-value up to which a row is called unusual
 SHOWN_ROWS = 10

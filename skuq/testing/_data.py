@@ -28,7 +28,7 @@ class Data(NamedTuple):
 
 
 def given_data(X: Any, y: Any, X_predict: Any) -> Data:
-    """What a user gave, as arrays; predicted on are the inputs of training if nothing else."""
+    """The user's data as arrays; without `X_predict`, predictions are for the training inputs."""
     X = np.asarray(X)
     return Data(
         X,

@@ -331,7 +331,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         """
         check_is_fitted(self)
         seeds = checked_seeds(X)
-        make_env, play = rl_module("_envs").make_env, rl_module("_env_seeds").play_episodes
+        make_env, play = rl_module("_envs").make_env, rl_module("_play").play_episodes
         return float(play(lambda: make_env(self.env), self._act, seeds).mean())
 
     @property

@@ -1,14 +1,21 @@
-"""Single episodes of a trained agent, with value and uncertainty of each action."""
+"""Episodes of a trained agent: one with uncertainty of actions, or many for their returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from skuq.base import FloatArray
+from skuq.uadqn._envs import Env
 from skuq.uadqn._estimates import aleatoric_part, epistemic_variance, quantile_variance
+
+MAX_ENVS = 256  # that are played side by side
+MAX_STEPS = 27_000  # of an episode without a limit of its own: half an hour of Atari
 
 
 class ActionEstimate(NamedTuple):
@@ -98,7 +105,7 @@ def play_episode(
 ) -> Played:
     """Play one episode with the actions of highest value, and estimate their uncertainty.
 
-    `skuq.uadqn._env_seeds.play_episodes` plays many at once, for their returns alone.
+    `play_episodes` plays many at once, for their returns alone.
 
     Parameters
     ----------
@@ -135,3 +142,81 @@ def play_episode(
         watch(observation, None, score)
     _, epistemic, aleatoric = np.mean(estimates, axis=0).tolist()
     return Played(score, len(estimates), falls, epistemic, aleatoric, done)
+
+
+def play_episodes(
+    make: Callable[[], Env],
+    act: Callable[[Any], np.ndarray],
+    seeds: Sequence[int],
+) -> FloatArray:
+    """Play one episode for each seed, many side by side, for their returns alone.
+
+    Actions of all environments are computed in one batch, which is what makes scoring fast.
+    `play_episode` follows a single episode, with the uncertainty of each
+    action.
+
+    Parameters
+    ----------
+    make : callable
+        Makes an environment.
+    act : callable
+        Maps a batch of observations (array, or dict of arrays) to actions (n_samples,).
+    seeds : sequence of int
+        Seed of each episode.
+
+    Returns
+    -------
+    ndarray of shape (n_seeds,), float64
+        Undiscounted returns.
+
+    Warns
+    -----
+    UserWarning
+        If an episode had to be cut after 27,000 steps.
+    """
+    returns = np.empty(len(seeds))
+    for i in range(0, len(seeds), MAX_ENVS):
+        returns[i : i + MAX_ENVS] = _play_together(make, act, seeds[i : i + MAX_ENVS])
+    return returns
+
+
+def _play_together(
+    make: Callable[[], Env], act: Callable[[Any], np.ndarray], seeds: Sequence[int]
+) -> FloatArray:
+    with ExitStack() as closing:
+        envs = [make() for _ in seeds]
+        for env in envs:
+            closing.callback(env.close)
+        return _returns(envs, act, seeds)
+
+
+def _returns(
+    envs: Sequence[Env], act: Callable[[Any], np.ndarray], seeds: Sequence[int]
+) -> FloatArray:
+    if len({id(env.unwrapped) for env in envs}) < len(envs):
+        raise ValueError("`env` returns the same environment at each call; let it make a new one.")
+    observations = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
+    returns = np.zeros(len(envs))
+    running = list(range(len(envs)))
+    for _ in range(MAX_STEPS):
+        actions = act(_batch([observations[i] for i in running]))
+        for i, action in zip(tuple(running), actions, strict=True):
+            observations[i], reward, terminated, truncated, _ = envs[i].step(action)
+            returns[i] += float(reward)
+            if terminated or truncated:
+                running.remove(i)
+        if not running:
+            break
+    else:
+        warnings.warn(
+            f"{len(running)} of {len(envs)} episodes had not ended after {MAX_STEPS} steps and "
+            "were cut; wrap the environment in gymnasium's TimeLimit.",
+            stacklevel=5,
+        )
+    return returns
+
+
+def _batch(observations: list[Any]) -> Any:
+    if isinstance(observations[0], dict):
+        return {key: np.stack([o[key] for o in observations]) for key in observations[0]}
+    return np.stack(observations)

@@ -1,11 +1,11 @@
 """Audits and predictions with proofs, of a model whose weights stay secret (extra ``zk``)."""
 
-from skuq.zk._attest import attest, reported_predictions
+from skuq.zk._attest import attest
 from skuq.zk._check import check
 from skuq.zk._commit import commit
 from skuq.zk._ezkl import ProofSystemError
 from skuq.zk._files import VerificationError
-from skuq.zk._prove import Bundle, prove
+from skuq.zk._prove import Bundle, prove, reported_predictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._results import Attestation, VerifiedAudit
 from skuq.zk._statements import sample_size

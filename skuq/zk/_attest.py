@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from skuq import __version__
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import FORMAT, write_json
-from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
+from skuq.zk._fixed_point import integer_predictions
 from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._statements import prediction_inputs
@@ -74,26 +73,3 @@ def attest(
     proof = prover.prove(statement, "predictions", inputs, "predictions 0")
     write_json(out, {"statement": statement, "proof": proof["proof"]})
     return out
-
-
-def reported_predictions(
-    commitment: str | Path, X: ArrayLike
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Compute labels and confidences of the committed function, as proofs will state them.
-
-    Parameters
-    ----------
-    commitment : str or Path
-        The provider's folder ``public``, with ``private`` beside it.
-    X : array-like of shape (n_samples, n_features)
-        Inputs in the committed range.
-
-    Returns
-    -------
-    labels : ndarray of shape (n_samples,)
-    confidence : ndarray of shape (n_samples,), float64
-        In (0, 1], multiples of 2 ** -14.
-    """
-    committed = load_commitment(commitment)
-    found = integer_predictions(Prover(committed).network(), committed.encoding.encode(X))
-    return committed.classes[found.label], found.confidence / 2.0**CONFIDENCE_BITS

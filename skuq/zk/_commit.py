@@ -17,6 +17,7 @@ from skuq.models import adopt
 from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import PAD_BITS, Architecture
 from skuq.zk._circuit_size import SALT_BITS, fit_shape
+from skuq.zk._circuits import fixed_inputs, input_names
 from skuq.zk._dense_network import DenseNetwork, dense_network
 from skuq.zk._encoding import record_of
 from skuq.zk._files import (
@@ -28,7 +29,7 @@ from skuq.zk._files import (
     write_manifest,
 )
 from skuq.zk._fixed_point import IntegerNetwork
-from skuq.zk._keys import commitment_to_constants, make_keys
+from skuq.zk._keys import make_keys
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._quantisation import fit_fixed_point, probabilities
 
@@ -158,7 +159,7 @@ def _write(
     for circuit in tqdm(shape.circuits, desc="keys", disable=not verbose):
         make_keys(private, circuit, shape, constants, public / REFERENCE_STRING)
         keys[circuit] = digest_file(private / f"{circuit}.vk")
-        points.add(commitment_to_constants(private, circuit, shape, public / REFERENCE_STRING))
+        points.add(_commitment_point(private, circuit, shape, public / REFERENCE_STRING))
     if len(points) != 1:
         raise backend.ProofSystemError(
             "The circuits do not share one commitment; this version of the proof system orders "
@@ -176,6 +177,20 @@ def _write(
     write_json(private / "ledger.json", {"proofs": 0, "pads": 0})
     write_json(public / COMMITMENT, record)
     write_manifest(public)
+
+
+def _commitment_point(private: Path, circuit: str, shape: Architecture, srs: Path) -> str:
+    """Compute the commitment to the constants of a circuit, by a run on zeros."""
+    known = fixed_inputs(shape)
+    inputs = [
+        [int(v) for v in known.get(name, np.zeros(int(np.prod(size)), np.int64)).ravel()]
+        for name, size in input_names(circuit, shape).items()
+    ]
+    target = private / f"{circuit}.witness"
+    _, point = backend.witness(
+        inputs, private / f"{circuit}.circuit", target, private / f"{circuit}.vk", srs
+    )
+    return point
 
 
 def _constants(shape: Architecture, network: IntegerNetwork) -> list[NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Proving and verifying keys of the circuits, and the commitment to their constants."""
+"""Proving and verifying keys of the circuits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import Architecture
-from skuq.zk._circuits import build, fixed_inputs, input_names
+from skuq.zk._circuits import build
 from skuq.zk._files import COMMITMENT, VerificationError, digest, digest_file, field
 from skuq.zk._public_commitment import Commitment
 
@@ -75,17 +75,3 @@ def make_keys(
     backend.describe(model, settings, circuit, shape)
     backend.compile_circuit(model, settings, compiled)
     backend.setup(compiled, folder / f"{circuit}.vk", folder / f"{circuit}.pk", srs)
-
-
-def commitment_to_constants(private: Path, circuit: str, shape: Architecture, srs: Path) -> str:
-    """Compute the commitment to the constants of a circuit, by a run on zeros."""
-    known = fixed_inputs(shape)
-    inputs = [
-        [int(v) for v in known.get(name, np.zeros(int(np.prod(size)), np.int64)).ravel()]
-        for name, size in input_names(circuit, shape).items()
-    ]
-    target = private / f"{circuit}.witness"
-    _, point = backend.witness(
-        inputs, private / f"{circuit}.circuit", target, private / f"{circuit}.vk", srs
-    )
-    return point

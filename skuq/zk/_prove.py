@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from skuq import __version__
@@ -23,7 +24,7 @@ from skuq.zk._files import (
     write_json,
     write_manifest,
 )
-from skuq.zk._fixed_point import integer_predictions
+from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._statements import (
@@ -144,6 +145,29 @@ def prove(
     if level == "predictions":
         return _prove_predictions(run, statement, rows, challenge, false_share, error)
     return _prove_sums(run, statement, rows, codes)
+
+
+def reported_predictions(
+    commitment: str | Path, X: ArrayLike
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Compute labels and confidences of the committed function, as proofs will state them.
+
+    Parameters
+    ----------
+    commitment : str or Path
+        The provider's folder ``public``, with ``private`` beside it.
+    X : array-like of shape (n_samples, n_features)
+        Inputs in the committed range.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_samples,)
+    confidence : ndarray of shape (n_samples,), float64
+        In (0, 1], multiples of 2 ** -14.
+    """
+    committed = load_commitment(commitment)
+    found = integer_predictions(Prover(committed).network(), committed.encoding.encode(X))
+    return committed.classes[found.label], found.confidence / 2.0**CONFIDENCE_BITS
 
 
 class _AuditRun:

@@ -21,7 +21,9 @@ from skuq.zk._fixed_point import (
     value_bits,
 )
 
-SATURATION = 8.0  # features are accepted up to so many deviations, or more if calibration data are
+# Features are accepted up to this many standard deviations from the mean, or twice as far as any of
+# the calibration data if that is farther.
+SATURATION = 8.0
 
 
 class Agreement(NamedTuple):

@@ -220,7 +220,7 @@ def test_the_papers_bounds_agree(likelihood):
     X = np.array([[0.1, 0.2]])
     request = {"radius": 0.3, "features": [0], "tol": 0.03}
     ours = model.predict_proba_bounds(X, **request)
-    theirs = model.predict_proba_bounds(X, **request, bounds="linear-program", max_regions=60)
+    theirs = model.predict_proba_bounds(X, **request, bounds="published", max_regions=60)
     points = grid(X[0] - [0.3, 0], X[0] + [0.3, 0], 101)
     proba = probabilities(model, points)
     for found in (ours, theirs):
@@ -235,11 +235,11 @@ def test_the_papers_bounds_agree(likelihood):
     assert (theirs.min_lower <= ours.min_upper).all()
     assert (theirs.max_lower <= ours.max_upper).all()
     second = model.predict_proba_bounds(
-        X, **request, bounds="linear-program", max_regions=60, class_=model.classes_[1]
+        X, **request, bounds="published", max_regions=60, class_=model.classes_[1]
     )
     np.testing.assert_allclose(second.min_lower[:, 0], theirs.min_lower[:, 1])
     with pytest.raises(ValueError, match="for two classes and for boxes"):
-        model.predict_proba_bounds(X, 0.1, norm="l2", bounds="linear-program")
+        model.predict_proba_bounds(X, 0.1, norm="l2", bounds="published")
 
 
 def test_the_authors_code_encloses_the_same_probabilities():
@@ -398,7 +398,7 @@ def test_bad_points_are_refused_by_every_method(model, method):
     ("arguments", "message"),
     [
         ({"class_": 7}, "`class_` must be one of"),
-        ({"bounds": "slow"}, "`bounds` must be 'fast' or 'linear-program'"),
+        ({"bounds": "slow"}, "`bounds` must be 'fast' or 'published'"),
         ({"tol": 0.0}, "tol"),
         ({"max_time": -1.0}, "max_time"),
         ({"max_time": np.nan}, "max_time"),

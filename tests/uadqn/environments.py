@@ -35,6 +35,45 @@ class RandomEnv(gym.Env):
         return observation, reward, ends and not self.truncates, ends and self.truncates, {}
 
 
+class SeedTeller(gym.Env):
+    """Shows its seed and the step; an episode lasts as many steps as its seed says."""
+
+    made = []
+
+    def __init__(self, as_dict=False):
+        number = spaces.Box(0, np.inf, (1,), np.float64)
+        both = spaces.Dict({"seed": number, "step": number})
+        self.observation_space = both if as_dict else spaces.Box(0, np.inf, (2,), np.float64)
+        self.action_space = spaces.Discrete(100)
+        self.as_dict, self.seeds, self.options, self.noise = as_dict, [], [], []
+        self.closed = 0
+        SeedTeller.made.append(self)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.options.append(options)
+        self.noise.append(self.np_random.random())
+        self.length = seed % 5 + 1
+        self.step_ = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.step_ += 1
+        reward = 100.0 if action == self.seeds[-1] % 100 else -float(self.step_)
+        ends = self.step_ == self.length
+        truncates = self.seeds[-1] % 2 == 0
+        return self._observation(), reward, ends and not truncates, ends and truncates, {}
+
+    def close(self):
+        self.closed += 1
+
+    def _observation(self):
+        if self.as_dict:
+            return {"seed": np.array([self.seeds[-1]]), "step": np.array([self.step_])}
+        return np.array([self.seeds[-1], self.step_], np.float64)
+
+
 def collect(agent, n_steps):
     """Let the agent act without an update, so that its buffer is filled."""
     agent.learning_starts = n_steps

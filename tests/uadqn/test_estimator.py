@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
-from skuq.uadqn import _env_seeds, _estimator
+from skuq.uadqn import _estimator, _play
 from skuq.uadqn._history import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
@@ -557,7 +557,7 @@ def test_score_is_the_mean_return_of_greedy_episodes(env):
 
 
 def test_episodes_without_end_are_cut_with_a_warning(monkeypatch):
-    monkeypatch.setattr(_env_seeds, "MAX_STEPS", 5)
+    monkeypatch.setattr(_play, "MAX_STEPS", 5)
     endless = make(RandomEnv(length=10**9), total_timesteps=20).fit(SEEDS)
     with pytest.warns(UserWarning, match="3 of 3 episodes had not ended after 5 steps") as caught:
         score = endless.score([1, 2, 3])

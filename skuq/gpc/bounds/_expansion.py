@@ -70,7 +70,7 @@ class Moments(NamedTuple):
         return Moments(*(a + b for a, b in zip(self, other, strict=True)))
 
     def reach(self) -> Tensor:
-        """How far each function may be from its value at the centre, shape (b, k)."""
+        """Largest distance of each function from its value at the centre, shape (b, k)."""
         return self.gradient.abs().sum(-1) + self.hessian.abs().sum((-2, -1)) / 2 + self.rest
 
     def range(self) -> tuple[Tensor, Tensor]:
@@ -208,7 +208,7 @@ class Expander:
         )
 
     def shares(self, half_widths: Tensor) -> Tensor:
-        """How much each feature contributes to the size of boxes, (b, f), adding up to 1."""
+        """Contribution of each feature to the size of boxes, (b, f), adding up to 1."""
         sizes = self._prior_slopes * half_widths**2
         return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
 

@@ -35,7 +35,7 @@ _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
 
 
 class _Reach(NamedTuple):
-    """How far moments of the differences ``f_c - f_last`` may be from the centre's in a box.
+    """Largest distance of moments of ``f_c - f_last`` in a box from those at its centre.
 
     The first two are sums of absolute values; the next two are norms after whitening with the
     covariance at the centre; all of shape (b,). `whitener` is that transformation of the

@@ -103,7 +103,7 @@ def ep_evidence(
     sites, sweep, converged = _fixed_point(prior, y, likelihood, sample_weight, state)
     gradient = np.empty(0)
     if eval_gradient:
-        # Algorithm 5.2, lines 4-8
+        # Algorithm 5.2, lines 5-9
         gradient = sweep.conditional.gradient(0.5 * sweep.alpha, sweep.alpha)
     jitter = max(prior.jitter, sweep.conditional.jitter)
     return Evidence(sweep.evidence, gradient, np.array(sites), jitter, converged)
@@ -187,7 +187,7 @@ class _Mixing:
         self._steps: list[FloatArray] = []
 
     def next(self, sites: _Sites, sweep: _Sweep) -> _Sites:
-        """Sites to try after these, from those met so far and what they led to."""
+        """Propose the next sites from the history of sites and their updates."""
         if sweep.change > min(2.0 * self._best, _NEAR):
             self._points, self._steps = [], []
         if sweep.change > 2.0 * self._best:

@@ -31,7 +31,7 @@ class Evidence(NamedTuple):
     gradient : ndarray of shape (n_theta,)
         Its derivative with respect to ``kernel.theta``; empty if it was not asked for.
     state : ndarray
-        What the next evaluation, at nearby hyperparameters, had better start from.
+        Starting point for the next evaluation, at nearby hyperparameters.
     jitter : float
         What was added to the diagonal of a matrix, relative to its mean, to factorise it.
     converged : bool
@@ -105,7 +105,8 @@ def laplace_evidence(
     gradient = np.empty(0)
     if eval_gradient:
         # The mode moves with the hyperparameters, and the determinant with the mode.
-        s_2 = 0.5 * mode.conditional.variance * mode.at.third  # Algorithm 5.1, line 9
+        # Algorithm 5.1, line 9, with plus for the printed minus: W is minus the second derivative
+        s_2 = 0.5 * mode.conditional.variance * mode.at.third
         # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
         left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)
         gradient = mode.conditional.gradient(left, mode.alpha)

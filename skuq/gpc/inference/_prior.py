@@ -213,7 +213,7 @@ class DenseConditional:
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
         # dK is symmetric: one triangle of R will do, its diagonal halved.
-        # Algorithm 5.1, line 7; Algorithm 5.2, line 5
+        # Algorithm 5.1, line 7; Algorithm 5.2, line 6
         G = self._inverse * -self._root[:, None]
         G *= self._root
         G[np.diag_indices_from(G)] *= 0.5

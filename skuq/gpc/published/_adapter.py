@@ -40,9 +40,7 @@ def published_bounds(
         If the model has more than two classes or a softmax, or the regions are no boxes.
     """
     if model.likelihood == "softmax" or regions.radius is not None:
-        raise ValueError(
-            "bounds='linear-program' is for two classes and for boxes; use bounds='fast'."
-        )
+        raise ValueError("bounds='published' is for two classes and for boxes; use bounds='fast'.")
     deadline, found = time.monotonic() + limits.max_time, []
     for row, (lower, upper) in enumerate(zip(regions.lower, regions.upper, strict=True)):
         left = max(deadline - time.monotonic(), 0.0) / (len(regions.points) - row)
