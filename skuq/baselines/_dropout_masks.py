@@ -94,15 +94,16 @@ def masked_outputs(
     >>> masked_outputs(model, torch.ones(2, 4), n_samples=5, seed=0).shape
     torch.Size([2, 5, 3])
     """
-    network, generator = deepcopy(model.module), torch.Generator()
-    for module in dropout_modules(network):
+    masked = replace(model, module=deepcopy(model.module)).to(device)
+    inputs = inputs.to(masked.device)
+    generator = torch.Generator()
+    for module in dropout_modules(masked.module):
         module.register_forward_hook(_drop_with(generator))
-    masked = replace(model, module=network)
     outputs = []
     for mask_seed in np.random.RandomState(seed).randint(2**31 - 1, size=n_samples):
         # Before each pass through the network, because inputs may come in several batches.
-        reset = network.register_forward_pre_hook(_seed_with(generator, int(mask_seed)))
-        outputs.append(masked.outputs(inputs, device))
+        reset = masked.module.register_forward_pre_hook(_seed_with(generator, int(mask_seed)))
+        outputs.append(masked.outputs(inputs, masked.device))
         reset.remove()
     return torch.stack(outputs, dim=1)
 

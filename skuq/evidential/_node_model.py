@@ -33,16 +33,25 @@ class NodeModel(AdoptedModel):
                 "A model of nodes takes node ids, so there can be no transformer before it."
             )
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the graph and the network."""
+        return self.graph.device
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the model with its network and its graph on a device."""
+        device = graph_device(device)
+        return replace(super().to(device), graph=self.graph.to(device))
+
     def inputs(self, X: Any) -> Tensor:
         """Turn node ids into a tensor."""
         return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
         """Evaluate the network on all nodes, and return its logits at some of them."""
-        device = graph_device(device)
-        network = deepcopy(self.module).to(device)
+        there = self.to(device)
         with torch.no_grad():
-            return call_on_graph(network, self.graph.to(device)).cpu()[inputs]
+            return call_on_graph(there.module, there.graph)[inputs.to(there.device)].cpu()
 
     def followed_by(self, layer: nn.Module) -> Self:
         """Return the model with a further layer on its outputs."""

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from skuq.models._device import resolve_device
-from skuq.models._evaluate import evaluate
+from skuq.models._evaluate import evaluate, moved
 from skuq.models._networks import BinaryLogits, Columns, LogProbabilities, ScaledLogits
 from skuq.wrappers import unwrap
 
@@ -45,8 +45,8 @@ class AdoptedModel:
     at_once : bool
         Whether all inputs are evaluated together, however many they are.
     module : torch.nn.Module
-        Private copy on the CPU, in evaluation mode and without gradients; maps inputs of
-        shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
+        Private copy in evaluation mode and without gradients, on the CPU except after `to`;
+        maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
         (n_samples, n_outputs).
     classes : ndarray of shape (n_classes,) or None
         Labels in the order of the logits; None if the model does not know them.
@@ -63,6 +63,15 @@ class AdoptedModel:
     def dtype(self) -> torch.dtype:
         """Floating-point type of the parameters."""
         return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the model with its module on a device, for many evaluations there."""
+        return replace(self, module=moved(self.module, resolve_device(device)))
 
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import chain
 
 import torch
-from sklearn.utils import gen_batches
 from torch import Tensor, nn
 
 
@@ -17,9 +17,9 @@ def evaluate(
     Parameters
     ----------
     module : torch.nn.Module
-        Module on the CPU; it stays there.
+        Module; it is copied if it is on another device.
     inputs : Tensor of shape (n_samples, ...)
-        Inputs on the CPU.
+        Inputs.
     device : torch.device or str, default="cpu"
         Where to compute.
     batch_size : int, default=1024
@@ -30,9 +30,19 @@ def evaluate(
     Tensor of shape (n_samples, ...)
         Outputs on the CPU.
     """
-    if torch.device(device).type != "cpu":
-        module = deepcopy(module).to(device)
+    module = moved(module, device)
     with torch.no_grad():
-        batches = gen_batches(len(inputs), batch_size)
         # Copies, because a module may alter its input in place.
-        return torch.cat([module(inputs[rows].to(device, copy=True)).cpu() for rows in batches])
+        batches = (
+            inputs[start : start + batch_size].to(device, copy=True)
+            for start in range(0, len(inputs), batch_size)
+        )
+        return torch.cat([module(batch).cpu() for batch in batches])
+
+
+def moved(module: nn.Module, device: torch.device | str) -> nn.Module:
+    """Return a copy of a module on another device, or the module itself if it is there."""
+    there = torch.empty(0, device=device).device  # "cuda" is "cuda:0", for instance
+    if all(tensor.device == there for tensor in chain(module.parameters(), module.buffers())):
+        return module
+    return deepcopy(module).to(there)
