@@ -19,11 +19,13 @@ from skuq.evidential._labelled import labelled_nodes
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._node_predictions import NodeClassifierMixin
 from skuq.evidential._shared_parameters import SharedParametersMixin
-from skuq.evidential._training_parameters import TRAINING_PARAMETERS, training_settings
+from skuq.evidential._training_parameters import TRAINING_PARAMETERS, TrainedNetworkMixin
 from skuq.models import WeightedLoss, checked_widths, seeded
 
 
-class GraphClassifier(SharedParametersMixin, NodeClassifierMixin, ClassifierMixin, BaseEstimator):
+class GraphClassifier(
+    SharedParametersMixin, TrainedNetworkMixin, NodeClassifierMixin, ClassifierMixin, BaseEstimator
+):
     """Graph network that classifies the nodes of a graph.
 
     It learns from labelled nodes and the features and edges of all nodes (transductive
@@ -160,33 +162,30 @@ class GraphClassifier(SharedParametersMixin, NodeClassifierMixin, ClassifierMixi
         data = labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.network_, self.history_, logits = fit_on_graph(
-            build_network(self, graph.n_features, len(data.classes), seed),
+            self._new_network(graph.n_features, len(data.classes), seed),
             WeightedLoss(nn.CrossEntropyLoss(reduction="none")),
             graph,
             node_samples(data.training),
             data.validation,
-            settings=training_settings(self, graph_device(self.device)),
+            settings=self._training_settings(graph_device(self.device)),
             seed=seed,
         )
         self.graph_, self.classes_ = graph, data.classes
         self.proba_ = logits.softmax(dim=1).numpy()
         return self
 
+    def _new_network(self, n_features: int, n_classes: int, seed: int) -> GraphNetwork:
+        """A network of the classifier's architecture, with its initial weights."""
+        with seeded(seed):
+            return ARCHITECTURES[self.architecture](
+                n_features,
+                n_classes,
+                checked_widths(self.hidden_sizes),
+                self.dropout,
+                self.batch_norm,
+            )
+
     def as_adopted(self) -> NodeModel:
         """Return the fitted network in the form that `skuq.models.adopt` returns."""
         check_is_fitted(self)
         return node_model(self.network_, self.graph_, self.classes_)
-
-
-def build_network(
-    settings: GraphClassifier, n_features: int, n_outputs: int, seed: int
-) -> GraphNetwork:
-    """Build the network that a classifier's parameters describe, with its initial weights."""
-    with seeded(seed):
-        return ARCHITECTURES[settings.architecture](
-            n_features,
-            n_outputs,
-            checked_widths(settings.hidden_sizes),
-            settings.dropout,
-            settings.batch_norm,
-        )

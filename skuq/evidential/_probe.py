@@ -32,12 +32,12 @@ from skuq.evidential._representations import Layer
 from skuq.evidential._training_parameters import (
     TRAINING_PARAMETERS,
     Samples,
-    training_settings,
+    TrainedNetworkMixin,
 )
 from skuq.models import checked_widths, resolve_device, seeded, train
 
 
-class EvidentialProbe(PretrainedClassifier):
+class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     """Evidence for the predictions of a pre-trained classifier.
 
     A small head is trained on the frozen representations of a classifier to predict the amount
@@ -316,7 +316,7 @@ class EvidentialProbe(PretrainedClassifier):
             ProbeLoss(self.lambda_ice, self.lambda_pcl, self.evidence_id, self.evidence_ood),
             *training,
             validation=validation,
-            settings=training_settings(self, resolve_device(self.device)),
+            settings=self._training_settings(resolve_device(self.device)),
             seed=seed,
         )
 

@@ -41,14 +41,24 @@ class Samples(NamedTuple):
     codes: NDArray[np.int64]
 
 
-def training_settings(estimator: Any, device: torch.device) -> TrainingSettings:
-    """Read the training parameters of an estimator: Adam, with all samples in one batch."""
-    return TrainingSettings(
-        learning_rate=estimator.learning_rate,
-        weight_decay=estimator.weight_decay,
-        max_epochs=estimator.max_epochs,
-        patience=estimator.patience,
-        callbacks=estimator.callbacks or [],
-        device=device,
-        verbose=estimator.verbose,
-    )
+class TrainedNetworkMixin:
+    """Settings of the training for an estimator with the parameters `TRAINING_PARAMETERS`."""
+
+    learning_rate: float
+    weight_decay: float
+    max_epochs: int
+    patience: int
+    callbacks: list[Any] | None
+    verbose: int
+
+    def _training_settings(self, device: torch.device) -> TrainingSettings:
+        """Settings for Adam, with all samples in one batch."""
+        return TrainingSettings(
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            max_epochs=self.max_epochs,
+            patience=self.patience,
+            callbacks=self.callbacks or [],
+            device=device,
+            verbose=self.verbose,
+        )

@@ -21,7 +21,7 @@ from skuq.evidential._head import safe_exp
 from skuq.evidential._labelled import LabelledData, labelled_nodes
 from skuq.evidential._node_predictions import NodeClassifierMixin
 from skuq.evidential._propagation import Propagation, propagate
-from skuq.evidential._training_parameters import Samples, training_settings
+from skuq.evidential._training_parameters import Samples
 from skuq.models import taken_as_it_is
 
 
@@ -125,7 +125,7 @@ class DirichletNetworkClassifier(
             graph,
             task.training,
             nodes.validation,
-            settings=training_settings(estimator, graph_device(estimator.device)),
+            settings=estimator._training_settings(graph_device(estimator.device)),
             seed=seed,
             callbacks=task.callbacks,
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
 from skuq.evidential._dirichlet import Measure
-from skuq.evidential._graph_classifier import GraphClassifier, build_network
+from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graph_training import node_samples
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._labelled import LabelledData
@@ -89,7 +89,7 @@ class EvidentialGNN(DirichletNetworkClassifier):
         self.measure = measure
 
     def _training_task(self, graph: NodeGraph, nodes: LabelledData, seed: int) -> TrainingTask:
-        network = build_network(self.estimator, graph.n_features, len(nodes.classes), seed)
+        network = self.estimator._new_network(graph.n_features, len(nodes.classes), seed)
         loss = WeightedLoss(EvidenceLoss(self.entropy_weight))
         return TrainingTask(Concentrations(network), loss, node_samples(nodes.training))
 

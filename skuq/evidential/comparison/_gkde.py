@@ -14,7 +14,7 @@ from torch.distributions import kl_divergence as dirichlet_kl
 
 from skuq.base import FloatArray
 from skuq.evidential._dirichlet import Measure
-from skuq.evidential._graph_classifier import GraphClassifier, build_network
+from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._labelled import Labelled, LabelledData
 from skuq.evidential._losses import expected_square_loss
@@ -103,7 +103,7 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         teacher.fit(**nodes.as_arguments())
         rows, codes, weight = nodes.training
         prior = kernel_dirichlet(graph.adjacency, rows, codes, len(nodes.classes), weight=weight)
-        network = build_network(self.estimator, graph.n_features, len(nodes.classes), seed)
+        network = self.estimator._new_network(graph.n_features, len(nodes.classes), seed)
         return TrainingTask(
             Concentrations(network),
             KernelLoss(),
