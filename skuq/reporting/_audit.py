@@ -1,4 +1,4 @@
-"""The report on an audit: a page for people, and its JSON twin for programs."""
+"""The figures of a report on an audit, as a page for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -143,41 +143,6 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "sentences": found + texts.meaning(data) + texts.power(data),
     }
     return data
-
-
-def audit_report(
-    auditor: CalibrationAuditor, title: str = "Calibration audit", *, notes: Sequence[str] = ()
-) -> AuditReport:
-    """Report on an audit, for people (HTML) and for programs (JSON).
-
-    Parameters
-    ----------
-    auditor : CalibrationAuditor
-        Fitted auditor.
-    title : str, default="Calibration audit"
-        Headline.
-    notes : sequence of str, default=()
-        What the reader should know of the data.
-
-    Returns
-    -------
-    AuditReport
-        ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
-        Pictures need matplotlib (extra ``plot``).
-
-    Examples
-    --------
-    >>> from skuq import CalibrationAuditor
-    >>> from skuq.reporting import audit_report
-    >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
-    >>> audit_report(audit, "Loans").title
-    'Loans'
-    """
-    from skuq.reporting._audit_sections import add_sections  # pictures and tables, only needed here
-
-    report = AuditReport(title, audit_data(auditor, notes))
-    add_sections(report, auditor)
-    return report
 
 
 def _rows(sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""Pictures and tables of the report on an audit."""
+"""The report on an audit, section by section, with its pictures and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,11 +11,11 @@ from skuq.base import FloatArray
 from skuq.calibration._sums import SCALE
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
 from skuq.reporting import _audit_sentences as texts
+from skuq.reporting._audit import AuditReport, audit_data
 from skuq.reporting._audit_phrases import Figures, Row, between, counted, outcome, percent
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
-    from skuq.reporting._audit import AuditReport
 
 MOST_LINES = 6  # in one picture of groups
 MOST_PICTURES = 3  # of single groups
@@ -23,7 +23,40 @@ FIGURE_SPACE = "\N{FIGURE SPACE}"  # as wide as a digit, so that columns of text
 MISSING = "\N{EN DASH}"
 
 
-def add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
+def audit_report(
+    auditor: CalibrationAuditor, title: str = "Calibration audit", *, notes: Sequence[str] = ()
+) -> AuditReport:
+    """Report on an audit, for people (HTML) and for programs (JSON).
+
+    Parameters
+    ----------
+    auditor : CalibrationAuditor
+        Fitted auditor.
+    title : str, default="Calibration audit"
+        Headline.
+    notes : sequence of str, default=()
+        What the reader should know of the data.
+
+    Returns
+    -------
+    AuditReport
+        ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
+        Pictures need matplotlib (extra ``plot``).
+
+    Examples
+    --------
+    >>> from skuq import CalibrationAuditor
+    >>> from skuq.reporting import audit_report
+    >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
+    >>> audit_report(audit, "Loans").title
+    'Loans'
+    """
+    report = AuditReport(title, audit_data(auditor, notes))
+    _add_sections(report, auditor)
+    return report
+
+
+def _add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
     """Add all sections: verdict, pictures, tables, power and method."""
     data = report.data
     report.bullets("What was found", data["verdict"]["findings"] or [_nothing(data)])
