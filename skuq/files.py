@@ -107,6 +107,29 @@ def atomic_paths(
             _remove(partial)
 
 
+def remove_partials(folder: str | os.PathLike[str]) -> None:
+    """Remove what processes have left in a folder that were killed while they wrote to it.
+
+    Parameters
+    ----------
+    folder : path-like
+        Folder that no other process writes to; it need not exist.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.files import remove_partials
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, ".table.csv.0123456789ab.partial").write_text("1,")
+    ...     remove_partials(folder)
+    ...     [*Path(folder).iterdir()]
+    []
+    """
+    for partial in Path(folder).glob(f".*.{'[0-9a-f]' * 12}.partial"):
+        _remove(partial)
+
+
 def _target(path: str | os.PathLike[str]) -> Path:
     """The path itself, or where its link leads to."""
     target = Path(os.path.realpath(path))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skuq import files
-from skuq.files import atomic_path, atomic_paths, write_atomically
+from skuq.files import atomic_path, atomic_paths, remove_partials, write_atomically
 
 
 def contents(folder):
@@ -74,6 +74,11 @@ def test_a_process_that_is_killed_leaves_the_old_file(tmp_path):
     assert path.read_text() == "old"
     write_atomically(path, "new")  # what is left over is in nobody's way
     assert path.read_text() == "new"
+    for other in (".note.partial", "report.0123456789ab.partial"):
+        (tmp_path / other).write_text("of somebody else")
+    assert len([*tmp_path.iterdir()]) == 4
+    remove_partials(tmp_path)
+    assert {*contents(tmp_path)} == {"a.txt", ".note.partial", "report.0123456789ab.partial"}
 
 
 def test_a_block_that_writes_nothing_replaces_nothing(tmp_path):

@@ -20,7 +20,7 @@ from skuq.uadqn._losses import (
     quantile_loss,
     quantile_loss_gradient,
 )
-from skuq.uadqn._optional_imports import rl_module
+from skuq.uadqn._optional_imports import HOME, rl_object
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
 from skuq.uadqn._settings import GRIDWORLD, MINATAR, settings_for
 
@@ -39,29 +39,6 @@ if TYPE_CHECKING:
     from skuq.uadqn._policies import CnnPolicy, GridCNN, MlpPolicy, MultiInputPolicy
     from skuq.uadqn._run_config import make_run_config
     from skuq.uadqn._runs import load_agent, train_run
-
-_HOME = {
-    "BootstrappedDQN": "_baselines",
-    "CheckpointCallback": "_checkpoint",
-    "CheckpointError": "_checkpoint",
-    "CliffWindEnv": "_envs",
-    "CnnPolicy": "_policies",
-    "DQNAlgorithm": "_baselines",
-    "Episode": "_history",
-    "GridCNN": "_policies",
-    "MlpPolicy": "_policies",
-    "MultiInputPolicy": "_policies",
-    "QuantileDQN": "_algorithm",
-    "TrainingHistory": "_history",
-    "UADQNAlgorithm": "_algorithm",
-    "latest_checkpoint": "_checkpoint",
-    "load_agent": "_runs",
-    "load_checkpoint": "_checkpoint",
-    "make_env": "_envs",
-    "make_run_config": "_run_config",
-    "save_checkpoint": "_checkpoint",
-    "train_run": "_runs",
-}
 
 __all__ = [
     "GRIDWORLD",
@@ -103,6 +80,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in HOME:
         raise AttributeError(f"module 'skuq.uadqn' has no attribute {name!r}")
-    return getattr(rl_module(_HOME[name]), name)
+    return rl_object(name)

@@ -23,6 +23,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 import skuq
 from skuq.files import atomic_path
 from skuq.uadqn._history import TrainingHistory
+from skuq.uadqn._optional_imports import rl_object
 from skuq.uadqn._random import random_states, set_random_states
 from skuq.uadqn._settings import METHODS
 
@@ -134,9 +135,7 @@ def load_checkpoint(checkpoint: Path, env_name: str, device: str = "auto") -> tu
         If it is incomplete or damaged, or of another environment or other versions.
     """
     manifest = _checked_manifest(checkpoint, env_name)
-    import skuq.uadqn as package
-
-    cls: type[BaseAlgorithm] = getattr(package, manifest["algorithm"])
+    cls: type[BaseAlgorithm] = rl_object(manifest["algorithm"])
     state = cloudpickle.loads((checkpoint / STATE).read_bytes())
     # Its observation is still the last one: a forced reset would begin another episode.
     algorithm: Any = cls.load(

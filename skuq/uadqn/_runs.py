@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 from stable_baselines3.common.callbacks import BaseCallback
 
-import skuq.uadqn
-from skuq.files import atomic_path
+from skuq.files import atomic_path, remove_partials
 from skuq.models import resolve_device
 from skuq.uadqn._checkpoint import (
     ALGORITHM,
@@ -28,6 +27,7 @@ from skuq.uadqn._checkpoint import (
 )
 from skuq.uadqn._envs import make_env
 from skuq.uadqn._history import TrainingHistory
+from skuq.uadqn._optional_imports import rl_object
 from skuq.uadqn._run_config import (
     RunConfig,
     RunError,
@@ -119,6 +119,8 @@ def train_run(
     algorithm, history = _new_or_saved(folder, config, _known_device(device))
     begun_at = algorithm.num_timesteps
     folder.mkdir(parents=True, exist_ok=True)
+    remove_partials(folder)
+    remove_partials(folder / CHECKPOINTS)
     # In this order: a configuration of more steps is never beside an agent of fewer.
     (folder / AGENT).unlink(missing_ok=True)
     write_config(folder, config)
@@ -169,8 +171,6 @@ def _new_or_saved(folder: Path, config: RunConfig, device: str) -> tuple[Any, Tr
                 "new one in another folder."
             )
         return _new_algorithm(config, device), TrainingHistory()
-    for partial in (folder / CHECKPOINTS).glob(".step-*.partial"):
-        shutil.rmtree(partial)  # the interrupt came while it was written
     with _refusing(f"{checkpoint} cannot be loaded"):
         algorithm, history = load_checkpoint(checkpoint, config.env, device)
     return algorithm, history
@@ -196,7 +196,7 @@ def _known_device(device: str) -> str:
 
 
 def _algorithm(method: str) -> Any:
-    return getattr(skuq.uadqn, METHODS[method])
+    return rl_object(METHODS[method])
 
 
 @contextmanager

@@ -266,7 +266,11 @@ def test_a_run_that_was_killed_before_its_agent_was_written_only_writes_it(tmp_p
 
 def test_what_an_interrupted_save_has_left_is_cleared_away(tmp_path):
     interrupt(tmp_path)
-    (tmp_path / "checkpoints" / ".step-000000000250.partial").mkdir()
+    checkpoint = tmp_path / "checkpoints" / ".step-000000000250.0123456789ab.partial"
+    checkpoint.mkdir()
+    (checkpoint / "state.pkl").write_bytes(b"half")
+    for name in ("config.json", "history.csv", "agent.zip"):
+        (tmp_path / f".{name}.0123456789ab.partial").write_bytes(b"half")
     train(tmp_path)
     names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert names == ["step-000000000400"]
