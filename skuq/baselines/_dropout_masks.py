@@ -100,12 +100,11 @@ def masked_outputs(
     for module in dropout_modules(masked.module):
         module.register_forward_hook(_drop_with(generator))
     outputs = []
-    for mask_seed in np.random.RandomState(seed).randint(2**31 - 1, size=n_samples):
-        # Before each pass through the network, because inputs may come in several batches.
-        reset = masked.module.register_forward_pre_hook(_seed_with(generator, int(mask_seed)))
-        outputs.append(masked.outputs(inputs, masked.device))
-        reset.remove()
-    return torch.stack(outputs, dim=1)
+    with torch.no_grad():
+        for mask_seed in np.random.RandomState(seed).randint(2**31 - 1, size=n_samples):
+            generator.manual_seed(int(mask_seed))
+            outputs.append(masked.one_pass(inputs))
+    return torch.stack(outputs, dim=1).cpu()
 
 
 def _drop_with(generator: torch.Generator) -> Callable[[Any, Any, Tensor], Tensor]:
@@ -119,10 +118,3 @@ def _drop_with(generator: torch.Generator) -> Callable[[Any, Any, Tensor], Tenso
         return output * mask.to(output.device)
 
     return drop
-
-
-def _seed_with(generator: torch.Generator, seed: int) -> Callable[[Any, Any], None]:
-    def reset(_: Any, __: Any) -> None:
-        generator.manual_seed(seed)
-
-    return reset

@@ -47,11 +47,15 @@ class NodeModel(AdoptedModel):
         """Turn node ids into a tensor."""
         return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
 
-    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+    def one_pass(self, inputs: Tensor) -> Tensor:
         """Evaluate the network on all nodes, and return its logits at some of them."""
+        return call_on_graph(self.module, self.graph)[inputs]
+
+    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        """Evaluate the network without gradients."""
         there = self.to(device)
         with torch.no_grad():
-            return call_on_graph(there.module, there.graph)[inputs.to(there.device)].cpu()
+            return there.one_pass(inputs.to(there.device)).cpu()
 
     def followed_by(self, layer: nn.Module) -> Self:
         """Return the model with a further layer on its outputs."""

@@ -86,6 +86,11 @@ class AdoptedModel:
             )
         return inputs
 
+    def one_pass(self, inputs: Tensor) -> Tensor:
+        """Evaluate the module on inputs that are on its device, all at once, and stay there."""
+        outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
+        return outputs
+
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
         """Evaluate the module without gradients.
 

@@ -24,6 +24,9 @@ REGRESSOR = TrainingSettings(
     learning_rate=1e-2, max_epochs=100, batch_size=64, weight_decay=1e-4, cosine=True
 )
 
+# Their users cannot set a learning rate.
+_ADVICE = "scale the features, for instance with StandardScaler"
+
 
 def float64_mlp(n_features: int, n_outputs: int, **options: Any) -> nn.Sequential:
     """`MLP` with one hidden layer of 100 units, in float64."""
@@ -68,9 +71,8 @@ def train_default_classifier(
     loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     settings = replace(CLASSIFIER, device=device)
     build = partial(network, X.shape[1], n_classes)
-    return train(
-        build, loss, _weighted(X, sample_weight), codes, settings=settings, seed=seed
-    ).module
+    data = _weighted(X, sample_weight)
+    return train(build, loss, data, codes, settings=settings, seed=seed, advice=_ADVICE).module
 
 
 def train_default_regressor(
@@ -117,6 +119,7 @@ def train_default_regressor(
         (y - centre) / scale,
         settings=replace(REGRESSOR, max_epochs=max_epochs, device=device),
         seed=seed,
+        advice=_ADVICE,
     ).module
     assert isinstance(network, nn.Sequential)
     restore = Affine([scale, 1.0][:n_outputs], [centre, 2 * np.log(scale)][:n_outputs])

@@ -43,6 +43,5 @@ def evaluate(
 def moved(module: nn.Module, device: torch.device | str) -> nn.Module:
     """Return a copy of a module on another device, or the module itself if it is there."""
     there = torch.empty(0, device=device).device  # "cuda" is "cuda:0", for instance
-    if all(tensor.device == there for tensor in chain(module.parameters(), module.buffers())):
-        return module
-    return deepcopy(module).to(there)
+    tensor = next(chain(module.parameters(), module.buffers()), None)
+    return module if tensor is None or tensor.device == there else deepcopy(module).to(there)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -12,6 +13,8 @@ from skorch import NeuralNet
 from torch import nn
 
 from skuq.wrappers import unwrap
+
+_LIBRARIES = ("skuq", "sklearn", "joblib")
 
 
 def taken_as_it_is(estimator: Any, *, after_the_fact: bool = False) -> bool:
@@ -57,9 +60,17 @@ def taken_as_it_is(estimator: Any, *, after_the_fact: bool = False) -> bool:
             f"This {type(estimator).__name__} is fitted already; a clone of it is trained again. "
             "To use it as it is, wrap it: FrozenEstimator(estimator).",
             UserWarning,
-            stacklevel=3,
+            stacklevel=_level_of_the_user(),
         )
     return after_the_fact
+
+
+def _level_of_the_user() -> int:
+    """Level, above the caller, of the first frame that is outside the libraries."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def is_fitted(estimator: Any) -> bool:

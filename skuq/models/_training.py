@@ -98,6 +98,7 @@ def train(
     validation: tuple[Mapping[str, NDArray[Any]], NDArray[Any]] | None = None,
     callbacks: Sequence[Callback] = (),
     loss_changes: bool = False,
+    advice: str | None = None,
 ) -> Trained:
     """Train a network reproducibly, leaving torch's global random state as it was.
 
@@ -124,6 +125,9 @@ def train(
         What the method needs besides the user's callbacks.
     loss_changes : bool, default=False
         Whether a callback changes the loss between epochs, whose values then cannot be compared.
+    advice : str, default=None
+        What to do if the training diverges, as the end of a sentence. None: a smaller
+        `learning_rate`, or scaled features.
 
     Returns
     -------
@@ -175,13 +179,14 @@ def train(
     with seeded(seed):
         net.fit(training, None)
     trained = net.module_.cpu().eval().requires_grad_(False)
-    _check_converged(trained, net.history, settings.learning_rate, may_grow=loss_changes)
+    if advice is None:
+        rate = settings.learning_rate
+        advice = f"use a smaller `learning_rate` than {rate}, or scale the features"
+    _check_converged(trained, net.history, advice, may_grow=loss_changes)
     return Trained(trained, net.history)
 
 
-def _check_converged(
-    network: nn.Module, history: Any, learning_rate: float, *, may_grow: bool
-) -> None:
+def _check_converged(network: nn.Module, history: Any, advice: str, *, may_grow: bool) -> None:
     """Refuse a network with weights or losses that are not numbers, or whose loss only grew."""
     losses = np.array([epoch["train_loss"] for epoch in history if "train_loss" in epoch])
     if len(losses) == 0:
@@ -190,8 +195,7 @@ def _check_converged(
     grown = losses[-1] > 2 * losses[0] > 0 and losses[0] == losses.min()
     if (grown and not may_grow) or not (numbers and bool(np.isfinite(losses).all())):
         raise ValueError(
-            f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; use a "
-            f"smaller `learning_rate` than {learning_rate}, or scale the features."
+            f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; {advice}."
         )
 
 

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler, scale
 from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
+from skuq.baselines import ReferenceClassifier
 from skuq.models import MLP, fit_or_adopt, fit_or_adopt_regressor, is_fitted, taken_as_it_is
 from skuq.models import _default_networks as networks
 
@@ -70,6 +71,14 @@ def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(ir
     assert taken_as_it_is(model, after_the_fact=True)
     with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
         assert not taken_as_it_is(model)
+
+
+def test_the_warning_points_at_the_line_of_the_user(iris):
+    reference = ReferenceClassifier(LogisticRegression().fit(*iris))
+    for call in (lambda: reference.fit(*iris), lambda: taken_as_it_is(reference.estimator)):
+        with pytest.warns(UserWarning, match="trained again") as caught:
+            call()
+        assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("after_the_fact", [True, False])

@@ -20,6 +20,8 @@ from skuq.models import (
     fit_net,
     float64_mlp,
     train,
+    train_default_classifier,
+    train_default_regressor,
 )
 
 QUICK = TrainingSettings(learning_rate=5e-3, max_epochs=5, batch_size=256, weight_decay=1e-4)
@@ -147,6 +149,14 @@ def test_divergence_is_an_error_that_names_the_learning_rate(data, rate):
     X = 100 * data[0]
     with pytest.raises(ValueError, match=r"diverged: .* smaller `learning_rate` than"):
         trained(X, data[1], settings=settings, seed=0)
+
+
+@pytest.mark.parametrize("train_default", [train_default_classifier, train_default_regressor])
+def test_divergence_of_a_default_network_advises_what_its_user_can_do(data, train_default):
+    X, y = np.full_like(data[0], np.inf), data[1]
+    outputs = {"n_classes": 3} if train_default is train_default_classifier else {"n_outputs": 1}
+    with pytest.raises(ValueError, match=r"diverged: [^`]*StandardScaler\.$"):
+        train_default(X, y, **outputs, seed=0, device="cpu")
 
 
 def weighted_classifier(**options):
