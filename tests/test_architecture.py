@@ -1,6 +1,7 @@
 """Pages of the documentation and the code agree on files and on numbers of equations."""
 
 import re
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,12 @@ def test_all_rows_of_the_tables_are_read():
 
 def test_equations_of_the_proofs_keep_the_numbers_that_the_code_cites():
     assert re.findall(r"^ +:label: (.+)$", PROOFS, re.MULTILINE) == EQUATIONS
+
+
+def test_the_picture_shows_the_layers_of_the_contract():
+    contract = ConfigParser()
+    contract.read(ROOT / ".importlinter")
+    layers = contract["importlinter:contract:layers"]["layers"]
+    picture = (ROOT / "docs" / "images" / "layers.svg").read_text(encoding="utf-8")
+    for package in re.findall(r"skuq\.(\w+)", layers):
+        assert f">{package}</text>" in picture, "run python docs/layers_picture.py"
