@@ -31,7 +31,10 @@ X = StandardScaler().fit_transform(X).astype(np.float32)
 # samples. QUAM is given it, because it decides which models are plausible.
 WEIGHT_DECAY = 1e-3
 net = NeuralNetClassifier(
-    MLP(2, 2, hidden_sizes=(50, 50)),
+    MLP,  # the class, so that each member of the ensemble starts from other weights
+    module__n_features=2,
+    module__n_outputs=2,
+    module__hidden_sizes=(50, 50),
     criterion=nn.CrossEntropyLoss,
     max_epochs=150,
     lr=1e-2,

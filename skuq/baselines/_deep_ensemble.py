@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing
-from torch import Tensor
+from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
 from skuq.models import AdoptedModel, adopt, encode_labels, fit_or_adopt, taken_as_it_is
@@ -31,8 +32,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         nodes such as `skuq.evidential.GraphClassifier`. None is the default network; any other
         is cloned, and every `random_state` in it replaced. A fitted model in a
         `FrozenEstimator` is the first member as it is, and the others are clones of it that are
-        trained. A skorch net whose module is an instance, not a class, has the same initial
-        weights in all members.
+        trained. The module of a skorch net should be a class, with ``module__...`` parameters:
+        clones of an instance all start from its weights, which is a warning.
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
     members : list of fitted models, default=None
@@ -164,6 +165,7 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
     if estimator is None:
         return [None] * len(seeds)
     if not taken_as_it_is(estimator):
+        _warn_of_equal_starts(estimator, len(seeds))
         return [_reseeded(estimator, seed) for seed in seeds]
     inner = estimator
     while isinstance(inner, FrozenEstimator) and (inside := unwrap(inner)):
@@ -173,7 +175,19 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
             f"{type(inner).__name__} is taken as it is and cannot be trained again to get further "
             "members; give fitted models in `members`."
         )
+    _warn_of_equal_starts(inner, len(seeds))
     return [estimator, *(_reseeded(inner, seed) for seed in seeds[1:])]
+
+
+def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
+    if n_members > 1 and isinstance(getattr(estimator, "module", None), nn.Module):
+        warnings.warn(
+            f"The module of this {type(estimator).__name__} is an instance, so that all members "
+            "start from its weights. Pass the class, with `module__...` parameters, to have them "
+            "start from different ones.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _reseeded(estimator: Any, seed: int) -> Any:

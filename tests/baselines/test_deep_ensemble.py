@@ -77,6 +77,17 @@ def test_frozen_model_is_the_first_member_and_its_clones_are_trained(iris):
     assert not any(torch.equal(a, b) for a, b in itertools.combinations(first, 2))
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_members_that_start_from_equal_weights_are_a_warning(iris, frozen):
+    net = NeuralNetClassifier(
+        MLP(4, 3), criterion=nn.CrossEntropyLoss, max_epochs=1, train_split=None, verbose=0
+    )
+    if frozen:
+        net = FrozenEstimator(net.fit(iris[0].astype(np.float32), iris[1]))
+    with pytest.warns(UserWarning, match="start from its weights. Pass the class"):
+        DeepEnsembleClassifier(net, n_members=2).fit(*iris)
+
+
 def test_frozen_module_cannot_be_trained_again(iris, dropped):
     with pytest.raises(TypeError, match=r"MLP .* cannot be trained again .* `members`"):
         DeepEnsembleClassifier(FrozenEstimator(dropped)).fit(*iris)
