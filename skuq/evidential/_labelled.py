@@ -96,6 +96,7 @@ def labelled_nodes(
     check_several_classes(labels)
     classes = np.unique(labels if known_classes is None else np.append(labels, known_classes))
     weight = _check_sample_weight(sample_weight, ids, dtype=np.float64, ensure_non_negative=True)
+    check_some_weight(weight)
     training = Labelled(ids, codes_of(labels, classes, "y"), weight)
     if not has_validation(X_val, y_val):
         return LabelledData(classes, training)
@@ -108,6 +109,12 @@ def check_several_classes(labels: NDArray[Any]) -> None:
     """Raise if all labels are of one class: nothing can be learned from them."""
     if (labels == labels[0]).all():
         raise ValueError(f"`y` holds one class only: {labels[0]!r}; at least 2 are needed.")
+
+
+def check_some_weight(weight: NDArray[np.float64]) -> None:
+    """Refuse weights that are all 0, which scikit-learn 1.6 does not."""
+    if not weight.any():
+        raise ValueError("`sample_weight` must contain at least one non-zero number.")
 
 
 def has_validation(X_val: Any, y_val: Any) -> bool:

@@ -20,6 +20,7 @@ from skuq.evidential._labelled import (
     Labelled,
     LabelledData,
     check_several_classes,
+    check_some_weight,
     has_validation,
     labelled_nodes,
 )
@@ -139,6 +140,7 @@ class PretrainedClassifier(
         check_classification_targets(y)
         check_several_classes(y)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        check_some_weight(weight)
         device = resolve_device(self.device)
         model = fit_or_adopt(
             self.estimator,
