@@ -2,6 +2,7 @@
 
 from skuq.models._adopt import AdoptedModel, adopt
 from skuq.models._batches import BatchLoader
+from skuq.models._before_linear import BeforeLinear, FirstLinearInput, split_before_linear
 from skuq.models._classes import classes_of_outputs, encode_labels
 from skuq.models._default_networks import (
     float64_mlp,
@@ -35,8 +36,10 @@ __all__ = [
     "AdoptedInputsMixin",
     "AdoptedModel",
     "BatchLoader",
+    "BeforeLinear",
     "BinaryLogits",
     "Columns",
+    "FirstLinearInput",
     "Head",
     "LeNet",
     "LogProbabilities",
@@ -60,6 +63,7 @@ __all__ = [
     "is_fitted",
     "resolve_device",
     "seeded",
+    "split_before_linear",
     "split_head",
     "stack_parameters",
     "stacked_forward",

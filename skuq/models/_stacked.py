@@ -134,7 +134,7 @@ def split_head(network: nn.Module, X: Tensor) -> Head:
     torch.Size([5, 8])
     """
     name = _last_layer(network, X)
-    tail = _tail(network, name)
+    tail = tail_of(network, name)
     last = network.get_submodule(name)
     head = nn.Sequential(last, *(network.get_submodule(t) for t in tail)) if tail else last
     body = _without(network, [name, *tail])
@@ -165,7 +165,7 @@ def _last_layer(network: nn.Module, X: Tensor) -> str:
     return ran[-1]
 
 
-def _tail(network: nn.Module, name: str) -> list[str]:
+def tail_of(network: nn.Module, name: str) -> list[str]:
     """Names of the modules that follow a module in the `nn.Sequential`s around it."""
     following = []
     while name:
