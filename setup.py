@@ -79,6 +79,7 @@ setup(
             "CalibrationAuditor = skuq.audit:CalibrationAuditor",
             "DeepEnsembleClassifier = skuq.baselines:DeepEnsembleClassifier",
             "EvidentialProbe = skuq.evidential:EvidentialProbe",
+            "FeatureDistanceClassifier = skuq.baselines:FeatureDistanceClassifier",
             "LaplaceClassifier = skuq.baselines:LaplaceClassifier",
             "MCDropoutClassifier = skuq.baselines:MCDropoutClassifier",
             "MirageFineTuner = skuq.audit:MirageFineTuner",

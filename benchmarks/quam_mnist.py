@@ -3,7 +3,9 @@
     python -m benchmarks.quam_mnist --ood fashion_mnist omniglot_latin --n 500
 
 For each run of ``quam_lenet_mnist.npz`` the first network is the given model, and all ten are
-the deep ensemble. Scores are the epistemic part of Eq. 2; the reference's is its entropy.
+the deep ensemble. Scores are the epistemic part of Eq. 2; the reference's is its entropy, "energy"
+that of its logits, "neighbours" and "mahalanobis" are distances from the training images in the
+features that enter its first linear and its last layer.
 "quam" moves the linear layers, on features of the convolutions computed once; "quam-last" the
 last layer; "quam-exact" is the paper's search with its authors' schedule, over a minute of one
 core per image, and runs only if asked for.
@@ -19,11 +21,13 @@ from benchmarks.lenets import Images, in_linear_layers, load_images, networks, s
 from skuq import QUAMClassifier
 from skuq.baselines import (
     DeepEnsembleClassifier,
+    FeatureDistanceClassifier,
     LaplaceClassifier,
     MCDropoutClassifier,
     ReferenceClassifier,
 )
 from skuq.datasets import load_npz
+from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 
 QUICK = {"train_batch_size": 128}
@@ -40,7 +44,17 @@ EXACT = {
     "temperature": 1e-3,
     "batch_size": 1,
 }
-METHODS = ("quam", "quam-last", "reference", "mc-dropout", "ensemble", "laplace")
+METHODS = (
+    "quam",
+    "quam-last",
+    "reference",
+    "energy",
+    "mahalanobis",
+    "neighbours",
+    "mc-dropout",
+    "ensemble",
+    "laplace",
+)
 
 
 def make(method: str, nets: list, seed: int, n_jobs: int):
@@ -58,6 +72,11 @@ def make(method: str, nets: list, seed: int, n_jobs: int):
         return DeepEnsembleClassifier(members=[FrozenEstimator(net) for net in nets])
     baselines = {
         "reference": lambda: ReferenceClassifier(given),
+        "energy": lambda: LogitUncertainty(given, score="energy"),
+        "mahalanobis": lambda: FeatureDistanceClassifier(
+            given, distance="mahalanobis", layer="last"
+        ),
+        "neighbours": lambda: FeatureDistanceClassifier(given),
         "mc-dropout": lambda: MCDropoutClassifier(given, **fixed),
         "laplace": lambda: LaplaceClassifier(given, **fixed),
     }

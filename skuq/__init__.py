@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from skuq.baselines import (
         DeepEnsembleClassifier,
+        FeatureDistanceClassifier,
         LaplaceClassifier,
         MCDropoutClassifier,
         ReferenceClassifier,
@@ -49,6 +50,7 @@ __all__ = [
     "CalibrationAuditor",
     "DeepEnsembleClassifier",
     "EvidentialProbe",
+    "FeatureDistanceClassifier",
     "LaplaceClassifier",
     "MCDropoutClassifier",
     "MirageFineTuner",

@@ -62,6 +62,10 @@ QUICK = {
             "measure": "information",
         },
     ],
+    "FeatureDistanceClassifier": [
+        {"n_neighbors": 3},
+        {"distance": "mahalanobis", "layer": "last"},
+    ],
     "LaplaceClassifier": [{}, {"prior_precision": 1.0, "n_samples": 10, "setting": "expected"}],
     "MCDropoutClassifier": [
         {"n_samples": 10},

@@ -23,6 +23,7 @@ from skuq import (
     AnchoredQuantileRegressor,
     DeepEnsembleClassifier,
     EvidentialProbe,
+    FeatureDistanceClassifier,
     LaplaceClassifier,
     MCDropoutClassifier,
     MirageFineTuner,
@@ -61,6 +62,7 @@ ESTIMATORS = {
         n_steps=10, noise="learned", attack="divergence", random_state=0
     ),
     "reference": ReferenceClassifier(random_state=0),
+    "distance": FeatureDistanceClassifier(random_state=0),
     "ensemble": DeepEnsembleClassifier(n_members=2, random_state=0),
     "dropout": MCDropoutClassifier(n_samples=10, random_state=0),
     "laplace": LaplaceClassifier(random_state=0),

@@ -1,6 +1,7 @@
-"""Baselines for rows and nodes: models sampled without looking at the test point."""
+"""Baselines for rows and nodes: one model alone, or several sampled without the test point."""
 
 from skuq.baselines._deep_ensemble import DeepEnsembleClassifier
+from skuq.baselines._feature_distance import FeatureDistanceClassifier
 from skuq.baselines._laplace import LaplaceClassifier
 from skuq.baselines._mc_dropout import MCDropoutClassifier
 from skuq.baselines._reference import ReferenceClassifier
@@ -8,6 +9,7 @@ from skuq.baselines._sgmcmc import SGMCMCClassifier
 
 __all__ = [
     "DeepEnsembleClassifier",
+    "FeatureDistanceClassifier",
     "LaplaceClassifier",
     "MCDropoutClassifier",
     "ReferenceClassifier",

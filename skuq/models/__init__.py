@@ -2,7 +2,7 @@
 
 from skuq.models._adopt import AdoptedModel, adopt
 from skuq.models._batches import BatchLoader
-from skuq.models._before_linear import BeforeLinear, FirstLinearInput, split_before_linear
+from skuq.models._before_linear import BeforeLinear, LayerInput, split_before_linear
 from skuq.models._classes import classes_of_outputs, encode_labels
 from skuq.models._default_networks import (
     float64_mlp,
@@ -39,8 +39,8 @@ __all__ = [
     "BeforeLinear",
     "BinaryLogits",
     "Columns",
-    "FirstLinearInput",
     "Head",
+    "LayerInput",
     "LeNet",
     "LogProbabilities",
     "ScaledLogits",

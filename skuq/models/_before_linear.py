@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from skuq.models._stacked import tail_of
+from skuq.models._stacked import last_layer, tail_of
 
 
 class BeforeLinear(NamedTuple):
@@ -56,7 +56,7 @@ def split_before_linear(network: nn.Module, X: Tensor) -> BeforeLinear:
     >>> split_before_linear(nn.Linear(4, 3), torch.zeros(1, 4))
     BeforeLinear(body=None, module=Linear(in_features=4, out_features=3, bias=True))
     """
-    body = FirstLinearInput.of(network, X)
+    body = LayerInput.of_first_linear(network, X)
     if body is None or body.reaches_unaltered(X):
         return BeforeLinear(None, network)
     layers = [body.layer, *map(network.get_submodule, tail_of(network, body.name))]
@@ -68,20 +68,20 @@ def split_before_linear(network: nn.Module, X: Tensor) -> BeforeLinear:
     return BeforeLinear(None, network)
 
 
-class FirstLinearInput(nn.Module):
-    """Features that enter the first linear layer of a network, which runs no further.
+class LayerInput(nn.Module):
+    """Features that enter one layer of a network, which runs no further.
 
     Parameters
     ----------
     network : torch.nn.Module
         Network in evaluation mode.
     name : str
-        Name of the layer in `network`.
+        Name of the layer in `network`. If it runs several times, its first input is meant.
 
     Examples
     --------
     >>> net = nn.Sequential(nn.ReLU(), nn.Linear(2, 3))
-    >>> features = FirstLinearInput.of(net, torch.zeros(1, 2))
+    >>> features = LayerInput(net, "1")
     >>> features(torch.tensor([[-1.0, 2.0]]))
     tensor([[0., 2.]])
     """
@@ -93,8 +93,8 @@ class FirstLinearInput(nn.Module):
         self.training = network.training
 
     @classmethod
-    def of(cls, network: nn.Module, X: Tensor) -> FirstLinearInput | None:
-        """Find the first linear layer that runs on example inputs; None if there is none."""
+    def of_first_linear(cls, network: nn.Module, X: Tensor) -> LayerInput | None:
+        """Find the first `torch.nn.Linear` that runs on example inputs; None if there is none."""
         linear = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
         with torch.no_grad():
             reached = _run_until(linear, network, X[:1].clone())
@@ -102,9 +102,14 @@ class FirstLinearInput(nn.Module):
         name = next(names, None)
         return None if name is None else cls(network, name)
 
+    @classmethod
+    def of_last_layer(cls, network: nn.Module, X: Tensor) -> LayerInput:
+        """Find the last module with parameters that runs on example inputs."""
+        return cls(network, last_layer(network, X))
+
     @property
     def layer(self) -> nn.Module:
-        """The linear layer."""
+        """The layer."""
         return self.network.get_submodule(self.name)
 
     def forward(self, X: Tensor) -> Tensor:

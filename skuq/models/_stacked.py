@@ -133,7 +133,7 @@ def split_head(network: nn.Module, X: Tensor) -> Head:
     >>> head.body(torch.zeros(5, 4)).shape
     torch.Size([5, 8])
     """
-    name = _last_layer(network, X)
+    name = last_layer(network, X)
     tail = tail_of(network, name)
     last = network.get_submodule(name)
     head = nn.Sequential(last, *(network.get_submodule(t) for t in tail)) if tail else last
@@ -148,7 +148,7 @@ def split_head(network: nn.Module, X: Tensor) -> Head:
     return Head(head, body)
 
 
-def _last_layer(network: nn.Module, X: Tensor) -> str:
+def last_layer(network: nn.Module, X: Tensor) -> str:
     """Name of the last module with parameters of its own that runs in a forward pass."""
     ran: list[str] = []
     handles = [

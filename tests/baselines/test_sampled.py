@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from skuq import QUAMClassifier
 from skuq.baselines import (
     DeepEnsembleClassifier,
+    FeatureDistanceClassifier,
     LaplaceClassifier,
     MCDropoutClassifier,
     ReferenceClassifier,
@@ -31,7 +32,11 @@ if importlib.util.find_spec("posteriors"):
     SAMPLED["sgmcmc"] = SGMCMCClassifier(
         n_chains=3, n_samples=2, steps_per_sample=10, random_state=0
     )
-ALL = {"reference": ReferenceClassifier(random_state=0), **SAMPLED}
+ALL = {
+    "reference": ReferenceClassifier(random_state=0),
+    "distance": FeatureDistanceClassifier(random_state=0),
+    **SAMPLED,
+}
 SETTINGS = ("selected", "expected", "max-score")
 
 

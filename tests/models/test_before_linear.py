@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from skuq.models import MLP, FirstLinearInput, LeNet, TabularNet, split_before_linear
+from skuq.models import MLP, LayerInput, LeNet, TabularNet, split_before_linear
 
 
 def convolutional():
@@ -88,9 +88,11 @@ def test_network_that_is_not_a_chain_stays_whole(network, X):
 def test_features_of_any_network_can_be_read_off():
     network = Functional().eval()
     X = torch.randn(3, 1, 4)
-    features = FirstLinearInput.of(network, X)
+    features = LayerInput.of_first_linear(network, X)
     torch.testing.assert_close(features(X), network.features(X))
+    features = LayerInput.of_last_layer(network, X)
+    torch.testing.assert_close(network.second(features(X)), network(X))
 
 
 def test_network_without_linear_layers_has_no_features_before_them():
-    assert FirstLinearInput.of(nn.Sequential(nn.ReLU()), torch.ones(1, 2)) is None
+    assert LayerInput.of_first_linear(nn.Sequential(nn.ReLU()), torch.ones(1, 2)) is None

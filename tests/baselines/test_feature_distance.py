@@ -1,0 +1,199 @@
+"""Distances from the training data in the features of a model."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist, mahalanobis
+from sklearn.base import clone
+from sklearn.covariance import LedoitWolf
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from torch import nn
+
+from skuq.baselines import FeatureDistanceClassifier
+from skuq.baselines import _feature_distance as module_under_test
+from skuq.metrics import detection_metrics
+from tests.baselines.oracles import seeded_module
+
+DISTANCES = ("cosine", "mahalanobis")
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Features of six units before the first linear layer, of five before the last."""
+    return seeded_module(
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (1, 4)),
+            nn.Conv1d(1, 2, 2),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(6, 5),
+            nn.ReLU(),
+            nn.Linear(5, 3),
+        ).double()
+    )
+
+
+def features_of(network, X, layer):
+    cut = {"first-linear": 4, "last": 6}[layer]
+    return network[:cut](torch.as_tensor(X)).detach().numpy()
+
+
+@pytest.mark.parametrize("layer", ["first-linear", "last"])
+@pytest.mark.parametrize("n_neighbors", [1, 20])
+def test_cosine_distance_is_that_to_the_neighbour(iris, network, layer, n_neighbors):
+    X, y = iris[0][::2], iris[1][::2]
+    model = FeatureDistanceClassifier(
+        FrozenEstimator(network), layer=layer, n_neighbors=n_neighbors
+    )
+    u = model.fit(X, y).predict_uncertainty(iris[0][1::2])
+    new, known = (features_of(network, rows, layer) for rows in (iris[0][1::2], X))
+    expected = np.sort(cdist(new, known, "cosine"), axis=1)[:, n_neighbors - 1]
+    np.testing.assert_allclose(u.epistemic, expected, atol=1e-6)
+    np.testing.assert_array_equal(u.total, u.epistemic)
+    np.testing.assert_array_equal(u.aleatoric, 0)
+
+
+@pytest.mark.parametrize("layer", ["first-linear", "last"])
+def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, layer):
+    model = FeatureDistanceClassifier(
+        FrozenEstimator(network), layer=layer, distance="mahalanobis"
+    ).fit(*iris)
+    features = features_of(network, iris[0], layer)
+    means = np.stack([features[iris[1] == c].mean(axis=0) for c in range(3)])
+    residuals = features - means[iris[1]]
+    scale = residuals.std(axis=0)
+    scale[scale == 0] = 1
+    shrunk = LedoitWolf(assume_centered=True).fit(residuals / scale).covariance_
+    precision = np.linalg.inv(scale[:, None] * shrunk * scale)
+    X = 3 * iris[0][:10]
+    expected = [
+        min(mahalanobis(row, mean, precision) ** 2 for mean in means)
+        for row in features_of(network, X, layer)
+    ]
+    np.testing.assert_allclose(model.predict_uncertainty(X).epistemic, expected, rtol=1e-6)
+
+
+def test_mahalanobis_distance_does_not_depend_on_the_scale_of_features(iris):
+    scales = np.array([1e-3, 1.0, 1e2, 1e5])
+    frozen = FrozenEstimator(LogisticRegression().fit(*iris))
+    found = [
+        FeatureDistanceClassifier(frozen, distance="mahalanobis")
+        .fit(X, iris[1])
+        .predict_uncertainty(X)
+        .epistemic
+        for X in (iris[0], iris[0] * scales)
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_model_that_starts_with_a_linear_layer_is_compared_in_its_inputs(iris, distance):
+    pipe = make_pipeline(StandardScaler(), LogisticRegression())
+    u = FeatureDistanceClassifier(pipe, distance=distance).fit(*iris).predict_uncertainty(iris[0])
+    scaled = StandardScaler().fit_transform(iris[0])
+    direct = FeatureDistanceClassifier(LogisticRegression(), distance=distance)
+    expected = direct.fit(scaled, iris[1]).predict_uncertainty(scaled)
+    np.testing.assert_allclose(u, expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_unlike_inputs_are_farther_away(iris, distance):
+    model = FeatureDistanceClassifier(distance=distance, random_state=0).fit(*iris)
+    unlike = np.random.default_rng(0).normal(size=(100, 4)) * [1, -1, 1, -1] + [0, 3, 3, -3]
+    near, far = (model.predict_uncertainty(X).epistemic for X in (iris[0], unlike))
+    assert detection_metrics(near, far).auroc > 0.95
+    np.testing.assert_array_equal(model.score_samples(unlike), -far)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_result_is_the_same_in_batches_copies_and_clones(iris, network, distance, monkeypatch):
+    model = FeatureDistanceClassifier(FrozenEstimator(network), distance=distance).fit(*iris)
+    whole = model.predict_uncertainty(iris[0])
+    restored = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(restored.predict_uncertainty(iris[0]), whole)
+    np.testing.assert_array_equal(clone(model).fit(*iris).predict_uncertainty(iris[0]), whole)
+    monkeypatch.setattr(module_under_test, "_BATCH_SIZE", 7)
+    np.testing.assert_allclose(model.predict_uncertainty(iris[0]), whole, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_samples_of_weight_zero_are_left_out(iris, network, distance):
+    model = FeatureDistanceClassifier(FrozenEstimator(network), distance=distance)
+    found = model.fit(*iris, sample_weight=iris[1] != 2).predict_uncertainty(iris[0])
+    kept = iris[0][iris[1] != 2], iris[1][iris[1] != 2]
+    np.testing.assert_allclose(found, model.fit(*kept).predict_uncertainty(iris[0]))
+
+
+def test_features_that_are_all_zero_have_a_distance():
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+    model = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=2).fit(X, [0, 0, 1, 1])
+    np.testing.assert_allclose(
+        model.predict_uncertainty([[0.0, 0.0], [5.0, 0.0], [-1.0, 0.0]]).epistemic,
+        [0.5, 0.0, 1.0],
+        atol=1e-7,
+    )
+
+
+def test_fewer_samples_than_neighbours_are_warned_of(iris):
+    X, y = iris[0][::15], iris[1][::15]
+    with pytest.warns(UserWarning, match="`n_neighbors` is 20, but there are 10"):
+        few = FeatureDistanceClassifier(LogisticRegression()).fit(X, y)
+    all_of_them = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=10).fit(X, y)
+    np.testing.assert_array_equal(
+        few.predict_uncertainty(iris[0]), all_of_them.predict_uncertainty(iris[0])
+    )
+
+
+def test_features_that_do_not_vary_within_classes_have_no_mahalanobis_distance():
+    model = FeatureDistanceClassifier(LogisticRegression(), distance="mahalanobis")
+    with pytest.raises(ValueError, match="do not vary within classes"):
+        model.fit([[0.1, 0.7], [0.1, 0.7], [0.1, 0.7], [0.3, 0.9]], [0, 0, 0, 1])
+
+
+class WithoutLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(1, 3, 4)
+
+    def forward(self, X):
+        return self.layer(X[:, None]).flatten(1)
+
+
+def test_network_without_linear_layers_has_a_last_layer(iris):
+    frozen = FrozenEstimator(seeded_module(lambda: WithoutLinear().double()))
+    with pytest.raises(ValueError, match=r"no torch.nn.Linear; use layer='last'"):
+        FeatureDistanceClassifier(frozen).fit(*iris)
+    model = FeatureDistanceClassifier(frozen, layer="last", n_neighbors=1).fit(*iris)
+    np.testing.assert_allclose(model.predict_uncertainty(iris[0]).epistemic, 0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"distance": "energy"}, "'distance' parameter"),
+        ({"n_neighbors": 0}, "'n_neighbors' parameter"),
+        ({"layer": -1}, "'layer' parameter"),
+    ],
+)
+def test_bad_parameters_are_refused(iris, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        FeatureDistanceClassifier(**parameters).fit(*iris)
+
+
+def test_model_that_is_not_a_network_is_refused(iris):
+    with pytest.raises(TypeError, match="DecisionTreeClassifier"):
+        FeatureDistanceClassifier(DecisionTreeClassifier()).fit(*iris)
+
+
+def test_inputs_of_another_shape_or_not_finite_are_refused(iris, network):
+    model = FeatureDistanceClassifier(FrozenEstimator(network)).fit(*iris)
+    with pytest.raises(ValueError, match="features"):
+        model.predict_uncertainty(iris[0][:, :3])
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict_uncertainty(iris[0] * np.nan)
