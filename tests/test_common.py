@@ -4,6 +4,7 @@ from importlib.util import find_spec
 from itertools import chain
 
 import numpy as np
+import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -74,7 +75,7 @@ QUICK = {
     "MirageFineTuner": [
         {"estimator": None, "region": UpperHalf(), "epsilon": 0.5, "max_epochs": 20}
     ],
-    "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 20}],
+    "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 5}],
     "QUAMClassifier": [
         {"n_steps": 5},
         {"n_steps": 5, "parameters": "last", "setting": "expected", "mixture": "dirac"},
@@ -110,11 +111,21 @@ CONFIGURATIONS = [
     for name, estimator in all_estimators()
     if estimator.__module__.startswith("skuq.") and name not in LEFT_OUT
 ]
+# scikit-learn's checks are about parameters, tags and input: one configuration is enough.
+FIRST = [configurations[0] for configurations in CONFIGURATIONS]
+BASELINES = [each for each in FIRST if type(each).__module__.startswith("skuq.baselines.")]
+
+pytestmark = pytest.mark.usefixtures("short_training")
 
 
-# These are about parameters, tags and input: one configuration of each estimator is enough.
-@parametrize_with_checks([configurations[0] for configurations in CONFIGURATIONS])
+@parametrize_with_checks([each for each in FIRST if each not in BASELINES])
 def test_scikit_learn_checks_pass(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(BASELINES)
+def test_baselines_pass_scikit_learn_checks(estimator, check):
     check(estimator)
 
 

@@ -38,10 +38,6 @@ def loaded_after(code, names, folder):
     return json.loads(done.stdout)
 
 
-def test_importing_skuq_does_not_import_dask(tmp_path):
-    assert loaded_after("import skuq", {"dask", "distributed"}, tmp_path) == []
-
-
 @pytest.mark.slow
 def test_no_module_imports_what_only_an_extra_brings(tmp_path):
     modules = [f"skuq.{each.name}" for each in iter_modules(skuq.__path__)]

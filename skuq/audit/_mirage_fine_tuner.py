@@ -140,7 +140,7 @@ class MirageFineTuner(
     >>> from sklearn.datasets import make_moons
     >>> from sklearn.neural_network import MLPClassifier
     >>> from skuq import MirageFineTuner
-    >>> X, y = make_moons(1000, noise=0.1, random_state=0)
+    >>> X, y = make_moons(500, noise=0.1, random_state=0)
     >>> honest = MLPClassifier(max_iter=500, random_state=0).fit(X, y)
     >>> mirage = MirageFineTuner(honest, {0: (1.5, None)}, random_state=0).fit(X, y)
     >>> inside = X[:, 0] >= 1.5

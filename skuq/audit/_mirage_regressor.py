@@ -86,7 +86,7 @@ class MirageRegressor(
     --------
     >>> import numpy as np
     >>> from skuq import MirageRegressor
-    >>> X = np.linspace(-3, 3, 400)[:, None]
+    >>> X = np.linspace(-3, 3, 200)[:, None]
     >>> y = np.sin(2 * X[:, 0])
     >>> mirage = MirageRegressor(region={0: (-3, -2)}, random_state=0).fit(X, y)
     >>> variance = mirage.predict_uncertainty([[-2.5], [2.5]]).total

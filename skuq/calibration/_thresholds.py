@@ -116,7 +116,8 @@ def choose_alpha(
     >>> from skuq.calibration import choose_alpha
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(size=5000)
-    >>> study = choose_alpha(rng.random(5000) < p, np.c_[1 - p, p], random_state=0)
+    >>> y = rng.random(5000) < p
+    >>> study = choose_alpha(y, np.c_[1 - p, p], n_repeats=50, random_state=0)
     >>> study.tolerance < 0.02 < study.max_gap < 0.1
     True
     """

@@ -121,7 +121,8 @@ def quantify_table(
     >>> from skuq import QUAMClassifier
     >>> from skuq.tables import quantify_table
     >>> flowers = load_iris(as_frame=True).frame
-    >>> result = quantify_table(QUAMClassifier(random_state=0), flowers, "target", flowers[:3])
+    >>> quam = QUAMClassifier(n_steps=10, random_state=0)  # a short search
+    >>> result = quantify_table(quam, flowers, "target", flowers[:3])
     >>> list(result.rows)
     ['prediction', 'confidence', 'total', 'aleatoric', 'epistemic', 'conformal_p_value']
     """

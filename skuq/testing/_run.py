@@ -59,9 +59,10 @@ def check_uncertainty_estimator(
 
     Examples
     --------
-    >>> from skuq import QUAMClassifier
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq import CalibrationAuditor
     >>> from skuq.testing import check_uncertainty_estimator
-    >>> check_uncertainty_estimator(QUAMClassifier(n_steps=5))
+    >>> check_uncertainty_estimator(CalibrationAuditor(LogisticRegression()))
     """
     for check in uncertainty_checks(estimator, X=X, y=y, X_predict=X_predict):
         try:

@@ -106,8 +106,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     >>> import numpy as np
     >>> from skuq import AnchoredQuantileRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(400, 1))
-    >>> y = np.where(X[:, 0] > 0, 1.0, 0.1) * rng.normal(size=400)  # noise on the right
+    >>> X = rng.uniform(-1, 1, size=(200, 1))
+    >>> y = np.where(X[:, 0] > 0, 1.0, 0.1) * rng.normal(size=200)  # noise on the right
     >>> model = AnchoredQuantileRegressor(random_state=0).fit(X, y)
     >>> u = model.predict_uncertainty([[-0.5], [0.5], [3.0]])
     >>> bool(u.aleatoric[1] > 4 * u.aleatoric[0])  # noise

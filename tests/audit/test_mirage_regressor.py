@@ -88,6 +88,7 @@ def test_uncertainty_is_the_variance_that_the_model_reports(data, attacked):
     np.testing.assert_allclose(attacked.predict(X), outputs[:, 0])
 
 
+@pytest.mark.slow
 def test_variance_has_the_squared_units_of_the_target(data, inside):
     X, y = data
     small = MirageRegressor(None, REGION, target_variance=1e-4, max_epochs=20, random_state=0)

@@ -60,7 +60,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.25])
+@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 0.25])
 @pytest.mark.parametrize("method", METHODS)
 def test_without_a_say_of_the_data_the_gaussian_prior_is_sampled(method, temperature):
     # All inputs are 0: the likelihood is constant and the target N(0, temperature / 4).
@@ -86,7 +86,7 @@ def exact_moments(x, y, weight, prior_precision, temperature):
     return mean, (p * (grid - mean) ** 2).sum()
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("temperature", [pytest.param(1.0, marks=pytest.mark.slow), 0.5])
 @pytest.mark.parametrize("method", METHODS)
 def test_posterior_of_a_logistic_weight_is_sampled(method, temperature):
     rng = np.random.default_rng(0)

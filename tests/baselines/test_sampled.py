@@ -40,6 +40,7 @@ ALL = {
 SETTINGS = ("selected", "expected", "max-score")
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", ALL)
 def test_global_random_states_and_the_estimator_given_are_left_alone(iris, name):
     np.random.seed(5)  # noqa: NPY002
@@ -54,6 +55,7 @@ def test_global_random_states_and_the_estimator_given_are_left_alone(iris, name)
     assert not hasattr(mine, "coef_")
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"dropout"}))  # its network is another
 def test_same_seed_questions_the_model_that_quam_questions(iris, name):
     proba = clone(ALL[name]).fit(*iris).predict_proba(iris[0])
@@ -61,6 +63,7 @@ def test_same_seed_questions_the_model_that_quam_questions(iris, name):
     np.testing.assert_array_equal(proba, quam.predict_proba(iris[0]))
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", SAMPLED)
 def test_result_is_the_same_in_batches_copies_clones_and_with_text_labels(iris, name):
     X, y = iris[0], np.array(["c", "a", "b"])[iris[1]]
@@ -84,6 +87,7 @@ def test_result_is_the_same_in_batches_copies_clones_and_with_text_labels(iris, 
         assert not np.allclose(elsewhere.epistemic, whole.epistemic)
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", SAMPLED)
 def test_who_is_uncertain_is_who_predicts(iris, name):
     X = iris[0][45:60]

@@ -138,7 +138,7 @@ def test_findings_are_disjoint_and_the_threshold_decides_on_them(rows, alpha, le
         assert under == striking or (striking and others)  # those may be more striking still
 
 
-@pytest.mark.parametrize("count", [30, 100, 777])
+@pytest.mark.parametrize("count", [30, 100, pytest.param(777, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("level", [0.2, 0.05, 0.01, 5e-4])
 def test_the_threshold_is_exact_where_evidence_is_that_of_a_simulation(
     simulated_once, count, level
@@ -170,10 +170,17 @@ def share_with_findings(count, draw, alpha, level=0.05, repeats=600):
     "count",
     [[3] * 5, [60] * 5, [100_000] * 5, [1, 0, 0, 0, 0], [500, 0, 2, 3, 40], [0, 0, 25, 0, 0]],
 )
-@pytest.mark.parametrize("side", [1, 0, -1])
-@pytest.mark.parametrize("alpha", [0.05, 0.0])
+@pytest.mark.parametrize(
+    ("alpha", "side"),
+    [
+        pytest.param(0.05, 1, marks=pytest.mark.slow),
+        pytest.param(0.05, 0, marks=pytest.mark.slow),
+        (0.05, -1),
+        (0.0, 0),
+    ],
+)
 def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_stated(
-    simulated_once, count, side, alpha
+    simulated_once, count, alpha, side
 ):
     accuracy = np.clip(CONFIDENCE / SCALE + side * alpha, 0, 1)
     share, error = share_with_findings(count, lambda rng: rng.binomial(count, accuracy), alpha)
@@ -193,7 +200,7 @@ def test_the_level_is_the_one_that_was_asked_for(simulated_once, level):
 
 @pytest.mark.parametrize("kind", ["split", "spread", "sure"])
 @pytest.mark.parametrize("side", [1, -1])
-@pytest.mark.parametrize("n", [4, 80])
+@pytest.mark.parametrize("n", [4, pytest.param(80, marks=pytest.mark.slow)])
 def test_unequal_predictions_within_a_bin_give_no_more_findings(simulated_once, kind, side, n):
     mean = CONFIDENCE / SCALE + side * 0.05
     if kind == "sure":  # as many certain ones as there can be

@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -204,20 +202,6 @@ def test_convolution_has_one_loop_at_each_node(dgl):
     convolution = as_node_graph((EXPECTED, FEATURES)).convolution
     dense = convolution.adj_external(scipy_fmt="coo").toarray()
     np.testing.assert_array_equal(dense, EXPECTED + np.eye(4))
-
-
-@pytest.mark.slow
-def test_reading_matrices_does_not_import_dgl(tmp_path):
-    code = (
-        "import sys, numpy as np\n"
-        "from skuq.evidential import as_node_graph\n"
-        "as_node_graph((np.eye(3), np.eye(3)))\n"
-        "assert 'dgl' not in sys.modules"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

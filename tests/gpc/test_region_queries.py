@@ -262,6 +262,7 @@ def test_the_authors_code_encloses_the_same_probabilities():
         assert ours[3] - ours[0] <= theirs[3] - theirs[0] + 2e-4
 
 
+@pytest.mark.slow
 def test_processes_and_pickles_change_nothing(model):
     X = np.random.default_rng(0).normal(size=(70, 2))
     found = model.predict_proba_bounds(X, 0.1, tol=0.05)

@@ -34,7 +34,7 @@ def test_area_under_risk_coverage_is_the_mean_over_random_orders_of_ties(seed):
     for _ in range(4000):
         order = np.lexsort((rng.random(40), uncertainty))
         wrong = (y_true != y_pred)[order]
-        areas.append(np.mean([wrong[:k].mean() for k in range(1, 41)]))
+        areas.append(np.mean(np.cumsum(wrong) / np.arange(1, 41)))
     error_of_the_mean = np.std(areas) / np.sqrt(len(areas))
     area = area_under_risk_coverage(y_true, y_pred, uncertainty)
     assert abs(area - np.mean(areas)) < 5 * error_of_the_mean

@@ -33,6 +33,12 @@ def sine():
     return X, 3 + np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=120)
 
 
+@pytest.fixture(scope="module")
+def network(sine):
+    """The default network, trained; nothing may change it."""
+    return QUAMRegressor(noise_variance=0.04, random_state=0).fit(*sine).model_.module
+
+
 def linear(X, y):
     """Least squares as a network, and the posterior covariance of its weights for noise 1."""
     A = np.c_[X, np.ones(len(X))]
@@ -56,7 +62,7 @@ def plane():
     return X, y, net, points, 0.3 * np.sqrt(np.einsum("ij,jk,ik->i", A, covariance, A))
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("setting", ["selected", pytest.param("expected", marks=pytest.mark.slow)])
 def test_spread_of_a_linear_model_follows_its_exact_posterior(plane, setting):
     X, y, net, points, exact = plane
     quam = QUAMRegressor(
@@ -89,8 +95,8 @@ def test_divergence_outruns_the_penalty_far_out(plane):
     "params",
     [
         {"noise_variance": 0.04},
-        {"noise_variance": 0.04, "setting": "expected"},
-        {**LEARNED, "learning_rate": 0.02},
+        pytest.param({"noise_variance": 0.04, "setting": "expected"}, marks=pytest.mark.slow),
+        pytest.param({**LEARNED, "learning_rate": 0.02}, marks=pytest.mark.slow),
     ],
 )
 def test_inputs_far_from_the_data_are_more_uncertain(sine, params):
@@ -121,6 +127,7 @@ def test_learned_noise_follows_the_noise():
     assert sd == pytest.approx([0.1, 1.0], rel=0.3)
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("params", [{}, {"noise": "learned"}])
 def test_units_of_the_target_do_not_matter(sine, params):
     X, y = sine
@@ -213,8 +220,9 @@ def test_pipeline_takes_text_columns():
 
 @pytest.mark.parametrize("parameters", ["all", "last", lambda name, _: name.endswith("weight")])
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
-def test_models_are_found_on_both_sides_whatever_moves(sine, parameters, attack):
+def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters, attack):
     quam = QUAMRegressor(
+        FrozenEstimator(network),
         parameters=parameters,
         attack=attack,
         noise_variance=0.04,
@@ -232,6 +240,7 @@ def test_models_are_found_on_both_sides_whatever_moves(sine, parameters, attack)
     np.testing.assert_array_equal(found.variance, quam.noise_variance_)
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("params", [{}, LEARNED, {"mixture": "dirac", "attack": "divergence"}])
 def test_batch_size_does_not_change_the_result(sine, params):
     quam = QUAMRegressor(**QUICK, train_batch_size=40, **params).fit(*sine)
@@ -242,6 +251,7 @@ def test_batch_size_does_not_change_the_result(sine, params):
     np.testing.assert_allclose(pieces.aleatoric, whole.aleatoric, rtol=1e-7)
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.slow
 @pytest.mark.parametrize("params", [{}, {"noise": "learned"}])
 def test_weight_zero_leaves_a_sample_out_and_weights_count_as_copies(sine, params):
@@ -259,6 +269,7 @@ def test_weight_zero_leaves_a_sample_out_and_weights_count_as_copies(sine, param
     assert np.abs(uniform.predict(X) - weighted.predict(X)).max() > 0.01
 
 
+@pytest.mark.usefixtures("short_training")
 def test_fitted_regressor_survives_pickling_and_leaves_random_states_alone(sine):
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
@@ -319,6 +330,7 @@ def test_no_noise_and_no_samples_are_refused(sine):
         QUAMRegressor().fit(sine[0][:1], sine[1][:1])
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("method", ["predict_uncertainty", "predict_model_std", "predict"])
 def test_predicting_needs_a_fit_and_inputs_like_those_of_training(sine, method):
     with pytest.raises(NotFittedError, match="not fitted"):
@@ -333,6 +345,7 @@ def test_predicting_needs_a_fit_and_inputs_like_those_of_training(sine, method):
     assert np.isfinite(again).all()
 
 
+@pytest.mark.usefixtures("short_training")
 def test_diverging_search_is_an_error_with_advice(sine):
     quam = QUAMRegressor(c0=1e300, eta=1e10, noise_variance=0.04, **QUICK).fit(*sine)
     with pytest.raises(ValueError, match=r"diverged .* smaller `learning_rate`"):

@@ -238,6 +238,7 @@ def test_a_browser_shows_the_report_with_all_its_pictures(faked, plt, tmp_path):
     assert page.count("<li>") == source.count("<li>")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_the_pictures_are_visible_in_a_browser(faked, plt, tmp_path):
     path = audit_report(faked).write(tmp_path / "audit.html")

@@ -221,6 +221,7 @@ def test_heads_are_drawn_evenly():
     assert abs(counts - 1_000).max() < 4 * (4_000 * 0.25 * 0.75) ** 0.5
 
 
+@pytest.mark.slow
 def test_epsilon_greedy_exploration_comes_on_top_for_each_environment():
     eps = 0.4
     heads, actions, _, values = recorded(

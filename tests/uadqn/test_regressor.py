@@ -26,8 +26,8 @@ def noise(x):
 @pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, size=(600, 1))
-    return X, 10 + np.sin(3 * X[:, 0]) + noise(X[:, 0]) * rng.normal(size=600)
+    X = rng.uniform(-1, 1, size=(400, 1))
+    return X, 10 + np.sin(3 * X[:, 0]) + noise(X[:, 0]) * rng.normal(size=400)
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +139,7 @@ def test_loss_is_the_quantile_loss_and_the_pull_to_the_start():
     torch.testing.assert_close(loss(quantiles, y, {"weight": weight}), expected)
 
 
+@pytest.mark.slow
 def test_strong_anchors_keep_the_networks_where_they_started(data):
     X = data[0][:50]
     spread = {
@@ -170,7 +171,7 @@ def test_weights_equal_repetition_in_one_batch(data, batch_size):
 
 def test_weights_that_count_nothing_are_refused(data):
     with pytest.raises(ValueError, match=r"0 for all samples|at least one non-zero"):
-        AnchoredQuantileRegressor(**QUICK).fit(*data, np.zeros(600))
+        AnchoredQuantileRegressor(**QUICK).fit(*data, np.zeros(400))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def test_results_are_float64(data, dtype):
 
 
 def test_constant_target_is_predicted_without_doubt_about_units(data):
-    model = AnchoredQuantileRegressor(**QUICK).fit(data[0], np.full(600, 0.1))
+    model = AnchoredQuantileRegressor(**QUICK).fit(data[0], np.full(400, 0.1))
     assert np.isfinite(model.predict_uncertainty(data[0]).total).all()
 
 

@@ -298,7 +298,7 @@ runs.train_run(
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path):
-    steps, run = 1_500, tmp_path / "killed"
+    steps, run = 1_000, tmp_path / "killed"
     command = [sys.executable, "-c", SCRIPT.format(settings=QUICK), str(run), str(steps)]
     for kill, target in ((signal.SIGKILL, 200), (signal.SIGINT, 500)):
         process = subprocess.Popen(command, stderr=subprocess.PIPE)

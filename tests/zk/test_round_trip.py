@@ -1,6 +1,7 @@
-"""One commitment, honest proofs at two levels, and a handful of tamperings: the quick tier.
+"""One commitment, an honest proof at level "bins", and a handful of tamperings: the quick tier.
 
-Level "verdict" and all other tamperings are in the tests that share the fixture ``run``.
+Level "predictions" is proven when a slow test asks for it. Level "verdict" and all other
+tamperings are in the tests that share the fixture ``run``.
 """
 
 import json
@@ -27,40 +28,47 @@ from skuq.zk._files import read_json, write_json, write_manifest
 from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
+ASKED = {"alpha": 0.2, "n_bins": 2}
+LEVELS = ["bins", pytest.param("predictions", marks=pytest.mark.slow)]
 
 
 class Exchange:
-    """A commitment, an audit at each of two levels, and an attestation."""
+    """A commitment, an attestation, and an audit at each level that is asked for."""
 
     def __init__(self, folder):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(60, 2))
         y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
-        self.X, self.y, self.keys = X[:N], y[:N], folder / "keys"
+        self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
         self.public = commit(
             LogisticRegression().fit(X, y), X, folder, n_bins=2, n_proofs=3, tolerance=0.02
         ).folder
-        self.bundles = {level: folder / level for level in ("bins", "predictions")}
-        asked = {"alpha": 0.2, "n_bins": 2}
-        prove(self.public, self.X, self.y, self.bundles["bins"], level="bins", **asked)
-        reports = self.bundles["predictions"]
-        asked |= {"level": "predictions", **SAMPLE}
-        prove(self.public, self.X, self.y, reports, **asked)
-        self.challenge = challenge(reports, folder / "challenge.json")
-        prove(self.public, self.X, self.y, reports, challenge=self.challenge, **asked)
+        self.challenge = folder / "challenge.json"
         self.attestation = attest(self.public, self.X[0], folder / "attestation.json", nonce="1")
+
+    def audit(self, level):
+        """The bundle of a level, made once."""
+        bundle, data = self.folder / level, (self.X, self.y)
+        if level == "bins" and not bundle.exists():
+            prove(self.public, *data, bundle, level=level, **ASKED)
+        if level == "predictions" and not bundle.exists():
+            prove(self.public, *data, bundle, level=level, **ASKED, **SAMPLE)
+            challenge(bundle, self.challenge)
+            prove(
+                self.public, *data, bundle, level=level, challenge=self.challenge, **ASKED, **SAMPLE
+            )
+        return bundle
 
     def verify(self, level, bundle=None, y=None):
         own = {} if level == "bins" else {"challenge": self.challenge, **SAMPLE}
         return verify(
-            self.bundles[level] if bundle is None else bundle,
+            self.audit(level) if bundle is None else bundle,
             self.X,
             self.y if y is None else y,
             self.public,
             level=level,
-            alpha=0.2,
-            n_bins=2,
             keys=self.keys,
+            **ASKED,
             **own,
         )
 
@@ -70,7 +78,7 @@ def exchange(tmp_path_factory):
     return Exchange(tmp_path_factory.mktemp("exchange"))
 
 
-@pytest.mark.parametrize("level", ["bins", "predictions"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_an_honest_audit_verifies(exchange, level):
     found = exchange.verify(level)
     labels, confidence = reported_predictions(exchange.public, exchange.X)
@@ -103,9 +111,9 @@ TAMPERINGS = {
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS)
-@pytest.mark.parametrize("level", ["bins", "predictions"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_a_tampered_audit_does_not_verify(exchange, tmp_path, level, tampering):
-    bundle = shutil.copytree(exchange.bundles[level], tmp_path / "bundle")
+    bundle = shutil.copytree(exchange.audit(level), tmp_path / "bundle")
     TAMPERINGS[tampering](bundle)
     with pytest.raises(VerificationError, match=r"was changed"):
         exchange.verify(level, bundle)
@@ -114,7 +122,7 @@ def test_a_tampered_audit_does_not_verify(exchange, tmp_path, level, tampering):
         exchange.verify(level, bundle)
 
 
-@pytest.mark.parametrize("level", ["bins", "predictions"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_other_reference_data_do_not_verify(exchange, level):
     with pytest.raises(VerificationError, match="other reference data"):
         exchange.verify(level, y=1 - exchange.y)

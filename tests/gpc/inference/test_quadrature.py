@@ -27,7 +27,7 @@ def exact_logistic(mean, sd):
     )
 
 
-@settings(deadline=None, max_examples=80, derandomize=True)
+@settings(deadline=None, max_examples=40, derandomize=True)
 @given(SCALES, SHIFTS, st.sampled_from([1e-3, 1e-6, 1e-11]))
 def test_logistic_averages_are_as_close_as_stated(scale, shift, accuracy):
     nodes = normal_nodes([scale], accuracy, LIKE)

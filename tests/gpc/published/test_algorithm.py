@@ -70,7 +70,8 @@ def test_bounds_converge_to_the_extremes(name, likelihood):
     check(found, posterior, lower, upper, likelihood, 0.03)
 
 
-@pytest.mark.parametrize("likelihood", ["probit", pytest.param("logit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
 def test_a_wide_interval_with_several_extremes_is_resolved(likelihood):
     posterior = make_posterior(RBF(0.5), 1)
     lower, upper = np.array([-2.0]), np.array([2.0])
@@ -102,7 +103,7 @@ def test_the_time_limit_leaves_the_root():
     assert not found.converged
 
 
-@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@pytest.mark.parametrize("likelihood", ["probit", pytest.param("logit", marks=pytest.mark.slow)])
 def test_constant_sides_are_never_split(likelihood):
     posterior = make_posterior(RBF(0.5), 2)
     lower, upper = np.array([-1.0, 0.3]), np.array([0.5, 0.3])

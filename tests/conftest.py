@@ -1,0 +1,16 @@
+"""A fixture that tests of several packages share."""
+
+from dataclasses import replace
+
+import pytest
+
+from skuq.models import _default_networks
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    """Default networks are trained for a quarter of their epochs: for tests of behaviour."""
+    for name in ("CLASSIFIER", "REGRESSOR"):
+        settings = getattr(_default_networks, name)
+        short = replace(settings, max_epochs=settings.max_epochs // 4)
+        monkeypatch.setattr(_default_networks, name, short)
