@@ -131,6 +131,7 @@ def test_net_that_is_not_fitted_is_cloned_and_trained_with_its_own_criterion(dat
     assert r2_score(data[1], original_outputs(mirage, data[0])[:, 0]) > 0.5
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.slow
 def test_equal_seeds_give_equal_models_and_torch_is_left_alone(data, inside):
     state = torch.random.get_rng_state()

@@ -182,6 +182,7 @@ def test_batch_size_does_not_change_the_result(iris):
     np.testing.assert_allclose(pieces.epistemic, whole.epistemic, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(iris):
     quam = QUAMClassifier(**QUICK).fit(*iris)
     serial = quam.predict_uncertainty(iris[0][:30])

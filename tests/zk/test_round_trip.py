@@ -1,11 +1,12 @@
 """One commitment, an honest proof at level "bins", and a handful of tamperings: the quick tier.
 
-Level "predictions" is proven when a slow test asks for it. Level "verdict" and all other
-tamperings are in the tests that share the fixture ``run``.
+Level "predictions" and an attestation are proven when a slow test asks for them. Level "verdict"
+and all other tamperings are in the tests that share the fixture ``run``.
 """
 
 import json
 import shutil
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ LEVELS = ["bins", pytest.param("predictions", marks=pytest.mark.slow)]
 
 
 class Exchange:
-    """A commitment, an attestation, and an audit at each level that is asked for."""
+    """A commitment, and the proofs that are asked for."""
 
     def __init__(self, folder):
         rng = np.random.default_rng(0)
@@ -44,7 +45,10 @@ class Exchange:
             LogisticRegression().fit(X, y), X, folder, n_bins=2, n_proofs=3, tolerance=0.02
         ).folder
         self.challenge = folder / "challenge.json"
-        self.attestation = attest(self.public, self.X[0], folder / "attestation.json", nonce="1")
+
+    @cached_property
+    def attestation(self):
+        return attest(self.public, self.X[0], self.folder / "attestation.json", nonce="1")
 
     def audit(self, level):
         """The bundle of a level, made once."""
@@ -88,6 +92,7 @@ def test_an_honest_audit_verifies(exchange, level):
     assert found.sums.confidence.sum() / found.sums.scale == pytest.approx(confidence.sum())
 
 
+@pytest.mark.slow
 def test_an_honest_attestation_verifies(exchange):
     found = check(
         exchange.attestation, exchange.public, x=exchange.X[0], nonce="1", keys=exchange.keys
@@ -128,6 +133,7 @@ def test_other_reference_data_do_not_verify(exchange, level):
         exchange.verify(level, y=1 - exchange.y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["label", "confidence"])
 def test_a_tampered_attestation_does_not_verify(exchange, tmp_path, name):
     record = read_json(exchange.attestation)
