@@ -226,10 +226,16 @@ def _adopt_factory(factory: Callable[[], Any]) -> AdoptedModel:
 
 def _preprocessed(inner: AdoptedModel, first: Callable[[Any], Any] | None) -> AdoptedModel:
     """A model behind another preprocessing step, if there is one."""
-    if first is None:
-        return inner
-    transform = first if inner.transform is None else _Chain(first, inner.transform)
-    return replace(inner, transform=transform)
+    return replace(inner, transform=chained(first, inner.transform))
+
+
+def chained(
+    first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None
+) -> Callable[[Any], Any] | None:
+    """Two preprocessing steps in turn, either of which may be None."""
+    if first is None or second is None:
+        return second if first is None else first
+    return _Chain(first, second)
 
 
 @dataclass(frozen=True)

@@ -83,13 +83,13 @@ def fit_or_adopt(
     """
     if taken_as_it_is(estimator, after_the_fact=after_the_fact):
         return adopt(estimator)
-    _check_trainable(estimator)
+    check_trainable(estimator)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if estimator is not None and not isinstance(estimator, NeuralNet):
-        return _fit_sklearn_clone(estimator, X, y, **training, **(fit_params or {}))
+        return adopt(fit_sklearn_clone(estimator, X, y, **training, **(fit_params or {})))
     if fit_params:
         raise TypeError(f"A neural network is trained without {', '.join(fit_params)}.")
     if estimator is None:
@@ -177,14 +177,15 @@ def fit_or_adopt_regressor(
 def _fit_regressor_clone(
     estimator: Any, X: Any, y: FloatArray, training: dict[str, Any]
 ) -> AdoptedModel:
-    _check_trainable(estimator)
+    check_trainable(estimator)
     if isinstance(estimator, NeuralNet):
         targets = y[:, None].astype(np.float32)
         return adopt(fit_net(clone(estimator), X.astype(np.float32), targets, **training))
-    return _fit_sklearn_clone(estimator, X, y, **training)
+    return adopt(fit_sklearn_clone(estimator, X, y, **training))
 
 
-def _check_trainable(estimator: Any) -> None:
+def check_trainable(estimator: Any) -> None:
+    """Refuse what cannot be trained."""
     if estimator is not None and not hasattr(estimator, "fit"):
         raise TypeError(
             "`estimator` must be None, have a method `fit`, or be a torch.nn.Module, got "
@@ -197,7 +198,7 @@ def _check_trainable(estimator: Any) -> None:
         )
 
 
-def _fit_sklearn_clone(
+def fit_sklearn_clone(
     estimator: Any,
     X: Any,
     y: NDArray[Any],
@@ -205,7 +206,7 @@ def _fit_sklearn_clone(
     sample_weight: NDArray[Any] | None,
     seed: int,
     **fit_params: Any,
-) -> AdoptedModel:
+) -> Any:
     """Fit a clone of a scikit-learn model, seeding whatever has no seed of its own."""
     twin = clone(estimator)
     unseeded = {
@@ -218,4 +219,4 @@ def _fit_sklearn_clone(
         prefix = f"{twin.steps[-1][0]}__" if isinstance(twin, Pipeline) else ""
         fit_params[f"{prefix}sample_weight"] = sample_weight
     with seeded(seed):
-        return adopt(twin.fit(X, y, **fit_params))
+        return twin.fit(X, y, **fit_params)

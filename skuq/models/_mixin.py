@@ -39,7 +39,7 @@ class AdoptedInputsMixin:
         self._takes_ids = takes_ids(model)
         if self._takes_ids:
             return self._validate_ids(model, X, y)
-        self._preprocesses = brings_preprocessing(model)
+        self._preprocesses = self._brings_preprocessing()
         if self._preprocesses:
             validate_data(self, X, skip_check_array=True)
             y = column_or_1d(y, warn=True)
@@ -55,6 +55,10 @@ class AdoptedInputsMixin:
         )
         self._input_shape = X.shape[1:]
         return X, y
+
+    def _brings_preprocessing(self) -> bool:
+        """Whether inputs are passed on as they are, because the model transforms them itself."""
+        return brings_preprocessing(getattr(self, self._model_parameter))
 
     def _validate_ids(self, model: Any, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         """Ids, which the model checks, and targets."""

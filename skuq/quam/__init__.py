@@ -1,13 +1,16 @@
 """Quantification of uncertainty with adversarial models (QUAM)."""
 
 from skuq.quam._classifier import QUAMClassifier
+from skuq.quam._explanation import Explanation
 from skuq.quam._importance_sampling import (
     AdversarialModels,
     best_adversarial_models,
     importance_weights,
+    pool_weights,
     trajectory_weights,
 )
 from skuq.quam._objectives import Objective, Targeted, Untargeted, classification_loss
+from skuq.quam._pools import make_pool
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._regressor import QUAMRegressor
 from skuq.quam._search import Trajectories, search_adversarial_models
@@ -16,6 +19,7 @@ from skuq.quam._search_problem import Schedule, penalty_schedule
 __all__ = [
     "AdversarialModels",
     "AdversarialRegressors",
+    "Explanation",
     "Objective",
     "QUAMClassifier",
     "QUAMRegressor",
@@ -26,7 +30,9 @@ __all__ = [
     "best_adversarial_models",
     "classification_loss",
     "importance_weights",
+    "make_pool",
     "penalty_schedule",
+    "pool_weights",
     "search_adversarial_models",
     "trajectory_weights",
 ]

@@ -30,16 +30,29 @@ class ImportanceSampling(NamedTuple):
         T in the weights ``exp(-L_train / T)``.
     gamma : float
         Slack, in nats, within which a model may be the best of its search.
+    by_search : bool, default=False
+        Whether each search is a component of the mixture that counts as much as any other, and
+        the given model is one more (see `pool_weights`); else the models of all searches are
+        weighed against one another.
     """
 
     setting: str
     mixture: str
     temperature: float
     gamma: float
+    by_search: bool = False
+
+    def weights(self, excess_loss: Tensor) -> Tensor:
+        """Weights of the models, (n_points, n_models); of the given one first if it counts."""
+        rule = pool_weights if self.by_search else trajectory_weights
+        return rule(excess_loss, self.temperature)
 
 
 def estimate_uncertainty(
-    log_reference: Tensor, trajectories: Trajectories, sampling: ImportanceSampling
+    log_reference: Tensor,
+    trajectories: Trajectories,
+    sampling: ImportanceSampling,
+    log_centre: Tensor | None = None,
 ) -> Decomposition:
     """Weigh the models met by the searches and take Eq. 1 or Eq. 2 over them.
 
@@ -51,6 +64,9 @@ def estimate_uncertainty(
         Result of the searches.
     sampling : ImportanceSampling
         Setting, models and weights.
+    log_centre : Tensor of shape (n_points, n_classes), default=None
+        Log-probabilities of the model that counts as the given one in the mixture; None for
+        the reference model.
 
     Returns
     -------
@@ -62,11 +78,14 @@ def estimate_uncertainty(
         best = _best_steps(log_reference, log_proba, excess, sampling.gamma)
         log_proba = log_proba.take_along_dim(best[..., None], dim=2)
         excess = excess.take_along_dim(best, dim=2)
-    weights = trajectory_weights(excess, sampling.temperature)
+    weights, models = sampling.weights(excess), log_proba.flatten(1, 2)
+    if sampling.by_search:
+        centre = log_reference if log_centre is None else log_centre
+        models = torch.cat([centre[:, None], models], dim=1)
     if sampling.setting == "selected":
-        parts = decompose_selected(log_reference, log_proba.flatten(1, 2), weights)  # Eq. 2
+        parts = decompose_selected(log_reference, models, weights)  # Eq. 2
     else:
-        parts = decompose_expected(log_proba.flatten(1, 2), weights)  # Eq. 1
+        parts = decompose_expected(models, weights)  # Eq. 1
     return Decomposition(*(part.double().cpu().numpy() for part in parts))
 
 
@@ -123,6 +142,40 @@ def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
     loss = excess_loss.flatten(1).double()
     # Differences from the best model, so that no temperature makes them infinite.
     return importance_weights((loss.min(dim=1, keepdim=True).values - loss) / temperature)
+
+
+def pool_weights(excess_loss: Tensor, temperature: float) -> Tensor:
+    """Weights of the given model and of all models that searches on a pool found.
+
+    The proposal is a mixture with one component for the given model and one for each search,
+    which count equally, however many models they hold. Within a search, models count by
+    ``exp(-L_train / T)``.
+
+    Parameters
+    ----------
+    excess_loss : Tensor of shape (n_points, n_searches, n_kept)
+        Mean training loss above the reference model's, in nats.
+    temperature : float
+        T.
+
+    Returns
+    -------
+    Tensor of shape (n_points, 1 + n_searches * n_kept)
+        Weights that sum to 1 for each point, the given model's first.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Eq. 5 and 6.
+
+    Examples
+    --------
+    >>> pool_weights(torch.tensor([[[0.0], [5.0], [0.0]]]), temperature=1.0).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+    loss = excess_loss.double()
+    within = importance_weights(-loss / temperature)  # each search sums to 1
+    given = torch.ones_like(within[:, 0, :1])
+    return torch.cat([given, within.flatten(1)], dim=1) / (1 + loss.shape[1])
 
 
 class AdversarialModels(NamedTuple):

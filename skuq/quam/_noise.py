@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing
 
 from skuq.base import FloatArray
-from skuq.models import evaluate, fit_or_adopt_regressor, taken_as_it_is
+from skuq.models import taken_as_it_is
 
 
 def estimate_noise(
@@ -22,13 +22,13 @@ def estimate_noise(
     sample_weight: FloatArray | None,
     fraction: float,
     seed: int,
-    device: torch.device,
+    fit: Callable[..., Any],
 ) -> float:
     """Noise variance of a regressor, Eq. 28: its mean squared error on held-out samples.
 
     A model that is taken as it is has seen all of them: then it is the error on the samples
-    themselves. Any other is trained once more, without those held out. Parameters are those of
-    `fit_or_adopt_regressor`; `fraction` is the share that is held out.
+    themselves. Any other is trained once more, without those held out. `fraction` is the share
+    that is held out, and ``fit(estimator, X, y, sample_weight=...)`` returns a model.
 
     Returns
     -------
@@ -46,17 +46,14 @@ def estimate_noise(
     if not taken_as_it_is(estimator):
         rows, held_out = train_test_split(rows, test_size=fraction, random_state=seed)
     weight = np.ones_like(y) if sample_weight is None else sample_weight
-    model = fit_or_adopt_regressor(
+    model = fit(
         estimator,
         _safe_indexing(X, rows),
         y[rows],
         sample_weight=None if sample_weight is None else weight[rows],
-        n_outputs=1,
-        seed=seed,
-        device=device,
     )
     inputs = model.inputs(_safe_indexing(X, held_out))
-    predicted = evaluate(model.module, inputs, device=device).double()[:, 0].numpy()
+    predicted = model.outputs(inputs).double()[:, 0].numpy()
     variance = float(np.average((y[held_out] - predicted) ** 2, weights=weight[held_out]))
     if variance == 0:
         raise ValueError(

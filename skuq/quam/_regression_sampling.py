@@ -11,7 +11,7 @@ from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.information import Decomposition, gaussian_entropy, gaussian_kl
-from skuq.quam._importance_sampling import ImportanceSampling, trajectory_weights
+from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._regression_objectives import (
     DIRECTIONS,
     Gaussians,
@@ -83,8 +83,11 @@ class _Met(NamedTuple):
     def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Tensor]:
         """Models that count and their weights, (n_points, n_models)."""
         kept = self.best(sampling.gamma)[0] if sampling.mixture == "dirac" else self
-        models = Gaussians(*(part.flatten(1) for part in kept.models))
-        return models, trajectory_weights(kept.excess_loss, sampling.temperature)
+        models = [part.flatten(1) for part in kept.models]
+        if sampling.by_search:
+            pairs = zip(self.given, models, strict=True)
+            models = [torch.cat([given[:, 0], part], dim=1) for given, part in pairs]
+        return Gaussians(*models), sampling.weights(kept.excess_loss)
 
 
 def estimate_uncertainty(

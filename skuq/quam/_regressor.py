@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,15 +14,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.information import Decomposition
-from skuq.models import AdoptedInputsMixin, fit_or_adopt_regressor, resolve_device
+from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
+from skuq.models import fit_or_adopt_regressor, fit_or_take, resolve_device
 from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.quam._mixin import Met, QUAMMixin, reduce_piece
 from skuq.quam._noise import estimate_noise
+from skuq.quam._objectives import Objective
 from skuq.quam._regression_objectives import (
+    DIRECTIONS,
     gaussian_loss,
     regression_objective,
 )
@@ -31,40 +35,49 @@ from skuq.quam._regression_sampling import (
     estimate_uncertainty,
 )
 from skuq.quam._search import Trajectories, search_batch
-from skuq.quam._search_parameters import SearchParameters
-from skuq.quam._search_problem import SearchProblem, SearchSettings, prepare_search
+from skuq.quam._search_parameters import POOL, Automatic, SearchParameters
+from skuq.quam._search_problem import (
+    FittedSearch,
+    SearchProblem,
+    SearchSettings,
+    mean_loss,
+    prepare_search,
+)
 from skuq.quam._subnetwork import OutputBias, output_bias
+
+# How far from the given model's prediction refitted learners are pulled, in standard deviations
+# of the target: about to the ends of its range.
+_PULL = 2.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class QUAMRegressor(
-    SearchParameters, AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
-):
+class QUAMRegressor(QUAMMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 
-    A model is a normal distribution of the target. For every test point two *adversarial
-    models* are searched: models that explain the training data about as well as the fitted
-    one, but predict more, or less. Where they are easily found, the prediction is not
-    supported by the data and the epistemic uncertainty is large.
+    A model is a normal distribution of the target. Two kinds of *adversarial models* are
+    searched: models that explain the training data about as well as the fitted one, but predict
+    more, or less, for inputs that the data leave open. Where they disagree, the prediction is
+    not supported by the data and the epistemic uncertainty is large.
 
     Parameters
     ----------
     estimator : object, default=None
         The model to question. None trains a network with one hidden layer of 100 units
-        (scale the features before; the target is standardised inside). A skorch net, an
-        `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted model
-        of these kinds wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is
-        taken as it is and never altered; `fit` then needs the data that it was trained on.
-        Step sizes are relative to the weights, the bias of the output among them, so train
-        such models on a target of about zero mean.
+        (scale the features before; the target is standardised inside). Any regressor whose
+        `fit` takes `sample_weight` (boosted trees, forests, linear models and others), a skorch
+        net, an `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted
+        model wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is taken as it
+        is and never altered; `fit` then needs the data that it was trained on. Step sizes are
+        relative to the weights, the bias of the output among them, so train networks on a target
+        of about zero mean.
     noise : {"homoscedastic", "learned"}, default="homoscedastic"
         "homoscedastic": the network has one output, the mean; the noise has one variance,
         the same for all inputs and models (Eq. 29). "learned": it has two outputs, mean and
         log variance; the default network learns them by maximum likelihood. Such models are
         more easily spoilt than others: take a `learning_rate` of about 0.02.
-    setting : {"selected", "expected"}, default="selected"
-        Whose uncertainty is meant: that of the given model (Eq. 27), or that of all models
-        that explain the data (Eq. 26).
+    setting : {"expected", "selected"}, default="expected"
+        Whose uncertainty is meant: that of all models that explain the data (Eq. 26), or that of
+        the given model (Eq. 27).
     attack : {"displacement", "divergence"}, default="displacement"
         What the searches want at the test point, besides a small training loss:
         "displacement" of the mean, in standard deviations of the noise, or "divergence", half
@@ -72,7 +85,7 @@ class QUAMRegressor(
         square outruns the penalty where data are far: searches then leave what is plausible,
         and weights fall on a single model.
     mixture : {"trajectory", "dirac"}, default="trajectory"
-        Which models count: all that the searches met, or the best one of each search.
+        Which models count: all that were kept of each search, or the best one of each.
     validation_fraction : float, default=0.1
         Share of the samples on which the variance of the noise is estimated (Eq. 28), by a
         copy of the model trained on the others. The model itself is trained on all. The
@@ -81,16 +94,18 @@ class QUAMRegressor(
         Variance of the noise, in squared units of the target, if it is known. Without it that
         of a frozen model is its mean squared error on the samples given to `fit`: too small
         if the model fits them closely.
-    parameters, n_steps, c0, eta, update_every, gamma, learning_rate, learning_rate_decay, \
-prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, random_state, verbose
-        As in `QUAMClassifier`, but with a penalty from 20 to 2,600 by default: a displacement
-        pulls with the same force at any distance, and a penalty that ends at the number of
-        samples ("auto") lets it run too far. `gamma` is compared with Gaussian negative
-        log-likelihoods, and each point takes 4 * 2 copies of the weights that move.
+    search, pool, pool_shares, parameters, n_steps, c0, eta, update_every, gamma, \
+learning_rate, learning_rate_decay, prior_precision, temperature, train_batch_size, batch_size, \
+device, n_jobs, random_state, verbose
+        As in `QUAMClassifier`. With search="pointwise" and "auto", the penalty goes from 20 to
+        2,500: a displacement pulls with the same force at any distance, and a penalty that ends
+        at the number of samples lets it run too far. `gamma` is compared with Gaussian negative
+        log-likelihoods. Learners that are refitted are pulled two standard deviations of the
+        target up and down.
 
     Attributes
     ----------
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.AdoptedModel or skuq.models.EstimatorModel
         The questioned model.
     noise_variance_ : float or None
         Variance of the noise, in squared units of the target; None if it is learned.
@@ -146,9 +161,13 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
     attack: str = "displacement"
     validation_fraction: float = 0.1
     noise_variance: float | None = None
-    c0: float | str = 20.0
-    eta: float | str = 1.05
 
+    # A displacement pulls with the same force at any distance: a penalty that ends at the number
+    # of samples would let it run too far.
+    _automatic: ClassVar[dict[str, Automatic]] = {
+        "pointwise": Automatic(n_steps=100, c0=20.0, growth=125.0, decay=1.0, batch_size=256),
+        "pool": POOL,
+    }
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
         "noise": [StrOptions({"homoscedastic", "learned"})],
@@ -160,8 +179,8 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
     signed_uncertainty = True  # a differential entropy
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> QUAMRegressor:
-        """Train the model, or take over a frozen one, and keep the training data.
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMRegressor:
+        """Train the model or take over a frozen one, and search adversarial models on a pool.
 
         Parameters
         ----------
@@ -171,6 +190,9 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in all losses; 0 leaves a sample out.
+        X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
+            Inputs, without targets, on which adversarial models are searched. None makes a pool
+            from the training inputs (see `pool`). Not used with search="pointwise".
 
         Returns
         -------
@@ -188,36 +210,79 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
         """
         if self.noise == "learned" and self.noise_variance is not None:
             raise ValueError("`noise_variance` can only be given with noise='homoscedastic'.")
-        device = resolve_device(self.device)
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         X, y, sample_weight = self._validate_samples(X, y, sample_weight)
-        training = {"sample_weight": sample_weight, "seed": fit_seed, "device": device}
-        learned = self.noise == "learned"
-        model = fit_or_adopt_regressor(self.estimator, X, y, n_outputs=1 + learned, **training)
+        fit = self._fit_model(fit_seed)
+        model = fit(self.estimator, X, y, sample_weight=sample_weight)
         variance = self.noise_variance
-        if not learned and variance is None:
+        if self.noise != "learned" and variance is None:
             variance = estimate_noise(
-                self.estimator, X, y, fraction=self.validation_fraction, **training
+                self.estimator,
+                X,
+                y,
+                sample_weight=sample_weight,
+                fraction=self.validation_fraction,
+                seed=fit_seed,
+                fit=fit,
             )
         self.model_, self.noise_variance_ = model, variance
         inputs = model.inputs(X)
-        losses = gaussian_loss(self._outputs(inputs), torch.tensor(y), variance).numpy()
+        losses = self._loss(self._outputs(inputs), y)
         weight = np.ones_like(y) if sample_weight is None else sample_weight
-        self._search = prepare_search(
-            model.module,
-            self.parameters,
+        self.reference_loss_ = mean_loss(losses, weight)
+        self._spread = float(np.sqrt(np.cov(y, aweights=weight))) if len(y) > 1 else 1.0
+        if self._refits:
+            self._problem = self._refit_problem(X, y, weight, None, search_seed)
+        else:
+            self._problem = self._search_problem(inputs, y, weight, losses, search_seed)
+        self._search_of_fit(X, X_pool, search_seed)
+        return self
+
+    def _fit_model(self, seed: int) -> Callable[..., Any]:
+        """Function that trains or adopts the model."""
+        if not self._refits:
+            n_outputs = 1 + (self.noise == "learned")
+            device = resolve_device(self.device)
+            return partial(fit_or_adopt_regressor, n_outputs=n_outputs, seed=seed, device=device)
+        if self.noise == "learned":
+            raise ValueError("noise='learned' needs a network with two outputs.")
+        return partial(fit_or_take, seed=seed)
+
+    def _search_problem(
+        self, inputs: Tensor, y: FloatArray, weight: FloatArray, losses: FloatArray, seed: int
+    ) -> FittedSearch:
+        fitted = prepare_search(
+            self.model_.module,
+            self._subnetwork(),
             inputs,
             y,
             weight=weight,
             losses=losses,
-            seed=search_seed,
-            device=device,
+            seed=seed,
+            device=resolve_device(self.device),
         )
-        self.reference_loss_ = self._search.mean_loss
-        problem = self._search.problem
+        problem = fitted.problem
         self._bias = output_bias(problem.module, problem.parameters, torch.tensor(problem.X[:1024]))
-        return self
+        return fitted
+
+    def _sought(self, reference: Tensor) -> IntArray:
+        return np.array(DIRECTIONS)
+
+    def _objective(self, reference: Tensor, sought: IntArray) -> Callable[[Tensor], Objective]:
+        return lambda rows: regression_objective(
+            reference[rows],
+            attack=self.attack,
+            noise_variance=self.noise_variance_,
+            bias=self._bias,
+        )
+
+    def _wanted(self, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
+        return [reference[:, 0] + sign * _PULL * self._spread for sign in sought]
+
+    def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
+        losses: FloatArray = gaussian_loss(outputs, torch.tensor(y), self.noise_variance_).numpy()
+        return losses
 
     def _validate_samples(
         self, X: Any, y: Any, sample_weight: Any
@@ -267,9 +332,7 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        batches = self._batches_of(X)
-        sampling = self._importance_sampling(self._search.problem)
-        return Uncertainty.from_parts(*self._run(_estimate_uncertainty, batches, sampling))
+        return Uncertainty.from_parts(*self._over(X, estimate_uncertainty))
 
     def predict_model_std(self, X: Any) -> FloatArray:
         """Search adversarial models for each input and measure how far their means spread.
@@ -291,10 +354,17 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        batches = self._batches_of(X)
-        sampling = self._importance_sampling(self._search.problem)
-        (spread,) = self._run(_estimate_spread, batches, sampling)
+        (spread,) = self._over(X, estimate_spread)
         return spread
+
+    def _over(self, X: Any, estimate: Callable[..., Any]) -> list[NDArray[Any]]:
+        """An estimate over the models met for each input."""
+        pooled = self.search == "pool"
+        parts = self._pieces(X) if pooled else self._batches_of(X)
+        arguments = estimate, self._importance_sampling(), self.noise_variance_
+        if pooled:
+            return self._run(reduce_piece, parts, _estimate_over_pool, *arguments)
+        return self._run(_estimate_over_batch, parts, *arguments)
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
         """Search adversarial models for each input and return the best one per direction.
@@ -315,19 +385,21 @@ prior_precision, temperature, train_batch_size, batch_size, device, n_jobs, rand
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        batches = self._batches_of(X)
-        return AdversarialRegressors(*self._run(_best_models, batches, self.gamma))
+        if self.search == "pool":
+            arrays = self._run(
+                reduce_piece, self._pieces(X), _best_of_pool, self.gamma, self.noise_variance_
+            )
+        else:
+            arrays = self._run(_best_models, self._batches_of(X), self.gamma)
+        return AdversarialRegressors(*arrays)
 
     def _batches_of(self, X: Any) -> list[_Batch]:
         """Test points in the batches that are searched together."""
-        check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
+        problem, settings = self._point_search()
         inputs = self._validated_inputs(X)
-        problem = self._search.problem
-        settings = self._settings(problem)
         return [
             _Batch(problem, settings, x, reference, self.attack, self.noise_variance_, self._bias)
-            for x, reference in self._batches(self._search, inputs, self._outputs(inputs))
+            for x, reference in self._batches(inputs, self._outputs(inputs))
         ]
 
 
@@ -351,16 +423,27 @@ class _Batch(NamedTuple):
         return reference, search_batch(self.problem, self.settings, self.x, objective)
 
 
-def _estimate_uncertainty(batch: _Batch, sampling: ImportanceSampling) -> Decomposition:
-    """Aleatoric and epistemic part of a batch; trajectories never leave the process."""
-    return estimate_uncertainty(*batch.search(), sampling, noise_variance=batch.noise_variance)
+def _estimate_over_batch(
+    batch: _Batch, estimate: Callable[..., Any], sampling: ImportanceSampling, noise: float | None
+) -> list[NDArray[Any]]:
+    """An estimate for a batch; trajectories never leave the process."""
+    return [*np.atleast_2d(estimate(*batch.search(), sampling, noise_variance=noise))]
 
 
-def _estimate_spread(batch: _Batch, sampling: ImportanceSampling) -> tuple[FloatArray]:
-    """Standard deviation of the means of a batch."""
-    return (estimate_spread(*batch.search(), sampling, noise_variance=batch.noise_variance),)
+def _estimate_over_pool(
+    met: Met, estimate: Callable[..., Any], sampling: ImportanceSampling, noise: float | None
+) -> list[NDArray[Any]]:
+    reference = met.reference
+    if sampling.setting == "expected" and met.centre is not None:
+        reference = met.centre
+    return [*np.atleast_2d(estimate(reference, met.models, sampling, noise_variance=noise))]
 
 
 def _best_models(batch: _Batch, gamma: float) -> AdversarialRegressors:
     """The best adversarial model of each search of a batch."""
     return best_adversarial_regressors(*batch.search(), gamma, noise_variance=batch.noise_variance)
+
+
+def _best_of_pool(met: Met, gamma: float, noise: float | None) -> AdversarialRegressors:
+    reference, models, _ = met
+    return best_adversarial_regressors(reference, models, gamma, noise_variance=noise)

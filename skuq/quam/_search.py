@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -82,7 +82,9 @@ def search_batch(
             schedule=settings.schedule,
             prior_precision=settings.prior_precision,
         )
-        for part in _parts_that_fit(objective, module, problem.parameters, len(x))
+        for part in map(
+            objective.subset, parts_that_fit(objective, module, problem.parameters, len(x))
+        )
     ]
     trajectories = Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
     if not all(bool(torch.isfinite(part).all()) for part in trajectories):
@@ -94,14 +96,14 @@ def search_batch(
     return trajectories
 
 
-def _parts_that_fit(
+def parts_that_fit(
     objective: Objective, module: nn.Module, names: Sequence[str], n_points: int
-) -> Iterator[Objective]:
+) -> Iterator[slice]:
     """The searches of each point in groups whose weights fit into memory together."""
     model_bytes = sum(module.get_parameter(name).nbytes for name in names)
     n_together = max(1, _STACK_BYTES // (n_points * model_bytes))
     for start in range(0, objective.n_searches, n_together):
-        yield objective.subset(slice(start, start + n_together))
+        yield slice(start, start + n_together)
 
 
 def _starts(
@@ -115,7 +117,6 @@ def _starts(
     return weights
 
 
-@torch.enable_grad()
 def search_adversarial_models(
     module: nn.Module,
     weights: dict[str, Tensor],
@@ -175,21 +176,15 @@ def search_adversarial_models(
     """
     n_points, n_models = len(x), len(next(iter(weights.values())))
     points = x.repeat_interleave(n_models // n_points, dim=0).unsqueeze(1)
-    adam = torch.optim.Adam(
-        [{"params": [w], "scale": _scale(module, k)} for k, w in weights.items()]
-    )
-    excess_loss = ExcessLoss(module, weights, train, objective, prior_precision)
-    outputs, excess = [], []
-    for rows, c, learning_rate in zip(batches[:-1], *schedule, strict=True):  # Line 2
-        adam.zero_grad()
+    outputs: list[Tensor] = []
+
+    def attack(_step: int) -> Tensor:
         predicted = _predict(module, weights, points)
-        objective.attack(predicted).sum().backward()  # type: ignore[no-untyped-call]  # Line 4
-        l_pen = excess_loss.add_gradient(rows, c)  # Lines 3 and 5
         outputs.append(predicted.detach())
-        excess.append(l_pen)
-        for group in adam.param_groups:
-            group["lr"] = group["scale"] * learning_rate
-        adam.step()  # Line 6
+        return objective.attack(predicted).sum()
+
+    excess_loss = ExcessLoss(module, weights, train, objective, prior_precision)
+    excess = [*descend(excess_loss, batches[:-1], schedule, attack)]
     with torch.no_grad():
         outputs.append(_predict(module, weights, points))
         excess.append(excess_loss.value(batches[-1]))
@@ -199,6 +194,48 @@ def search_adversarial_models(
         torch.stack(outputs[1:], dim=1).reshape(*shape, -1),
         torch.stack(excess[1:], dim=1).reshape(shape),
     )
+
+
+@torch.enable_grad()
+def descend(
+    excess_loss: ExcessLoss,
+    batches: Sequence[Tensor],
+    schedule: Schedule,
+    attack: Callable[[int], Tensor],
+) -> Iterator[Tensor]:
+    """Take the steps of all searches together: Lines 2 to 6 and 9 of Algorithm 1.
+
+    Parameters
+    ----------
+    excess_loss : ExcessLoss
+        Penalty, with the weights that move; they are altered in place.
+    batches : sequence of n_steps int64 Tensors
+        Rows of the penalty's mini-batch in each step.
+    schedule : Schedule
+        Penalties and step sizes.
+    attack : callable
+        ``attack(step)`` returns the sum of ``L_adv`` over the searches.
+
+    Yields
+    ------
+    Tensor of shape (n_models,), float64
+        ``L_train - L_ref`` of each model before each step, on the step's mini-batch.
+    """
+    adam = torch.optim.Adam(
+        [
+            {"params": [w], "scale": _scale(excess_loss.module, name)}
+            for name, w in excess_loss.weights.items()
+        ]
+    )
+    steps = zip(batches, *schedule, strict=True)
+    for step, (rows, c, learning_rate) in enumerate(steps):  # Line 2
+        adam.zero_grad()
+        attack(step).backward()  # type: ignore[no-untyped-call]  # Line 4
+        l_pen = excess_loss.add_gradient(rows, c)  # Lines 3 and 5
+        for group in adam.param_groups:
+            group["lr"] = group["scale"] * learning_rate
+        adam.step()  # Line 6
+        yield l_pen
 
 
 def _predict(module: nn.Module, weights: dict[str, Tensor], points: Tensor) -> Tensor:
@@ -227,9 +264,7 @@ class ExcessLoss:
     ):
         self.module, self.weights, self.train, self.objective = module, weights, train, objective
         self.weight_decay = prior_precision / float(train.weight.sum())  # of the mean loss
-        n_models = len(next(iter(weights.values())))
-        row_bytes = n_models * largest_activation(module, train.X[:1])
-        self.rows_per_pass = max(1, _PASS_BYTES // row_bytes)
+        self.rows_per_pass = rows_per_pass(module, weights, train.X[:1])
         self.reference_norm = sum(
             float(module.get_parameter(name).detach().double().square().sum()) for name in weights
         )
@@ -250,17 +285,26 @@ class ExcessLoss:
                 w.grad.add_(w.detach(), alpha=c * self.weight_decay)
         return torch.stack(shares).sum(0) + self._prior()
 
+    @torch.no_grad()
+    def of_each(self, rows: Tensor) -> Tensor:
+        """The likelihood's part for each training sample, (n_models, n_rows), float64."""
+        return torch.cat([*self._losses(rows)], dim=1)
+
     def _shares(self, rows: Tensor) -> Iterator[Tensor]:
         """The likelihood's part of the excess loss, pass by pass, to be added up."""
         share = self.train.weight[rows]
-        share = share / share.sum()
-        size = self.rows_per_pass
-        for part, weight in zip(torch.split(rows, size), torch.split(share, size), strict=True):
+        shares = torch.split(share / share.sum(), self.rows_per_pass)
+        for losses, weight in zip(self._losses(rows), shares, strict=True):
+            yield losses @ weight
+
+    def _losses(self, rows: Tensor) -> Iterator[Tensor]:
+        """Losses of each model on each training sample above the reference model's, by pass."""
+        for part in torch.split(rows, self.rows_per_pass):
             outputs = stacked_forward(
                 self.module, self.weights, self.train.X[part], shared_input=True
             )
             losses = self.objective.training_loss(outputs, self.train.y[part])
-            yield (losses.double() - self.train.reference_loss[part]) @ weight
+            yield losses.double() - self.train.reference_loss[part]
 
     def _prior(self) -> Tensor | float:
         """The prior's part of the excess loss."""
@@ -268,6 +312,12 @@ class ExcessLoss:
             return 0.0
         norms = [w.detach().double().flatten(1).square().sum(1) for w in self.weights.values()]
         return (torch.stack(norms).sum(0) - self.reference_norm) * (self.weight_decay / 2)
+
+
+def rows_per_pass(module: nn.Module, weights: dict[str, Tensor], x: Tensor) -> int:
+    """How many inputs such as `x`, of shape (1, ...), all models should take at once."""
+    n_models = len(next(iter(weights.values())))
+    return max(1, _PASS_BYTES // (n_models * largest_activation(module, x)))
 
 
 def largest_activation(module: nn.Module, x: Tensor) -> int:

@@ -141,17 +141,32 @@ class FittedSearch:
         The layers before the first parameter that moves; None if there are none.
     problem : SearchProblem
         The layers that move, and the training data as they reach them.
-    mean_loss : float
-        Mean training loss of the reference model, in nats (L_ref).
     """
 
     body: nn.Module | None
     problem: SearchProblem
-    mean_loss: float
 
     def features(self, inputs: Tensor, device: torch.device) -> Tensor:
         """Inputs as they reach the layers that move."""
         return inputs if self.body is None else evaluate(self.body, inputs, device=device)
+
+
+def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
+    """Mean training loss of the reference model, in nats (L_ref).
+
+    Raises
+    ------
+    ValueError
+        If it is not finite.
+    """
+    mean = float(np.average(losses, weights=weight))
+    if not np.isfinite(mean):
+        raise ValueError(
+            f"The model's loss on its training data is {mean}. A skorch net "
+            "whose module returns logits needs criterion=torch.nn.CrossEntropyLoss; with "
+            "skorch's default criterion the module must return probabilities."
+        )
+    return mean
 
 
 def prepare_search(
@@ -194,15 +209,8 @@ def prepare_search(
     Raises
     ------
     ValueError
-        If the mean loss is not finite, or no parameter can move.
+        If no parameter can move.
     """
-    mean_loss = float(np.average(losses, weights=weight))
-    if not np.isfinite(mean_loss):
-        raise ValueError(
-            f"The model's loss on its training data is {mean_loss}. A skorch net "
-            "whose module returns logits needs criterion=torch.nn.CrossEntropyLoss; with "
-            "skorch's default criterion the module must return probabilities."
-        )
     module, names, body = choose_subnetwork(network, parameters, inputs[:1024])
     features = inputs if body is None else evaluate(body, inputs, device=device)
     counts = weight > 0
@@ -215,4 +223,4 @@ def prepare_search(
         reference_loss=losses[counts],
         seed=seed,
     )
-    return FittedSearch(body, problem, mean_loss)
+    return FittedSearch(body, problem)

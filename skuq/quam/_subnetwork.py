@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from skuq.models import split_head
+from skuq.models import split_before_linear, split_head
 
 _NORMS = (
     nn.modules.batchnorm._NormBase,
@@ -47,9 +47,11 @@ def choose_subnetwork(
     ----------
     network : torch.nn.Module
         Network in evaluation mode.
-    parameters : {"all", "last", "bias", "norm"} or callable
-        "last" is the last layer, "bias" all biases, "norm" the scales and shifts of
-        normalisation layers; a callable is asked ``parameters(name, tensor)`` for each.
+    parameters : {"all", "linear", "last", "bias", "norm"} or callable
+        "linear" is all from the first linear layer on, where the network is a chain of layers
+        that can be cut there, else all; "last" is the last layer, "bias" all biases, "norm" the
+        scales and shifts of normalisation layers; a callable is asked
+        ``parameters(name, tensor)`` for each.
     X : Tensor of shape (n_samples, ...)
         Example inputs, on which the cut before a last layer is checked.
 
@@ -76,6 +78,10 @@ def choose_subnetwork(
         module, body = head.module, head.body
         chosen = [name for name, p in module.named_parameters() if p.is_floating_point()]
         return Subnetwork(module, _movable(module, chosen, parameters), body)
+    if parameters == "linear":
+        cut = split_before_linear(network, X)
+        moving = _movable(cut.module, _chosen(cut.module, "all"), parameters)
+        return Subnetwork(cut.module, moving, cut.body)
     names = _chosen(network, parameters)
     _movable(network, names, parameters)
     if isinstance(network, nn.Sequential):

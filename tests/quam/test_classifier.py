@@ -24,7 +24,7 @@ from torch import nn
 from skuq import QUAMClassifier, predict_uncertainty
 from skuq.models import MLP, LeNet
 
-QUICK = {"n_steps": 6, "random_state": 0}
+QUICK = {"search": "pointwise", "n_steps": 6, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +244,7 @@ def test_global_random_states_are_left_alone(iris):
 
 
 def test_adversarial_models_honour_gamma(iris):
-    quam = QUAMClassifier(random_state=0, gamma=0.02, n_steps=30).fit(*iris)
+    quam = QUAMClassifier(search="pointwise", random_state=0, gamma=0.02, n_steps=30).fit(*iris)
     found = quam.adversarial_models(iris[0][:10])
     assert found.proba.shape == (10, 3, 3)
     assert found.proba.sum(-1) == pytest.approx(1)
@@ -256,7 +256,7 @@ def test_adversarial_models_honour_gamma(iris):
 
 
 def test_higher_temperature_counts_worse_models_too(iris):
-    quam = QUAMClassifier(random_state=0, n_steps=30).fit(*iris)
+    quam = QUAMClassifier(search="pointwise", random_state=0, n_steps=30).fit(*iris)
     cold = quam.set_params(temperature=1e-4).predict_uncertainty(iris[0][:10]).epistemic
     hot = quam.set_params(temperature=10.0).predict_uncertainty(iris[0][:10]).epistemic
     assert (hot > cold).all()

@@ -176,6 +176,8 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
         exact = decompose_expected(log_proba, weights).epistemic
 
     frozen = FrozenEstimator(nn.Sequential(linear, BinaryLogits()))
-    quam = QUAMClassifier(frozen, setting=setting, n_steps=50, c0=1.0, random_state=0)
+    quam = QUAMClassifier(
+        frozen, search="pointwise", setting=setting, n_steps=50, c0=1.0, random_state=0
+    )
     found = quam.fit(X, y).predict_uncertainty(points).epistemic
     assert spearmanr(found, exact).statistic > 0.8

@@ -22,7 +22,7 @@ from torch import nn
 from skuq import QUAMRegressor
 from skuq.models import MLP
 
-QUICK = {"n_steps": 6, "random_state": 0}
+QUICK = {"search": "pointwise", "setting": "selected", "n_steps": 6, "random_state": 0}
 LEARNED = {"noise": "learned", "setting": "expected"}
 
 
@@ -66,7 +66,11 @@ def plane():
 def test_spread_of_a_linear_model_follows_its_exact_posterior(plane, setting):
     X, y, net, points, exact = plane
     quam = QUAMRegressor(
-        FrozenEstimator(net), noise_variance=0.09, setting=setting, random_state=0
+        FrozenEstimator(net),
+        search="pointwise",
+        noise_variance=0.09,
+        setting=setting,
+        random_state=0,
     ).fit(X, y)
     found = quam.predict_model_std(points)
     assert spearmanr(found, exact).statistic > 0.98
@@ -82,7 +86,13 @@ def test_spread_of_a_linear_model_follows_its_exact_posterior(plane, setting):
 def test_divergence_outruns_the_penalty_far_out(plane):
     X, y, net, points, exact = plane
     ratios = [
-        QUAMRegressor(FrozenEstimator(net), noise_variance=0.09, attack=attack, random_state=0)
+        QUAMRegressor(
+            FrozenEstimator(net),
+            noise_variance=0.09,
+            search="pointwise",
+            attack=attack,
+            random_state=0,
+        )
         .fit(X, y)
         .predict_model_std(points[-5:])
         / exact[-5:]
@@ -100,7 +110,7 @@ def test_divergence_outruns_the_penalty_far_out(plane):
     ],
 )
 def test_inputs_far_from_the_data_are_more_uncertain(sine, params):
-    quam = QUAMRegressor(random_state=0, n_steps=50, **params).fit(*sine)
+    quam = QUAMRegressor(search="pointwise", random_state=0, n_steps=50, **params).fit(*sine)
     assert quam.score(*sine) > 0.85
     spread = quam.predict_model_std([[-3.0], [-0.5], [0.5], [3.0]])
     assert spread[[0, 3]].min() > 2 * spread[[1, 2]].max()
@@ -223,6 +233,7 @@ def test_pipeline_takes_text_columns():
 def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters, attack):
     quam = QUAMRegressor(
         FrozenEstimator(network),
+        search="pointwise",
         parameters=parameters,
         attack=attack,
         noise_variance=0.04,
@@ -243,7 +254,7 @@ def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("params", [{}, LEARNED, {"mixture": "dirac", "attack": "divergence"}])
 def test_batch_size_does_not_change_the_result(sine, params):
-    quam = QUAMRegressor(**QUICK, train_batch_size=40, **params).fit(*sine)
+    quam = QUAMRegressor(**{**QUICK, **params}, train_batch_size=40).fit(*sine)
     points = sine[0][:10]
     whole = quam.set_params(batch_size=10).predict_uncertainty(points)
     pieces = quam.set_params(batch_size=3).predict_uncertainty(points)

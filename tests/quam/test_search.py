@@ -250,7 +250,9 @@ def test_best_adversarial_model_is_line_8_of_algorithm_1(gamma):
 def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_targets):
     """Where all stacked weights would take too much memory, they run in slices."""
     X, y = make_classification(60, n_classes=4, n_informative=6, n_features=8, random_state=0)
-    model = QUAMClassifier(n_steps=4, n_targets=n_targets, random_state=0).fit(X, y)
+    model = QUAMClassifier(search="pointwise", n_steps=4, n_targets=n_targets, random_state=0).fit(
+        X, y
+    )
     together = model.predict_uncertainty(X[:3])
     found = model.adversarial_models(X[:3])
     stacks = []

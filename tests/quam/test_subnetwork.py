@@ -70,18 +70,26 @@ def test_only_chosen_weights_move(iris, monkeypatch):
         "stack_parameters",
         lambda m, n, names: seen.append(set(names)) or original(m, n, names),
     )
-    model = QUAMClassifier(n_steps=3, parameters="bias", random_state=0).fit(X, y)
+    model = QUAMClassifier(search="pointwise", n_steps=3, parameters="bias", random_state=0).fit(
+        X, y
+    )
     moved = model.predict_uncertainty(X[:3]).epistemic
     assert all(name.endswith("bias") for names in seen for name in names)
-    everything = QUAMClassifier(n_steps=3, random_state=0).fit(X, y).predict_uncertainty(X[:3])
+    everything = (
+        QUAMClassifier(search="pointwise", n_steps=3, random_state=0)
+        .fit(X, y)
+        .predict_uncertainty(X[:3])
+    )
     assert not np.allclose(moved, everything.epistemic)
 
 
 def test_penalty_ends_at_the_sum_of_the_sample_weights(iris):
     X, y = iris
     weight = np.r_[np.zeros(30), np.full(60, 1.5), np.full(60, 0.5)]
-    model = QUAMClassifier(n_steps=50, random_state=0).fit(X, y, sample_weight=weight)
-    problem = model._search.problem
+    model = QUAMClassifier(search="pointwise", n_steps=50, random_state=0).fit(
+        X, y, sample_weight=weight
+    )
+    problem = model._problem.problem
     penalties = model._settings(problem).schedule.penalties
     assert len(penalties) == 50
     assert penalties[0] == pytest.approx(12)
@@ -95,7 +103,9 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris):
 
 def test_searches_for_the_most_probable_classes_only(iris):
     X, y = iris
-    model = QUAMClassifier(n_steps=4, random_state=0).fit(X, np.array(["a", "b", "c"])[y])
+    model = QUAMClassifier(search="pointwise", n_steps=4, random_state=0).fit(
+        X, np.array(["a", "b", "c"])[y]
+    )
     every = model.adversarial_models(X[::30])
     some = model.set_params(n_targets=2).adversarial_models(X[::30])
     order = np.argsort(-model.predict_proba(X[::30]), axis=1)[:, :2]
@@ -107,7 +117,7 @@ def test_searches_for_the_most_probable_classes_only(iris):
 
 def test_untargeted_search_names_the_class_it_arrives_at(iris):
     X, y = iris
-    model = QUAMClassifier(n_steps=20, targeted=False, random_state=0).fit(X, y)
+    model = QUAMClassifier(search="pointwise", n_steps=20, targeted=False, random_state=0).fit(X, y)
     found = model.adversarial_models(X[::30])
     assert found.proba.shape == (5, 1, 3)
     np.testing.assert_array_equal(found.target, found.proba.argmax(-1))
@@ -117,7 +127,9 @@ def test_untargeted_search_names_the_class_it_arrives_at(iris):
 def test_prior_counts_in_the_losses_of_the_models(iris):
     X, y = iris
     net = MLPClassifier((10,), max_iter=300, random_state=0).fit(X, y)
-    model = QUAMClassifier(FrozenEstimator(net), n_steps=1, c0=0.0, random_state=0).fit(X, y)
+    model = QUAMClassifier(
+        FrozenEstimator(net), search="pointwise", n_steps=1, c0=0.0, random_state=0
+    ).fit(X, y)
     plain = model.adversarial_models(X[:2])
     prior = model.set_params(prior_precision=15.0).adversarial_models(X[:2])
     # One step of Adam without penalty: every weight moves by its step size, so the models are
@@ -157,7 +169,9 @@ def test_cheap_and_full_search_detect_ood_inputs_alike():
     net.fit(data.X_train.astype(np.float32), data.y_train)
     auroc = {}
     for name, parameters in (("full", "all"), ("cheap", lambda name, _: name[0] in "24")):
-        model = QUAMClassifier(FrozenEstimator(net), parameters=parameters, random_state=0)
+        model = QUAMClassifier(
+            FrozenEstimator(net), search="pointwise", parameters=parameters, random_state=0
+        )
         model.set_params(train_batch_size=128)
         model.fit(data.X_train.astype(np.float32), data.y_train)
         known = model.predict_uncertainty(data.X_test.astype(np.float32)).epistemic

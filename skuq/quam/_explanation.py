@@ -1,0 +1,87 @@
+"""Which columns of a row make it unusual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from skuq.base import FloatArray
+
+
+class Explanation(NamedTuple):
+    """What is unusual about rows of a table.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (n_columns,)
+        Names of the columns, or their numbers.
+    epistemic : ndarray of shape (n_rows,), float64
+        Epistemic uncertainty of each row.
+    contribution : ndarray of shape (n_rows, n_columns), float64
+        How much of it, on average, is lost when the column takes the value of a typical row.
+    models : AdversarialModels or AdversarialRegressors
+        The alternative models that were found, and what they predict for the rows.
+    """
+
+    columns: NDArray[Any]
+    epistemic: FloatArray
+    contribution: FloatArray
+    models: Any
+
+    def most_unusual(self, n_columns: int = 3) -> NDArray[Any]:
+        """Names of the columns that contribute most to each row, (n_rows, n_columns)."""
+        order = np.argsort(-self.contribution, axis=1, kind="stable")[:, :n_columns]
+        return self.columns[order]
+
+
+def explain_rows(
+    X: Any, typical: Any, epistemic: Callable[[Any], FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Replace each column of each row by typical values.
+
+    Parameters
+    ----------
+    X : ndarray or DataFrame of shape (n_rows, n_columns)
+        Rows to explain.
+    typical : ndarray or DataFrame of shape (n_typical, n_columns)
+        Rows whose values are typical.
+    epistemic : callable
+        Epistemic uncertainty of any rows.
+
+    Returns
+    -------
+    epistemic : ndarray of shape (n_rows,)
+        Uncertainty of the rows as they are.
+    contribution : ndarray of shape (n_rows, n_columns)
+        Uncertainty of the rows minus the mean with a column replaced.
+
+    Examples
+    --------
+    >>> X, typical = np.array([[9.0, 2.0]]), np.zeros((3, 2))
+    >>> explain_rows(X, typical, lambda rows: rows.sum(axis=1))
+    (array([11.]), array([[9., 2.]]))
+    """
+    own = epistemic(X)
+    contribution = np.empty(X.shape)
+    n_rows, n_typical = len(X), len(typical)
+    for k in range(X.shape[1]):
+        replaced = _with_column(X, typical, k)
+        contribution[:, k] = own - epistemic(replaced).reshape(n_rows, n_typical).mean(axis=1)
+    return own, contribution
+
+
+def _with_column(X: Any, typical: Any, k: int) -> Any:
+    """Every row with every typical value of a column, row by row."""
+    rows = np.repeat(np.arange(len(X)), len(typical))
+    values = np.tile(np.arange(len(typical)), len(X))
+    if not isinstance(X, pd.DataFrame):
+        replaced = X[rows]
+        replaced[:, k] = typical[values, k]
+        return replaced
+    replaced = X.iloc[rows].reset_index(drop=True)
+    replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
+    return replaced

@@ -1,0 +1,191 @@
+"""Search for models that say one thing about a whole pool of inputs: gradient search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from skuq.base import FloatArray, IntArray
+from skuq.models import resolve_device, stack_parameters, stacked_forward, training_batches
+from skuq.quam._found import Found
+from skuq.quam._objectives import Objective
+from skuq.quam._search import ExcessLoss, descend, parts_that_fit, rows_per_pass
+from skuq.quam._search_problem import FittedSearch, SearchSettings
+
+# Training samples on which the models found are compared.
+_N_COMPARED = 4096
+# Of the models met by a search, those of the last tenth of its steps are kept: before, the
+# penalty is too weak to keep them close to the training data.
+_SHARE_KEPT = 0.1
+
+
+@dataclass(frozen=True)
+class FoundNetworks(Found):
+    """Networks found on a pool: variants of the layers that moved.
+
+    Attributes
+    ----------
+    fitted : FittedSearch
+        The layers before, and the module that the weights belong to.
+    weights : tuple of dict of str to Tensor of shape (n_together * n_kept, \\*parameter.shape)
+        Weights of the models, search by search, in groups that fit into memory together.
+    """
+
+    fitted: FittedSearch
+    weights: tuple[dict[str, Tensor], ...]
+
+    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        there = resolve_device(device)
+        module = deepcopy(self.fitted.problem.module).to(there)
+        x = self.fitted.features(inputs, there)
+        n_kept = self.excess_loss.shape[1]
+        groups = []
+        for group in self.weights:
+            weights = {name: w.to(there) for name, w in group.items()}
+            predicted = _evaluated(module, weights, x, there)  # (n_models, n_points, n_outputs)
+            by_search = predicted.reshape(-1, n_kept, *predicted.shape[1:])
+            groups.append(by_search.permute(2, 0, 1, 3))
+        return torch.cat(groups, dim=1).double()
+
+
+@torch.no_grad()
+def _evaluated(
+    module: nn.Module, weights: dict[str, Tensor], x: Tensor, device: torch.device
+) -> Tensor:
+    """Outputs of all models for all inputs, on the CPU."""
+    size = rows_per_pass(module, weights, x[:1].to(device))
+    passes = (
+        stacked_forward(module, weights, part.to(device, copy=True), shared_input=True).cpu()
+        for part in torch.split(x, size)
+    )
+    return torch.cat([*passes], dim=1)
+
+
+def search_networks(
+    fitted: FittedSearch,
+    settings: SearchSettings,
+    pool: Tensor,
+    objective: Callable[[Tensor], Objective],
+    sought: IntArray,
+) -> FoundNetworks:
+    """Search the models that do what an objective asks for, on average over a pool.
+
+    The objective is that of Algorithm 1 with the mean of ``L_adv`` over the pool in place of a
+    single test point: one set of weights has to answer for all inputs of the pool. Each step
+    takes a mini-batch of the pool and one of the training data.
+
+    Parameters
+    ----------
+    fitted : FittedSearch
+        Model and training data.
+    settings : SearchSettings
+        Schedule, prior, size of both mini-batches and device.
+    pool : Tensor of shape (n_pool, ...)
+        Inputs as the network takes them.
+    objective : callable
+        ``objective(rows)`` returns the objective at some inputs of the pool, whose numbers
+        are a Tensor on the device; it has the same searches for all inputs.
+    sought : ndarray of shape (n_searches,), int64
+        What these searches ask for.
+
+    Returns
+    -------
+    FoundNetworks
+        The models of the last steps of each search.
+
+    Raises
+    ------
+    ValueError
+        If a search diverges.
+
+    References
+    ----------
+    Schweighofer et al., "Quantification of Uncertainty with Adversarial Models",
+    NeurIPS 2023: Algorithm 1. The paper searches each test point on its own; its authors'
+    scripts search all of them together.
+    """
+    problem, device = fitted.problem, settings.device
+    module = deepcopy(problem.module).to(device)
+    x, train = fitted.features(pool, device).to(device), problem.training_set(device)
+    first = objective(torch.zeros(1, dtype=torch.int64, device=device))
+    generator = torch.Generator().manual_seed(problem.seed)
+    n_steps, size = len(settings.schedule.penalties), settings.train_batch_size
+    draws = [training_batches(n, size, n_steps, generator) for n in (len(x), len(train.X))]
+    pool_batches, batches = ([rows.to(device) for rows in draw] for draw in draws)
+    compared = torch.randperm(len(train.X), generator=generator)[:_N_COMPARED].to(device)
+    n_kept = max(1, round(_SHARE_KEPT * n_steps))
+    weights, losses = [], []
+    for searches in parts_that_fit(first, module, problem.parameters, 1):
+        part = first.subset(searches)
+        moving = stack_parameters(module, part.n_searches, problem.parameters)  # Line 1
+        with torch.no_grad():
+            for name, offset in part.offsets().items():
+                moving[name] += offset
+        excess_loss = ExcessLoss(module, moving, train, part, settings.prior_precision)
+        attack = _attack_on(module, moving, x, pool_batches, objective, searches)
+        steps = descend(excess_loss, batches, settings.schedule, attack)
+        kept = _last_models(steps, moving, n_steps - n_kept)
+        weights.append({name: w.cpu() for name, w in kept.items()})
+        compare = ExcessLoss(module, kept, train, part, settings.prior_precision)
+        losses.append(compare.of_each(compared).reshape(-1, n_kept, len(compared)))
+    return FoundNetworks(
+        sought,
+        *_compared(torch.cat(losses).cpu().numpy(), train.weight[compared].cpu().numpy()),
+        fitted,
+        tuple(weights),
+    )
+
+
+def _attack_on(
+    module: nn.Module,
+    weights: dict[str, Tensor],
+    x: Tensor,
+    batches: Sequence[Tensor],
+    objective: Callable[[Tensor], Objective],
+    searches: slice,
+) -> Callable[[int], Tensor]:
+    """Sum over the searches of the mean of ``L_adv`` over a mini-batch of the pool."""
+
+    def attack(step: int) -> Tensor:
+        rows = batches[step]
+        outputs = stacked_forward(module, weights, x[rows], shared_input=True).double()
+        by_point = outputs.transpose(0, 1).flatten(0, 1)  # as objectives order models
+        return objective(rows).subset(searches).attack(by_point).sum() / len(rows)
+
+    return attack
+
+
+def _last_models(
+    steps: Iterator[Tensor], moving: dict[str, Tensor], first: int
+) -> dict[str, Tensor]:
+    """Run the searches; weights from step `first` on, one search after the other."""
+    kept: list[dict[str, Tensor]] = []
+    for step, excess in enumerate(steps):
+        if not bool(torch.isfinite(excess).all()):
+            kept = []
+            break
+        if step >= first:
+            kept.append({name: w.detach().clone() for name, w in moving.items()})
+    stacked = {name: torch.stack([k[name] for k in kept], dim=1) for name in moving if kept}
+    if not kept or not all(bool(torch.isfinite(w).all()) for w in stacked.values()):
+        raise ValueError(
+            "The search on the pool diverged (NaN or infinite loss). Use a smaller "
+            "`learning_rate`, or scale the features, for instance with StandardScaler."
+        )
+    return {name: w.flatten(0, 1) for name, w in stacked.items()}
+
+
+def _compared(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
+    """Mean excess loss of each model, and the largest standard error of one.
+
+    `losses` is (n_searches, n_kept, n_samples).
+    """
+    share = weight / weight.sum()
+    mean = losses @ share
+    variance = (losses - mean[..., None]) ** 2 @ share
+    return mean, float(np.sqrt(variance.max() * (share**2).sum()))

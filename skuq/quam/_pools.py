@@ -1,0 +1,320 @@
+"""Pools of inputs, made from training inputs, on which adversarial models are searched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from sklearn.utils import check_random_state
+from torch import Tensor
+from torch.nn import functional as F
+
+from skuq.base import BoolArray, FloatArray
+
+UNSEEN = "(unseen)"  # a category that no training row has
+N_INPUTS = 3000
+
+
+def make_pool(
+    X: Any,
+    *,
+    kinds: Sequence[str] | None = None,
+    n_inputs: int = N_INPUTS,
+    random_state: Any = None,
+) -> Any:
+    """Make inputs that resemble the training inputs, but are not of their kind.
+
+    Parameters
+    ----------
+    X : ndarray or DataFrame of shape (n_samples, n_features), or ndarray of shape \
+(n_samples, channels, length) or (n_samples, channels, height, width)
+        Training inputs: a table, sequences or images.
+    kinds : sequence of str, default=None
+        What is made, in equal numbers; None takes all kinds that there are.
+
+        - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
+          row of its own), "out_of_range" (some numbers far outside their range), "unseen" (some
+          categories that do not occur).
+        - Sequences and images: "moved" (turned, sheared and scaled images; shifted and
+          stretched sequences), "warped" (smoothly distorted), "halves" (two halves of
+          different inputs), "overlaid" (the larger of two values everywhere), "erased" (a part
+          replaced by the median), "inverted", "patches" (pieces in another order), "noise"
+          (smooth, of the same range).
+    n_inputs : int, default=3000
+        How many, rounded to a multiple of the number of kinds.
+    random_state : int, RandomState instance or None, default=None
+        Randomness.
+
+    Returns
+    -------
+    ndarray or DataFrame
+        Inputs of the same form. Numbers of a DataFrame become floats; in columns of pandas'
+        category type, an unseen category is a missing value.
+
+    Raises
+    ------
+    ValueError
+        If a kind is unknown, or `X` has a shape of which no pool can be made.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> X = pd.DataFrame({"age": [20.0, 30.0, 40.0], "town": ["Ulm", "Ulm", "Linz"]})
+    >>> make_pool(X, kinds=["unseen"], n_inputs=2, random_state=0)
+        age      town
+    0  20.0  (unseen)
+    1  30.0  (unseen)
+    """
+    random = check_random_state(random_state)
+    if not isinstance(X, pd.DataFrame):
+        X = np.asarray(X)
+        if X.dtype.kind not in "fiub":
+            frame = pd.DataFrame(X).infer_objects()
+            made = make_pool(frame, kinds=kinds, n_inputs=n_inputs, random_state=random)
+            return made.to_numpy(dtype=object)
+    makers = _TABLE if np.ndim(X) == 2 else _IMAGES
+    if np.ndim(X) not in (2, 3, 4):
+        raise ValueError(
+            "A pool can be made from tables (2 axes), sequences (3) or images (4); X has "
+            f"{np.ndim(X)}. Pass `X_pool` to `fit`, or a function as `pool`."
+        )
+    unknown = set(kinds or ()) - set(makers)
+    if unknown:
+        raise ValueError(f"Unknown kinds of pool {sorted(unknown)}; there are {list(makers)}.")
+    chosen = list(kinds or makers)
+    n_each = max(1, n_inputs // len(chosen))
+    made = [makers[kind](X, n_each, random) for kind in chosen]
+    parts = [part for part in made if part is not None]
+    if not parts:
+        raise ValueError(f"X has no columns of which {chosen} could be made.")
+    if isinstance(X, pd.DataFrame):
+        return pd.concat(parts, ignore_index=True)
+    return np.concatenate(parts)
+
+
+def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:
+    """A table whose columns come from rows of their own, (n, n_columns)."""
+    if not isinstance(X, pd.DataFrame):
+        return X[rows, np.arange(X.shape[1])]
+    columns = [X.iloc[rows[:, k], [k]].reset_index(drop=True) for k in range(X.shape[1])]
+    return pd.concat(columns, axis=1)
+
+
+def _drawn(X: Any, n: int, random: np.random.RandomState) -> NDArray[np.intp]:
+    """The same row for all columns, (n, n_columns)."""
+    return np.repeat(random.randint(len(X), size=(n, 1)), X.shape[1], axis=1)
+
+
+def _crossed(X: Any, n: int, random: np.random.RandomState) -> Any:
+    first, second = _drawn(X, n, random), _drawn(X, n, random)
+    return _gathered(X, np.where(random.uniform(size=first.shape) < 0.5, first, second))
+
+
+def _shuffled(X: Any, n: int, random: np.random.RandomState) -> Any:
+    return _gathered(X, random.randint(len(X), size=(n, X.shape[1])))
+
+
+def _numbers(X: Any) -> FloatArray:
+    """Columns as floats, those that are no numbers, or take two values at most, as NaN."""
+    if not isinstance(X, pd.DataFrame):
+        columns = np.array(X, dtype=np.float64)
+    else:
+        columns = np.full(X.shape, np.nan)
+        for k, dtype in enumerate(X.dtypes):
+            if is_numeric_dtype(dtype) and not is_bool_dtype(dtype):
+                columns[:, k] = X.iloc[:, k].to_numpy(dtype=float, na_value=np.nan)
+    columns[:, [len(np.unique(c[~np.isnan(c)])) <= 2 for c in columns.T]] = np.nan
+    return columns
+
+
+def _some(
+    columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: np.random.RandomState
+) -> BoolArray:
+    """Marks in each row at least one of some columns, and up to half of them."""
+    share = random.uniform(0, 0.5, size=(shape[0], 1))
+    chosen = np.zeros(shape, dtype=bool)
+    chosen[:, columns] = random.uniform(size=(shape[0], len(columns))) < share
+    chosen[np.arange(shape[0]), random.choice(columns, size=shape[0])] = True
+    return chosen
+
+
+def _out_of_range(X: Any, n: int, random: np.random.RandomState) -> Any:
+    known = _numbers(X)
+    columns = np.flatnonzero(~np.isnan(known).all(axis=0))
+    if not len(columns):
+        return None
+    low, high = np.full(X.shape[1], np.nan), np.full(X.shape[1], np.nan)
+    low[columns], high[columns] = (f(known[:, columns], axis=0) for f in (np.nanmin, np.nanmax))
+    made = _gathered(X, _drawn(X, n, random))
+    chosen = _some(columns, made.shape, random)
+    # From a tenth to ten times of its range beyond either end.
+    distance = (high - low) * 10 ** random.uniform(-1, 1, size=made.shape)
+    far = np.where(random.uniform(size=made.shape) < 0.5, high + distance, low - distance)
+    if not isinstance(X, pd.DataFrame):
+        return np.where(chosen, far, made).astype(X.dtype)
+    for k in columns:
+        made.isetitem(k, made.iloc[:, k].astype(float).mask(chosen[:, k], far[:, k]))
+    return made
+
+
+def _unseen(X: Any, n: int, random: np.random.RandomState) -> Any:
+    if not isinstance(X, pd.DataFrame):
+        return None
+    columns = [
+        k
+        for k, dtype in enumerate(X.dtypes)
+        if isinstance(dtype, pd.CategoricalDtype) or not is_numeric_dtype(dtype)
+    ]
+    if not columns:
+        return None
+    made = _gathered(X, _drawn(X, n, random))
+    chosen = _some(columns, made.shape, random)
+    for k in columns:
+        column = made.iloc[:, k]
+        categorical = isinstance(column.dtype, pd.CategoricalDtype)
+        made.isetitem(k, column.mask(chosen[:, k], np.nan if categorical else UNSEEN))
+    return made
+
+
+def _pick(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    """Some inputs, as a tensor of shape (n, channels, height, width)."""
+    picked = torch.tensor(np.asarray(X[random.randint(len(X), size=n)], dtype=np.float32))
+    return picked if picked.ndim == 4 else picked.unsqueeze(2)
+
+
+def _of_images(
+    make: Callable[[NDArray[Any], int, np.random.RandomState], Tensor],
+) -> Callable[[Any, int, np.random.RandomState], NDArray[Any]]:
+    """A maker that returns the form and type of its input; sequences are images of height 1."""
+
+    def made(X: Any, n: int, random: np.random.RandomState) -> NDArray[Any]:
+        X = np.asarray(X)
+        pool = make(X, n, random).numpy().reshape(n, *X.shape[1:])
+        return pool.astype(X.dtype if X.dtype.kind == "f" else np.float32)
+
+    return made
+
+
+def _background(X: NDArray[Any], random: np.random.RandomState) -> Tensor:
+    """Median of each channel, (channels, 1, 1)."""
+    some = _pick(X, min(len(X), 500), random)
+    return some.transpose(0, 1).flatten(1).median(dim=1).values[:, None, None]
+
+
+def _sampled_at(images: Tensor, grid: Tensor, background: Tensor) -> Tensor:
+    """Images at other positions, and the background outside."""
+    inside = F.grid_sample(images - background, grid, align_corners=False)
+    return inside + background
+
+
+def _moved(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    images = _pick(X, n, random)
+    angle = random.uniform(0, 2 * np.pi, size=n) if images.shape[2] > 1 else np.zeros(n)
+    scale, shear = random.uniform(0.6, 1.3, size=(2, n)), random.uniform(-0.5, 0.5, size=n)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    stretch = np.array([[scale[0], shear], [np.zeros(n), scale[1]]])
+    linear = np.einsum("ijn,jkn->nik", turn, stretch)
+    offset = random.uniform(-0.2, 0.2, size=(n, 2, 1))
+    theta = torch.tensor(np.concatenate([linear, offset], axis=2), dtype=torch.float32)
+    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
+    if images.shape[2] == 1:
+        grid[..., 1] = 0  # a sequence has no height
+    return _sampled_at(images, grid, _background(X, random))
+
+
+def _smooth(n: int, size: Sequence[int], random: np.random.RandomState) -> Tensor:
+    """Smooth random fields of about unit variance, (n, 1, height, width)."""
+    coarse = [max(1, side // 4) for side in size]
+    field = torch.tensor(random.normal(size=(n, 1, *coarse)), dtype=torch.float32)
+    return F.interpolate(field, size=list(size), mode="bicubic", align_corners=False)
+
+
+def _warped(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    images = _pick(X, n, random)
+    size = images.shape[2:]
+    still = torch.eye(2, 3).expand(n, 2, 3)
+    grid = F.affine_grid(still, list(images.shape), align_corners=False)
+    shift = torch.cat([_smooth(n, size, random) for _ in range(2)], dim=1)
+    grid = grid + 0.3 * shift.permute(0, 2, 3, 1)
+    if size[0] == 1:
+        grid[..., 1] = 0
+    return _sampled_at(images, grid, _background(X, random))
+
+
+def _flipped_axes(n: int, random: np.random.RandomState) -> Tensor:
+    return torch.tensor(random.uniform(size=(n, 1, 1, 1)) < 0.5)
+
+
+def _halves(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    first, second = _pick(X, n, random), _pick(X, n, random)
+    height, width = first.shape[2:]
+    right = torch.arange(width)[None, None, None] >= width // 2
+    lower = torch.arange(height)[None, None, :, None] >= height // 2
+    upright = _flipped_axes(n, random) if height > 1 else torch.zeros(n, 1, 1, 1, dtype=torch.bool)
+    return torch.where(torch.where(upright, lower, right), second, first)
+
+
+def _overlaid(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    return torch.maximum(_pick(X, n, random), _pick(X, n, random))
+
+
+def _erased(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    images = _pick(X, n, random)
+    height, width = images.shape[2:]
+    start, length = random.uniform(0, 0.65, size=n), random.uniform(0.2, 0.45, size=n)
+    first, last = (torch.tensor(v)[:, None, None, None] for v in (start, start + length))
+    along = torch.arange(width)[None, None, None] / width
+    down = torch.arange(height)[None, None, :, None] / height
+    upright = _flipped_axes(n, random) if height > 1 else torch.zeros(n, 1, 1, 1, dtype=torch.bool)
+    at = torch.where(upright, down, along)
+    return torch.where((at >= first) & (at < last), _background(X, random), images)
+
+
+def _inverted(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    images = _pick(X, n, random)
+    return images.amin((0, 2, 3), keepdim=True) + images.amax((0, 2, 3), keepdim=True) - images
+
+
+def _patches(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    images = _pick(X, n, random)
+    height, width = images.shape[2:]
+    rows, columns = (max(1, min(4, side)) for side in (height, width))
+    tall, wide = height // rows, width // columns
+    inner = images[:, :, : rows * tall, : columns * wide]
+    pieces = F.unfold(inner, (tall, wide), stride=(tall, wide))
+    order = torch.tensor(np.argsort(random.uniform(size=(n, 1, rows * columns)), axis=2))
+    pieces = pieces.take_along_dim(order.expand_as(pieces), dim=2)
+    size = (rows * tall, columns * wide)
+    images[:, :, : size[0], : size[1]] = F.fold(pieces, size, (tall, wide), stride=(tall, wide))
+    return images
+
+
+def _noise(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
+    some = _pick(X, n, random)
+    low, high = some.amin((0, 2, 3), keepdim=True), some.amax((0, 2, 3), keepdim=True)
+    field = torch.cat([_smooth(n, some.shape[2:], random) for _ in range(some.shape[1])], dim=1)
+    least, most = field.amin((2, 3), keepdim=True), field.amax((2, 3), keepdim=True)
+    return low + (high - low) * (field - least) / (most - least).clamp_min(1e-6)
+
+
+_TABLE = {
+    "crossed": _crossed,
+    "shuffled": _shuffled,
+    "out_of_range": _out_of_range,
+    "unseen": _unseen,
+}
+_IMAGES = {
+    "moved": _of_images(_moved),
+    "warped": _of_images(_warped),
+    "halves": _of_images(_halves),
+    "overlaid": _of_images(_overlaid),
+    "erased": _of_images(_erased),
+    "inverted": _of_images(_inverted),
+    "patches": _of_images(_patches),
+    "noise": _of_images(_noise),
+}

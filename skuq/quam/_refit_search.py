@@ -1,0 +1,212 @@
+"""Search for models that say one thing about a whole pool of inputs: by refitting a learner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import has_fit_parameter
+from torch import Tensor
+
+from skuq.base import FloatArray, IntArray
+from skuq.models import EstimatorModel, seeded
+from skuq.quam._found import Found
+
+# Training samples that compare the models, and that none of them has seen.
+_SHARE_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
+# A refitted forest may exclude a class, on the word of a few samples.
+_LEAST_PROBABILITY = 1e-6
+_LEAF = 5  # samples in each leaf of trees that would otherwise hold single ones
+
+
+@dataclass(frozen=True)
+class Refitted(Found):
+    """Variants of a scikit-learn estimator.
+
+    Attributes
+    ----------
+    models : tuple of tuples of EstimatorModel
+        Those of each search, (n_searches, n_kept).
+    limited : EstimatorModel or None
+        The limited learner fitted without a pool, if the given model memorises its samples.
+    """
+
+    models: tuple[tuple[EstimatorModel, ...], ...]
+    limited: EstimatorModel | None
+
+    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
+        by_search = [
+            torch.stack([_bounded(model, inputs) for model in search], dim=1)
+            for search in self.models
+        ]
+        return torch.stack(by_search, dim=1)
+
+    def centre(self, inputs: Any) -> Tensor | None:
+        return None if self.limited is None else _bounded(self.limited, inputs)
+
+
+def _bounded(model: EstimatorModel, inputs: Any) -> Tensor:
+    outputs = model.outputs(inputs)
+    return outputs if model.classes is None else outputs.clamp_min(np.log(_LEAST_PROBABILITY))
+
+
+@dataclass(frozen=True)
+class RefitProblem:
+    """A learner and its training data, as they reach it.
+
+    Attributes
+    ----------
+    estimator : object
+        The given model, fitted; the refitted ones are clones of it.
+    X : array or DataFrame of shape (n_samples, n_features)
+        Training inputs.
+    y : ndarray of shape (n_samples,)
+        Labels or targets.
+    weight : ndarray of shape (n_samples,), float64
+        Sample weights, all positive.
+    classes : ndarray of shape (n_classes,) or None
+        Labels in the order of the outputs; None for a regressor.
+    seed : int
+        Randomness of the held-out samples and the learner.
+    """
+
+    estimator: Any
+    X: Any
+    y: NDArray[Any]
+    weight: FloatArray
+    classes: NDArray[Any] | None
+    seed: int
+
+
+def check_takes_weights(estimator: Any) -> None:
+    """Refuse a learner that cannot be refitted with a little of the pool."""
+    if not has_fit_parameter(estimator, "sample_weight"):
+        raise TypeError(
+            f"{type(estimator).__name__}.fit takes no `sample_weight`, so it cannot be refitted "
+            "with a pool that counts little. Choose a learner that takes weights (boosted "
+            "trees, forests, linear models, naive Bayes) or a network."
+        )
+
+
+def refit_on_pool(
+    problem: RefitProblem,
+    pool: Any,
+    targets: Sequence[NDArray[Any]],
+    shares: Sequence[float],
+    loss: Callable[[Tensor, NDArray[Any]], FloatArray],
+    sought: IntArray,
+    *,
+    n_jobs: int | None = None,
+) -> Refitted:
+    """Refit a learner with the training data and a little of the pool, once for each search.
+
+    The total weight of the pool is a small share of that of the training data, so that the
+    learner itself minimises what Algorithm 1 does, ``c L_train + mean L_adv`` over the pool,
+    where c is one over that share.
+
+    Parameters
+    ----------
+    problem : RefitProblem
+        Learner and training data.
+    pool : array or DataFrame of shape (n_pool, n_features)
+        Inputs as they reach the learner.
+    targets : sequence of ndarrays of shape (n_pool,)
+        What each search wants the pool to be.
+    shares : sequence of float
+        Weight of the pool over all searches, as a share of the training data's; one model each.
+    loss : callable
+        ``loss(outputs, y)`` returns the losses of a model, in nats, (n_samples,).
+    sought : ndarray of shape (n_searches,), int64
+        What the searches ask for.
+    n_jobs : int, default=None
+        Processes, through joblib.
+
+    Returns
+    -------
+    Refitted
+        The models; losses are those of training samples that were held out from all of them.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Algorithm 1.
+    """
+    learner, memorises = _limited(problem.estimator)
+    rows, held_out = _hold_out(problem)
+    X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], problem.weight[rows]
+    joined = stacked_rows(X, pool)
+    n_pool = len(joined) - len(y)
+
+    def weights(share: float) -> FloatArray:
+        of_each = share * weight.sum() / len(targets) / n_pool
+        return np.concatenate([weight, np.full(n_pool, of_each)])
+
+    jobs = [(X, y, weight)]
+    jobs += [
+        (joined, np.concatenate([y, wanted]), weights(share))
+        for wanted in targets
+        for share in shares
+    ]
+    fitted = Parallel(n_jobs=n_jobs)(delayed(_fit)(learner, *job, problem.seed) for job in jobs)
+    plain, *models = [EstimatorModel(each, problem.classes) for each in fitted]
+    X_held, y_held = _safe_indexing(problem.X, held_out), problem.y[held_out]
+    losses = [loss(_bounded(model, X_held), y_held) for model in (plain, *models)]
+    excess = np.stack(losses[1:]) - losses[0]
+    share = problem.weight[held_out] / problem.weight[held_out].sum()
+    mean = excess @ share
+    variance = (excess - mean[:, None]) ** 2 @ share
+    n_kept = len(shares)
+    return Refitted(
+        sought,
+        mean.reshape(len(targets), n_kept),
+        float(np.sqrt(variance.max() * (share**2).sum())),
+        tuple(tuple(models[k : k + n_kept]) for k in range(0, len(models), n_kept)),
+        plain if memorises else None,
+    )
+
+
+def stacked_rows(X: Any, pool: Any) -> Any:
+    """Training inputs and the pool below one another."""
+    if isinstance(X, pd.DataFrame):
+        return pd.concat([X, pool], ignore_index=True)
+    return np.concatenate([np.asarray(X), np.asarray(pool)])
+
+
+def _fit(learner: Any, X: Any, y: NDArray[Any], weight: FloatArray, seed: int) -> Any:
+    with seeded(seed):
+        return clone(learner).fit(X, y, sample_weight=weight)
+
+
+def _limited(estimator: Any) -> tuple[Any, bool]:
+    """An unfitted copy whose trees cannot memorise single samples, and whether they could.
+
+    Fully grown trees give each input of the pool a leaf of its own, however little it weighs,
+    and have no training loss that says anything.
+    """
+    learner = clone(estimator)
+    params = learner.get_params(deep=False)
+    grown = {"min_samples_leaf": 1, "max_depth": None, "max_leaf_nodes": None}
+    if any(name not in params or params[name] != value for name, value in grown.items()):
+        return learner, False
+    return learner.set_params(min_samples_leaf=_LEAF), True
+
+
+def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to fit on, among them one of each class, and rows to compare models on."""
+    rows = np.arange(len(problem.y))
+    n_held = min(max(1, round(_SHARE_HELD_OUT * len(rows))), _MOST_HELD_OUT)
+    shuffled = np.random.default_rng(problem.seed).permutation(rows)
+    if problem.classes is not None:
+        first = np.unique(problem.y[shuffled], return_index=True)[1]
+        shuffled = np.delete(shuffled, first)
+    held_out = np.sort(shuffled[:n_held])
+    if len(held_out) in (0, len(rows)):
+        return rows, rows
+    return np.setdiff1d(rows, held_out), held_out
