@@ -22,11 +22,15 @@ N_FEATURE_LAYERS = 7  # of `sequential`: convolutions, pooling, flattening
 
 
 class Images(NamedTuple):
-    """Training data of the networks, and test images by data set; "mnist" is the known one."""
+    """Training data of the networks, and test images by data set; "mnist" is the known one.
+
+    `held_out` are the images of MNIST's training part that the networks were not trained on.
+    """
 
     X: np.ndarray
     y: np.ndarray
     test: dict[str, np.ndarray]
+    held_out: np.ndarray
 
 
 def networks(arrays: dict, run: int) -> list[LeNet]:
@@ -59,14 +63,20 @@ def images(pixels: np.ndarray) -> np.ndarray:
     return ((pixels[:, None] / 255 - 0.1307) / 0.3081).astype(np.float32)
 
 
-def load_images(ood: list[str], data_dir: Path, n: int, seed: int) -> Images:
-    """MNIST's training part, and `n` random test images of each data set."""
+def load_images(ood: list[str], data_dir: Path, n: int | None, seed: int) -> Images:
+    """MNIST's training part, and `n` random test images of each data set; None for all."""
     mnist = load_npz("mnist", data_dir)
-    rows = np.random.default_rng(42).permutation(len(mnist["x_train"]))[-N_TRAIN:]
+    rows = np.random.default_rng(42).permutation(len(mnist["x_train"]))
+    held_out, known = rows[:-N_TRAIN], rows[-N_TRAIN:]
     random = np.random.default_rng(seed)
     test = {}
     for name in ("mnist", *ood):
         arrays = mnist if name == "mnist" else load_npz(name, data_dir)
         pixels = arrays.get("x_test", arrays.get("x"))
         test[name] = images(pixels[random.permutation(len(pixels))[:n]])
-    return Images(images(mnist["x_train"][rows]), mnist["y_train"][rows].astype(np.int64), test)
+    return Images(
+        images(mnist["x_train"][known]),
+        mnist["y_train"][known].astype(np.int64),
+        test,
+        images(mnist["x_train"][held_out]),
+    )

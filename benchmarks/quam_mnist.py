@@ -1,19 +1,34 @@
-"""Detection of OOD images around the QUAM paper's own LeNets (Table 1, setting (b)).
+"""Detection of OOD images around the QUAM paper's own LeNets.
 
-    python -m benchmarks.quam_mnist --ood fashion_mnist omniglot_latin --n 500
+    python -m benchmarks.quam_mnist --protocol mixed --share .5 --ood fashion_mnist --n 500
 
 For each run of ``quam_lenet_mnist.npz`` the first network is the given model, and all ten are
-the deep ensemble. Scores are the epistemic part of Eq. 2; the reference's is its entropy, "energy"
-that of its logits, "neighbours" and "mahalanobis" are distances from the training images in the
-features that enter its first linear and its last layer.
-"quam" moves the linear layers, on features of the convolutions computed once; "quam-last" the
-last layer; "quam-exact" is the paper's search with its authors' schedule, over a minute of one
-core per image, and runs only if asked for.
+the deep ensemble. A batch holds ``2 n`` images (fewer if a data set has too few): a share of a
+data set NAME, the rest MNIST's test images. Each batch is scored by
+
+- ``mixed``: QUAM's models found on the batch itself (`search_pool`), which is not told what is
+  where; no data set is ever searched on its own;
+- ``inductive``: the models that `fit` found on a pool made from the training images, or, as
+  "quam-pool-NAME", on a pool of ``n`` images of NAME and as many held-out ones; the batch is new.
+
+"auroc" ranks by the epistemic part for QUAM, by the total one for all others ("energy" is that
+of the logits; "neighbours" and "mahalanobis" are distances from the training images in the
+features that enter the first linear and the last layer). "auroc_total" and "auroc_epistemic" are
+those of the other part. "quam-pointwise" searches each image on its own, at .7 seconds each, and
+runs only if asked for. ``mean_rank`` is over runs, data sets and shares, and leaves out
+quam-pool-NAME.
+
+At share 0 nothing is unusual: ``false_alarms`` is the share of the batch whose score exceeds the
+95 % quantile of held-out images, of MNIST's training part but not of the training data. In a
+batch that was searched, images differ from those that were not, so the held-out ones join the
+search, as they would in use; ``false_alarms_outside`` is the rate if they do not.
 """
 
 import time
+from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.frozen import FrozenEstimator
 
 from benchmarks.harness import finish, parser, record, set_threads
@@ -30,105 +45,173 @@ from skuq.datasets import load_npz
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 
-QUICK = {"train_batch_size": 128}
-# The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the linear layers' root
-# mean square, which is what steps are relative to.
-EXACT = {
-    "n_steps": 194,
-    "c0": 6.0,
-    "eta": 1.9,
-    "update_every": 14,
-    "learning_rate": 0.1,
-    "learning_rate_decay": 1.9,
-    "train_batch_size": 512,
-    "temperature": 1e-3,
-    "batch_size": 1,
-}
 METHODS = (
-    "quam",
-    "quam-last",
-    "reference",
+    "quam-pool",
+    "entropy",
+    "ensemble",
     "energy",
     "mahalanobis",
     "neighbours",
     "mc-dropout",
-    "ensemble",
     "laplace",
 )
+POINTWISE = {"search": "pointwise", "parameters": in_linear_layers, "train_batch_size": 128}
 
 
-def make(method: str, nets: list, seed: int, n_jobs: int):
+def make(method: str, nets: list, seed: int):
     """One method around the first network."""
     given = FrozenEstimator(sequential(nets[0]))
     fixed = {"random_state": seed}
-    if method == "quam":
-        moved = {"parameters": in_linear_layers, "n_jobs": n_jobs}
-        return QUAMClassifier(given, **moved, **QUICK, **fixed)
-    if method == "quam-last":
-        return QUAMClassifier(given, parameters="last", n_jobs=n_jobs, **QUICK, **fixed)
-    if method == "quam-exact":
-        return QUAMClassifier(given, n_jobs=n_jobs, **EXACT, **fixed)
-    if method == "ensemble":
-        return DeepEnsembleClassifier(members=[FrozenEstimator(net) for net in nets])
-    baselines = {
-        "reference": lambda: ReferenceClassifier(given),
+    sampled = {"setting": "expected", **fixed}
+    members = [FrozenEstimator(net) for net in nets]
+    makers = {
+        "quam-pool": lambda: QUAMClassifier(given, **fixed),
+        "quam-pointwise": lambda: QUAMClassifier(given, **POINTWISE, **fixed),
+        "entropy": lambda: ReferenceClassifier(given),
+        "ensemble": lambda: DeepEnsembleClassifier(members=members, setting="expected"),
         "energy": lambda: LogitUncertainty(given, score="energy"),
         "mahalanobis": lambda: FeatureDistanceClassifier(
             given, distance="mahalanobis", layer="last"
         ),
         "neighbours": lambda: FeatureDistanceClassifier(given),
-        "mc-dropout": lambda: MCDropoutClassifier(given, **fixed),
-        "laplace": lambda: LaplaceClassifier(given, **fixed),
+        "mc-dropout": lambda: MCDropoutClassifier(given, **sampled),
+        "laplace": lambda: LaplaceClassifier(given, **sampled),
     }
-    return baselines[method]()
+    return makers[method]()
 
 
-def score(model, X: np.ndarray) -> np.ndarray:
-    """What the images are ranked by."""
-    uncertainty = model.predict_uncertainty(X)
-    return uncertainty.total if isinstance(model, ReferenceClassifier) else uncertainty.epistemic
+def fit_all(nets: list, data: Images, args) -> dict:
+    """All methods around the networks of one run."""
+    models = {}
+    for method in args.methods:
+        model = make(method, nets, args.seed)
+        models[method] = model.fit(data.X, data.y)
+        if method == "quam-pool" and args.protocol == "inductive":
+            for name in args.ood:
+                pool = np.concatenate([data.test[name][: args.n], data.held_out[: args.n]])
+                other = make(method, nets, args.seed).fit(data.X, data.y, X_pool=pool)
+                models[f"{method}-{name}"] = other
+    return models
 
 
-def measure(method: str, nets: list, data: Images, args) -> dict[tuple[str, str], float]:
-    """Figures of one method for one run of networks, by data set and metric."""
-    model = make(method, nets, args.seed, args.n_jobs).fit(data.X, data.y)
-    start = time.perf_counter()
-    scores = {name: score(model, X) for name, X in data.test.items()}
-    seconds = time.perf_counter() - start
-    found = {("mnist", "seconds_per_point"): seconds / sum(map(len, scores.values()))}
-    for name in args.ood:
-        for metric, value in detection_metrics(scores["mnist"], scores[name])._asdict().items():
-            found[name, metric] = value
+class Batch(NamedTuple):
+    """Images that are scored together, and whether each is OOD."""
+
+    dataset: str
+    share: float
+    X: np.ndarray
+    is_ood: np.ndarray
+
+
+def draw(name: str, share: float, data: Images, n: int, random: np.random.Generator) -> Batch:
+    """Draw a batch of test images without replacement."""
+    parts = [(data.test["mnist"], 1 - share), (data.test[name], share)]
+    size = min(2 * n, *(int(len(X) / part) for X, part in parts if part))
+    n_ood = round(share * size)
+    drawn = [
+        X[random.permutation(len(X))[:number]]
+        for (X, _), number in zip(parts, (size - n_ood, n_ood), strict=True)
+    ]
+    return Batch(name, share, np.concatenate(drawn), np.arange(size) >= size - n_ood)
+
+
+def searched(model, pool: np.ndarray, args):
+    """The model as it is, or QUAM with the models that it finds on a pool."""
+    searches = args.protocol == "mixed" and getattr(model, "search", None) == "pool"
+    return model.search_pool(pool) if searches else model
+
+
+def parts_of(model) -> tuple[str, str]:
+    """The part of uncertainty that images are ranked by, and the other one."""
+    parts = ("epistemic", "total")
+    return parts if isinstance(model, QUAMClassifier) else parts[::-1]
+
+
+def detect(model, batch: Batch, args) -> dict[str, float]:
+    """AUROC by either part, and CPU seconds with the search."""
+    start = time.process_time()
+    uncertainty = searched(model, batch.X, args).predict_uncertainty(batch.X)
+    found = {"seconds_per_image": (time.process_time() - start) / len(batch.X)}
+    ranking, other = parts_of(model)
+    for part, metric in ((ranking, "auroc"), (other, f"auroc_{other}")):
+        values = getattr(uncertainty, part)
+        found[metric] = detection_metrics(values[~batch.is_ood], values[batch.is_ood]).auroc
     return found
+
+
+def alarms(model, batch: Batch, held_out: np.ndarray, args) -> dict[str, float]:
+    """Rate of ordinary images above the 95 % quantile of held-out ones."""
+    both = np.concatenate([batch.X, held_out])
+    found = {}
+    for metric, pool in (("false_alarms", both), ("false_alarms_outside", batch.X)):
+        after = searched(model, pool, args)
+        if after is model and found:
+            break  # nothing was searched
+        scores = getattr(after.predict_uncertainty(both), parts_of(model)[0])
+        limit = np.quantile(scores[len(batch.X) :], 0.95)
+        found[metric] = np.mean(scores[: len(batch.X)] > limit)
+    return found
+
+
+def batches(data: Images, args, run: int) -> list[Batch]:
+    """All batches of one run."""
+    random = np.random.default_rng([args.seed, run])
+    unusual = [(name, share) for share in args.share if share > 0 for name in args.ood]
+    ordinary = [("mnist", 0.0)] if 0 in args.share else []
+    return [draw(*each, data, args.n, random) for each in (*unusual, *ordinary)]
+
+
+def mean_ranks(cells: list[dict[str, float]], n: int) -> list[dict]:
+    """Mean rank of each method by AUROC over all cells; 1 is the best."""
+    values = np.array([[cell[method] for method in cells[0]] for cell in cells])
+    ranks = rankdata(-values, axis=1)
+    return [
+        record(method, "all", "mean_rank", mean, n, std)
+        for method, mean, std in zip(cells[0], ranks.mean(0), ranks.std(0), strict=True)
+    ]
 
 
 def main() -> None:
     arguments = parser(__doc__)
+    arguments.add_argument("--protocol", choices=["mixed", "inductive"], default="mixed")
+    arguments.add_argument("--share", type=float, nargs="+", default=[0.5], help="of OOD images")
     arguments.add_argument("--ood", nargs="+", default=["fashion_mnist", "omniglot_latin"])
-    arguments.add_argument("--n", type=int, default=500, help="images of each data set")
+    arguments.add_argument("--n", type=int, default=500, help="half of a batch")
     arguments.add_argument("--n-runs", type=int, default=3, help="given models")
-    arguments.add_argument("--n-jobs", type=int, default=1)
     arguments.add_argument(
-        "--methods", nargs="+", default=METHODS, choices=[*METHODS, "quam-exact"]
+        "--methods", nargs="+", default=METHODS, choices=[*METHODS, "quam-pointwise"]
     )
     args = arguments.parse_args()
     set_threads(args)
-    data = load_images(args.ood, args.data_dir, args.n, args.seed)
+    data = load_images(args.ood, args.data_dir, None, args.seed)
     weights = load_npz("quam_lenet_mnist", args.data_dir)
-    found: dict[tuple[str, str, str], list[float]] = {}
+    figures: dict[tuple[str, str, str], list[float]] = {}
+    cells: list[dict[str, float]] = []
     for run in range(args.n_runs):
-        nets = networks(weights, run)
-        for method in args.methods:
-            figures = measure(method, nets, data, args)
-            for (dataset, metric), value in figures.items():
-                found.setdefault((method, dataset, metric), []).append(value)
-            shown = {name: round(figures[name, "auroc"], 4) for name in args.ood}
-            print(f"run {run} {method:12}{shown}", flush=True)
+        models = fit_all(networks(weights, run), data, args)
+        for batch in batches(data, args, run):
+            suffix = f"_share_{batch.share:g}" if len(args.share) > 1 and batch.share else ""
+            aurocs = {}
+            for method, model in models.items():
+                if method == f"quam-pool-{batch.dataset}":
+                    continue  # this data set was in its pool
+                if batch.share:
+                    found = detect(model, batch, args)
+                else:
+                    found = alarms(model, batch, data.held_out[-2 * args.n :], args)
+                for metric, value in found.items():
+                    key = method, batch.dataset, metric + suffix
+                    figures.setdefault(key, []).append(value)
+                if batch.share and method in args.methods:
+                    aurocs[method] = found["auroc"]
+                shown = {metric: round(float(value), 4) for metric, value in found.items()}
+                print(run, batch.dataset, batch.share, f"{method:14}", shown, flush=True)
+            if aurocs:
+                cells.append(aurocs)
     records = [
-        record(method, dataset, metric, np.mean(values), args.n, np.std(values))
-        for (method, dataset, metric), values in found.items()
+        record(*key, np.mean(values), 2 * args.n, np.std(values)) for key, values in figures.items()
     ]
-    finish("quam_mnist", args, records)
+    finish("quam_mnist", args, [*records, *(mean_ranks(cells, len(cells)) if cells else [])])
 
 
 if __name__ == "__main__":
