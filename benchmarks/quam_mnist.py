@@ -28,7 +28,7 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
+import pandas as pd
 from sklearn.frozen import FrozenEstimator
 
 from benchmarks.harness import finish, parser, record, set_threads
@@ -55,6 +55,7 @@ METHODS = (
     "mc-dropout",
     "laplace",
 )
+AUROC = r"auroc(_share_.*)?"
 POINTWISE = {"search": "pointwise", "parameters": in_linear_layers, "train_batch_size": 128}
 
 
@@ -161,14 +162,40 @@ def batches(data: Images, args, run: int) -> list[Batch]:
     return [draw(*each, data, args.n, random) for each in (*unusual, *ordinary)]
 
 
-def mean_ranks(cells: list[dict[str, float]], n: int) -> list[dict]:
-    """Mean rank of each method by AUROC over all cells; 1 is the best."""
-    values = np.array([[cell[method] for method in cells[0]] for cell in cells])
-    ranks = rankdata(-values, axis=1)
-    return [
-        record(method, "all", "mean_rank", mean, n, std)
-        for method, mean, std in zip(cells[0], ranks.mean(0), ranks.std(0), strict=True)
-    ]
+def measure(models: dict, data: Images, args, run: int) -> list[dict]:
+    """Figures of all methods on all batches of one run."""
+    rows = []
+    for batch in batches(data, args, run):
+        for method, model in models.items():
+            if method == f"quam-pool-{batch.dataset}":
+                continue  # this data set was in its pool
+            if batch.share:
+                found = detect(model, batch, args)
+            else:
+                found = alarms(model, batch, data.held_out[-2 * args.n :], args)
+            shown = {metric: round(float(value), 4) for metric, value in found.items()}
+            print(run, batch.dataset, batch.share, f"{method:14}", shown, flush=True)
+            for metric, value in found.items():
+                cell = {"run": run, "dataset": batch.dataset, "share": batch.share}
+                rows.append({"method": method, "metric": metric, "value": value, **cell})
+    return rows
+
+
+def summaries(rows: pd.DataFrame, args) -> list[dict]:
+    """Means over runs, and the mean rank of each method by AUROC over all batches."""
+    if len(args.share) > 1:  # else the metric needs no share
+        shares = "_share_" + rows["share"].map("{:g}".format)
+        rows["metric"] += shares.where(rows["share"] > 0, "")
+    keys = ["method", "dataset", "metric"]
+    means = rows.groupby(keys, sort=False)["value"]
+    n = 2 * args.n
+    records = [record(*key, values.mean(), n, values.std(ddof=0)) for key, values in means]
+    compared = rows[rows["method"].isin(args.methods) & rows["metric"].str.fullmatch(AUROC)]
+    ranks = compared.groupby(["run", "dataset", "share"])["value"].rank(ascending=False)
+    for method, of_method in ranks.groupby(compared["method"], sort=False):
+        mean, std = of_method.mean(), of_method.std(ddof=0)
+        records.append(record(method, "all", "mean_rank", mean, len(of_method), std))
+    return records
 
 
 def main() -> None:
@@ -185,33 +212,11 @@ def main() -> None:
     set_threads(args)
     data = load_images(args.ood, args.data_dir, None, args.seed)
     weights = load_npz("quam_lenet_mnist", args.data_dir)
-    figures: dict[tuple[str, str, str], list[float]] = {}
-    cells: list[dict[str, float]] = []
+    rows = []
     for run in range(args.n_runs):
         models = fit_all(networks(weights, run), data, args)
-        for batch in batches(data, args, run):
-            suffix = f"_share_{batch.share:g}" if len(args.share) > 1 and batch.share else ""
-            aurocs = {}
-            for method, model in models.items():
-                if method == f"quam-pool-{batch.dataset}":
-                    continue  # this data set was in its pool
-                if batch.share:
-                    found = detect(model, batch, args)
-                else:
-                    found = alarms(model, batch, data.held_out[-2 * args.n :], args)
-                for metric, value in found.items():
-                    key = method, batch.dataset, metric + suffix
-                    figures.setdefault(key, []).append(value)
-                if batch.share and method in args.methods:
-                    aurocs[method] = found["auroc"]
-                shown = {metric: round(float(value), 4) for metric, value in found.items()}
-                print(run, batch.dataset, batch.share, f"{method:14}", shown, flush=True)
-            if aurocs:
-                cells.append(aurocs)
-    records = [
-        record(*key, np.mean(values), 2 * args.n, np.std(values)) for key, values in figures.items()
-    ]
-    finish("quam_mnist", args, [*records, *(mean_ranks(cells, len(cells)) if cells else [])])
+        rows += measure(models, data, args, run)
+    finish("quam_mnist", args, summaries(pd.DataFrame(rows), args))
 
 
 if __name__ == "__main__":
