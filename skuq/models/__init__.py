@@ -10,7 +10,7 @@ from skuq.models._default_networks import (
     train_default_regressor,
 )
 from skuq.models._device import resolve_device
-from skuq.models._estimator_model import EstimatorModel, fit_or_take, is_network
+from skuq.models._estimator_model import EstimatorModel, fit_or_take, is_network, last_step
 from skuq.models._evaluate import evaluate
 from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor
 from skuq.models._input_kinds import brings_preprocessing, takes_ids
@@ -65,6 +65,7 @@ __all__ = [
     "float64_mlp",
     "is_fitted",
     "is_network",
+    "last_step",
     "resolve_device",
     "seeded",
     "split_before_linear",

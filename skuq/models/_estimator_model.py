@@ -15,6 +15,7 @@ from sklearn.base import is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 from skorch import NeuralNet
 from torch import Tensor, nn
 
@@ -104,6 +105,17 @@ def is_network(estimator: Any) -> bool:
     return estimator is None or isinstance(estimator, networks) or not hasattr(estimator, "fit")
 
 
+def last_step(estimator: Any) -> Any:
+    """The learner at the end of pipelines, inside of searches and `FrozenEstimator`."""
+    while isinstance(estimator, FrozenEstimator | Pipeline) or hasattr(
+        estimator, "best_estimator_"
+    ):
+        inside = unwrap(estimator, fitted=False)
+        assert inside is not None
+        estimator = inside.estimator
+    return estimator
+
+
 def fit_or_take(
     estimator: Any,
     X: Any,
@@ -144,6 +156,7 @@ def fit_or_take(
         If a fitted estimator is trained again.
     """
     if taken_as_it_is(estimator):
+        check_is_fitted(estimator.estimator)
         fitted = deepcopy(estimator)
     else:
         check_trainable(estimator)

@@ -166,7 +166,7 @@ class QUAMClassifier(
 
     On a pool, the given model and the models of each search are components of one mixture that
     count equally (Eq. 6). Trees that may memorise single samples (forests with the default
-    ``min_samples_leaf=1``) are refitted with at least 5 samples in each leaf, and a forest
+    ``min_samples_leaf=1``) are refitted with at least 2 samples in each leaf, and a forest
     limited in the same way takes the given model's place in the mixture.
 
     The epistemic part is an importance sampling estimate over the models that the searches

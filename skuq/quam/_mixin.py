@@ -19,6 +19,7 @@ from skuq.models import (
     EstimatorModel,
     brings_preprocessing,
     is_network,
+    last_step,
     resolve_device,
 )
 from skuq.quam._explanation import Explanation, explain_rows
@@ -89,6 +90,8 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
     def _validate_training_data(
         self, X: Any, y: Any, *, min_samples: int = 1
     ) -> tuple[Any, NDArray[Any]]:
+        if self._refits:
+            check_takes_weights(last_step(self.estimator))
         X, y = super()._validate_training_data(X, y, min_samples=min_samples)
         return self._as_table(X), y
 
@@ -111,9 +114,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         self, X: Any, y: NDArray[Any], weight: FloatArray, classes: Any, seed: int
     ) -> RefitProblem:
         """Training data as they reach the learner, without samples of weight 0."""
-        model = self.model_
-        assert isinstance(model, EstimatorModel)
-        check_takes_weights(model.estimator)
+        model: EstimatorModel = self.model_
         counts = np.flatnonzero(weight)
         inputs = _safe_indexing(model.inputs(X), counts)
         return RefitProblem(model.estimator, inputs, y[counts], weight[counts], classes, seed)

@@ -17,14 +17,14 @@ from torch.nn import functional as F
 from skuq.base import BoolArray, FloatArray
 
 UNSEEN = "(unseen)"  # a category that no training row has
-N_INPUTS = 3000
+_FEWEST, _MOST = 500, 3000
 
 
 def make_pool(
     X: Any,
     *,
     kinds: Sequence[str] | None = None,
-    n_inputs: int = N_INPUTS,
+    n_inputs: int | None = None,
     random_state: Any = None,
 ) -> Any:
     """Make inputs that resemble the training inputs, but are not of their kind.
@@ -45,8 +45,9 @@ def make_pool(
           different inputs), "overlaid" (the larger of two values everywhere), "erased" (a part
           replaced by the median), "inverted", "patches" (pieces in another order), "noise"
           (smooth, of the same range).
-    n_inputs : int, default=3000
-        How many, rounded to a multiple of the number of kinds.
+    n_inputs : int, default=None
+        How many, rounded to a multiple of the number of kinds. None makes as many as there are
+        training inputs, but at least 500 and at most 3,000.
     random_state : int, RandomState instance or None, default=None
         Randomness.
 
@@ -87,6 +88,8 @@ def make_pool(
     if unknown:
         raise ValueError(f"Unknown kinds of pool {sorted(unknown)}; there are {list(makers)}.")
     chosen = list(kinds or makers)
+    if n_inputs is None:
+        n_inputs = min(max(len(X), _FEWEST), _MOST)
     n_each = max(1, n_inputs // len(chosen))
     made = [makers[kind](X, n_each, random) for kind in chosen]
     parts = [part for part in made if part is not None]

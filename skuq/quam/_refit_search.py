@@ -24,7 +24,7 @@ from skuq.quam._found import Found
 _SHARE_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
 # A refitted forest may exclude a class, on the word of a few samples.
 _LEAST_PROBABILITY = 1e-6
-_LEAF = 5  # samples in each leaf of trees that would otherwise hold single ones
+_LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ class ExcessLoss:
     @torch.no_grad()
     def value(self, rows: Tensor) -> Tensor:
         """Excess loss of each model on some training samples, (n_models,), float64."""
-        return torch.stack([*self._shares(rows)]).sum(0) + self._prior()
+        return torch.stack([*self._shares(rows)]).sum(0) + self.prior()
 
     def add_gradient(self, rows: Tensor, c: float) -> Tensor:
         """Add c times the gradient to that of the weights; return the value."""
@@ -283,7 +283,7 @@ class ExcessLoss:
         for w in self.weights.values():
             if self.weight_decay and w.grad is not None:
                 w.grad.add_(w.detach(), alpha=c * self.weight_decay)
-        return torch.stack(shares).sum(0) + self._prior()
+        return torch.stack(shares).sum(0) + self.prior()
 
     @torch.no_grad()
     def of_each(self, rows: Tensor) -> Tensor:
@@ -306,8 +306,8 @@ class ExcessLoss:
             losses = self.objective.training_loss(outputs, self.train.y[part])
             yield losses.double() - self.train.reference_loss[part]
 
-    def _prior(self) -> Tensor | float:
-        """The prior's part of the excess loss."""
+    def prior(self) -> Tensor | float:
+        """The prior's part of the excess loss, (n_models,)."""
         if not self.weight_decay:
             return 0.0
         norms = [w.detach().double().flatten(1).square().sum(1) for w in self.weights.values()]

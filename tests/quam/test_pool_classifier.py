@@ -1,0 +1,256 @@
+"""QUAMClassifier with the search on a pool, as a user meets it."""
+
+import pickle
+from functools import partial
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_iris
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+from torch import nn
+
+from skuq import QUAMClassifier
+from skuq.quam import make_pool
+
+BOOSTING = HistGradientBoostingClassifier(max_iter=8, random_state=0)
+LEARNERS = {
+    "boosting": BOOSTING,
+    "forest": RandomForestClassifier(20, random_state=0),
+    "extra trees": ExtraTreesClassifier(20, random_state=0),
+    "bayes": GaussianNB(),
+}
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def table():
+    """People with an income that depends on age and trade."""
+    random = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {
+            "age": random.integers(20, 65, size=400),
+            "trade": random.choice(["baker", "smith", "nurse"], size=400),
+            "town": random.choice(["Ulm", "Linz", "Bern"], size=400),
+        }
+    )
+    score = (X["age"] - 42) / 10 + (X["trade"] == "smith") + random.normal(size=400)
+    return X, np.where(score > 0, "high", "low")
+
+
+def piped(learner):
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    return make_pipeline(
+        make_column_transformer((encoder, ["trade", "town"]), remainder="passthrough"), learner
+    )
+
+
+def test_a_linear_model_is_unsure_between_its_classes(iris):
+    X, y = iris
+    given = LogisticRegression(C=10, max_iter=1000)
+    pool = make_pool(X, n_inputs=100, random_state=0)
+    quam = QUAMClassifier(given, pool_shares=(0.2,), random_state=0).fit(X, y, X_pool=pool)
+    fitted_on = quam._found.models[1][0].estimator
+    assert fitted_on.predict_proba(pool)[:, 1].mean() > quam.predict_proba(pool)[:, 1].mean()
+    far = quam.predict_uncertainty([[6.0, 3.0, 1.5, 2.5]]).epistemic  # a long way off the classes
+    assert far[0] > np.quantile(quam.predict_uncertainty(X).epistemic, 0.9)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_any_learner_with_weights_is_unsure_of_rows_unlike_its_data(iris, name):
+    X, y = iris
+    strange = make_pool(X, kinds=["shuffled"], n_inputs=100, random_state=1)
+    strange[:, 3] += 8.0
+    quam = QUAMClassifier(LEARNERS[name], random_state=0).fit(X, y)
+    np.testing.assert_allclose(
+        quam.predict_proba(X), quam.model_.estimator.predict_proba(X), atol=1e-11
+    )
+    ordinary, far = (quam.predict_uncertainty(rows) for rows in (X, strange))
+    labels = np.r_[np.zeros(150), np.ones(100)]
+    for u in (ordinary, far):
+        assert np.isfinite(np.array(u)).all()
+        assert (u.epistemic >= 0).all()
+        assert (u.total <= np.log(3) + 1e-9).all()
+    assert roc_auc_score(labels, np.r_[ordinary.epistemic, far.epistemic]) > 0.9
+
+
+def test_a_frozen_model_stays_as_it_is(iris):
+    X, y = iris
+    mine = clone(BOOSTING).fit(X, y)
+    before = pickle.dumps(mine)
+    quam = QUAMClassifier(FrozenEstimator(mine), random_state=0).fit(X, y)
+    assert pickle.dumps(mine) == before
+    np.testing.assert_allclose(quam.predict_proba(X), mine.predict_proba(X))
+
+
+def test_text_columns_and_unseen_categories_of_a_pipeline(table):
+    X, y = table
+    quam = QUAMClassifier(piped(BOOSTING), random_state=0).fit(X, y)
+    strange = X.assign(town="Paris", trade="priest")
+    assert list(quam.classes_) == ["high", "low"]
+    ordinary, unseen = (quam.predict_uncertainty(rows).epistemic for rows in (X, strange))
+    assert np.median(unseen) > np.quantile(ordinary, 0.95)
+    assert set(quam.predict(strange)) <= {"high", "low"}
+
+
+def test_missing_values_and_categories_are_the_learners_business(table):
+    X, y = table
+    X = X.assign(age=X["age"].where(X["age"] > 25), town=X["town"].astype("category"))
+    X["trade"] = X["trade"].astype("category")
+    quam = QUAMClassifier(BOOSTING, random_state=0).fit(X, y)
+    assert np.isfinite(quam.predict_uncertainty(X).epistemic).all()
+    with pytest.raises(ValueError, match="NaN"):
+        QUAMClassifier(LogisticRegression()).fit([[np.nan], [0.0], [1.0]], [0, 1, 1])
+
+
+def test_rows_are_explained_by_the_columns_that_make_them_unusual(table):
+    X, y = table
+    quam = QUAMClassifier(piped(BOOSTING), random_state=0).fit(X, y)
+    strange = X[:3].assign(town=["Paris", "Ulm", "Ulm"], age=[40, 400, 40])
+    strange["trade"] = ["smith", "smith", "smith"]
+    explained = quam.explain(strange)
+    assert explained.most_unusual(1)[:2, 0].tolist() == ["town", "age"]
+    assert explained.contribution.shape == (3, 3)
+    np.testing.assert_allclose(explained.epistemic, quam.predict_uncertainty(strange).epistemic)
+    assert explained.contribution[2].max() < explained.contribution[:2].max(axis=1).min()
+    assert explained.models.target.tolist() == [["high", "low"]] * 3
+
+
+def test_only_rows_can_be_explained():
+    X, y = np.random.default_rng(0).normal(size=(20, 1, 6)).astype(np.float32), np.arange(20) % 2
+    net = nn.Sequential(nn.Flatten(), nn.Linear(6, 2))
+    quam = QUAMClassifier(FrozenEstimator(net), n_steps=3).fit(X, y)
+    with pytest.raises(ValueError, match="3 axes"):
+        quam.explain(X[:2])
+
+
+@pytest.mark.parametrize("estimator", [None, BOOSTING])
+def test_the_pool_is_made_or_given_or_a_function(iris, estimator):
+    X, y = iris
+    pool = make_pool(X, n_inputs=400, random_state=5)
+    quam = QUAMClassifier(estimator, n_steps=10, random_state=0)
+    given = quam.fit(X, y, X_pool=pool).predict_uncertainty(X[:5])
+    made = clone(quam).fit(X, y).predict_uncertainty(X[:5])
+    by_function = clone(quam).set_params(pool=partial(make_pool, n_inputs=400, random_state=5))
+    np.testing.assert_array_equal(given, by_function.fit(X, y).predict_uncertainty(X[:5]))
+    assert not np.allclose(given.epistemic, made.epistemic)
+
+
+@pytest.mark.parametrize("estimator", [None, BOOSTING])
+def test_search_on_new_inputs_is_explicit_and_leaves_the_estimator(iris, estimator):
+    X, y = iris
+    strange = X[:60] + [0, 0, 0, 6.0]
+    quam = QUAMClassifier(estimator, random_state=0).fit(X, y)
+    before = quam.predict_uncertainty(X[:9])
+    new = quam.search_pool(np.r_[X[60:120], strange])
+    np.testing.assert_array_equal(quam.predict_uncertainty(X[:9]), before)
+    assert new.model_ is quam.model_
+    ordinary, far = (new.predict_uncertainty(rows).epistemic for rows in (X[60:120], strange))
+    assert roc_auc_score(np.repeat([0, 1], 60), np.r_[ordinary, far]) > 0.95
+
+
+def test_the_pool_passes_through_pipelines_and_searches(iris):
+    X, y = iris
+    pool = make_pool(X, n_inputs=100, random_state=5)
+    with config_context(enable_metadata_routing=True):
+        quam = QUAMClassifier(n_steps=5, random_state=0).set_fit_request(
+            X_pool=True, sample_weight=False
+        )
+        pipe = make_pipeline(StandardScaler(), quam, transform_input=["X_pool"])
+        pipe.fit(X, y, X_pool=pool)
+        scaler = StandardScaler().fit(X)
+        alone = clone(quam).fit(scaler.transform(X), y, X_pool=scaler.transform(pool))
+        np.testing.assert_array_equal(
+            pipe[-1].predict_uncertainty(scaler.transform(X[:5])),
+            alone.predict_uncertainty(scaler.transform(X[:5])),
+        )
+    search = GridSearchCV(QUAMClassifier(BOOSTING), {"estimator__max_iter": [2, 4]}, cv=2)
+    assert search.fit(X, y).best_estimator_.predict_uncertainty(X[:2]).total.shape == (2,)
+
+
+@pytest.mark.parametrize("estimator", [None, BOOSTING])
+def test_jobs_pickles_and_seeds_change_nothing(iris, estimator):
+    X, y = iris
+    quam = QUAMClassifier(estimator, n_steps=10, random_state=0).fit(X, y)
+    u = quam.predict_uncertainty(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(quam)).predict_uncertainty(X), u)
+    np.testing.assert_array_equal(clone(quam).fit(X, y).predict_uncertainty(X), u)
+    with joblib.parallel_config(backend="threading"):
+        parallel = clone(quam).set_params(n_jobs=2).fit(X, y)
+        np.testing.assert_allclose(parallel.predict_uncertainty(X), u, rtol=1e-5, atol=1e-9)
+
+
+def test_weights_count_and_a_weight_of_zero_leaves_a_sample_out(iris):
+    X, y = iris
+    pool = make_pool(X, n_inputs=100, random_state=0)
+    keep = np.random.default_rng(0).permutation(150) < 120
+    quam = QUAMClassifier(BOOSTING, random_state=0)
+    weighted = quam.fit(X, y, sample_weight=keep.astype(float), X_pool=pool)._problem
+    removed = clone(quam).fit(X[keep], y[keep], X_pool=pool)._problem
+    np.testing.assert_array_equal(weighted.X, removed.X)
+    np.testing.assert_array_equal(weighted.weight, removed.weight)
+
+
+def test_a_pool_that_does_not_fit_is_refused(iris):
+    X, y = iris
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for pool, message in (
+        (X[:, :3], "3 features"),
+        (X[:0], "at least 2 inputs, got 0"),
+        (X[:1], "at least 2 inputs, got 1"),
+        ((X, y), "without labels"),
+        (np.c_[X, y], "5 features"),
+    ):
+        for estimator in (None, BOOSTING):
+            with pytest.raises(ValueError, match=message):
+                QUAMClassifier(estimator, n_steps=2).fit(X, y, X_pool=pool)
+    with pytest.raises(ValueError, match="feature names"):
+        QUAMClassifier(BOOSTING).fit(frame, y, X_pool=frame.rename(columns={"a": "z"}))
+
+
+def test_learners_that_cannot_be_refitted_are_refused_before_any_training(iris):
+    with pytest.raises(TypeError, match="takes no `sample_weight`"):
+        QUAMClassifier(KNeighborsClassifier()).fit(*iris)
+    with pytest.raises(TypeError, match="takes no `sample_weight`"):
+        QUAMClassifier(make_pipeline(StandardScaler(), KNeighborsClassifier())).fit(*iris)
+    with pytest.raises(TypeError, match="does not predict probabilities"):
+        QUAMClassifier(LinearSVC()).fit(*iris)
+
+
+def test_the_search_is_chosen_before_fit(iris):
+    X, y = iris
+    pooled = QUAMClassifier(BOOSTING).fit(X, y)
+    with pytest.raises(ValueError, match="fit it again with search='pointwise'"):
+        pooled.set_params(search="pointwise").predict_uncertainty(X)
+    pointwise = QUAMClassifier(search="pointwise", n_steps=2).fit(X, y)
+    for act in ("predict_uncertainty", "search_pool", "explain"):
+        with pytest.raises(ValueError, match="search='pool'"):
+            getattr(pointwise.set_params(search="pool"), act)(X)
+
+
+def test_a_model_worse_than_guessing_is_warned_of(iris):
+    X, y = iris
+    mine = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)[-1]
+    with pytest.warns(UserWarning, match="guessing"):  # it was trained on scaled features
+        QUAMClassifier(FrozenEstimator(mine), random_state=0).fit(100 * X, y)

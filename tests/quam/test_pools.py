@@ -1,0 +1,131 @@
+"""Pools made from training inputs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skuq.quam import make_pool
+
+IMAGE_KINDS = ["moved", "warped", "halves", "overlaid", "erased", "inverted", "patches", "noise"]
+
+
+@pytest.fixture(scope="module")
+def table():
+    random = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": random.integers(20, 60, size=50),
+            "income": random.normal(size=50),
+            "town": random.choice(["Ulm", "Linz", "Bern"], size=50),
+            "trade": pd.Categorical(random.choice(["a", "b"], size=50)),
+            "owner": random.random(50) < 0.5,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).uniform(size=(30, 2, 8, 12)).astype(np.float32)
+
+
+def test_crossed_rows_take_each_column_from_one_of_two_rows():
+    X = np.arange(200.0).reshape(20, 10)  # each number tells its row
+    made = make_pool(X, kinds=["crossed"], n_inputs=100, random_state=0)
+    rows = (made // 10).astype(int)
+    assert made.shape == (100, 10)
+    assert {len(set(row)) for row in rows.tolist()} == {1, 2}
+    np.testing.assert_array_equal(made % 10, np.tile(np.arange(10), (100, 1)))
+
+
+def test_shuffled_rows_take_each_column_from_a_row_of_its_own():
+    X = np.arange(200.0).reshape(20, 10)
+    made = make_pool(X, kinds=["shuffled"], n_inputs=100, random_state=0)
+    np.testing.assert_array_equal(made % 10, np.tile(np.arange(10), (100, 1)))
+    assert np.mean([len(set(row)) for row in (made // 10).tolist()]) > 6
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_numbers_out_of_range_are_far_out_and_the_rest_is_a_training_row(as_frame):
+    random = np.random.default_rng(0)
+    X = np.c_[random.uniform(5, 7, size=(40, 3)), random.integers(0, 2, size=40)]
+    given = pd.DataFrame(X, columns=list("abcd")) if as_frame else X
+    made = np.asarray(make_pool(given, kinds=["out_of_range"], n_inputs=200, random_state=0))
+    low, high = X.min(axis=0), X.max(axis=0)
+    out = (made < low) | (made > high)
+    assert out[:, :3].any(axis=1).all()
+    assert not out[:, 3].any()  # a number that takes two values is a category
+    beyond = np.maximum(made - high, low - made)[:, :3] / (high - low)[:3]
+    assert beyond[out[:, :3]].min() >= 0.1
+    assert beyond.max() <= 10
+    for row, moved in zip(made, out, strict=True):
+        assert (np.abs(X[:, ~moved] - row[~moved]).sum(axis=1) < 1e-9).any()
+
+
+def test_unseen_categories_occur_in_no_training_row(table):
+    made = make_pool(table, kinds=["unseen"], n_inputs=60, random_state=0)
+    strange = ~made["town"].isin(table["town"]) | made["trade"].isna()
+    assert strange.all()
+    assert isinstance(made["trade"].dtype, pd.CategoricalDtype)
+    assert set(made["owner"]) <= {True, False}
+    assert made["age"].isin(table["age"]).all()
+
+
+def test_a_table_keeps_its_columns_and_an_array_of_text_its_form(table):
+    made = make_pool(table, n_inputs=40, random_state=0)
+    assert list(made.columns) == list(table.columns)
+    assert len(made) == 40
+    as_array = make_pool(table[["age", "town"]].to_numpy(object), n_inputs=40, random_state=0)
+    assert as_array.shape == (40, 2)
+    assert as_array.dtype == object
+
+
+@pytest.mark.parametrize("shape", [(30, 2, 8, 12), (30, 2, 9), (30, 1, 1)])
+@pytest.mark.parametrize("kind", IMAGE_KINDS)
+def test_images_and_sequences_keep_their_form(kind, shape):
+    X = np.random.default_rng(0).normal(size=shape)
+    made = make_pool(X, kinds=[kind], n_inputs=16, random_state=0)
+    assert made.shape == (16, *shape[1:])
+    assert made.dtype == X.dtype
+    assert np.isfinite(made).all()
+
+
+def test_inverted_images_are_mirrored_in_the_middle_of_the_range(images):
+    made = make_pool(images[:1], kinds=["inverted"], n_inputs=1, random_state=0)
+    ends = images[:1].min(axis=(0, 2, 3)) + images[:1].max(axis=(0, 2, 3))
+    np.testing.assert_allclose(made[0], ends[:, None, None] - images[0], rtol=1e-5)
+
+
+def test_patches_are_the_same_pixels_in_another_order(images):
+    made = make_pool(images[:1], kinds=["patches"], n_inputs=1, random_state=0)
+    np.testing.assert_array_equal(np.sort(made[0, 0].ravel()), np.sort(images[0, 0].ravel()))
+    assert not np.array_equal(made[0], images[0])
+
+
+def test_halves_belong_to_images_and_overlays_are_maxima(images):
+    for made in make_pool(images, kinds=["halves"], n_inputs=20, random_state=0):
+        of_image = [(image == made).mean() >= 0.5 for image in images]
+        assert any(of_image)
+    made = make_pool(images, kinds=["overlaid"], n_inputs=5, random_state=0)
+    pairs = np.maximum(images[:, None], images[None])
+    assert all((pairs == image).all(axis=(2, 3, 4)).any() for image in made)
+
+
+def test_the_same_seed_makes_the_same_pool(table, images):
+    for X in (table, images):
+        one, two, other = (
+            np.asarray(make_pool(X, n_inputs=16, random_state=seed)) for seed in (0, 0, 1)
+        )
+        assert np.array_equal(one.astype(str), two.astype(str))
+        assert not np.array_equal(one.astype(str), other.astype(str))
+
+
+def test_what_cannot_be_made_is_said(images):
+    X = np.ones((5, 2))
+    with pytest.raises(ValueError, match="Unknown kinds of pool"):
+        make_pool(X, kinds=["torn"])
+    with pytest.raises(ValueError, match="X has 1"):
+        make_pool(np.ones(5))
+    with pytest.raises(ValueError, match="no columns of which"):
+        make_pool(X, kinds=["unseen"])
+    with pytest.raises(ValueError, match="'moved', 'warped'"):
+        make_pool(images, kinds=["unseen"])
