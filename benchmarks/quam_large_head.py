@@ -39,6 +39,8 @@ def measure(n_targets: int, args) -> dict[str, float]:
         y = head(torch.tensor(features)).argmax(1).numpy()
     model = QUAMClassifier(
         FrozenEstimator(head),
+        search="pointwise",
+        setting="selected",
         n_targets=n_targets,
         n_steps=args.measured_steps,
         train_batch_size=args.train_batch_size,

@@ -4,7 +4,9 @@ Fig. C.4 of the QUAM paper with numbers: the standard deviation of the models' m
 compared with that of Hamiltonian Monte Carlo by rank correlation and by mean absolute error,
 over the whole picture and within the range of the data. All methods share one posterior: its
 prior N(0, 1/10), under which functions have the size of the sine, is the weight decay of the
-reference models. Data and HMC are the same for all seeds.
+reference models. QUAM searches for each point, or once on a pool: the points themselves
+("quam-pool-grid"), or inputs made from the training data ("quam-pool"). Data and HMC are the same
+for all seeds.
 """
 
 import time
@@ -32,7 +34,7 @@ N_MEMBERS, N_MASKS, DROPOUT = 10, 100, 0.2
 # times that. Unlike on two moons the search follows the likelihood only: at the mode of this
 # prior most of the weights are zero and hard to move, which the models of HMC are not.
 N_STEPS = 100
-QUAM = {"c0": N_TRAIN, "eta": 10 ** (1 / N_STEPS), "n_steps": N_STEPS, "setting": "expected"}
+QUAM = {"search": "pointwise", "c0": N_TRAIN, "eta": 10 ** (1 / N_STEPS), "n_steps": N_STEPS}
 ABLATIONS: dict[str, dict] = {
     "divergence": {"attack": "divergence"},
     "with_prior": {"prior_precision": PRECISION},
@@ -43,6 +45,7 @@ ABLATIONS: dict[str, dict] = {
 TITLES = {
     "hmc": "HMC (ground truth)",
     "quam": "QUAM",
+    "quam-pool": "QUAM, pool",
     "deep_ensemble_no_decay": "Ensemble, no decay",
     "mc_dropout": "MC dropout",
     "laplace": "Laplace",
@@ -58,14 +61,12 @@ def curve_of(outputs: np.ndarray) -> Curve:
     return models.mean(axis=0), models.std(axis=0)
 
 
-def quam(posterior: Posterior, net: nn.Module, grid: Tensor, **changed) -> Curve:
+def quam(posterior: Posterior, net: nn.Module, grid: Tensor, **params) -> Curve:
     """The given model, and the spread of those that the searches met about their average."""
     assert posterior.noise is not None
+    variance = posterior.noise**2
     regressor = QUAMRegressor(
-        FrozenEstimator(net),
-        **{**QUAM, **changed},
-        noise_variance=posterior.noise**2,
-        random_state=0,
+        FrozenEstimator(net), noise_variance=variance, random_state=0, **params
     )
     regressor.fit(posterior.X.numpy(), posterior.y.numpy())
     points = grid.numpy()
@@ -114,7 +115,9 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
         return curve_of(np.stack([member(grid)[:, 0].numpy() for member in members]))
 
     methods = {
-        "quam": lambda: quam(posterior, net, grid),
+        "quam": lambda: quam(posterior, net, grid, **QUAM),
+        "quam-pool-grid": lambda: quam(posterior, net, grid, pool=lambda X: grid.numpy()),
+        "quam-pool": lambda: quam(posterior, net, grid),
         "deep_ensemble": lambda: ensemble(PRECISION),
         "deep_ensemble_no_decay": lambda: ensemble(0.0),
         "mc_dropout": lambda: mc_dropout(posterior, grid, seed),
@@ -125,7 +128,11 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
         yield name, method(), time.perf_counter() - start
     for name, changed in ABLATIONS.items() if seed == 0 else ():
         start = time.perf_counter()
-        yield f"quam_{name}", quam(posterior, net, grid, **changed), time.perf_counter() - start
+        yield (
+            f"quam_{name}",
+            quam(posterior, net, grid, **{**QUAM, **changed}),
+            time.perf_counter() - start,
+        )
 
 
 def compare(posterior: Posterior, grid: Tensor, models: np.ndarray, args) -> Iterator[dict]:

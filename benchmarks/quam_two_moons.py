@@ -3,8 +3,10 @@
 Figures 3 and C.3 of the QUAM paper with numbers: each method's map of the plane is compared with
 that of HMC by rank correlation and by mean absolute error, in both settings. All share one
 posterior: its prior N(0, 1) is the weight decay of the reference models, which are its modes.
-Data and HMC are the same for all seeds, which govern the models and what the methods draw. With
-`--ablations`: what the search of QUAM takes to be close, on every third point of the grid.
+QUAM searches for each point, or once on a pool: the points themselves ("quam-pool-grid"), or
+inputs made from the training data ("quam-pool"). Data and HMC are the same for all seeds, which
+govern the models and what the methods draw. With `--ablations`: what the search for each point
+takes to be close, on every third point of the grid.
 """
 
 import time
@@ -40,7 +42,8 @@ N_MEMBERS = 10
 # Search and weights follow the posterior: likelihood and prior. The penalty's weight goes from
 # its default c0 = 20 to 200 = N_TRAIN, where the search's objective is the posterior of the
 # training set and one more point, which has the targeted class.
-QUAM = {"prior_precision": PRECISION, "eta": 10 ** (1 / 100)}
+QUAM = {"search": "pointwise", "prior_precision": PRECISION, "eta": 10 ** (1 / 100)}
+POOL = {"search": "pool", "prior_precision": PRECISION}
 ABLATIONS: dict[str, dict[str, Any]] = {
     "defaults_with_prior": {"eta": 1.05},
     "likelihood_only": {"prior_precision": 0.0},
@@ -65,6 +68,7 @@ CHAINS = {
 TITLES = {
     "hmc": "HMC (ground truth)",
     "quam": "QUAM",
+    "quam-pool": "QUAM, pool",
     "deep_ensemble_no_decay": "Ensemble, no decay",
     "mc_dropout": "MC dropout",
     "laplace": "Laplace",
@@ -73,11 +77,15 @@ TITLES = {
 }
 
 
-def methods(posterior: Posterior, seed: int, args) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Every method as a function that fits it, around one reference model."""
+def methods(
+    posterior: Posterior, grid: np.ndarray, seed: int, args
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every method as a function that makes it, around one reference model."""
     net = posterior.mode(seed)
     given, fixed = FrozenEstimator(net), {"random_state": seed}
     yield "quam", lambda: QUAMClassifier(given, n_jobs=args.n_jobs, **QUAM, **fixed)
+    yield "quam-pool-grid", lambda: QUAMClassifier(given, pool=lambda X: grid, **POOL, **fixed)
+    yield "quam-pool", lambda: QUAMClassifier(given, **POOL, **fixed)
     yield "reference", lambda: ReferenceClassifier(given)
     seeds = range(1000 + N_MEMBERS * seed, 1000 + N_MEMBERS * (seed + 1) - 1)
     for name, precision in (("deep_ensemble", PRECISION), ("deep_ensemble_no_decay", 0.0)):
@@ -152,7 +160,7 @@ def compare(posterior: Posterior, grid: np.ndarray, logits: np.ndarray, args) ->
         drawn = {"hmc": truth}
         for setting in SETTINGS:
             table["hmc", setting, "mean_epistemic"].append(truth[setting].mean())
-        for name, make in methods(posterior, seed, args):
+        for name, make in methods(posterior, grid, seed, args):
             drawn[name] = found = maps_of(make, posterior, grid)
             for setting in SETTINGS:
                 values = closeness(found[setting], truth[setting])
