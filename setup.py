@@ -19,6 +19,9 @@ EXTRAS = {
     # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
     "sgmcmc": ["posteriors>=0.1.3"],
     "zk": ["ezkl>=23.0.5", "onnx>=1.23.2"],
+    # `xgboost` itself requires libraries for several GPUs, of 350 MB.
+    "boosting": ["lightgbm>=4.7.0", "xgboost-cpu>=3.2.0"],
+    "outliers": ["pyod>=3.6.7"],
     "docs": [
         "Sphinx>=9.0.4",
         "matplotlib>=3.11.2",
@@ -38,6 +41,7 @@ EXTRAS["test"] = [
     *EXTRAS["rl"],
     *EXTRAS["sgmcmc"],
     *EXTRAS["zk"],
+    *EXTRAS["boosting"],
     "hypothesis>=6.170.15",
     "mpmath>=1.3.0",
     "netcal>=1.4.0",
