@@ -61,6 +61,19 @@ def test_uncertainty_is_the_mixture_of_the_given_model_and_each_search(linear):
     assert (u.epistemic >= 0).all()
 
 
+def test_models_found_on_new_inputs_join_those_of_fit(linear):
+    X, y, net, pool = linear
+    quam = QUAMClassifier(FrozenEstimator(net), n_steps=20, n_targets=1).fit(X, y, X_pool=pool)
+    new = quam.search_pool(X[:50] + 3)
+    assert new._found.excess_loss.shape == (1, 4)  # the last tenth of the steps of both
+    np.testing.assert_array_equal(new._found.excess_loss[:, :2], quam._found.excess_loss)
+    x = torch.tensor(X[:5])
+    outputs = new._found.outputs(x)
+    np.testing.assert_array_equal(outputs[:, :, :2], quam._found.outputs(x))
+    again = new.search_pool(X[:50] + 3)  # starts from the models of `fit`, not from these
+    np.testing.assert_array_equal(again._found.outputs(x), outputs)
+
+
 def test_a_row_does_not_depend_on_its_company(linear):
     X, y, net, pool = linear
     quam = QUAMClassifier(FrozenEstimator(net), n_steps=20).fit(X, y, X_pool=pool)
