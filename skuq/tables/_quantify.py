@@ -10,12 +10,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from skuq.base import FloatArray, predict_uncertainty
+from skuq.quam import make_pool
 from skuq.tables._columns import CleanColumns, TableError
 from skuq.tables._notes import (
     MISSING_TEXT,
@@ -76,7 +77,8 @@ def quantify_table(
     """Train on one table and quantify the uncertainty of predictions for another.
 
     Missing numbers are replaced by the median and marked in a column of their own, missing
-    text counts as a category; numbers are standardised, text is one-hot encoded. A fifth of
+    text counts as a category; numbers are standardised, text is one-hot encoded, and values that
+    the training rows lack are marked in a column of their own. A fifth of
     the training rows, at most 200, is held out to calibrate the p-values.
 
     Parameters
@@ -131,8 +133,9 @@ def quantify_table(
     X, table, labels, columns, notes = _prepared(train, target, table, drop, missing)
     fit, held = _hold_out(labels, random_state)
     X_fit, X_held = X.iloc[fit], X.iloc[held]
-    model = make_pipeline(_preprocessing(X_fit, columns.numbers_), clone(estimator))
-    model.fit(X_fit, labels[fit])
+    model = _fitted(
+        _preprocessing(X_fit, columns.numbers_), clone(estimator), X_fit, labels[fit], random_state
+    )
     held_out = _quantified(model, X_held).assign(label=labels[held])
     rows = _quantified(model, table)
     rows["conformal_p_value"] = _conformal_p_values(rows["epistemic"], held_out["epistemic"])
@@ -194,13 +197,34 @@ def _preprocessing(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
         SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
         StandardScaler(),
     )
+    # No training row marks its category as unseen: what that means is left open by the data.
+    unseen = make_pipeline(
+        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan),
+        MissingIndicator(features="all"),
+    )
     text = make_pipeline(
         SimpleImputer(strategy="constant", fill_value=MISSING_TEXT),
-        OneHotEncoder(handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False),
+        make_union(
+            OneHotEncoder(
+                handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
+            ),
+            unseen,
+        ),
     )
     return make_column_transformer(
         (numeric, list(numbers)), (text, [name for name in X.columns if name not in numbers])
     )
+
+
+def _fitted(
+    preprocessing: Any, estimator: Any, X: pd.DataFrame, y: NDArray[Any], random_state: int
+) -> Pipeline:
+    """Both as a pipeline. A pool is made of rows, not of what the preprocessing makes of them."""
+    inputs = preprocessing.fit_transform(X)
+    pool = {}
+    if estimator.get_params().get("pool") == "auto":
+        pool["X_pool"] = preprocessing.transform(make_pool(X, random_state=random_state))
+    return make_pipeline(preprocessing, estimator.fit(inputs, y, **pool))
 
 
 def _quantified(model: Pipeline, X: pd.DataFrame) -> pd.DataFrame:

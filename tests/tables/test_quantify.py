@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -185,12 +186,36 @@ def test_neither_the_tables_nor_the_estimator_are_altered(train, table):
 def test_foreign_flowers_are_unusual_to_quam():
     flowers = load_iris(as_frame=True).frame
     ood = flowers[:5].drop(columns="target") + 100
-    quam = QUAMClassifier(n_steps=5, random_state=0)
+    quam = QUAMClassifier(random_state=0)
     result = quantify_table(quam, flowers, "target", ood)
     np.testing.assert_allclose(result.rows["conformal_p_value"], 1 / (1 + len(result.held_out)))
     np.testing.assert_allclose(
         result.rows["total"], result.rows["aleatoric"] + result.rows["epistemic"], rtol=1e-8
     )
+
+
+@pytest.mark.parametrize(
+    "estimator", [None, HistGradientBoostingClassifier(max_iter=20, random_state=0)]
+)
+def test_unseen_categories_and_numbers_out_of_range_are_unusual_to_quam(estimator):
+    random = np.random.default_rng(0)
+    X = pd.DataFrame({"size": random.normal(size=400), "shape": random.choice([*"abcde"], 400)})
+    train = X.assign(kind=(X["size"] > 0) & X["shape"].isin(["a", "b"]))
+    odd = pd.DataFrame({"size": [0.5, 90.0], "shape": ["new", "a"]})
+    result = quantify_table(QUAMClassifier(estimator, random_state=0), train, "kind", odd)
+    assert (result.rows["conformal_p_value"] <= 0.05).all()
+
+
+def test_a_pool_of_ones_own_is_made_of_the_features():
+    widths = []
+
+    def pool(X):
+        widths.append(X.shape[1])
+        return X[::-1]
+
+    train = pd.DataFrame({"a": np.arange(40.0), "b": [*"xy"] * 20, "kind": [0, 0, 1, 1] * 10})
+    quantify_table(QUAMClassifier(n_steps=2, pool=pool), train, "kind", train)
+    assert widths == [4]  # a number, two categories, and whether there is another one
 
 
 # --- what is made of columns -----------------------------------------------------------------
@@ -208,12 +233,13 @@ def test_preprocessing_is_what_one_would_do_by_hand(train, table):
         return np.column_stack([filled, frame["count"], frame["size"].isna()]).astype(float)
 
     def texts(frame):
-        one_hot = []
+        one_hot, unseen = [], []
         for name in ("colour", "new"):
             as_text = frame[name].astype(object).fillna("(missing)").astype(str)
             known = sorted(set(fit[name].astype(object).fillna("(missing)").astype(str)))
             one_hot += [(as_text == value).to_numpy(dtype=float) for value in known]
-        return np.column_stack(one_hot)
+            unseen.append(~as_text.isin(known).to_numpy())
+        return np.column_stack(one_hot + unseen)
 
     scaler = StandardScaler().fit(numbers(fit))
     by_hand = np.hstack([scaler.transform(numbers(table)), texts(table)])
@@ -330,7 +356,11 @@ def test_an_unseen_category_is_told_and_counts_as_none(train, table):
     unknown = features_seen(result, table.assign(colour="violet"))
     different = (known != unknown).any(axis=0)
     assert different.any()
-    assert (unknown[:, different] == 0).all()
+    # It is none of the known values; a column marks it, which is 0 in training.
+    assert (unknown[:, different].sum(axis=1) == 1).all()
+    marks = (unknown == 1).all(axis=0) & different
+    assert marks.sum() == 1
+    assert (features_seen(result, train)[:, marks] == 0).all()
 
 
 def test_missing_text_that_training_did_not_show_is_told(train, table):
@@ -377,7 +407,7 @@ def test_rare_values_of_a_text_column_share_one_column(train, table):
     wide["colour"] = [f"shade {i // 2}" for i in range(len(wide))]
     result = quantify(wide, table.assign(colour="shade 1"))
     n_new = wide["new"].nunique()
-    assert features_seen(result, wide).shape[1] == 2 + 50 + n_new
+    assert features_seen(result, wide).shape[1] == 2 + 50 + n_new + 2
 
 
 def test_dates_count_as_text(train, table):
