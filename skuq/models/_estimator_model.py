@@ -20,7 +20,11 @@ from skorch import NeuralNet
 from torch import Tensor, nn
 
 from skuq.models._adopt import chained
-from skuq.models._fit_or_adopt import check_trainable, fit_sklearn_clone
+from skuq.models._fit_or_adopt import (
+    check_several_classes,
+    check_trainable,
+    fit_sklearn_clone,
+)
 from skuq.models._taken_as_it_is import taken_as_it_is
 from skuq.wrappers import unwrap
 
@@ -149,6 +153,8 @@ def fit_or_take(
     ------
     TypeError
         If it cannot be trained, or is a classifier without `predict_proba`.
+    ValueError
+        If a classifier is to be trained and `y` holds one class.
 
     Warns
     -----
@@ -160,6 +166,8 @@ def fit_or_take(
         fitted = deepcopy(estimator)
     else:
         check_trainable(estimator)
+        if is_classifier(estimator):
+            check_several_classes(y)
         fitted = fit_sklearn_clone(estimator, X, y, sample_weight=sample_weight, seed=seed)
     return _model_of(fitted)
 

@@ -84,9 +84,8 @@ def fit_or_adopt(
     if taken_as_it_is(estimator, after_the_fact=after_the_fact):
         return adopt(estimator)
     check_trainable(estimator)
+    check_several_classes(y)
     classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if estimator is not None and not isinstance(estimator, NeuralNet):
         return adopt(fit_sklearn_clone(estimator, X, y, **training, **(fit_params or {})))
@@ -196,6 +195,13 @@ def check_trainable(estimator: Any) -> None:
             "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
             "make_pipeline(..., Estimator(net))."
         )
+
+
+def check_several_classes(y: NDArray[Any]) -> None:
+    """Refuse training labels that are all the same."""
+    classes = np.unique(y)
+    if len(classes) < 2:
+        raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")
 
 
 def fit_sklearn_clone(

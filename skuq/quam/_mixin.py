@@ -9,7 +9,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import _safe_indexing, check_array, check_random_state, gen_batches
+from sklearn.utils import (
+    Tags,
+    _safe_indexing,
+    check_array,
+    check_random_state,
+    gen_batches,
+    get_tags,
+)
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
@@ -84,6 +91,11 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         """Whether models are found by refitting a learner, not by the gradients of a network."""
         return self.search == "pool" and not is_network(self.estimator)
 
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = self._refits and get_tags(self.estimator).input_tags.allow_nan
+        return tags
+
     def _brings_preprocessing(self) -> bool:
         return self._refits or brings_preprocessing(self.estimator)
 
@@ -96,7 +108,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         return self._as_table(X), y
 
     def _checked_rows(self, X: Any) -> Any:
-        return self._as_table(super()._checked_rows(X))
+        return super()._checked_rows(self._as_table(X))
 
     def _as_table(self, X: Any) -> Any:
         """Rows of a learner as a DataFrame or array; NaN is the learner's business."""
