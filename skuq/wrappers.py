@@ -86,7 +86,7 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
         return _fitted_inside(estimator)
     if isinstance(estimator, Pipeline):
         return Unwrapped(estimator.steps[-1][1])
-    if isinstance(estimator, _WRAPPERS) or _is_search(estimator):
+    if isinstance(estimator, _WRAPPERS) or is_search(estimator):
         return Unwrapped(estimator.estimator)
     return None
 
@@ -105,7 +105,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
         return _fitted_wrapper(estimator)
     if hasattr(estimator, "best_estimator_"):
         return Unwrapped(estimator.best_estimator_)
-    if _is_search(estimator):
+    if is_search(estimator):
         check_is_fitted(estimator)
         raise TypeError(
             f"{type(estimator).__name__} was run with refit=False and holds no fitted estimator; "
@@ -138,6 +138,6 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
     return Pipeline(steps).transform if steps else None
 
 
-def _is_search(estimator: Any) -> bool:
+def is_search(estimator: Any) -> bool:
     """Whether this is a search such as `GridSearchCV`; `LogisticRegressionCV` wraps nothing."""
     return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))

@@ -26,7 +26,7 @@ from skuq.models._fit_or_adopt import (
     fit_sklearn_clone,
 )
 from skuq.models._taken_as_it_is import taken_as_it_is
-from skuq.wrappers import unwrap
+from skuq.wrappers import is_search, unwrap
 
 # A probability of 0 is no evidence for infinitely many nats.
 LEAST_PROBABILITY = 1e-12
@@ -111,9 +111,7 @@ def is_network(estimator: Any) -> bool:
 
 def last_step(estimator: Any) -> Any:
     """The learner at the end of pipelines, inside of searches and `FrozenEstimator`."""
-    while isinstance(estimator, FrozenEstimator | Pipeline) or hasattr(
-        estimator, "best_estimator_"
-    ):
+    while isinstance(estimator, FrozenEstimator | Pipeline) or is_search(estimator):
         inside = unwrap(estimator, fitted=False)
         assert inside is not None
         estimator = inside.estimator

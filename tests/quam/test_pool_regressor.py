@@ -1,0 +1,192 @@
+"""QUAMRegressor with the search on a pool, as a user meets it."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import BayesianRidge, Ridge
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
+
+from skuq import QUAMRegressor
+from skuq.quam import make_pool
+
+BOOSTING = HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=5, random_state=0)
+LEARNERS = {
+    "boosting": BOOSTING,
+    "gradient boosting": GradientBoostingRegressor(n_estimators=15, random_state=0),
+    "forest": RandomForestRegressor(10, random_state=0),
+    "extra trees": ExtraTreesRegressor(10, random_state=0),
+    "network": None,
+}
+
+
+@pytest.fixture(scope="module")
+def related():
+    """Four columns, two by two nearly the same, and a target of zero mean."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(300, 2))
+    X = np.c_[first, first + 0.1 * rng.normal(size=(300, 2))]
+    y = np.sin(2 * X[:, 0]) + X[:, 3] + 0.3 * rng.normal(size=300)
+    return X, y - y.mean()
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Flats, some of unknown size, with a rent that depends on size and town."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"size": rng.uniform(20, 120, 300), "town": rng.choice(["Ulm", "Linz"], 300)})
+    y = 8 * X["size"] + 200 * (X["town"] == "Linz") + 40 * rng.normal(size=300)
+    return X.assign(size=X["size"].where(X.index % 10 > 0)), y.to_numpy()
+
+
+def piped(learner):
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    table = make_column_transformer((encoder, ["town"]), remainder="passthrough")
+    return make_pipeline(table, learner)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_rows_unlike_the_data_are_more_uncertain(related, name):
+    X, y = related
+    quam = QUAMRegressor(LEARNERS[name], n_steps=60, random_state=0).fit(X[:200], y[:200])
+    strange = X[200:] * [1, 1, -1, -1] + [0, 0, 4, 0]
+    ordinary, unlike = (quam.predict_model_std(rows) for rows in (X[200:], strange))
+    assert roc_auc_score(np.repeat([0, 1], 100), np.r_[ordinary, unlike]) > 0.9
+    near, far = (quam.predict_uncertainty(rows) for rows in (X[200:], strange))
+    assert np.median(far.epistemic) > np.median(near.epistemic) >= 0
+    np.testing.assert_allclose(far.total, far.aleatoric + far.epistemic)
+    found = quam.adversarial_models(strange)
+    assert found.direction.tolist() == [[1, -1]] * 100
+    assert (found.mean[:, 0] >= found.mean[:, 1]).mean() > 0.9  # up, down
+    noise = quam.noise_variance_
+    assert 0.05 < noise < 0.5  # in truth 0.09
+    covered = np.abs(quam.predict(X[200:]) - y[200:]) < 1.645 * np.sqrt(noise + ordinary**2)
+    assert 0.8 < covered.mean() <= 1.0
+
+
+def test_coverage_on_diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    forest = RandomForestRegressor(20, min_samples_leaf=5, random_state=0)
+    quam = QUAMRegressor(forest, validation_fraction=0.3, random_state=0).fit(X[:300], y[:300])
+    scale = np.sqrt(quam.noise_variance_ + quam.predict_model_std(X[300:]) ** 2)
+    distance = np.abs(quam.predict(X[300:]) - y[300:]) / scale
+    assert 0.6 < (distance < 1).mean() < 0.85  # nominally 0.68
+    assert 0.85 < (distance < 1.645).mean() < 0.98  # nominally 0.9
+
+
+@pytest.mark.parametrize("learner", [Ridge(), BayesianRidge()])
+def test_linear_models_move_by_what_pulls_them(related, learner):
+    X, y = related
+    quam = QUAMRegressor(learner, pool_shares=[0.1], random_state=0)
+    quam.fit(X, y, X_pool=np.array([[9.0, 0, 0, 0], [11.0, 0, 0, 0]]))
+    spread = quam.predict_model_std([[0, 0, 0, 0], [0, 10, 0, 10], [10, 0, 10, 0], [10, 0, 0, 0]])
+    assert (np.diff(spread[[0, 2, 3]]) > 0).all()
+    assert spread[1] < spread[3]
+
+
+def test_text_and_missing_values_in_pipelines(table):
+    X, y = table
+    quam = QUAMRegressor(piped(BOOSTING), random_state=0).fit(X, y)
+    strange = X.assign(town="Paris")
+    ordinary, unseen = (quam.predict_model_std(rows) for rows in (X, strange))
+    assert np.isfinite(ordinary).all()
+    assert np.median(unseen) > np.median(ordinary)
+    explained = quam.explain(strange[:3])
+    assert explained.contribution.shape == (3, 2)
+    mine = piped(clone(BOOSTING)).fit(X, y)
+    frozen = QUAMRegressor(FrozenEstimator(mine), random_state=0).fit(X, y)
+    np.testing.assert_allclose(frozen.predict(X), mine.predict(X))
+    assert frozen.noise_variance_ == pytest.approx(np.mean((mine.predict(X) - y) ** 2))
+    with pytest.raises(ValueError, match="NaN"):
+        QUAMRegressor(Ridge()).fit([[np.nan], [0.0], [1.0]] * 9, np.arange(27.0))
+
+
+def test_categories_of_pandas_and_names_of_columns(table):
+    X, y = table
+    X = X.assign(town=X["town"].astype("category"))
+    quam = QUAMRegressor(BOOSTING, random_state=0).fit(X, y)
+    assert quam.predict_uncertainty(X[:4]).total.shape == (4,)
+    assert quam.feature_names_in_.tolist() == ["size", "town"]
+    with pytest.raises(ValueError, match="feature names"):
+        quam.predict_model_std(X.rename(columns={"town": "city"}))
+
+
+@pytest.mark.parametrize("estimator", [None, BOOSTING])
+def test_pools_pickles_copies_and_new_inputs(related, estimator):
+    X, y = related
+    pool = make_pool(X, n_inputs=200, random_state=5)
+    quam = QUAMRegressor(estimator, noise_variance=0.09, n_steps=10, random_state=0)
+    u = quam.fit(X, y, X_pool=pool).predict_uncertainty(X[:9])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(quam)).predict_uncertainty(X[:9]), u)
+    by_function = clone(quam).set_params(pool=partial(make_pool, n_inputs=200, random_state=5))
+    np.testing.assert_array_equal(by_function.fit(X, y).predict_uncertainty(X[:9]), u)
+    one = quam.predict_uncertainty(X[4:5])
+    np.testing.assert_allclose(one.epistemic, u.epistemic[4:5], rtol=1e-4)
+    new = quam.search_pool(X[:50] + 5)
+    np.testing.assert_array_equal(quam.predict_uncertainty(X[:9]), u)
+    assert not np.allclose(new.predict_uncertainty(X[:9]).epistemic, u.epistemic)
+
+
+@pytest.mark.parametrize("params", [{}, {"estimator": BOOSTING}])
+def test_units_of_the_target_do_not_matter(related, params):
+    X, y = related
+    quam, scaled = (
+        QUAMRegressor(n_steps=5, noise_variance=0.09 * unit**2, random_state=0, **params).fit(
+            X[:100], unit * y[:100]
+        )
+        for unit in (1.0, 64.0)
+    )
+    spread = quam.predict_model_std(X[:9] * 2)
+    np.testing.assert_allclose(scaled.predict_model_std(X[:9] * 2), 64 * spread, rtol=1e-3)
+
+
+def test_searches_over_parameters_of_the_learner(related):
+    search = GridSearchCV(QUAMRegressor(BOOSTING), {"estimator__max_iter": [2, 10]}, cv=2)
+    search.fit(*related)
+    assert search.best_params_ == {"estimator__max_iter": 10}
+    inside = QUAMRegressor(GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}), random_state=0)
+    assert inside.fit(*related).predict_model_std(related[0][:2]).shape == (2,)
+
+
+def test_what_cannot_be_searched_is_refused(related):
+    X, y = related
+    with pytest.raises(ValueError, match="3 features"):
+        QUAMRegressor(Ridge()).fit(X, y, X_pool=X[:, :3])
+    with pytest.raises(ValueError, match="at least 2 inputs, got 1"):
+        QUAMRegressor(Ridge()).fit(X, y, X_pool=X[:1])
+    with pytest.raises(TypeError, match="takes no `sample_weight`"):
+        QUAMRegressor(KNeighborsRegressor()).fit(X, y)
+    with pytest.raises(ValueError, match="network with two outputs"):
+        QUAMRegressor(BOOSTING, noise="learned").fit(X, y)
+    refits = QUAMRegressor(Ridge(), noise_variance=1.0).fit(X, y)
+    with pytest.raises(ValueError, match="fit it again with search='pointwise'"):
+        refits.set_params(search="pointwise").predict_model_std(X)
+
+
+def test_spread_of_heteroscedastic_data_is_not_their_noise():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, size=(600, 1))
+    y = np.sin(X[:, 0]) + np.where(X[:, 0] > 0, 0.6, 0.1) * rng.normal(size=600)
+    boosting = HistGradientBoostingRegressor(max_iter=30, random_state=0)
+    spread = QUAMRegressor(boosting, random_state=0).fit(X, y).predict_model_std
+    inside, outside = spread([[-1.5], [1.5]]), spread([[-4.0], [4.0]])
+    assert inside.max() < 0.3
+    assert outside.min() > inside.max()
+    assert spearmanr(np.abs(np.linspace(0, 6, 20)), spread(np.linspace(0, 6, 20)[:, None]))[0] > 0.3

@@ -1,0 +1,157 @@
+"""Refits of a learner with a pool that counts little."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+)
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.tree import DecisionTreeRegressor
+
+from skuq import QUAMClassifier
+from skuq.quam._refit_search import RefitProblem, check_takes_weights, refit_on_pool
+
+SHARES, SIGNS = (0.1, 0.3), np.array([1, -1])
+
+
+def half_square(outputs, y):
+    return (outputs[:, 0] - torch.tensor(y)).square().numpy() / 2
+
+
+@pytest.fixture(scope="module")
+def plane():
+    """Data, their weights, a pool and what it is wanted to be."""
+    rng = np.random.default_rng(0)
+    X, pool = rng.normal(size=(60, 3)), rng.normal(1, 3, size=(40, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.3 + 0.2 * rng.normal(size=60)
+    wanted = [pool @ [1.0, -2.0, 0.5] + 4 * sign for sign in SIGNS]
+    return X, y, rng.uniform(0.5, 2, size=60), pool, wanted
+
+
+def refitted(learner, plane, **params):
+    X, y, weight, pool, wanted = plane
+    problem = RefitProblem(learner.fit(X, y), X, y, weight, None, seed=0)
+    return refit_on_pool(problem, pool, wanted, SHARES, half_square, SIGNS, **params)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+def test_linear_models_are_weighted_least_squares_of_data_and_pool(plane, alpha):
+    X, y, weight, pool, wanted = plane
+    learner = Ridge(alpha=alpha) if alpha else LinearRegression()
+    found = refitted(learner, plane)
+    seen = seen_rows(plane)
+    assert len(seen) == 54
+    unseen = np.setdiff1d(np.arange(60), seen)
+    held_out = weight[unseen] / weight[unseen].sum()
+    points = np.random.default_rng(1).normal(size=(5, 3))
+
+    def least_squares(share, target):
+        A = np.c_[np.r_[X[seen], pool], np.ones(54 + 40)]
+        w = np.r_[weight[seen], np.full(40, share / 2 * weight[seen].sum() / 40)]
+        prior = alpha * np.diag([1.0, 1, 1, 0])  # not of the intercept
+        return np.linalg.solve(A.T @ (w[:, None] * A) + prior, A.T @ (w * np.r_[y[seen], target]))
+
+    def loss(solution):
+        return held_out @ (np.c_[X[unseen], np.ones(6)] @ solution - y[unseen]) ** 2 / 2
+
+    plain = loss(least_squares(0.0, wanted[0]))
+    outputs = found.outputs(points)
+    assert outputs.shape == (5, 2, 2, 1)
+    for k, target in enumerate(wanted):
+        for s, share in enumerate(SHARES):
+            exact = least_squares(share, target)
+            np.testing.assert_allclose(outputs[:, k, s, 0], np.c_[points, np.ones(5)] @ exact)
+            assert found.excess_loss[k, s] == pytest.approx(loss(exact) - plain)
+    assert (found.excess_loss[:, 1] > found.excess_loss[:, 0]).all()
+    assert found.centre(points) is None
+
+
+class Recorder(RegressorMixin, BaseEstimator):
+    """A mean that remembers what it was fitted on."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.X_, self.weight_, self.y_ = X, sample_weight, y
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), np.average(self.y_, weights=self.weight_))
+
+
+def seen_rows(plane):
+    X = plane[0]
+    seen = refitted(Recorder(), plane).models[0][0].estimator.X_[:-40]
+    return np.flatnonzero((X[:, None] == seen).all(-1).any(1))
+
+
+def test_held_out_samples_are_the_same_for_all_and_seen_by_none(plane):
+    X, y, weight, pool, wanted = plane
+    found = refitted(Recorder(), plane)
+    seen = seen_rows(plane)
+    for k, search in enumerate(found.models):
+        for share, model in zip(SHARES, search, strict=True):
+            fitted = model.estimator
+            np.testing.assert_array_equal(fitted.X_, np.r_[X[seen], pool])
+            np.testing.assert_array_equal(fitted.y_, np.r_[y[seen], wanted[k]])
+            np.testing.assert_array_equal(fitted.weight_[:54], weight[seen])
+            of_pool = np.full(40, share / 2 * weight[seen].sum() / 40)
+            np.testing.assert_allclose(fitted.weight_[54:], of_pool)
+
+
+@pytest.mark.parametrize(
+    ("learner", "memorises"),
+    [
+        (RandomForestRegressor(10, random_state=0), True),
+        (ExtraTreesRegressor(10, random_state=0), True),
+        (DecisionTreeRegressor(), True),
+        (RandomForestRegressor(10, max_depth=4), False),
+        (RandomForestRegressor(10, min_samples_leaf=3), False),
+        (HistGradientBoostingRegressor(max_iter=5), False),
+    ],
+)
+def test_trees_that_memorise_are_limited(plane, learner, memorises):
+    found = refitted(learner, plane)
+    limited = [model.estimator for search in found.models for model in search]
+    more = [each.min_samples_leaf > learner.min_samples_leaf for each in limited]
+    assert more == [memorises] * 4
+    centre = found.centre(plane[0])
+    assert (None if centre is None else centre.shape) == ((60, 1) if memorises else None)
+
+
+def test_one_sample_is_its_own_comparison():
+    X, y = np.zeros((1, 2)), np.zeros(1)
+    problem = RefitProblem(Ridge().fit(X, y), X, y, np.ones(1), None, seed=0)
+    found = refit_on_pool(problem, np.ones((2, 2)), [np.ones(2)], (0.1,), half_square, SIGNS[:1])
+    assert np.isfinite(found.excess_loss).all()
+
+
+def test_a_class_of_a_frozen_model_may_be_missing_from_the_data():
+    rng = np.random.default_rng(0)
+    y = np.repeat(["a", "b", "c"], 40)
+    X = rng.normal(size=(120, 2)) + 3 * np.repeat(np.eye(3)[:, :2], 40, axis=0)
+    mine = HistGradientBoostingClassifier(max_iter=5).fit(X, y)
+    quam = QUAMClassifier(FrozenEstimator(mine), random_state=0).fit(X[:80], y[:80])
+    u = quam.predict_uncertainty(X)
+    assert np.isfinite(np.array(u)).all()
+    assert quam.adversarial_models(X[:2]).target.tolist() == [["a", "b", "c"]] * 2
+
+
+def test_each_class_keeps_a_sample_to_be_fitted_on():
+    y = np.r_[np.zeros(30), 1.0]
+    X = np.arange(31.0)[:, None]
+    for seed in range(5):
+        quam = QUAMClassifier(HistGradientBoostingClassifier(max_iter=2), random_state=seed)
+        quam.fit(X, y)
+        assert all(1 in each.estimator.classes_ for search in quam._found.models for each in search)
+
+
+def test_learners_without_weights_are_refused():
+    check_takes_weights(Ridge())
+    with pytest.raises(TypeError, match=r"KNeighborsRegressor\.fit takes no `sample_weight`"):
+        check_takes_weights(KNeighborsRegressor())
