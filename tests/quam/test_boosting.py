@@ -58,6 +58,7 @@ def test_classifiers_with_missing_numbers_and_categories(table, library, frozen)
     assert detection(quam, rows) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
 def test_regressors_with_missing_numbers_and_categories(table, library):
     X, _, y = table
