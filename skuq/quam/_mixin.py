@@ -49,8 +49,6 @@ _OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of input
 _MOST_ROWS = 8192  # of a chunk
 _CHUNKS_PER_JOB = 8
 _N_BACKGROUND = 500  # training inputs kept for explanations
-# With more of a made pool, searches on new inputs are less about those.
-_SHARE_MADE = 0.25
 
 
 class QUAMMixin(SearchParameters, AdoptedInputsMixin):
@@ -210,9 +208,9 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         """
         self._check_found()
         inputs = self.model_.inputs(self._checked_pool(X))
-        n_made = max(1, round(_SHARE_MADE * _num_samples(inputs)))
+        # As many from the pool of `fit`: new inputs alone, few of them unusual, pull too little.
         order = check_random_state(0).permutation(_num_samples(self._pool))
-        made = _safe_indexing(self._pool, order[:n_made])
+        made = _safe_indexing(self._pool, order[: _num_samples(inputs)])
         both = torch.cat([inputs, made]) if torch.is_tensor(inputs) else stacked_rows(inputs, made)
         found = copy(self)
         found._found = joined(self._of_fit, self._search_on(both, self._found.sought))
