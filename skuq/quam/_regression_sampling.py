@@ -23,6 +23,7 @@ from skuq.quam._search import Trajectories
 _N_NODES = 32  # of the quadrature
 # Components of less weight change the result by less than 1e-8 each and cost as much as others.
 _NEGLIGIBLE = 1e-10
+_PAIRS_AT_ONCE = 2**18  # of components, over all points of a batch
 
 
 class AdversarialRegressors(NamedTuple):
@@ -200,22 +201,25 @@ def mixture_information(mean: Tensor, variance: Tensor, weights: Tensor) -> Tens
     >>> round(float(mixture_information(far_apart, torch.ones(1, 2), half).exp()), 9)
     2.0
     """
-    parts = (part.double() for part in (mean, variance, weights))
-    return torch.stack([_information(*point) for point in zip(*parts, strict=True)])
+    kept = weights.double().where(weights > _NEGLIGIBLE, 0.0)
+    kept, order = kept.topk(int((kept > 0).sum(dim=1).max()), dim=1)
+    parts = mean.double(), variance.double().sqrt()
+    mean, scale = (part.take_along_dim(order, dim=1) for part in parts)
+    size = max(1, _PAIRS_AT_ONCE // order.shape[1] ** 2)
+    batches = zip(*(part.split(size) for part in (mean, scale, kept)), strict=True)
+    return torch.cat([_information(*batch) for batch in batches])
 
 
-def _information(mean: Tensor, variance: Tensor, weights: Tensor) -> Tensor:
-    kept = weights > _NEGLIGIBLE
-    mean, scale, weights = mean[kept], variance[kept].sqrt(), weights[kept]
-    weights = weights / weights.sum()
+def _information(mean: Tensor, scale: Tensor, weights: Tensor) -> Tensor:
+    weights = weights / weights.sum(dim=1, keepdim=True)
     # Density of component j at node y of component i, both without the factor of sqrt(2 pi).
-    log_factor = weights.log() - scale.log()
+    log_factor = (weights.log() - scale.log())[:, None]
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
     total = torch.zeros_like(weights)
     for node, share in zip(nodes, shares / math.sqrt(2 * math.pi), strict=True):
         y = mean + scale * node
-        distance = (y[:, None] - mean) / scale
-        log_mixture = torch.logsumexp(log_factor - distance.square() / 2, dim=1)
+        distance = (y[:, :, None] - mean[:, None]) / scale[:, None]
+        log_mixture = torch.logsumexp(log_factor - distance.square() / 2, dim=2)
         total += share * (-scale.log() - node**2 / 2 - log_mixture)
-    entropy = -(weights * weights.log()).sum()
-    return (weights @ total).clamp(min=0.0).minimum(entropy)
+    entropy = torch.special.entr(weights).sum(dim=1)
+    return (weights * total).sum(dim=1).clamp(min=0.0).minimum(entropy)
