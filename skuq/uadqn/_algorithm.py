@@ -13,9 +13,17 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
 from skuq.uadqn._envs import ensure_registered
-from skuq.uadqn._estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
+from skuq.uadqn._estimates import (
+    aleatoric_part,
+    epistemic_variance,
+    risk_adjusted_values,
+    sampled_values,
+)
 from skuq.uadqn._losses import bellman_targets, quantile_loss, quantile_loss_gradient
 from skuq.uadqn._policies import CnnPolicy, MlpPolicy, MultiInputPolicy, StackedQuantileNetwork
+
+# Options of an epsilon-greedy exploration.
+EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
 
 
 class QuantileDQN(QRDQN):
@@ -174,6 +182,19 @@ class Decision(NamedTuple):
     exploratory: float
 
 
+def _setting_of_the_policy(name: str) -> Any:
+    """A setting that the networks hold, so that exported policies have it too."""
+
+    def get(algorithm: QuantileDQN) -> Any:
+        return getattr(algorithm.quantile_net, name)
+
+    def change(algorithm: QuantileDQN, value: Any) -> None:
+        setattr(algorithm.quantile_net, name, value)
+        algorithm.policy_kwargs[name] = value  # which `save` stores
+
+    return property(get, change)
+
+
 class UADQNAlgorithm(QuantileDQN):
     """Uncertainty-aware deep Q-network (UA-DQN) [1]_ for stable-baselines3.
 
@@ -206,8 +227,9 @@ class UADQNAlgorithm(QuantileDQN):
         Scale of the prior on weights; None takes the standard deviation of the auxiliary
         networks' weights at the start.
     **options
-        Those of `QuantileDQN` (`sb3_contrib.QRDQN`), exploration apart. ``max_grad_norm``
-        clips the gradient of all three networks together.
+        Those of `QuantileDQN` (`sb3_contrib.QRDQN`) without those of its exploration
+        (``exploration_fraction``, ``exploration_initial_eps``, ``exploration_final_eps``).
+        ``max_grad_norm`` clips the gradient of all three networks together.
 
     Attributes
     ----------
@@ -218,6 +240,8 @@ class UADQNAlgorithm(QuantileDQN):
     ------
     ValueError
         For a negative factor or scale, an unknown `aleatoric`, or less than two quantiles.
+    TypeError
+        For an option of epsilon-greedy exploration.
 
     References
     ----------
@@ -234,6 +258,10 @@ class UADQNAlgorithm(QuantileDQN):
     >>> agent.decision.epistemic > 0
     True
     """
+
+    epistemic_factor = _setting_of_the_policy("epistemic_factor")
+    aleatoric_factor = _setting_of_the_policy("aleatoric_factor")
+    aleatoric = _setting_of_the_policy("aleatoric")
 
     def __init__(
         self,
@@ -259,17 +287,27 @@ class UADQNAlgorithm(QuantileDQN):
             raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
         if aleatoric not in ("covariance", "variance"):
             raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
+        refused = EPSILON & set(options)
+        if refused:
+            raise TypeError(
+                f"UADQNAlgorithm has no {', '.join(sorted(refused))}: it explores by posterior "
+                "sampling, without an epsilon. Its strength is epistemic_factor."
+            )
+        decision = {
+            "epistemic_factor": epistemic_factor,
+            "aleatoric_factor": aleatoric_factor,
+            "aleatoric": aleatoric,
+        }
         super().__init__(
             policy,
             env,
             # There is no epsilon: the schedule stays at 0.
             exploration_initial_eps=0.0,
             exploration_final_eps=0.0,
-            policy_kwargs={"n_auxiliary": 2} | (policy_kwargs or {}),
+            policy_kwargs={"n_auxiliary": 2} | decision | (policy_kwargs or {}),
             **options,
         )
-        self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
-        self.aleatoric, self.noise_scale, self.prior_scale = aleatoric, noise_scale, prior_scale
+        self.noise_scale, self.prior_scale = noise_scale, prior_scale
         self.decision = Decision(np.nan, np.nan, np.nan)
 
     def predict(
@@ -283,20 +321,7 @@ class UADQNAlgorithm(QuantileDQN):
 
         Parameters and results are those of `sb3_contrib.QRDQN.predict`.
         """
-        vectorized = self.policy.is_vectorized_observation(observation)
-        quantiles = self.predict_quantiles(observation)
-        values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
-        actions = values.argmax(-1) if deterministic else self._thompson(quantiles, values)
-        return actions if vectorized else actions[0], state
-
-    def _thompson(self, quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Actions with the highest sample of their values."""
-        # Algorithm 1: samples with the deviation beta sigma_epistemic (Eq. 6)
-        deviation = self.epistemic_factor * np.sqrt(epistemic_variance(quantiles[1:]))
-        # The generator that stable-baselines3 seeds and draws from.
-        noise = np.random.standard_normal(values.shape)  # noqa: NPY002
-        actions: np.ndarray = (values + deviation * noise).argmax(-1)
-        return actions
+        return self.policy.predict(observation, state, episode_start, deterministic)
 
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
@@ -305,7 +330,9 @@ class UADQNAlgorithm(QuantileDQN):
         # any risk.
         quantiles = self.predict_quantiles(self._last_obs)
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
-        actions = self._thompson(quantiles, values)
+        # The generator that stable-baselines3 seeds and draws from.
+        noise = np.random.standard_normal(values.shape)  # noqa: NPY002
+        actions = sampled_values(values, quantiles, self.epistemic_factor, noise).argmax(-1)
         self.decision = self._decision(quantiles, values, actions)
         for name, value in self.decision._asdict().items():
             self.logger.record_mean(f"rollout/{name}", value)
@@ -324,7 +351,7 @@ class UADQNAlgorithm(QuantileDQN):
         """Add the gradient of ``noise**2 / (prior**2 * n) * |theta - theta_0|**2``."""
         networks = self.quantile_net
         n_kept = self.replay_buffer.size() * self.n_envs
-        scale = self.prior_scale or networks.prior_scale.item()
+        scale = self.prior_scale or networks.scale_of_anchors
         pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
         for parameter, anchor in zip(parameters, networks.anchors, strict=True):
             if parameter.grad is None:  # a parameter that no output depends on

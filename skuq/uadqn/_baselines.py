@@ -21,7 +21,7 @@ from torch.nn.functional import smooth_l1_loss
 
 from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._networks import stacked_mlp
-from skuq.uadqn._policies import default_arch, image_extractor
+from skuq.uadqn._policies import default_arch, image_extractor, optimizer_options
 
 
 class DQNMlpPolicy(DQNPolicy):
@@ -36,6 +36,8 @@ class DQNMlpPolicy(DQNPolicy):
         after `NatureCNN`, else [100, 100].
     features_extractor_class : type, default=None
         None takes the one of the policy.
+    optimizer_class, optimizer_kwargs
+        As in stable-baselines3; the default is torch's fused Adam.
     **options
         Those of stable-baselines3's policy for DQN.
     """
@@ -47,6 +49,8 @@ class DQNMlpPolicy(DQNPolicy):
         lr_schedule: Any,
         net_arch: list[int] | None = None,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ):
         extractor = features_extractor_class or self._default_extractor(observation_space)
@@ -56,6 +60,8 @@ class DQNMlpPolicy(DQNPolicy):
             lr_schedule,
             net_arch=default_arch(extractor) if net_arch is None else net_arch,
             features_extractor_class=extractor,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_options(optimizer_class, optimizer_kwargs),
             **options,
         )
 
@@ -113,8 +119,6 @@ class DQNAlgorithm(DQN):
             "exploration_final_eps": 0.03,
             "max_grad_norm": float("inf"),
         }
-        adam = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"fused": True}}
-        options["policy_kwargs"] = adam | (options.get("policy_kwargs") or {})
         super().__init__(policy, env, **(paper | options))
 
 
@@ -131,12 +135,16 @@ class HeadsNetwork(QNetwork):
 
     def __init__(self, n_members: int, **options: Any):
         super().__init__(**options)
+        self.n_members = n_members
         sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
         # Replaces the single head; it maps to (n_members, n_samples, n_actions).
         self.q_net = stacked_mlp(n_members, sizes, [2**0.5] * n_members, self.activation_fn)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         return self(observation).mean(0).argmax(1)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | {"n_members": self.n_members}
 
 
 class BootstrappedPolicy(DQNMlpPolicy):

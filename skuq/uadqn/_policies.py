@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.qrdqn.policies import QRDQNPolicy
@@ -20,6 +21,7 @@ from stable_baselines3.common.torch_layers import (
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from skuq.uadqn._estimates import risk_adjusted_values, sampled_values
 from skuq.uadqn._losses import prior_scale, quantile_levels
 from skuq.uadqn._networks import StackedConv2d, stacked_mlp, weights_of
 from skuq.uadqn._spaces import MIN_GRID, MIN_IMAGE
@@ -27,6 +29,7 @@ from skuq.uadqn._spaces import MIN_GRID, MIN_IMAGE
 Space = spaces.Space[Any]
 Discrete = spaces.Discrete[Any]
 
+DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
 # Layers that behave differently in training.
 MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
@@ -84,6 +87,15 @@ def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
 def default_arch(extractor: type[BaseFeaturesExtractor]) -> list[int]:
     """Widths of the hidden layers that follow the features."""
     return {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
+
+
+def optimizer_options(
+    optimizer_class: type[torch.optim.Optimizer], options: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Options of the optimiser: those given, or the fastest form of Adam."""
+    if options is None and optimizer_class is torch.optim.Adam:
+        return {"fused": True}
+    return options
 
 
 class _StackedGridCNN(nn.Module):
@@ -170,6 +182,11 @@ def stack_extractors(
     return _VmappedExtractor(extractors), first.features_dim
 
 
+def _read_scale(networks: Any, _: Any = None) -> None:
+    """Keep the prior's scale as a number: each update would wait for a GPU to read it."""
+    networks.scale_of_anchors = networks.prior_scale.item()
+
+
 class StackedQuantileNetwork(BasePolicy):
     """Value network and auxiliary networks for the quantiles of all actions' returns.
 
@@ -177,8 +194,8 @@ class StackedQuantileNetwork(BasePolicy):
     ----------
     observation_space, action_space : gymnasium.spaces.Space
         Spaces of the environment.
-    make_extractor : callable
-        Builds the feature extractor of one network.
+    features_extractor_class, features_extractor_kwargs
+        Feature extractor of one network, as in stable-baselines3.
     n_quantiles : int
         Number of quantiles.
     net_arch : list of int
@@ -189,33 +206,52 @@ class StackedQuantileNetwork(BasePolicy):
         Gain of each network's orthogonal initialisation; the value network comes first.
     levels : {"midpoint", "paper"}
         Levels of the quantiles, see `skuq.uadqn._losses.quantile_levels`.
+    epistemic_factor, aleatoric_factor, aleatoric
+        Choice of actions, see `MlpPolicy`.
     normalize_images : bool, default=True
         Whether images are divided by 255.
     """
 
     levels: Tensor
     prior_scale: Tensor
+    scale_of_anchors: float
 
     def __init__(
         self,
         observation_space: Space,
         action_space: Discrete,
-        make_extractor: Callable[[], BaseFeaturesExtractor],
+        features_extractor_class: type[BaseFeaturesExtractor],
+        features_extractor_kwargs: dict[str, Any],
         n_quantiles: int,
         net_arch: list[int],
         activation_fn: type[nn.Module],
         gains: Sequence[float],
         levels: str,
+        epistemic_factor: float = 0.0,
+        aleatoric_factor: float = 0.0,
+        aleatoric: str = "covariance",
         normalize_images: bool = True,
     ):
-        extractor, n_features = stack_extractors(make_extractor, gains)
         super().__init__(
             observation_space,
             action_space,
-            features_extractor=extractor,
+            features_extractor_class,
+            features_extractor_kwargs,
             normalize_images=normalize_images,
         )
+        extractor, n_features = stack_extractors(self.make_features_extractor, gains)
+        self.features_extractor = extractor  # type: ignore[assignment]
+        self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
+        self.aleatoric = aleatoric
         self.n_quantiles, self.n_actions = n_quantiles, int(action_space.n)
+        # Settings from which `load` builds the network again.
+        self.built_with = {
+            "n_quantiles": n_quantiles,
+            "net_arch": net_arch,
+            "activation_fn": activation_fn,
+            "gains": gains,
+            "levels": levels,
+        }
         sizes = [n_features, *net_arch, self.n_actions * n_quantiles]
         self.head = stacked_mlp(len(gains), sizes, gains, activation_fn)
         self.register_buffer("levels", quantile_levels(n_quantiles, levels), persistent=False)
@@ -228,6 +264,8 @@ class StackedQuantileNetwork(BasePolicy):
         self.anchors = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in start)
         weights = weights_of(nn.ModuleList([self.features_extractor, self.head]))
         self.register_buffer("prior_scale", prior_scale([w.detach()[1:] for w in weights]).mean())
+        _read_scale(self)
+        self.register_load_state_dict_post_hook(_read_scale)  # type: ignore[no-untyped-call]
 
     def trained(self) -> list[nn.Parameter]:
         """Parameters of all networks, without the anchors."""
@@ -250,11 +288,33 @@ class StackedQuantileNetwork(BasePolicy):
         return self.quantiles(obs)[0].transpose(1, 2)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
-        return self(observation).mean(dim=1).argmax(dim=1)
+        quantiles = self.quantiles(observation)
+        values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
+        if not deterministic and self.epistemic_factor > 0:
+            # The generator that stable-baselines3 seeds and draws from.
+            drawn = np.random.standard_normal(values.shape)  # noqa: NPY002
+            noise = torch.as_tensor(drawn, dtype=values.dtype, device=values.device)
+            values = sampled_values(values, quantiles, self.epistemic_factor, noise)
+        return values.argmax(1)
+
+    def decision_settings(self) -> dict[str, Any]:
+        """Settings of the choice of actions."""
+        return {name: getattr(self, name) for name in DECISION_SETTINGS}
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        extractor = {
+            "features_extractor_class": self.features_extractor_class,
+            "features_extractor_kwargs": self.features_extractor_kwargs,
+        }
+        own = extractor | self.built_with | self.decision_settings()
+        return super()._get_constructor_parameters() | own
 
 
 class MlpPolicy(QRDQNPolicy):
     """Policy of a value network, and of auxiliary networks if the algorithm has them.
+
+    ``predict`` takes the action of the highest value, or the highest Thompson sample if it is not
+    ``deterministic``.
 
     Parameters
     ----------
@@ -275,12 +335,17 @@ class MlpPolicy(QRDQNPolicy):
         Gain of the auxiliary networks' initialisation: how far apart they start.
     n_auxiliary : int, default=0
         Number of auxiliary networks; the algorithm sets it.
+    epistemic_factor, aleatoric_factor : float, default=0.0
+        Strength of exploration and of aversion to risk, see `UADQNAlgorithm`, which sets them;
+        without auxiliary networks there is neither.
+    aleatoric : {"covariance", "variance"}, default="covariance"
+        Estimate of the risk, likewise.
     features_extractor_class : type, default=None
         None takes the one of the policy.
     features_extractor_kwargs, normalize_images
         As in stable-baselines3.
     optimizer_class, optimizer_kwargs
-        As in stable-baselines3; the default is Adam with epsilon 1e-8.
+        As in stable-baselines3; the default is torch's fused Adam, with epsilon 1e-8.
     """
 
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
@@ -298,6 +363,9 @@ class MlpPolicy(QRDQNPolicy):
         init_gain: float = 2**0.5,
         prior_gain: float = 3.0,
         n_auxiliary: int = 0,
+        epistemic_factor: float = 0.0,
+        aleatoric_factor: float = 0.0,
+        aleatoric: str = "covariance",
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         features_extractor_kwargs: dict[str, Any] | None = None,
         normalize_images: bool = True,
@@ -307,10 +375,13 @@ class MlpPolicy(QRDQNPolicy):
         if n_quantiles < 2:
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
         extractor = features_extractor_class or self._default_extractor(observation_space)
-        if optimizer_kwargs is None and optimizer_class is torch.optim.Adam:
-            optimizer_kwargs = {"eps": 1e-8, "fused": True}
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
         self.levels = levels
+        self._decision_settings = {
+            "epistemic_factor": epistemic_factor,
+            "aleatoric_factor": aleatoric_factor,
+            "aleatoric": aleatoric,
+        }
         super().__init__(
             observation_space,
             action_space,
@@ -322,7 +393,7 @@ class MlpPolicy(QRDQNPolicy):
             features_extractor_kwargs,
             normalize_images,
             optimizer_class,
-            optimizer_kwargs,
+            optimizer_options(optimizer_class, optimizer_kwargs),
         )
 
     @staticmethod
@@ -330,7 +401,7 @@ class MlpPolicy(QRDQNPolicy):
         return FlattenExtractor
 
     def _build(self, lr_schedule: Any) -> None:
-        self.quantile_net = self._networks(1 + self.n_auxiliary)
+        self.quantile_net = self._networks(1 + self.n_auxiliary, **self._decision_settings)
         self.quantile_net_target = self._networks(1)
         self.update_target(1.0)
         self.optimizer = self.optimizer_class(
@@ -339,10 +410,11 @@ class MlpPolicy(QRDQNPolicy):
             **self.optimizer_kwargs,
         )
 
-    def _networks(self, n_members: int) -> StackedQuantileNetwork:
-        arguments: dict[str, Any] = self.net_args
+    def _networks(self, n_members: int, **decision_settings: Any) -> StackedQuantileNetwork:
+        arguments: dict[str, Any] = self.net_args | decision_settings
         return StackedQuantileNetwork(
-            make_extractor=self.make_features_extractor,
+            features_extractor_class=self.features_extractor_class,
+            features_extractor_kwargs=self.features_extractor_kwargs,
             gains=[self.init_gain] + [self.prior_gain] * (n_members - 1),
             levels=self.levels,
             **arguments,
@@ -363,7 +435,7 @@ class MlpPolicy(QRDQNPolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         names = ("levels", "init_gain", "prior_gain", "n_auxiliary")
-        own = {name: getattr(self, name) for name in names}
+        own = {name: getattr(self, name) for name in names} | self.quantile_net.decision_settings()
         return super()._get_constructor_parameters() | own
 
 

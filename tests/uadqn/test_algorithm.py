@@ -133,6 +133,21 @@ def test_the_prior_counts_transitions_of_all_environments(monkeypatch):
     assert_same(agent, plain)
 
 
+def test_updates_read_no_number_from_the_device(monkeypatch):
+    # On a GPU, each would wait for it.
+    agent = collect(make(), N_SEEN)
+    perturb([agent.quantile_net.prior_scale])
+    agent.quantile_net.load_state_dict(agent.quantile_net.state_dict())
+    agent.train(1, 16)
+    assert agent.quantile_net.scale_of_anchors == agent.quantile_net.prior_scale.item()
+
+    def read(_):
+        raise AssertionError("a tensor was read")
+
+    monkeypatch.setattr(torch.Tensor, "item", read)
+    agent._add_prior(agent.quantile_net.trained())
+
+
 def test_gradients_are_clipped_to_the_norm_that_was_asked_for(monkeypatch):
     agent = collect(make(max_grad_norm=0.01), N_SEEN)
     train_on(agent, [agent.replay_buffer.sample(16)], monkeypatch)

@@ -356,13 +356,13 @@ def test_parts_of_a_large_batch_are_put_together(agent, mixed, monkeypatch):
         expected = model.predict_uncertainty(X, per_action=True), model.predict_quantiles(X)
         actions, sizes = model.predict(X), []
 
-        def spy(part, whole=model.algorithm_.predict_quantiles, sizes=sizes):
+        def spy(part, whole=model.algorithm_.quantile_net.quantiles, sizes=sizes):
             sizes.append(len(part["vector"] if isinstance(part, dict) else part))
             return whole(part)
 
         with monkeypatch.context() as patch:
             patch.setattr(_estimator, "BATCH", 4)
-            patch.setattr(model.algorithm_, "predict_quantiles", spy)
+            patch.setattr(model.algorithm_.quantile_net, "quantiles", spy)
             np.testing.assert_array_equal(model.predict(X), actions)
             assert sizes == [4, 4, 4, 4, 1]
             result = model.predict_uncertainty(X, per_action=True)
