@@ -132,19 +132,38 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     if args.level == "predictions":
         with timed(figures, "report"):
             prove(public, X_ref, y_ref, bundle, **options)
-        asked = {"challenge": challenge(bundle, folder / "challenge.json")}
+        path = folder / "challenge.json"
+        asked = {"challenge": challenge(bundle, public, X_ref, y_ref, path)}
     with timed(figures, "prove"):
         made = prove(public, X_ref, y_ref, bundle, **options, **asked)
     n_proven = sample_size(0.02, 0.01) if args.level == "predictions" else len(X_ref)
     for name in ("first_verify", "verify"):
         with timed(figures, name):
-            found = verify(bundle, X_ref, y_ref, public, keys=keys, **asked)
+            found = verify(
+                bundle,
+                X_ref,
+                y_ref,
+                public,
+                alpha=args.alpha,
+                n_bins=N_BINS,
+                confidence_level=0.95,
+                level=args.level,
+                allow_test_string=True,
+                keys=keys,
+                **asked,
+            )
     with timed(figures, "attest"):
-        attest(public, X_ref[0], folder / "attestation.json")
+        attest(public, X_ref[0], folder / "attestation.json", nonce="1")
+    client: dict[str, Any] = {
+        "x": X_ref[0],
+        "nonce": "1",
+        "allow_test_string": True,
+        "keys": keys,
+    }
     with timed(figures, "first_check"):
-        check(folder / "attestation.json", public, keys=keys)
+        check(folder / "attestation.json", public, **client)
     with timed(figures, "check"):
-        check(folder / "attestation.json", public, keys=keys)
+        check(folder / "attestation.json", public, **client)
     figures |= {
         "passed": found.passed,
         "robust": found.robust,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from skuq.cli._files import WRITABLE, InputError
+from skuq.cli._files import WRITABLE
 from skuq.cli._printing import say
-from skuq.cli._proof_files import check_files, check_width, load_commitment_folder, one_row
+from skuq.cli._proof_files import check_files, load_commitment_folder, one_row
 from skuq.cli._proof_options import (
     commitment_option,
     drop_option,
@@ -41,12 +41,9 @@ def attest(
     """
     require_zk()
     check_files([out], [row], [commitment])
-    x = one_row(row, values, drop)
-    if x is None:
-        raise InputError("Give the input by --input or by --values.")
     with errors_in_one_line():
         from skuq import zk
 
-        check_width(row or "--values", len(x), load_commitment_folder(commitment))
+        x = one_row(row, values, drop, load_commitment_folder(commitment))
         made = zk.attest(commitment, x, out, nonce=nonce or "")
     say(f"Attestation: {made}")

@@ -17,8 +17,10 @@ from skuq.cli._proof_options import (
     json_option,
     keys_option,
     names_of,
-    nonce_option,
     require_zk,
+    say_reference_string,
+    srs_option,
+    test_string_option,
     values_option,
     write_json,
 )
@@ -30,7 +32,9 @@ from skuq.cli._proof_options import (
 @input_option
 @values_option
 @drop_option
-@nonce_option
+@click.option("--nonce", required=True, help="Text that you chose for this one prediction.")
+@srs_option
+@test_string_option
 @keys_option
 @json_option
 def check(
@@ -39,27 +43,38 @@ def check(
     row: Path | None,
     values: str | None,
     drop: tuple[str, ...],
-    nonce: str | None,
+    nonce: str,
+    srs: Path | None,
+    allow_test_string: bool,
     keys: Path | None,
     json_path: Path | None,
 ) -> None:
     """Check the proof of one prediction (client).
 
-    Without --input or --values, compare the printed input with your own. Exit
-    code 0: the proof holds. Any other: nothing is known about the prediction.
+    The input is given by --input or by --values. Exit code 0: the proof holds.
+    Any other: nothing is known about the prediction.
     """
-    require_zk()
-    check_files([json_path], [attestation, row], [commitment])
-    check_outside("--keys", keys, [commitment])
-    x = one_row(row, values, drop)
+    check_files([json_path], [attestation, row, srs], [commitment])
     with errors_in_one_line(json_path):
+        require_zk()
+        check_outside("--keys", keys, [commitment])
         from skuq import zk
+        from skuq.zk._results import shown_classes
 
         committed = load_commitment_folder(commitment)
-        found = zk.check(attestation, commitment, x=x, nonce=nonce, keys=keys)
+        x = one_row(row, values, drop, committed)
+        found = zk.check(
+            attestation,
+            commitment,
+            x=x,
+            nonce=nonce,
+            srs=srs,
+            allow_test_string=allow_test_string,
+            keys=keys,
+        )
         if json_path is not None:
             write_json(json_path, {**found._asdict(), **names_of(committed)})
+    say_reference_string(found.reference_string)
     say(f"label:      {found.label}")
     say(f"confidence: {found.confidence:.4f}")
-    if x is None:
-        say(f"input:      {', '.join(map(repr, found.x))}")
+    say(f"classes:    {shown_classes(found.classes)}")

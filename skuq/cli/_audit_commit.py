@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 @click.option(
     "--srs",
     type=READABLE,
-    help="Structured reference string of a public ceremony.  [default: generated here, which is "
-    "for tests only]",
+    help="Structured reference string of the public ceremony; one of another size is refused with "
+    "the name of the file that is needed.  [default: generated here, which is for tests only]",
 )
 @click.option(
     "--bins",
@@ -96,18 +96,27 @@ def commit(
         from skuq import zk
 
         try:
-            made = zk.commit(estimator, table.to_numpy(), out, **settings, verbose=int(not quiet))
+            made = zk.commit(estimator, table, out, **settings, verbose=int(not quiet))
         except TypeError as error:  # a layer that a circuit does not support
             raise InputError(one_line(error)) from error
     if not quiet:
-        _show(made)
+        _show(made, settings["srs"] is not None)
 
 
-def _show(made: Commitment) -> None:
+def _show(made: Commitment, given: bool) -> None:
+    from skuq.zk._reference_string import CEREMONY, needed_string
+
     agreed = made.record["agreement"]
     say(f"Commitment point:   {made.point}")
     say(f"Commitment digest:  {made.digest}")
     say(f"For everybody:      {made.folder}")
     say(f"For nobody else:    {made.folder.parent / 'private'}")
     say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on these data.")
-    say(f"Trusted setup (reference string): {made.record['reference_string']['source']}.")
+    log_rows = made.shape.log_rows
+    if made.record["reference_string"]["sha256"] == CEREMONY[log_rows]:
+        say("Reference string: that of the public ceremony.")
+    elif given:
+        say("Reference string: the given file; whoever verifies needs an own copy of it.")
+    else:
+        say("Reference string: TEST ONLY. Nobody can rely on these proofs. For others, commit with")
+        say(f"--srs {needed_string(log_rows)}.")

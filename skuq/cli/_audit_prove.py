@@ -98,7 +98,7 @@ def prove(
         from skuq import zk
 
         X, y = read_reference(data, label, drop, load_commitment_folder(commitment))
-        made = zk.prove(commitment, X.to_numpy(), y, out, **settings, verbose=int(not quiet))
+        made = zk.prove(commitment, X, y, out, **settings, verbose=int(not quiet))
     _show(made, quiet)
 
 

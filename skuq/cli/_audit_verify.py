@@ -14,6 +14,7 @@ from skuq.cli._printing import say, say_bins
 from skuq.cli._proof_files import (
     check_files,
     check_outside,
+    classes_of,
     load_commitment_folder,
     read_reference,
 )
@@ -32,6 +33,9 @@ from skuq.cli._proof_options import (
     names_of,
     quiet_option,
     require_zk,
+    say_reference_string,
+    srs_option,
+    test_string_option,
     write_json,
 )
 from skuq.cli._verdict import exit_with_verdict
@@ -47,22 +51,36 @@ if TYPE_CHECKING:
 @commitment_option("Folder 'public' as it was published.")
 @drop_option
 @click.option(
-    "--alpha",
-    type=click.FloatRange(0, 1),
-    help="What was asked for.  [default: what the provider states]",
+    "--alpha", type=click.FloatRange(0, 1), required=True, help="Tolerance that you asked for."
 )
 @click.option(
-    "--bins",
-    "n_bins",
-    type=click.IntRange(1),
-    help="What was asked for.  [default: what the provider states]",
+    "--bins", "n_bins", type=click.IntRange(1), required=True, help="Bins that you asked for."
 )
 @click.option(
     "--confidence-level",
-    type=Probability(none=None, stated="stated"),
-    default="stated",
-    help="What was asked for; a probability or 'none'.  [default: what the provider states]",
+    type=Probability(none=None),
+    required=True,
+    help="What you asked for: a probability or 'none'.",
 )
+@click.option(
+    "--level",
+    type=click.Choice(("bins", "verdict", "predictions")),
+    required=True,
+    help="Disclosure that was agreed.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Difference of confidences that must not matter: the audit is passed only if it is at "
+    "alpha minus and plus this number, too.  [default: alpha alone decides]",
+)
+@click.option(
+    "--classes",
+    help="Classes that you expect, in their order, separated by commas.  [default: those of the "
+    "commitment, which are printed]",
+)
+@srs_option
+@test_string_option
 @click.option("--challenge", type=READABLE, help="Your own challenge, at level 'predictions'.")
 @false_share_option
 @error_option
@@ -88,18 +106,20 @@ def _passes(
     keys: Path | None,
     json_path: Path | None,
     quiet: bool,
+    classes: str | None,
     **settings: Any,
 ) -> bool:
     """Read, verify, write, print, and return whether the audit is passed."""
-    require_zk()
-    check_files([json_path], [data, settings["challenge"]], [bundle, commitment])
-    check_outside("--keys", keys, [bundle, commitment])
+    check_files([json_path], [data, settings["challenge"], settings["srs"]], [bundle, commitment])
     with errors_in_one_line(json_path):
+        require_zk()
+        check_outside("--keys", keys, [bundle, commitment])
         from skuq import zk
 
         committed = load_commitment_folder(commitment)
         X, y = read_reference(data, label, drop, committed)
-        found = zk.verify(bundle, X.to_numpy(), y, commitment, keys=keys, **settings)
+        settings["classes"] = classes_of(classes, committed)
+        found = zk.verify(bundle, X, y, commitment, keys=keys, **settings)
         if json_path is not None:
             write_json(json_path, {**found.as_record(), **names_of(committed)})
     if not quiet:
@@ -109,6 +129,8 @@ def _passes(
 
 def _show(found: VerifiedAudit, committed: Commitment) -> None:
     """Print the verdict, the statement, the bins and the notes."""
+    from skuq.zk._results import shown_classes
+
     statement = found.statement
     level = statement["confidence_level"]
     explained = " and chance explain" if level is not None else ""
@@ -118,6 +140,7 @@ def _show(found: VerifiedAudit, committed: Commitment) -> None:
         if found.passed
         else f"Failed: confidence is {limit}."
     )
+    say_reference_string(found.reference_string)
     say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
     for name, value in (
         ("level", found.level),
@@ -126,6 +149,7 @@ def _show(found: VerifiedAudit, committed: Commitment) -> None:
         ("proofs", found.n_proofs),
         ("confidence level", "none" if level is None else f"{level:.10g}"),
         ("samples", statement["n_samples"]),
+        ("classes", shown_classes(found.classes)),
         ("commitment point", committed.point),
         ("commitment digest", committed.digest),
     ):

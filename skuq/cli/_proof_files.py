@@ -99,6 +99,16 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
     return labels
 
 
+def classes_of(text: str | None, committed: Commitment) -> list[Any] | None:
+    """Classes that are given as one text, of the type of the committed ones where that is exact."""
+    if text is None:
+        return None
+    kind = committed.classes.dtype.kind
+    if kind == "b":
+        return [{"True": True, "False": False}.get(part.strip()) for part in text.split(",")]
+    return [_converted(part.strip(), kind) for part in text.split(",")]
+
+
 def _converted(value: Any, kind: str) -> Any:
     """A value as boolean, integer, float or text, or None if that is not the same."""
     if kind == "b":
@@ -117,7 +127,9 @@ def _converted(value: Any, kind: str) -> Any:
     return whole if whole == number or isinstance(value, int) else None
 
 
-def one_row(row: Path | None, values: str | None, drop: tuple[str, ...]) -> list[float] | None:
+def one_row(
+    row: Path | None, values: str | None, drop: tuple[str, ...], committed: Commitment
+) -> list[float]:
     """The input of one prediction, however it is given."""
     if row is not None and values is not None:
         raise InputError("Give --input or --values, not both.")
@@ -130,17 +142,19 @@ def one_row(row: Path | None, values: str | None, drop: tuple[str, ...]) -> list
             raise InputError(f"--values: {one_line(error)}") from error
         if not all(map(math.isfinite, numbers)):
             raise InputError("--values: all numbers must be finite.")
+        check_width("--values", len(numbers), committed)
         return numbers
     if row is None:
-        return None
+        raise InputError("Give the input by --input or by --values.")
     table = read_features(row, drop)
     if len(table) != 1:
         raise InputError(f"--input: {row} must have one row, got {len(table)}.")
+    check_width(row, table.shape[1], committed, list(table.columns))
     return [float(value) for value in table.iloc[0]]
 
 
 def check_names(path: Path, columns: list[str], estimator: Any) -> None:
-    """Compare columns with the model: a circuit identifies its inputs by position alone."""
+    """Compare columns with the model: what is proven identifies its inputs by position alone."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None:
         expected = [str(name).strip() for name in names]
@@ -165,6 +179,12 @@ def check_width(
         shown = f" ({', '.join(names)})" if names else ""
         raise InputError(
             f"{source} has {width} features{shown}, but the commitment is about {expected}."
+        )
+    known = committed.encoding.names
+    if names is not None and known is not None and names != list(known):
+        raise InputError(
+            f"{source} must have the committed columns in their order: {', '.join(known)}; got "
+            f"{', '.join(names)}."
         )
 
 

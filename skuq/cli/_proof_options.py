@@ -15,6 +15,7 @@ from skuq.cli._verdict import NO_VERDICT
 
 if TYPE_CHECKING:
     from skuq.zk import Commitment
+    from skuq.zk._reference_string import Trust
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -41,6 +42,18 @@ keys_option = click.option(
     "--keys",
     type=NEW_FOLDER,
     help="Your own folder for verifying keys, built once.  [default: built anew]",
+)
+srs_option = click.option(
+    "--srs",
+    type=READABLE,
+    help="Your own copy of the structured reference string.  [default: it must be that of the "
+    "public ceremony]",
+)
+test_string_option = click.option(
+    "--test-string",
+    "allow_test_string",
+    is_flag=True,
+    help="Accept any reference string, for tests: whoever generated it could forge proofs.",
 )
 input_option = click.option(
     "--input", "row", type=READABLE, help="CSV file with a header and one row."
@@ -91,8 +104,13 @@ class VerificationFailed(click.ClickException):
 
 @contextmanager
 def errors_in_one_line(json_path: Path | None = None) -> Iterator[None]:
-    """Turn what is wrong with files, arguments or the installation into one line."""
+    """Turn what is wrong with files, arguments or the installation into one line.
+
+    A result of an earlier call is removed first: whatever happens, it is not that of this one.
+    """
     try:
+        if json_path is not None:
+            json_path.unlink(missing_ok=True)
         from skuq.zk import VerificationError
 
         try:
@@ -115,6 +133,14 @@ def require_zk() -> None:
             import_optional(module, extra="zk")
     except ImportError as error:
         raise InputError(one_line(error)) from error
+
+
+def say_reference_string(trust: Trust) -> None:
+    """Print why the reference string may be trusted, or that it may not."""
+    from skuq.zk._reference_string import DESCRIPTIONS
+
+    colour = "red" if trust == "test" else None
+    say(f"Reference string: {DESCRIPTIONS[trust]}.", bold=trust == "test", fg=colour)
 
 
 def names_of(committed: Commitment) -> dict[str, str]:

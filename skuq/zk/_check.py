@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from skuq.zk._files import FORMAT, VerificationError, field, read_json
 from skuq.zk._fixed_point import IntegerPredictions
 from skuq.zk._public_commitment import load_commitment
+from skuq.zk._reference_string import trust_in
 from skuq.zk._results import Attestation
 from skuq.zk._statements import ONE, prediction_inputs, prediction_outputs
 from skuq.zk._verifier import Verifier, check_commitment
@@ -19,8 +20,10 @@ def check(
     attestation: str | Path,
     commitment: str | Path,
     *,
-    x: ArrayLike | None = None,
-    nonce: str | None = None,
+    x: ArrayLike,
+    nonce: str,
+    srs: str | Path | None = None,
+    allow_test_string: bool = False,
     keys: str | Path | None = None,
 ) -> Attestation:
     """Verify that a prediction comes from the committed model.
@@ -31,10 +34,15 @@ def check(
         File that `attest` wrote.
     commitment : str or Path
         The public folder as it was published: the one that was audited.
-    x : array-like of shape (n_features,), default=None
-        The client's own input, to compare with. Default: compare it with that of the result.
-    nonce : str, default=None
-        The text that the client chose.
+    x : array-like of shape (n_features,)
+        The client's own input.
+    nonce : str
+        The text that the client chose, without which an older attestation could be replayed.
+    srs : str or Path, default=None
+        The client's own copy of the structured reference string. Default: it must be that of the
+        public ceremony.
+    allow_test_string : bool, default=False
+        Accept any reference string, with which whoever generated it could forge proofs.
     keys : str or Path, default=None
         The client's folder for verifying keys.
 
@@ -47,7 +55,10 @@ def check(
     VerificationError
         If anything does not hold; the message says what.
     """
+    if not nonce:
+        raise ValueError("`nonce` must be the text that you chose, got none.")
     committed = load_commitment(commitment)
+    trust = trust_in(committed.srs, committed.shape.log_rows, srs, allow_test_string)
     path = Path(attestation)
     record = read_json(path)
     statement = field(record, "statement", dict, path.name)
@@ -58,9 +69,9 @@ def check(
     if not all(isinstance(value, float) for value in numbers):
         raise VerificationError(f"The input in {path.name} does not consist of numbers.")
     values = np.array(numbers, dtype=np.float64)
-    if x is not None and not np.array_equal(np.asarray(x, np.float64), values):
+    if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is about another input.")
-    if nonce is not None and statement.get("nonce") != nonce:
+    if statement.get("nonce") != nonce:
         raise VerificationError("The attestation answers another nonce; it may be an older one.")
     label = field(statement, "label", int, path.name)
     confidence = field(statement, "confidence", int, path.name)
@@ -83,4 +94,6 @@ def check(
         confidence / ONE,
         values.tolist(),
         statement,
+        trust,
+        committed.classes.tolist(),
     )

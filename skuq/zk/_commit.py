@@ -15,7 +15,7 @@ from tqdm import tqdm
 from skuq import __version__
 from skuq.models import adopt
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import PAD_BITS, Architecture
+from skuq.zk._architecture import MAX_BINS, PAD_BITS, Architecture
 from skuq.zk._circuit_size import SALT_BITS, fit_shape
 from skuq.zk._circuits import fixed_inputs, input_names
 from skuq.zk._dense_network import DenseNetwork, dense_network
@@ -30,8 +30,10 @@ from skuq.zk._files import (
 )
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._keys import make_keys
+from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._quantisation import fit_fixed_point, probabilities
+from skuq.zk._reference_string import check_form, needed_string
 
 MAX_FOLDING_ERROR = 1e-4  # in probability: that of single precision is smaller
 
@@ -70,9 +72,10 @@ def commit(
     tolerance : float, default=0.005
         Largest difference between a proven confidence and that of the model on `X`.
     srs : str or Path, default=None
-        Structured reference string of a public ceremony, or the auditor's own: the trusted
-        setup. Default: one is generated here, which is for tests only, because whoever generates
-        it could forge proofs; the commitment and every result say so.
+        Structured reference string of the public ceremony, or the auditor's own: the trusted
+        setup. If it is not the size that the circuits need, the message names the file that is.
+        Default: one is generated here, which is for tests only, because whoever generates
+        it could forge proofs; it is not accepted unless a verifier asks for a test.
     n_bins : int, default=10
         Largest number of confidence bins of an audit.
     n_proofs : int, default=128
@@ -114,7 +117,9 @@ def commit(
         raise FileExistsError(f"{out} holds a commitment already; name another folder.")
     network = dense_network(estimator)
     _check_folded(estimator, network, X)
+    check_classes(network.classes.tolist())
     encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
+    encoding = encoding._replace(names=_columns(estimator, X))
     shape = fit_shape(encoding, integers, n_bins, n_proofs, verdict_samples, max_memory)
     try:
         _write(
@@ -152,7 +157,7 @@ def _write(
     """Generate keys, and write both folders."""
     public.mkdir(parents=True, exist_ok=True)
     private.mkdir(mode=0o700)
-    source = _reference_string(public / REFERENCE_STRING, shape.log_rows, srs)
+    _reference_string(public / REFERENCE_STRING, shape.log_rows, srs)
     constants = _constants(shape, integers)
     np.savez(private / "constants.npz", *constants)
     keys, points = {}, set()
@@ -171,7 +176,7 @@ def _write(
         "architecture": {**shape._asdict(), "widths": list(shape.widths)},
         "commitment_point": points.pop(),
         "keys": keys,
-        "reference_string": {"sha256": digest_file(public / REFERENCE_STRING), "source": source},
+        "reference_string": {"sha256": digest_file(public / REFERENCE_STRING)},
         **about,
     }
     write_json(private / "ledger.json", {"proofs": 0, "pads": 0})
@@ -208,15 +213,28 @@ def _random(size: tuple[int, ...], bits: int) -> NDArray[np.int64]:
     return values.astype(np.int64).reshape(size)
 
 
-def _reference_string(target: Path, log_rows: int, source: str | Path | None) -> str:
+def _reference_string(target: Path, log_rows: int, source: str | Path | None) -> None:
+    """Copy a reference string and check its form, or generate one."""
     if source is None:
         backend.make_reference_string(target, log_rows)
-        return "generated locally by the provider, who could forge proofs: for tests only"
+        return
     try:
         shutil.copyfile(source, target)
     except OSError as error:
-        raise ValueError(f"The structured reference string cannot be read: {error}") from error
-    return f"given as a file ({Path(source).name}); whoever verifies must know where it is from"
+        raise ValueError(
+            f"The structured reference string cannot be read: {error}; needed is "
+            f"{needed_string(log_rows)}."
+        ) from error
+    check_form(target, log_rows)
+
+
+def _columns(estimator: Any, X: ArrayLike) -> tuple[str, ...] | None:
+    """Names of the input columns, from the data or from the estimator."""
+    names = columns_of(X)
+    if names is None:
+        fitted = getattr(estimator, "feature_names_in_", None)
+        names = None if fitted is None else tuple(str(name).strip() for name in fitted)
+    return None if names is None else check_columns(names, len(names))
 
 
 def _check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
@@ -241,3 +259,5 @@ def _check_parameters(tolerance: float, n_bins: int, n_proofs: int, verdict_samp
     ):
         if int(value) != value or value < least:
             raise ValueError(f"`{name}` must be an integer of at least {least}, got {value}.")
+    if n_bins > MAX_BINS:
+        raise ValueError(f"`n_bins` must be at most {MAX_BINS}, got {n_bins}.")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray, IntArray
+from skuq.zk._names import check_columns, columns_of
 
 
 class Column(NamedTuple):
@@ -43,10 +44,13 @@ class Encoding(NamedTuple):
         One per input column.
     bits : int
         Binary digits after the point of a scaled number.
+    names : tuple of str or None
+        Names of the columns, where the provider's data had some.
     """
 
     columns: tuple[Column, ...]
     bits: int
+    names: tuple[str, ...] | None = None
 
     @property
     def width(self) -> int:
@@ -79,7 +83,8 @@ class Encoding(NamedTuple):
         Raises
         ------
         ValueError
-            If the shape is wrong, or a value is not finite or outside the committed range.
+            If the shape is wrong, a value is not finite or outside the committed range, or a data
+            frame has other columns than the committed ones.
         """
         values = self._checked(X)
         blocks = []
@@ -111,6 +116,12 @@ class Encoding(NamedTuple):
             raise ValueError(
                 f"Inputs must have shape (n_samples, {len(self.columns)}), got {values.shape}."
             )
+        names = columns_of(X)
+        if self.names is not None and names not in (None, self.names):
+            raise ValueError(
+                f"Inputs must have the committed columns in their order: {', '.join(self.names)}; "
+                f"got {', '.join(names or ())}."
+            )
         if len(values) == 0:
             raise ValueError("At least one row is needed, got none.")
         if not np.isfinite(values).all():
@@ -121,7 +132,9 @@ class Encoding(NamedTuple):
 
 def record_of(encoding: Encoding) -> dict[str, Any]:
     """Return an encoding as JSON."""
-    return {"bits": encoding.bits, "columns": [list(column) for column in encoding.columns]}
+    names = None if encoding.names is None else list(encoding.names)
+    columns = [list(column) for column in encoding.columns]
+    return {"bits": encoding.bits, "columns": columns, "names": names}
 
 
 def encoding_of(record: dict[str, Any]) -> Encoding:
@@ -131,7 +144,10 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
             Column(int(levels), float(center), float(scale), float(limit))
             for levels, center, scale, limit in record["columns"]
         )
-        encoding = Encoding(columns, int(record["bits"]))
+        names = record["names"]
+        if names is not None:
+            names = check_columns(names, len(columns))
+        encoding = Encoding(columns, int(record["bits"]), names)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"The encoding of inputs is malformed: {error}") from error
     numbers = np.array([column[1:] for column in columns])

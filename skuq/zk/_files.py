@@ -10,24 +10,37 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import stat
 from pathlib import Path
 from typing import Any, NoReturn
 
 from skuq.files import write_atomically
 
-FORMAT = 2  # of all files; others are not read
+FORMAT = 3  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
 STATEMENT, CHUNKS, VERDICT = "statement.json", "chunks", "verdict.json"  # of an audit
 REPORTED = "reported.json"  # of an audit at level "predictions"
-MAX_JSON_BYTES = 64 << 20
+MAX_BYTES = 64 << 20  # of any file
+MAX_MESSAGE = 500  # characters of an error, which may quote another party's text
 
 
 class VerificationError(ValueError):
     """Failed verification of a commitment, an audit or an attestation; the message says of what.
 
-    It is not a verdict on the model: nothing was learned about it.
+    It is not a verdict on the model: nothing was learned about it. What the message quotes of
+    another party's files is escaped and cut, so that it cannot pass for lines of a report.
     """
+
+    def __init__(self, message: object):
+        super().__init__(printable(str(message), MAX_MESSAGE))
+
+
+def printable(text: str, length: int) -> str:
+    """Escape line breaks and all else that is not printable, and cut what is too long."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= length else f"{shown[:length]}..."
 
 
 def canonical(value: Any) -> bytes:
@@ -43,11 +56,28 @@ def digest(value: Any) -> str:
 
 def digest_file(path: Path) -> str:
     """Compute the SHA-256 of a file, in hexadecimal digits."""
+    return digest(read_bytes(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file of another party; fail if it is missing, too large or not a regular file.
+
+    A pipe could block for ever, and a device never end.
+    """
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise VerificationError(f"{path.name} is not a regular file.")
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise VerificationError(f"The file {path.name} is missing.") from error
+    except IsADirectoryError as error:
+        raise VerificationError(f"{path.name} is not a regular file.") from error
     except OSError as error:
-        raise VerificationError(f"The file {path.name} is missing or cannot be read.") from error
+        raise VerificationError(f"The file {path.name} cannot be read: {error}") from error
+    if len(data) > MAX_BYTES:
+        raise VerificationError(f"{path.name} is larger than any file of this kind.")
+    return data
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -55,17 +85,16 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, canonical(value) + b"\n")
 
 
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file of another party; fail if it is missing, too large or malformed."""
+    data = read_bytes(path)
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise VerificationError(f"{path.name} is larger than any file of this kind.")
-        return json.loads(path.read_bytes(), parse_constant=_reject_number, parse_float=_finite)
-    except FileNotFoundError as error:
-        raise VerificationError(f"The file {path.name} is missing.") from error
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, VerificationError):
-            raise
+        return json.loads(data, parse_constant=_reject_number, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
         raise VerificationError(f"The file {path.name} is damaged or not JSON: {error}") from error
 
 
@@ -99,11 +128,13 @@ def check_manifest(folder: Path) -> None:
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict) or manifest.get("format") != FORMAT:
         raise VerificationError(f"{MANIFEST} is not a manifest of format {FORMAT}.")
-    present = {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != MANIFEST
-    }
+    present = set()
+    for path in folder.rglob("*"):
+        mode, name = path.lstat().st_mode, path.relative_to(folder).as_posix()
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise VerificationError(f"{name} is not a regular file.")
+        if stat.S_ISREG(mode) and path.name != MANIFEST:
+            present.add(name)
     for name in sorted(present | set(files)):
         if name not in files:
             raise VerificationError(f"The file {name} is not in the manifest.")

@@ -72,6 +72,8 @@ def make_keys(
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
     model.write_bytes(build(circuit, shape, constants))
-    backend.describe(model, settings, circuit, shape)
+    rows = backend.describe(model, settings, circuit, shape)["num_rows"]
+    if rows > 2**shape.log_rows - backend.BLINDING_ROWS:
+        raise VerificationError(f"The circuit {circuit!r} does not fit into its size.")
     backend.compile_circuit(model, settings, compiled)
     backend.setup(compiled, folder / f"{circuit}.vk", folder / f"{circuit}.pk", srs)

@@ -241,8 +241,13 @@ def _prove_predictions(
     reported = digest((run.out / REPORTED).read_bytes())
     asked = read_json(Path(challenge))
     nonce = field(asked, "nonce", str, "The challenge")
-    if field(asked, "reported_digest", str, "The challenge") != reported:
-        raise ValueError("The challenge answers other reported confidences than these.")
+    answered = {**statement, "reported_digest": reported}
+    for name in ("reported_digest", "commitment_digest", "reference_digest"):
+        if field(asked, name, str, "The challenge") != answered[name]:
+            raise ValueError(
+                "The challenge answers other reported confidences than these, or is about another "
+                "commitment or other reference data."
+            )
     n_proven = min(len(rows), sample_size(false_share, error))
     statement = run.begin(
         {**statement, "reported_digest": reported, "nonce": nonce, "n_proven": n_proven}

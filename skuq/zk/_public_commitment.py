@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import CIRCUITS, LOG_ROWS, Architecture
+from skuq.zk._architecture import CIRCUITS, LOG_ROWS, MAX_BINS, MAX_LAYERS, Architecture
 from skuq.zk._encoding import Encoding, encoding_of
 from skuq.zk._files import (
     COMMITMENT,
@@ -22,7 +21,11 @@ from skuq.zk._files import (
     field,
     read_json,
 )
-from skuq.zk._fixed_point import BASE_BITS, EXACT_BITS, WEIGHT_BITS
+from skuq.zk._fixed_point import BASE_BITS, EXACT_BITS, ROUNDING, WEIGHT_BITS
+from skuq.zk._names import check_classes
+from skuq.zk._reference_string import check_ends
+
+MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more would not fit
 
 
 class Commitment(NamedTuple):
@@ -94,18 +97,15 @@ def load_commitment(folder: str | Path) -> Commitment:
     made = field(field(record, "versions", dict, where), "ezkl", str, where)
     if made != backend.version():
         raise VerificationError(
-            f"The commitment was made with ezkl {made}, but {backend.version()} is installed; "
-            f"proofs are valid for one version only: pip install ezkl=={made}."
+            f"The commitment was made with another version of ezkl than {backend.version()}, which "
+            "is installed; proofs are valid for one version only."
         )
     try:
         shape = _architecture(field(record, "architecture", dict, where))
         encoding = encoding_of(field(record, "encoding", dict, where))
+        classes = check_classes(field(record, "classes", list, where))
     except ValueError as error:
         raise VerificationError(f"{COMMITMENT}: {error}") from error
-    labels = field(record, "classes", list, where)
-    if not all(isinstance(v, str | int | float) for v in labels) or len(set(labels)) < len(labels):
-        raise VerificationError(f"{COMMITMENT}: the classes must be different texts or numbers.")
-    classes = np.array(labels)
     # Any other precision could make a quotient ambiguous in the field.
     per_layer, rest = divmod(shape.logit_bits + 1 - encoding.bits, len(shape.widths) - 1)
     if rest or per_layer - 1 not in WEIGHT_BITS or encoding.bits not in WEIGHT_BITS:
@@ -114,14 +114,31 @@ def load_commitment(folder: str | Path) -> Commitment:
         raise VerificationError(
             f"{COMMITMENT}: classes, encoding and architecture do not fit together."
         )
-    field(record, "tolerance", float, where)
+    _check_numbers(record)
     point = field(record, "commitment_point", str, where)
     string = field(record, "reference_string", dict, where)
     if digest_file(folder / REFERENCE_STRING) != field(string, "sha256", str, where):
         raise VerificationError(
             "The structured reference string is not the one that was committed to."
         )
+    check_ends(folder / REFERENCE_STRING, shape.log_rows)
     return Commitment(folder, shape, encoding, classes, point, record)
+
+
+def _check_numbers(record: dict[str, Any]) -> None:
+    """Check the numbers that the provider states about the commitment without proof."""
+    tolerance = field(record, "tolerance", float, COMMITMENT)
+    if not ROUNDING <= tolerance < 1:
+        raise VerificationError(
+            f"{COMMITMENT}: a tolerance of {tolerance:g} is impossible; rounding alone takes "
+            f"{ROUNDING:.2g}."
+        )
+    agreement = field(record, "agreement", dict, COMMITMENT)
+    for name in ("maximum", "mean", "argmax"):
+        if not 0 <= field(agreement, name, float, COMMITMENT) <= 1:
+            raise VerificationError(f"{COMMITMENT}: the agreement {name!r} is impossible.")
+    if not 1 <= field(record, "n_proofs", int, COMMITMENT) <= MAX_PROOFS:
+        raise VerificationError(f"{COMMITMENT}: the number of proofs is impossible.")
 
 
 def _architecture(record: dict[str, Any]) -> Architecture:
@@ -145,6 +162,8 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the architecture is malformed (too many digits)")
     if len(shape.widths) < 2 or min(counts) < 1 or shape.n_pads < 0:
         raise ValueError("the architecture is malformed (a size is not positive)")
+    if shape.n_bins > MAX_BINS or len(shape.widths) > MAX_LAYERS + 1:
+        raise ValueError("the architecture is malformed (too many bins or layers)")
     if shape.log_rows not in LOG_ROWS or not set(shape.rows_per_proof) <= set(CIRCUITS):
         raise ValueError("the architecture is malformed (size or names of circuits)")
     # A verifier must not be made to build a huge key. All constants must be in one column, since

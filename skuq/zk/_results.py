@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from skuq.calibration import AuditResult, BinSums
+from skuq.zk._files import MAX_MESSAGE, printable
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._public_commitment import Commitment
+from skuq.zk._reference_string import Trust
 
 
 class VerifiedAudit(NamedTuple):
@@ -15,10 +17,10 @@ class VerifiedAudit(NamedTuple):
     Attributes
     ----------
     passed : bool
-        Verdict at alpha.
+        Verdict at alpha; with a tolerance of the auditor's, at alpha minus and plus it as well.
     robust : bool
-        Whether the verdict is the same at alpha minus and plus the tolerance, by which proven
-        confidences may differ from those of the model.
+        Whether the verdict is the same at alpha minus and plus the tolerance (the auditor's, or
+        that of the commitment), by which proven confidences may differ from those of the model.
     level : str
         Disclosure: "verdict", "bins" or "predictions".
     statement : dict
@@ -32,6 +34,10 @@ class VerifiedAudit(NamedTuple):
         Number of verified proofs.
     notes : list of str
         Meaning and limits of the verdict, in sentences.
+    reference_string : {"ceremony", "own", "test"}
+        Reason to trust the reference string, as found by the verifier.
+    classes : list
+        The committed classes, in their order.
     """
 
     passed: bool
@@ -42,10 +48,14 @@ class VerifiedAudit(NamedTuple):
     result: AuditResult | None
     n_proofs: int
     notes: list[str]
+    reference_string: Trust
+    classes: list[Any]
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON."""
         record: dict[str, Any] = {
+            "reference_string": self.reference_string,
+            "classes": self.classes,
             "passed": self.passed,
             "robust": self.robust,
             "level": self.level,
@@ -77,18 +87,36 @@ class Attestation(NamedTuple):
         The input.
     statement : dict
         The proven statement.
+    reference_string : {"ceremony", "own", "test"}
+        Reason to trust the reference string, as found by the verifier.
+    classes : list
+        The committed classes, in their order.
     """
 
     label: Any
     confidence: float
     x: list[float]
     statement: dict[str, Any]
+    reference_string: Trust
+    classes: list[Any]
+
+
+def shown_classes(classes: list[Any]) -> str:
+    """List classes; texts with letters beyond ASCII twice, because some of these look alike."""
+    parts = [
+        repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
+    ]
+    return printable(", ".join(parts), MAX_MESSAGE)
 
 
 def notes_of(
-    committed: Commitment, statement: dict[str, Any], robust: bool, extra: list[str]
+    committed: Commitment,
+    statement: dict[str, Any],
+    robust: bool,
+    extra: list[str],
+    tolerance: float | None,
 ) -> list[str]:
-    """Describe the question, the limits of the answer and the trusted setup."""
+    """Describe the question and the limits of the answer, in words that are not the provider's."""
     agreed = committed.record["agreement"]
     chance = "without allowance for chance"
     if statement["confidence_level"] is not None:
@@ -104,8 +132,7 @@ def notes_of(
         f"provider states without proof (tolerance {committed.tolerance:g}).",
     ]
     if not robust:
-        notes.append("The verdict would change at alpha minus or plus that tolerance.")
-    source = committed.record["reference_string"]["source"]
-    notes.append(f"Trusted setup (reference string), in the provider's words: {source}.")
+        named = "that tolerance" if tolerance is None else f"the tolerance of {tolerance:g}"
+        notes.append(f"The verdict would change at alpha minus or plus {named}.")
     notes.append("An audit says nothing about inputs that the reference data do not cover.")
     return notes

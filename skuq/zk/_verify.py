@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +27,8 @@ from skuq.zk._files import (
 )
 from skuq.zk._fixed_point import IntegerPredictions
 from skuq.zk._public_commitment import Commitment, load_commitment
-from skuq.zk._results import VerifiedAudit, notes_of
+from skuq.zk._reference_string import Trust, trust_in
+from skuq.zk._results import VerifiedAudit, notes_of, shown_classes
 from skuq.zk._statements import (
     LEVELS,
     ONE,
@@ -43,13 +45,23 @@ from skuq.zk._statements import (
 from skuq.zk._verifier import Verifier, check_commitment, integers
 
 
-def challenge(bundle: str | Path, out: str | Path) -> Path:
+def challenge(
+    bundle: str | Path,
+    commitment: str | Path,
+    X_ref: ArrayLike,
+    y_ref: ArrayLike,
+    out: str | Path,
+) -> Path:
     """Answer reported confidences with a random nonce, which decides which ones are proven.
 
     Parameters
     ----------
     bundle : str or Path
         Folder with the reported confidences, as `prove` wrote them at level "predictions".
+    commitment : str or Path
+        The public folder as it was published. The challenge is about this commitment alone.
+    X_ref, y_ref : array-like
+        The auditor's own reference data. The challenge is about these alone.
     out : str or Path
         JSON file to write. The auditor keeps it: `verify` accepts no other challenge.
 
@@ -57,11 +69,23 @@ def challenge(bundle: str | Path, out: str | Path) -> Path:
     -------
     Path
         The file.
+
+    Raises
+    ------
+    FileExistsError
+        If `out` exists: a second challenge would be another chance for false reports.
     """
-    path = Path(bundle) / REPORTED
-    if not path.exists():
-        raise VerificationError(f"The file {REPORTED} is missing.")
-    write_json(Path(out), {"reported_digest": digest_file(path), "nonce": secrets.token_hex(16)})
+    committed = load_commitment(commitment)
+    rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
+    record = {
+        "commitment_digest": committed.digest,
+        "reference_digest": reference_digest(rows, codes),
+        "reported_digest": digest_file(Path(bundle) / REPORTED),
+        "nonce": secrets.token_hex(16),
+    }
+    if Path(out).exists():
+        raise FileExistsError(f"{out} exists already; each audit is challenged once.")
+    write_json(Path(out), record)
     return Path(out)
 
 
@@ -71,15 +95,18 @@ def verify(
     y_ref: ArrayLike,
     commitment: str | Path,
     *,
-    alpha: float | None = None,
-    n_bins: int | None = None,
-    confidence_level: float | Literal["stated"] | None = "stated",
+    alpha: float,
+    n_bins: int,
+    confidence_level: float | None,
+    level: str,
     challenge: str | Path | None = None,
     false_share: float = 0.02,
     error: float = 0.01,
-    keys: str | Path | None = None,
-    level: str | None = None,
+    tolerance: float | None = None,
+    classes: Sequence[Any] | None = None,
     srs: str | Path | None = None,
+    allow_test_string: bool = False,
+    keys: str | Path | None = None,
 ) -> VerifiedAudit:
     """Verify an audit: every file, every proof, and the verdict.
 
@@ -88,23 +115,33 @@ def verify(
     bundle : str or Path
         Folder that `prove` wrote.
     X_ref, y_ref : array-like
-        The auditor's own reference data.
+        The auditor's own reference data. Names of columns, in a data frame, are compared with the
+        committed ones.
     commitment : str or Path
         The public folder as it was published, not as the bundle may bring it.
-    alpha, n_bins, confidence_level : optional
-        The question that was asked. Default: what the bundle states; compare the result.
+    alpha, n_bins, confidence_level : float, int, float or None
+        The question that the auditor asked.
+    level : {"bins", "verdict", "predictions"}
+        The disclosure that was agreed.
     challenge : str or Path, default=None
         The auditor's own challenge; needed at level "predictions".
     false_share, error : float, default=0.02 and 0.01
         At level "predictions": verification fails with fewer proofs than this needs.
+    tolerance : float, default=None
+        Difference between proven confidences and the model's that must not matter: the audit is
+        passed only if it is at alpha minus and plus this number, too. At level "verdict" no
+        more than the tolerance of the commitment can be asked for. Default: alpha alone decides.
+    classes : sequence, default=None
+        The classes as the auditor expects them, in their order. Default: those of the commitment,
+        which the result lists.
+    srs : str or Path, default=None
+        The verifier's own copy of the structured reference string. Default: it must be that of the
+        public ceremony.
+    allow_test_string : bool, default=False
+        Accept any reference string, with which whoever generated it could forge proofs.
     keys : str or Path, default=None
         The auditor's folder for verifying keys, which are built once from the public
         architecture. Default: they are built anew and thrown away.
-    level : {"bins", "verdict", "predictions"}, default=None
-        The disclosure that was agreed. Default: what the bundle states.
-    srs : str or Path, default=None
-        The structured reference string as the auditor knows it. Default: the provider's is
-        trusted.
 
     Returns
     -------
@@ -123,30 +160,36 @@ def verify(
     """
     bundle = Path(bundle)
     committed = load_commitment(commitment)
+    trust = trust_in(committed.srs, committed.shape.log_rows, srs, allow_test_string)
+    if classes is not None and list(classes) != committed.classes.tolist():
+        raise VerificationError(
+            "The commitment is about other classes than yours: "
+            f"{shown_classes(committed.classes.tolist())}."
+        )
     check_manifest(bundle)
     statement = _statement(bundle, committed)
-    asked: dict[str, Any] = {}
-    if confidence_level != "stated":
-        asked["confidence_level"] = confidence_level
-    asked |= {name: v for name, v in (("alpha", alpha), ("n_bins", n_bins)) if v is not None}
-    asked |= {"level": level} if level is not None else {}
+    asked = {
+        "confidence_level": confidence_level,
+        "alpha": alpha,
+        "n_bins": n_bins,
+        "level": level,
+    }
     for name, value in asked.items():
         if statement[name] != value:
             raise VerificationError(
                 f"The audit is about {name}={statement[name]}, asked was {value}."
             )
+    _check_tolerance(tolerance, committed, level)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     if statement["reference_digest"] != reference_digest(rows, codes):
         raise VerificationError("The audit is about other reference data than these.")
     if statement["n_samples"] != len(rows):
         raise VerificationError("The audit states another number of reference samples.")
     verifier = Verifier(committed, statement, keys)
-    if srs is not None and digest_file(Path(srs)) != digest_file(committed.srs):
-        raise VerificationError("The structured reference string is another one than yours.")
-    if statement["level"] == "verdict":
-        return _verify_verdict(verifier, bundle, rows, codes)
+    if level == "verdict":
+        return _verify_verdict(verifier, bundle, rows, codes, trust, tolerance)
     extra: list[str] = []
-    if statement["level"] == "bins":
+    if level == "bins":
         outputs = verifier.sums(bundle, "bins", rows, codes)
         totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
         n_proofs = len(outputs)
@@ -155,7 +198,19 @@ def verify(
         found, n_proofs, extra = _verify_predictions(verifier, bundle, rows, challenge, needed)
         totals = signed_sums(found, codes, statement["n_bins"], committed.shape.n_bins)
     sums = read_sums(totals, statement["n_bins"], committed.shape.n_bins)
-    return _judged(committed, statement, sums, n_proofs, extra)
+    return _judged(committed, statement, sums, n_proofs, extra, trust, tolerance)
+
+
+def _check_tolerance(tolerance: float | None, committed: Commitment, level: str) -> None:
+    if tolerance is None:
+        return
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"`tolerance` must be in [0, 1), got {tolerance}.")
+    if level == "verdict" and tolerance > committed.tolerance:
+        raise VerificationError(
+            f"A verdict is proven for a tolerance of {committed.tolerance:g}, asked was "
+            f"{tolerance:g}."
+        )
 
 
 def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
@@ -184,7 +239,12 @@ def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
 
 
 def _verify_verdict(
-    verifier: Verifier, bundle: Path, rows: IntArray, codes: IntArray
+    verifier: Verifier,
+    bundle: Path,
+    rows: IntArray,
+    codes: IntArray,
+    trust: Trust,
+    tolerance: float | None,
 ) -> VerifiedAudit:
     """Verify the sums under pads and the verdict on them, which stay unknown."""
     committed, statement = verifier.committed, verifier.statement
@@ -205,9 +265,22 @@ def _verify_verdict(
         raise VerificationError(f"{VERDICT} does not hold a verdict.")
     values = verdict_inputs(committed.shape, committed.tolerance, statement, outputs)
     verifier.verify("verdict", "verdict", values, flags, field(record, "proof", str, VERDICT))
+    # The proven flags are about the tolerance of the commitment, which is at least that asked for.
     passed, robust = flags[1] == 1, len(set(flags)) == 1
-    notes = notes_of(committed, statement, robust, [])
-    return VerifiedAudit(passed, robust, "verdict", statement, None, None, len(outputs) + 1, notes)
+    if tolerance is not None:
+        passed = set(flags) == {1}
+    return VerifiedAudit(
+        passed,
+        robust,
+        "verdict",
+        statement,
+        None,
+        None,
+        len(outputs) + 1,
+        notes_of(committed, statement, robust, [], tolerance),
+        trust,
+        committed.classes.tolist(),
+    )
 
 
 def _verify_predictions(
@@ -243,6 +316,12 @@ def _check_challenge(bundle: Path, statement: dict[str, Any], challenge: str | P
     asked = read_json(Path(challenge))
     reported = digest_file(bundle / REPORTED)
     nonce = field(asked, "nonce", str, "The challenge")
+    for name in ("commitment_digest", "reference_digest"):
+        if field(asked, name, str, "The challenge") != statement[name]:
+            raise VerificationError(
+                "The challenge was about another commitment or other reference data than this "
+                "audit; they must not change after it."
+            )
     answered = field(asked, "reported_digest", str, "The challenge")
     if statement.get("reported_digest") != reported or answered != reported:
         raise VerificationError(
@@ -288,29 +367,33 @@ def _judged(
     sums: BinSums,
     n_proofs: int,
     extra: list[str],
+    trust: Trust,
+    tolerance: float | None,
 ) -> VerifiedAudit:
     """Judge sums at alpha, and at alpha minus and plus the tolerance."""
     if int(sums.count.sum()) != statement["n_samples"]:
         raise VerificationError("The proven sums do not add up to the number of reference samples.")
     alpha, confidence_level = statement["alpha"], statement["confidence_level"]
-    tolerance = committed.tolerance
+    allowed = committed.tolerance if tolerance is None else tolerance
     verdicts = [
         _passes(sums, value, confidence_level)
-        for value in (max(0.0, alpha - tolerance), alpha, min(1.0, alpha + tolerance))
+        for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
     ]
     result = None
     if confidence_level is not None:
         result = audit_sums(sums, alpha=alpha, confidence_level=confidence_level)
     robust = len(set(verdicts)) == 1
     return VerifiedAudit(
-        verdicts[1],
+        verdicts[1] if tolerance is None else all(verdicts),
         robust,
         statement["level"],
         statement,
         sums,
         result,
         n_proofs,
-        notes_of(committed, statement, robust, extra),
+        notes_of(committed, statement, robust, extra, tolerance),
+        trust,
+        committed.classes.tolist(),
     )
 
 

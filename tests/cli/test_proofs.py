@@ -25,6 +25,9 @@ from skuq.zk._files import write_manifest
 
 pytestmark = pytest.mark.slow  # they share proofs that take a minute
 
+ASKED = ["--alpha", "0.05", "--bins", "5", "--confidence-level", "0.95", "--level", "bins"]
+TEST = "--test-string"  # the provider's own reference string
+
 CODE = """
 import json, sys
 from skuq.cli._main import main
@@ -53,7 +56,7 @@ def run(*arguments):
 
 def verify(*arguments, audit="bundle", data="ref.csv", label="y", commitment="published"):
     given = ["--audit", audit, "--data", data, "--label", label, "--commitment", commitment]
-    return run("verify", *given, "--keys", "keys", *arguments)
+    return run("verify", *given, "--keys", "keys", TEST, *ASKED, *arguments)
 
 
 def rejected(result, message):
@@ -115,7 +118,8 @@ def checked(provider, tmp_path_factory):
     away = provider.rename(provider.with_name("elsewhere"))
     try:  # nothing of the provider is where it was while the auditor verifies
         given = ["--audit", "bundle", *reference("published"), "--keys", "keys"]
-        told = process(folder, ["verify", *given, "--json", "verified.json"])
+        given += [*ASKED, TEST, "--json", "verified.json"]
+        told = process(folder, ["verify", *given])
     finally:
         away.rename(provider)
     return folder, told
@@ -143,11 +147,13 @@ def test_an_auditor_verifies_in_a_process_that_has_nothing_of_the_provider(check
     assert shown == {"published", "bundle", "ref.csv", "keys", "verified.json"}
     assert not [path for path in folder.rglob("*") if path.suffix in {".pk", ".npz"}]
     lines = told.splitlines()
-    assert lines[1].startswith("Passed: confidence is in no bin wrong by more than alpha = 0.05")
-    facts = [line.split() for line in lines[3:7]]
+    assert lines[0].startswith("Reference string: TEST ONLY")
+    assert lines[2].startswith("Passed: confidence is in no bin wrong by more than alpha = 0.05")
+    facts = [line.split() for line in lines[4:8]]
     assert facts == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
     record = json.loads((folder / "verified.json").read_text())
     assert record["passed"] is True
+    assert record["reference_string"] == "test"
     table = [line for line in lines if line.startswith("  ") and "%" in line]
     assert [int(line.split()[3]) for line in table] == [n for n in record["bins"]["count"] if n]
     for note in record["notes"]:
@@ -157,15 +163,25 @@ def test_an_auditor_verifies_in_a_process_that_has_nothing_of_the_provider(check
 def test_the_figures_are_those_of_the_package(auditor):
     table = pd.read_csv("ref.csv")
     X, y = table[["width", "height"]].to_numpy(), table["y"]
-    expected = zk.verify("bundle", X, y, "published", keys="keys")
+    expected = zk.verify(
+        "bundle",
+        X,
+        y,
+        "published",
+        alpha=0.05,
+        n_bins=5,
+        confidence_level=0.95,
+        level="bins",
+        allow_test_string=True,
+        keys="keys",
+    )
     committed = zk.load_commitment("published")
     names = {"commitment_point": committed.point, "commitment_digest": committed.digest}
     assert json.loads(Path("verified.json").read_text()) == {**expected.as_record(), **names}
 
 
 def test_quiet_prints_nothing_but_decides(auditor, capfd):
-    asked = ["--alpha", 0.05, "--bins", 5, "--confidence-level", 0.95]
-    result = verify("--quiet", *asked)
+    result = verify("--quiet")
     assert (result.exit_code, result.output) == (0, "")
     assert capfd.readouterr() == ("", "")
 
@@ -188,10 +204,20 @@ def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
         (["--bins", 4], "n_bins=5, asked was 4"),
         (["--confidence-level", 0.9], "confidence_level=0.95, asked was 0.9"),
         (["--confidence-level", "none"], "confidence_level=0.95, asked was None"),
+        (["--level", "verdict"], "level=bins, asked was verdict"),
+        (["--classes", "0,2,1"], "other classes than yours: 0, 1, 2"),
     ],
 )
 def test_what_was_not_asked_for_is_rejected(auditor, options, message):
     rejected(verify(*options), message)
+
+
+def test_a_reference_string_of_unknown_origin_is_rejected(auditor, provider):
+    given = ["verify", "--audit", "bundle", *reference("published"), "--keys", "keys", *ASKED]
+    rejected(run(*given), "is not that of the public ceremony")
+    own = run(*given, "--srs", provider / "model" / "public" / "srs", "--classes", "0,1,2")
+    assert own.exit_code == 0, own.output
+    assert own.stdout.startswith("Reference string: the one that whoever verifies brought along")
 
 
 def test_a_changed_file_is_rejected(auditor, copy):
@@ -230,27 +256,33 @@ def test_reported_confidences_are_proven_after_the_challenge(provider, auditor, 
     assert "skuq audit challenge --audit" in first.stdout
     assert "Then repeat this command with --challenge" in first.stdout
     answer = tmp_path / "challenge.json"
-    assert run("challenge", "--audit", tmp_path / "sent", "--out", answer).exit_code == 0
+    drawn = ["challenge", "--audit", tmp_path / "sent", *reference("published"), "--out"]
+    assert run(*drawn, answer).exit_code == 0
+    unusable(run(*drawn, answer), "challenged once")
     second = run(*given, "--challenge", answer)
     assert (second.exit_code, second.output) == (0, "")
-    options = ["--challenge", answer, "--false-share", 0.5]
-    unproven = verify("--challenge", answer, audit=tmp_path / "sent")
+    question = ["--alpha", 0, "--confidence-level", "none", "--bins", 2]
+    question += ["--level", "predictions"]
+    options = ["--challenge", answer, *question, "--false-share", 0.5]
+    unproven = verify("--challenge", answer, *question, audit=tmp_path / "sent")
     rejected(unproven, "3 predictions were proven, 20 of 20 are needed")
     found = verify(*options, "--error", 0.2, audit=tmp_path / "sent")
     assert found.exit_code == FAILED, found.output  # 20 samples are never right exactly
     lines = found.stdout.splitlines()
-    assert lines[1] == "Failed: confidence is wrong by more than alpha = 0."
-    assert lines[3].split() == ["level", "predictions"]
+    assert lines[2] == "Failed: confidence is wrong by more than alpha = 0."
+    assert lines[4].split() == ["level", "predictions"]
     assert "3 of 20 reported predictions were proven" in found.stdout
     assert any(line.endswith(("too low", "too high")) for line in lines)
-    rejected(verify(audit=tmp_path / "sent"), "needs the auditor's own challenge")
+    rejected(verify(*question, audit=tmp_path / "sent"), "needs the auditor's own challenge")
     own = tmp_path / "own.json"
-    assert run("challenge", "--audit", tmp_path / "sent", "--out", own).exit_code == 0
-    rejected(verify("--challenge", own, audit=tmp_path / "sent"), "answers another challenge")
+    assert run(*drawn, own).exit_code == 0
+    other = verify("--challenge", own, *question, audit=tmp_path / "sent")
+    rejected(other, "answers another challenge")
 
 
 def test_a_challenge_needs_reported_confidences(auditor, tmp_path):
-    result = run("challenge", "--audit", "bundle", "--out", tmp_path / "c.json")
+    given = ["--audit", "bundle", *reference("published"), "--out", tmp_path / "c.json"]
+    result = run("challenge", *given)
     rejected(result, "reported.json is missing")
 
 
@@ -268,7 +300,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     x = row[["width", "height"]].to_numpy()
     values = ",".join(map(repr, x[0].tolist()))
     given = ["check", "--attestation", tmp_path / "a.json", "--commitment", "published"]
-    given += ["--keys", "keys"]
+    given += ["--keys", "keys", TEST]
     path = tmp_path / "checked.json"
     good = run(*given, "--values", values, "--nonce", "case 12", "--json", path)
     assert good.exit_code == 0, good.output
@@ -277,18 +309,22 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     assert record["label"] == model.predict(x)[0]
     assert record["confidence"] == pytest.approx(model.predict_proba(x).max(), abs=0.005)
     assert record["commitment_digest"] == zk.load_commitment("published").digest
-    assert good.stdout.splitlines() == [
+    assert good.stdout.splitlines()[1:] == [
         f"label:      {record['label']}",
         f"confidence: {record['confidence']:.4f}",
+        "classes:    0, 1, 2",
     ]
+    assert good.stdout.startswith("Reference string: TEST ONLY")
     assert record["x"] == x[0].tolist()  # to the last bit
-    by_file = run(*given, "--input", tmp_path / "row.csv", "--drop", "y")
+    by_file = run(*given, "--input", tmp_path / "row.csv", "--drop", "y", "--nonce", "case 12")
     assert by_file.exit_code == 0, by_file.output
-    assert values.replace(",", ", ") in run(*given).stdout
+    given += ["--nonce", "case 12"]
+    unusable(run(*given), "Give the input by --input or by --values.")
     rejected(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
     assert json.loads(path.read_text()) == {
         "verification_error": "The attestation is about another input."
     }
+    given += ["--values", values]
     rejected(run(*given, "--nonce", "case 13"), "another nonce")
     record = json.loads((tmp_path / "a.json").read_text())
     record["statement"]["confidence"] -= 1
@@ -306,7 +342,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
         (["--drop", "widht"], "has no column 'widht'. Did you mean 'width'?"),
         (["--drop", "width"], "has 1 features (height), but the commitment is about 2."),
         (["--drop", "y"], "--drop: 'y' is the label"),
-        (["--label", "width"], "Column 'width' must hold the committed classes 0, 1, 2, got "),
+        (["--label", "width"], "the committed columns in their order: width, height; got height"),
         (["--json", "-"], "give a name and not '-'"),
         (["--json", "ref.csv"], "would overwrite another file of this call"),
         (["--json", "absent/v.json"], "The folder absent does not exist"),
@@ -407,9 +443,9 @@ def test_without_the_extra_one_line_names_it(auditor, monkeypatch, name):
     given = {
         "commit": ["--model", "ref.csv", "--data", "ref.csv", "--out", "new"],
         "prove": [*reference("published"), "--out", "new"],
-        "verify": ["--audit", "bundle", *reference("published")],
+        "verify": ["--audit", "bundle", *reference("published"), *ASKED],
         "attest": ["--commitment", "published", "--out", "a.json"],
-        "check": ["--commitment", "published", "--attestation", "ref.csv"],
+        "check": ["--commitment", "published", "--attestation", "ref.csv", "--nonce", "1"],
     }
     unusable(run(name, *given[name]), "ezkl is needed for this and is not installed")
     assert run(name, *given[name]).stderr.rstrip().endswith("pip install 'skuq[zk]'")

@@ -49,7 +49,7 @@ def run(tmp_path_factory):
     made.predictions, made.challenge = folder / "predictions", folder / "challenge.json"
     arguments = {"level": "predictions", **asked, **SAMPLE}
     made.waiting = prove(made.honest, *data, made.predictions, **arguments)
-    challenge(made.predictions, made.challenge)
+    challenge(made.predictions, made.honest, *data, made.challenge)
     prove(made.honest, *data, made.predictions, challenge=made.challenge, **arguments)
 
     made.attestation = attest(made.honest, made.X_ref[0], folder / "attestation.json", nonce="mine")

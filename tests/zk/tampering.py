@@ -11,6 +11,12 @@ ONE = 1 << CONFIDENCE_BITS
 N, N_BINS, ALPHA = 50, 4, 0.1
 SAMPLE = {"false_share": 0.1, "error": 0.1}  # 22 proofs of predictions
 COMMITTED = {"n_bins": N_BINS, "n_proofs": 16, "verdict_samples": 56, "tolerance": 0.02}
+ASKED = {
+    "alpha": ALPHA,
+    "n_bins": N_BINS,
+    "confidence_level": 0.95,
+    "allow_test_string": True,
+}
 LEVELS = ["bins", "verdict", "predictions"]
 CHUNK, NEXT = "chunks/00000.json", "chunks/00001.json"
 
@@ -23,7 +29,7 @@ def verified(run, level, bundle=None, *, X=None, y=None, commitment=None, **sett
         run.y_ref if y is None else y,
         run.honest if commitment is None else commitment,
         keys=run.keys,
-        **{**run.settings[level], **settings},
+        **{**ASKED, "level": level, **run.settings[level], **settings},
     )
 
 

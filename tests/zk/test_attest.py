@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 import pytest
 
 pytest.importorskip("ezkl")
@@ -23,11 +24,24 @@ from tests.zk.tampering import (
     flip,
 )
 
+TEST = {"allow_test_string": True}
 pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
 
 
+def asked(run, path):
+    """Input and nonce as the file states them, so that only the proof can tell, or else mine."""
+    found = {"x": run.X_ref[0], "nonce": "mine", **TEST}
+    try:
+        statement = json.loads(path.read_bytes())["statement"]
+        found["x"] = np.array(statement["x"], np.float64)
+        found["nonce"] = str(statement["nonce"]) or "mine"
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    return found
+
+
 def test_a_prediction_is_proven(run):
-    found = check(run.attestation, run.honest, x=run.X_ref[0], nonce="mine", keys=run.keys)
+    found = check(run.attestation, run.honest, x=run.X_ref[0], nonce="mine", keys=run.keys, **TEST)
     labels, confidence = reported_predictions(run.honest, run.X_ref[:1])
     assert (found.label, found.confidence) == (labels[0], confidence[0])
     assert found.x == run.X_ref[0].tolist()
@@ -36,13 +50,18 @@ def test_a_prediction_is_proven(run):
 
 def test_a_prediction_for_another_input_or_nonce_fails(run):
     with pytest.raises(VerificationError, match="about another input"):
-        check(run.attestation, run.honest, x=run.X_ref[0] + 1e-9, keys=run.keys)
+        check(run.attestation, run.honest, x=run.X_ref[0] + 1e-9, nonce="mine", **TEST)
     with pytest.raises(VerificationError, match="about another input"):
-        check(run.attestation, run.honest, x=run.X_ref[:1], keys=run.keys)
+        check(run.attestation, run.honest, x=run.X_ref[:1], nonce="mine", **TEST)
     with pytest.raises(VerificationError, match="answers another nonce; it may be an older one"):
-        check(run.attestation, run.honest, nonce="yours", keys=run.keys)
+        check(run.attestation, run.honest, x=run.X_ref[0], nonce="yours", **TEST)
     with pytest.raises(VerificationError, match="another commitment than the published one"):
-        check(run.attestation, run.dishonest, keys=run.keys)
+        check(run.attestation, run.dishonest, x=run.X_ref[0], nonce="mine", **TEST)
+
+
+def test_a_prediction_without_a_nonce_is_not_checked(run):
+    with pytest.raises(ValueError, match="must be the text that you chose"):
+        check(run.attestation, run.honest, x=run.X_ref[0], nonce="", **TEST)
 
 
 @pytest.mark.parametrize("x", [[[0.0, 0.0]], 0.0])
@@ -61,7 +80,7 @@ def test_flipped_bytes_of_an_attestation_fail(run, tmp_path):
         path.write_bytes(text)
         flip(path, position)
         with pytest.raises(VerificationError, match=r"."):
-            check(path, run.honest, keys=run.keys)
+            check(path, run.honest, keys=run.keys, **asked(run, path))
 
 
 def attested(name, value):
@@ -119,16 +138,16 @@ def test_a_changed_attestation_fails(run, tmp_path, tampering):
     assert record != read_json(run.attestation)
     (tmp_path / "a.json").write_text(json.dumps(record))
     with pytest.raises(VerificationError, match=r"."):
-        check(tmp_path / "a.json", run.honest, keys=run.keys)
+        check(tmp_path / "a.json", run.honest, keys=run.keys, **asked(run, tmp_path / "a.json"))
 
 
 def test_what_is_no_attestation_fails(run, tmp_path):
     for text in ("[]", "{", "null", "3"):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(VerificationError, match=r"a.json"):
-            check(tmp_path / "a.json", run.honest, keys=run.keys)
+            check(tmp_path / "a.json", run.honest, keys=run.keys, **asked(run, tmp_path / "a.json"))
     with pytest.raises(VerificationError, match=r"b.json is missing"):
-        check(tmp_path / "b.json", run.honest, keys=run.keys)
+        check(tmp_path / "b.json", run.honest, keys=run.keys, **asked(run, tmp_path / "b.json"))
     os.mkdir(tmp_path / "c.json")
-    with pytest.raises(VerificationError, match=r"c.json is damaged"):
-        check(tmp_path / "c.json", run.honest, keys=run.keys)
+    with pytest.raises(VerificationError, match=r"c.json is not a regular file"):
+        check(tmp_path / "c.json", run.honest, keys=run.keys, **asked(run, tmp_path / "c.json"))

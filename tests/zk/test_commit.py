@@ -153,7 +153,7 @@ def test_without_the_proof_system_the_extra_is_named(run, tmp_path, monkeypatch)
     for call in (
         lambda: commit(run.model, run.X, tmp_path / "out"),
         lambda: verified(run, "bins"),
-        lambda: check(run.attestation, run.honest),
+        lambda: check(run.attestation, run.honest, x=run.X_ref[0], nonce="mine"),
         lambda: attest(run.honest, run.X_ref[0], tmp_path / "a.json"),
     ):
         with pytest.raises(ImportError, match=r"pip install 'skuq\[zk\]'"):

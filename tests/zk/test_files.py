@@ -2,11 +2,12 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from skuq.zk._files import (
-    MAX_JSON_BYTES,
+    MAX_BYTES,
     VerificationError,
     canonical,
     check_manifest,
@@ -51,11 +52,11 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
         (lambda f: (f / "below" / "b.json").unlink(), "The file below/b.json is missing"),
         (lambda f: (f / "c.json").write_text("{}"), "The file c.json is not in the manifest"),
         (lambda f: (f / "manifest.json").unlink(), "The file manifest.json is missing"),
-        (lambda f: (f / "manifest.json").write_text("[]"), "is not a manifest of format 2"),
-        (lambda f: (f / "manifest.json").write_text('{"files":{}}'), "not a manifest of format 2"),
+        (lambda f: (f / "manifest.json").write_text("[]"), "is not a manifest of format 3"),
+        (lambda f: (f / "manifest.json").write_text('{"files":{}}'), "not a manifest of format 3"),
         (lambda f: (f / "manifest.json").write_text("{"), "manifest.json is damaged or not JSON"),
         (
-            lambda f: (f / "manifest.json").write_text('{"format":2,"files":{"../x":{}}}'),
+            lambda f: (f / "manifest.json").write_text('{"format":3,"files":{"../x":{}}}'),
             "The file ../x is missing",
         ),
     ],
@@ -84,10 +85,10 @@ def test_what_is_no_json_is_an_error(tmp_path, text):
 def test_a_file_that_is_missing_too_large_or_a_folder_is_an_error(tmp_path):
     with pytest.raises(VerificationError, match=r"The file x.json is missing"):
         read_json(tmp_path / "x.json")
-    with pytest.raises(VerificationError, match="is damaged or not JSON"):
+    with pytest.raises(VerificationError, match="is not a regular file"):
         read_json(tmp_path)
     with (tmp_path / "x.json").open("wb") as file:
-        os.truncate(file.fileno(), MAX_JSON_BYTES + 1)
+        os.truncate(file.fileno(), MAX_BYTES + 1)
     with pytest.raises(VerificationError, match=r"x.json is larger than any file of this kind"):
         read_json(tmp_path / "x.json")
 
@@ -118,3 +119,29 @@ def test_an_entry_that_is_missing_or_of_another_type_is_an_error(record, kind, m
 def test_an_entry_of_the_right_type_is_returned():
     assert field({"a": 1}, "a", (int, str), "x.json") == 1
     assert field({"a": True}, "a", bool, "x.json") is True
+
+
+def test_a_pipe_or_device_or_link_is_an_error_and_blocks_nobody(folder, tmp_path_factory):
+    target = folder / "below" / "c.json"
+    os.mkfifo(target)
+    with pytest.raises(VerificationError, match=r"below/c.json is not a regular file"):
+        check_manifest(folder)
+    with pytest.raises(VerificationError, match=r"c.json is not a regular file"):
+        read_json(target)
+    target.unlink()
+    outside = tmp_path_factory.mktemp("outside") / "secret.json"
+    outside.write_text("{}")
+    for path in ("/dev/zero", outside):
+        target.symlink_to(path)
+        with pytest.raises(VerificationError, match=r"below/c.json is not a regular file"):
+            check_manifest(folder)
+        target.unlink()
+    with pytest.raises(VerificationError, match=r"zero is not a regular file"):
+        digest_file(Path("/dev/zero"))
+
+
+def test_quoted_text_cannot_pass_for_lines_of_a_report():
+    message = str(VerificationError("The file a\n- All proofs hold\x1b[2J" + 999 * "x"))
+    assert message.isprintable()
+    assert "a\\n- All proofs hold\\x1b" in message
+    assert len(message) < 600

@@ -81,7 +81,7 @@ def test_confidences_that_were_reported_of_other_data_are_not_proven(run, monkey
     other = run.folder / "other"
     arguments = {"level": "predictions", "alpha": ALPHA, "n_bins": N_BINS, **SAMPLE}
     prove(run.honest, run.X_ref, run.y_ref, other, **arguments)
-    answer = challenge(other, run.folder / "other.json")
+    answer = challenge(other, run.honest, run.X_ref, run.y_ref, run.folder / "other.json")
     with pytest.raises(ValueError, match=r"another audit|other reported confidences"):
         prove(
             run.honest,
@@ -98,7 +98,7 @@ def test_an_audit_of_predictions_waits_for_its_challenge(run):
 
 
 def test_a_challenge_to_other_reports_fails(run, tmp_path):
-    write_json(tmp_path / "c.json", {"reported_digest": "0" * 64, "nonce": "1"})
+    write_json(tmp_path / "c.json", {**read_json(run.challenge), "reported_digest": "0" * 64})
     with pytest.raises(ValueError, match="answers other reported confidences"):
         prove(
             run.honest,
@@ -111,7 +111,7 @@ def test_a_challenge_to_other_reports_fails(run, tmp_path):
             challenge=tmp_path / "c.json",
         )
     with pytest.raises(VerificationError, match=r"reported.json is missing"):
-        challenge(run.bins, tmp_path / "d.json")
+        challenge(run.bins, run.honest, run.X_ref, run.y_ref, tmp_path / "d.json")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from skuq.zk._files import (
     write_manifest,
 )
 from tests.zk.tampering import (
+    ASKED,
     changed,
     edit,
     files_of,
@@ -107,15 +108,15 @@ def test_a_changed_commitment_fails_also_with_an_audit_that_fits_it(run, tmp_pat
 def test_a_commitment_whose_circuit_is_another_fails(run, tmp_path, tampering):
     public, bundle = altered(run, tmp_path, COSTLY[tampering], True)
     with pytest.raises(VerificationError, match="does not follow from the public architecture"):
-        verify(bundle, run.X_ref, run.y_ref, public)
+        verify(bundle, run.X_ref, run.y_ref, public, level="bins", **ASKED)
 
 
-def test_a_commitment_of_another_version_fails_and_the_version_named(run, tmp_path):
+def test_a_commitment_of_another_version_fails_without_advice_from_it(run, tmp_path):
     public, _ = altered(run, tmp_path, COMMITMENTS["version"], True)
-    with pytest.raises(
-        VerificationError, match=r"made with ezkl 0.0.1, but .* pip install ezkl==0.0.1"
-    ):
+    with pytest.raises(VerificationError, match=r"another version of ezkl than") as failure:
         load_commitment(public)
+    assert "0.0.1" not in str(failure.value)
+    assert "pip" not in str(failure.value)
 
 
 @pytest.mark.parametrize("name", ["srs", "commitment.json"])

@@ -9,6 +9,7 @@ import shutil
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
@@ -21,15 +22,19 @@ from skuq.zk import (
     challenge,
     check,
     commit,
+    load_commitment,
     prove,
     reported_predictions,
     verify,
 )
-from skuq.zk._files import read_json, write_json, write_manifest
+from skuq.zk import _ezkl as backend
+from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
+from skuq.zk._statements import chosen_rows, encoded
+from skuq.zk._verify import _check_challenge, _judged
 from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
-ASKED = {"alpha": 0.2, "n_bins": 2}
+ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
 LEVELS = ["bins", pytest.param("predictions", marks=pytest.mark.slow)]
 
 
@@ -41,8 +46,9 @@ class Exchange:
         X = rng.normal(size=(60, 2))
         y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
         self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
+        table = pd.DataFrame(X, columns=["a", "b"])
         self.public = commit(
-            LogisticRegression().fit(X, y), X, folder, n_bins=2, n_proofs=3, tolerance=0.02
+            LogisticRegression().fit(X, y), table, folder, n_bins=2, n_proofs=3, tolerance=0.02
         ).folder
         self.challenge = folder / "challenge.json"
 
@@ -57,23 +63,21 @@ class Exchange:
             prove(self.public, *data, bundle, level=level, **ASKED)
         if level == "predictions" and not bundle.exists():
             prove(self.public, *data, bundle, level=level, **ASKED, **SAMPLE)
-            challenge(bundle, self.challenge)
+            challenge(bundle, self.public, *data, self.challenge)
             prove(
                 self.public, *data, bundle, level=level, challenge=self.challenge, **ASKED, **SAMPLE
             )
         return bundle
 
-    def verify(self, level, bundle=None, y=None):
+    def verify(self, level, bundle=None, y=None, public=None, **settings):
         own = {} if level == "bins" else {"challenge": self.challenge, **SAMPLE}
         return verify(
             self.audit(level) if bundle is None else bundle,
             self.X,
             self.y if y is None else y,
-            self.public,
-            level=level,
+            self.public if public is None else public,
             keys=self.keys,
-            **ASKED,
-            **own,
+            **{"level": level, "confidence_level": 0.95, **TEST, **ASKED, **own, **settings},
         )
 
 
@@ -95,7 +99,12 @@ def test_an_honest_audit_verifies(exchange, level):
 @pytest.mark.slow
 def test_an_honest_attestation_verifies(exchange):
     found = check(
-        exchange.attestation, exchange.public, x=exchange.X[0], nonce="1", keys=exchange.keys
+        exchange.attestation,
+        exchange.public,
+        x=exchange.X[0],
+        nonce="1",
+        keys=exchange.keys,
+        **TEST,
     )
     labels, confidence = reported_predictions(exchange.public, exchange.X[:1])
     assert (found.label, found.confidence) == (labels[0], confidence[0])
@@ -142,5 +151,169 @@ def test_a_tampered_attestation_does_not_verify(exchange, tmp_path, name):
     ]
     write_json(tmp_path / "a.json", record)
     with pytest.raises(VerificationError, match="does not hold"):
-        check(tmp_path / "a.json", exchange.public, keys=exchange.keys)
+        check(
+            tmp_path / "a.json",
+            exchange.public,
+            x=exchange.X[0],
+            nonce="1",
+            keys=exchange.keys,
+            **TEST,
+        )
     assert json.loads(exchange.attestation.read_text()) != record
+
+
+# --- attacks on what a verifier takes from the provider's folder --------------------------------
+
+
+def published(exchange, folder, change=lambda record: None, string=lambda data: data):
+    """The provider's folder with changes, and all hashes made to fit."""
+    public = shutil.copytree(exchange.public, folder / "published")
+    (public / "srs").write_bytes(string((public / "srs").read_bytes()))
+    record = read_json(public / "commitment.json")
+    record["reference_string"] = {"sha256": digest_file(public / "srs")}
+    change(record)
+    write_json(public / "commitment.json", record)
+    write_manifest(public)
+    return public
+
+
+def stated_of(exchange, folder, public):
+    """The honest audit, whose statement is now about another commitment."""
+    bundle = shutil.copytree(exchange.audit("bins"), folder / "bundle")
+    digest_now = digest(read_json(public / "commitment.json"))
+    changed(bundle / "statement.json", commitment_digest=digest_now)
+    write_manifest(bundle)
+    return bundle
+
+
+def test_a_reference_string_of_unknown_origin_is_not_trusted(exchange):
+    with pytest.raises(VerificationError, match="not that of the public ceremony"):
+        exchange.verify("bins", allow_test_string=False)
+    assert exchange.verify("bins").reference_string == "test"
+    own = exchange.verify("bins", allow_test_string=False, srs=exchange.public / "srs")
+    assert own.reference_string == "own"
+    assert own.as_record()["reference_string"] == "own"
+
+
+def test_forged_sums_under_a_degenerate_reference_string_do_not_verify(exchange, tmp_path):
+    """With both points of G2 at infinity, the proof system accepts any proof."""
+    public = published(exchange, tmp_path, string=lambda data: data[:-256] + bytes(256))
+    bundle = stated_of(exchange, tmp_path, public)
+    edit_outputs(bundle / CHUNK, lambda out: [str(int(v) + 2) for v in out])
+    write_manifest(bundle)
+    with pytest.raises(VerificationError, match="other generators"):
+        exchange.verify("bins", bundle, public=public)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        [0, "0"],
+        [1, True],
+        [9007199254740993, 9007199254740992.0],
+        [2**70, 1],
+        ["a", "a "],
+        ["a", "A"],
+        ["a", "a\u200b"],
+        ["a", "\uff41"],
+        ["a", "a\n- All proofs hold"],
+        ["a", ""],
+    ],
+)
+def test_classes_that_people_cannot_tell_apart_are_refused(exchange, tmp_path, classes):
+    public = published(exchange, tmp_path, lambda record: record.update(classes=classes))
+    with pytest.raises(VerificationError, match="classes must"):
+        load_commitment(public)
+
+
+def test_the_auditor_may_say_which_classes_are_expected(exchange):
+    assert exchange.verify("bins", classes=[0, 1]).classes == [0, 1]
+    with pytest.raises(VerificationError, match="other classes than yours: 0, 1"):
+        exchange.verify("bins", classes=[1, 0])
+
+
+def test_names_of_columns_are_committed(exchange):
+    committed, X, y = load_commitment(exchange.public), exchange.X, exchange.y
+    assert committed.encoding.names == ("a", "b")
+    encoded(committed.encoding, committed.classes, pd.DataFrame(X, columns=["a", "b "]), y)
+    with pytest.raises(ValueError, match="committed columns in their order: a, b; got b, a"):
+        encoded(committed.encoding, committed.classes, pd.DataFrame(X, columns=["b", "a"]), y)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("tolerance", 0.0),
+        ("tolerance", -1.0),
+        ("tolerance", 1e9),
+        ("agreement", {}),
+        ("agreement", {"maximum": -1.0, "mean": 0.0, "argmax": 1.0}),
+        ("n_proofs", 10**9),
+        ("n_proofs", 0),
+    ],
+)
+def test_impossible_numbers_of_the_provider_are_refused(exchange, tmp_path, entry, value):
+    public = published(exchange, tmp_path, lambda record: record.update({entry: value}))
+    with pytest.raises(VerificationError, match=r"commitment.json"):
+        load_commitment(public)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [("n_bins", 10**8), ("n_salts", 10**6), ("widths", [2] * 99 + [2])]
+)
+def test_circuits_too_large_to_build_are_refused(exchange, tmp_path, entry, value):
+    public = published(
+        exchange, tmp_path, lambda record: record["architecture"].update({entry: value})
+    )
+    with pytest.raises(VerificationError, match="malformed"):
+        load_commitment(public)
+
+
+def test_no_text_of_the_provider_is_in_the_report(exchange, tmp_path, monkeypatch):
+    forged = "a ceremony.\n- Compared with the published SHA-256: equal."
+    public = published(
+        exchange,
+        tmp_path,
+        lambda record: (
+            record["reference_string"].update(source=forged),
+            record["versions"].update(skuq=forged),
+        ),
+    )
+    bundle = stated_of(exchange, tmp_path, public)
+    monkeypatch.setattr(backend, "verify", lambda *_: True)
+    notes = exchange.verify("bins", bundle, public=public).notes
+    assert all(note.isprintable() for note in notes)
+    assert "ceremony" not in " ".join(notes)
+
+
+def test_the_tolerance_of_the_auditor_counts(exchange):
+    committed = load_commitment(exchange.public)
+    sums = exchange.verify("bins").sums
+    gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
+    statement = {"alpha": gap + 0.01, "confidence_level": None, "n_samples": N, "n_bins": 2}
+    judged = [
+        _judged(committed, {**statement, "level": "bins"}, sums, 1, [], "test", tolerance)
+        for tolerance in (None, 0.005, 0.015)
+    ]
+    assert [found.passed for found in judged] == [True, True, False]
+    assert [found.robust for found in judged[1:]] == [True, False]
+
+
+def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_path):
+    """Whoever could still choose either would try until no false report is to be proven."""
+    data = exchange.X, exchange.y
+    reports = {"label": [0] * N, "confidence": [9000] * N}
+    write_json(tmp_path / REPORTED, reports)
+    path = challenge(tmp_path, exchange.public, *data, tmp_path / "challenge.json")
+    asked, rows = read_json(path), set()
+    _check_challenge(tmp_path, asked, path)
+    for k in range(9):
+        for name in ("commitment_digest", "reference_digest"):
+            ground = {**asked, name: digest(f"{k}")}
+            rows.add(tuple(chosen_rows(ground, N, 4)))
+            with pytest.raises(VerificationError, match="must not change after it"):
+                _check_challenge(tmp_path, ground, path)
+    assert len(rows) > 3
+    with pytest.raises(FileExistsError, match="challenged once"):
+        challenge(tmp_path, exchange.public, *data, path)
+    assert read_json(path) == asked

@@ -26,6 +26,7 @@ from skuq.zk._keys import verifying_key
 from skuq.zk._statements import encoded, reference_digest
 from tests.zk.tampering import (
     ALPHA,
+    ASKED,
     LEVELS,
     N_BINS,
     ONE,
@@ -46,7 +47,8 @@ def test_an_honest_audit_passes(run, level):
     assert result.level == level
     assert result.n_proofs == {"bins": 2, "verdict": 3, "predictions": 1}[level]
     assert result.statement["n_samples"] == N
-    assert any("generated locally by the provider" in note for note in result.notes)
+    assert result.reference_string == "test"
+    assert result.classes == ["x", "y", "z"]
     assert json.loads(json.dumps(result.as_record()))["passed"] is True
 
 
@@ -86,7 +88,9 @@ def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
-    result = verify(run.shrunk, *run.few, run.dishonest, keys=run.keys)
+    result = verify(
+        run.shrunk, *run.few, run.dishonest, keys=run.keys, level="bins", **{**ASKED, "n_bins": 1}
+    )
     assert not result.passed
     assert result.result.bins.direction[0] == "underconfident"
     sums = result.sums
@@ -95,12 +99,13 @@ def test_a_model_that_shrinks_its_confidence_fails(run):
 
 def test_keys_are_made_once(run, monkeypatch):
     verified(run, "bins")
-    check(run.attestation, run.honest, keys=run.keys)
+    answer = {"x": run.X_ref[0], "nonce": "mine", "allow_test_string": True}
+    check(run.attestation, run.honest, keys=run.keys, **answer)
     monkeypatch.setattr(backend, "setup", no_setup)
     assert verified(run, "bins").passed
-    assert check(run.attestation, run.honest, keys=run.keys).label in "xyz"
+    assert check(run.attestation, run.honest, keys=run.keys, **answer).label in "xyz"
     with pytest.raises(AssertionError, match="a key was made"):
-        verify(run.bins, run.X_ref, run.y_ref, run.honest)
+        verify(run.bins, run.X_ref, run.y_ref, run.honest, level="bins", **ASKED)
 
 
 def test_there_is_no_key_of_a_circuit_that_was_not_committed_to(run):
@@ -160,13 +165,14 @@ def test_an_audit_of_another_commitment_fails(run):
     with pytest.raises(VerificationError, match="another commitment than the published one"):
         verified(run, "bins", commitment=run.dishonest)
     with pytest.raises(VerificationError, match="another commitment than the published one"):
-        verify(run.shrunk, *run.few, run.honest, keys=run.keys)
+        verify(run.shrunk, *run.few, run.honest, keys=run.keys, level="bins", **ASKED)
 
 
 def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     with pytest.raises(VerificationError, match="needs the auditor's own challenge"):
         verified(run, "predictions", challenge=None)
-    again = challenge(run.predictions, tmp_path / "again.json")
+    data = run.X_ref, run.y_ref
+    again = challenge(run.predictions, run.honest, *data, tmp_path / "again.json")
     assert read_json(again)["nonce"] != read_json(run.challenge)["nonce"]
     with pytest.raises(
         VerificationError, match="answers another challenge; it may be an older one"
@@ -175,6 +181,13 @@ def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     again.unlink()
     with pytest.raises(VerificationError, match=r"again.json is missing"):
         verified(run, "predictions", challenge=again)
+
+
+def test_a_challenge_is_not_replaced(run):
+    before = run.challenge.read_bytes()
+    with pytest.raises(FileExistsError, match="challenged once"):
+        challenge(run.predictions, run.honest, run.X_ref, run.y_ref, run.challenge)
+    assert run.challenge.read_bytes() == before
 
 
 def test_fewer_proofs_of_predictions_than_needed_fail(run):

@@ -1,0 +1,171 @@
+"""Structured reference strings: those of the public ceremony, and the form of all others.
+
+Whoever knows the secret of a reference string can forge any proof. A verifier therefore accepts a
+string for one of three reasons, and never on the provider's word: it is that of the public ceremony
+with many contributors, by its SHA-256; the verifier has a copy; or the verifier asked for a test.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Literal
+
+from skuq.zk._bn254 import (
+    G1,
+    G1_GENERATOR,
+    G2,
+    G2_GENERATOR,
+    ORDER,
+    P,
+    add,
+    combination,
+    jacobian,
+    multiply,
+    negative,
+    on_g1,
+    on_g2,
+    pairings_cancel,
+    root_of_unity,
+)
+from skuq.zk._files import VerificationError, digest_file, read_bytes
+
+Trust = Literal["ceremony", "own", "test"]
+
+# "Perpetual powers of tau" for BN254, by the logarithm of the size; the file of each is named
+# perpetual-powers-of-tau-raw-<logarithm>. The sums are those that ezkl checks downloads against.
+CEREMONY = {
+    13: "d5d94bb25bdc024f649213593027d861042ee807cafd94b49b54f1663f8f267d",
+    14: "c09129f064c08ecb07ea3689a2247dcc177de6837e7d2f5f946e30453abbccef",
+    15: "90807800a1c3b248a452e1732c45ee5099f38b737356f5542c0584ec9c3ebb45",
+    16: "2a1a494630e71bc026dd5c0eab4c1b9a5dbc656228c1f0d48f5dbd3909b161d3",
+    17: "41509f380362a8d14401c5ae92073154922fe23e45459ce6f696f58607655db7",
+    18: "d0148475717a2ba269784a178cb0ab617bc77f16c58d4a3cbdfe785b591c7034",
+}
+DESCRIPTIONS: dict[Trust, str] = {
+    "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
+    "own": "the one that whoever verifies brought along",
+    "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
+}
+G1_BYTES, G2_BYTES = 64, 128
+MONTGOMERY = pow(2, -256, P)  # coordinates are stored times 2 ** 256
+
+
+def size_of(log_rows: int) -> int:
+    """Bytes of a reference string: a number, powers and Lagrange points, two points of G2."""
+    return 4 + 2 * G1_BYTES * 2**log_rows + 2 * G2_BYTES
+
+
+def needed_string(log_rows: int) -> str:
+    """Name the public file that circuits of this size need."""
+    return (
+        f"perpetual-powers-of-tau-raw-{log_rows} ({size_of(log_rows)} bytes, SHA-256 "
+        f"{CEREMONY[log_rows]})"
+    )
+
+
+def trust_in(
+    published: Path, log_rows: int, srs: str | Path | None, allow_test_string: bool
+) -> Trust:
+    """Say why a verifier may trust a published reference string; fail if there is no reason."""
+    found = digest_file(published)
+    if srs is not None:
+        if digest_file(Path(srs)) != found:
+            raise VerificationError("The structured reference string is another one than yours.")
+        return "own"
+    if found == CEREMONY[log_rows]:
+        return "ceremony"
+    if allow_test_string:
+        return "test"
+    raise VerificationError(
+        "The structured reference string is not that of the public ceremony, so that whoever "
+        "generated it could have forged these proofs. Hand over your own copy of it (srs, --srs) "
+        "or, for a test, say so (allow_test_string, --test-string)."
+    )
+
+
+def check_ends(path: Path, log_rows: int) -> None:
+    """Check size, generators and the points of G2, without which every proof would hold."""
+    data = _read(path, log_rows)
+    points = _g1_points(data, first=0, count=1)
+    generator, tau = _g2_points(data)
+    if points != [G1_GENERATOR] or generator != G2_GENERATOR:
+        raise VerificationError("The structured reference string has other generators.")
+    if not on_g2(tau):
+        raise VerificationError(
+            "The structured reference string is degenerate: its last point is not in the group G2."
+        )
+
+
+def check_form(path: Path, log_rows: int) -> None:
+    """Check that a string holds the powers of one number, and their Lagrange points.
+
+    A made-up string could open the commitment to the weights. One random combination of all points
+    and two pairings find that, except with negligible probability.
+    """
+    if digest_file(path) == CEREMONY[log_rows]:
+        return
+    check_ends(path, log_rows)
+    data = _read(path, log_rows)
+    n = 2**log_rows
+    powers = _g1_points(data, first=0, count=n)
+    lagrange = _g1_points(data, first=n, count=n)
+    generator, tau = _g2_points(data)
+    if not all(map(on_g1, powers)) or not all(map(on_g1, lagrange)):
+        raise VerificationError("The structured reference string has points beside the curve.")
+    z = 1 + secrets.randbelow(ORDER - 1)
+    scalars, evaluations = [1], _evaluations(z, log_rows)
+    for _ in range(n - 1):
+        scalars.append(scalars[-1] * z % ORDER)
+    total = combination(scalars, powers)  # of the polynomial with coefficients z ** i
+    by_values = combination(evaluations, lagrange)
+    but_first = add(total, negative(jacobian(powers[0])))
+    shifted = multiply(pow(z, -1, ORDER), but_first)
+    but_last = add(total, negative(multiply(scalars[-1], jacobian(powers[-1]))))
+    if not pairings_cancel([(but_last, tau), (negative(shifted), generator)]):
+        raise VerificationError(
+            "The structured reference string does not hold the powers of one number; it could "
+            "make a commitment reveal weights."
+        )
+    if add(total, negative(by_values))[2]:
+        raise VerificationError(
+            "The Lagrange points of the structured reference string do not fit its powers; it "
+            "could make a commitment reveal weights."
+        )
+
+
+def _evaluations(z: int, log_rows: int) -> list[int]:
+    """Values of the polynomial with coefficients z ** i at all roots of unity."""
+    n, root = 2**log_rows, root_of_unity(log_rows)
+    above, point, found = (pow(z, n, ORDER) - 1) % ORDER, z, []
+    for _ in range(n):
+        found.append(above * pow(point - 1, -1, ORDER) % ORDER)
+        point = point * root % ORDER
+    return found
+
+
+def _read(path: Path, log_rows: int) -> bytes:
+    data = read_bytes(path)
+    if len(data) != size_of(log_rows) or int.from_bytes(data[:4], "little") != log_rows:
+        raise VerificationError(
+            f"The structured reference string must have 2 ** {log_rows} powers, as "
+            f"{needed_string(log_rows)} has."
+        )
+    return data
+
+
+def _g1_points(data: bytes, first: int, count: int) -> list[G1]:
+    start = 4 + G1_BYTES * first
+    numbers = _numbers(data[start : start + G1_BYTES * count])
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _g2_points(data: bytes) -> tuple[G2, G2]:
+    a, b, c, d, e, f, g, h = _numbers(data[-2 * G2_BYTES :])
+    return ((a, b), (c, d)), ((e, f), (g, h))
+
+
+def _numbers(data: bytes) -> list[int]:
+    """Coordinates as numbers; one that is not reduced becomes too large to be on the curve."""
+    stored = [int.from_bytes(data[i : i + 32], "little") for i in range(0, len(data), 32)]
+    return [v * MONTGOMERY % P if v < P else v for v in stored]

@@ -1,0 +1,133 @@
+"""Reference strings that a provider or an auditor made up, and the pairing that finds them."""
+
+import hashlib
+
+import pytest
+
+pytest.importorskip("ezkl")
+
+from skuq.zk import VerificationError
+from skuq.zk import _ezkl as backend
+from skuq.zk import _reference_string as strings
+from skuq.zk._bn254 import (
+    G1_GENERATOR,
+    G2_GENERATOR,
+    ORDER,
+    P,
+    affine,
+    combination,
+    jacobian,
+    multiply,
+    negative,
+    on_g1,
+    on_g2,
+    pairings_cancel,
+)
+from skuq.zk._reference_string import check_ends, check_form, size_of, trust_in
+
+LOG_ROWS, N = 4, 16
+G = jacobian(G1_GENERATOR)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A small string that the proof system generated."""
+    path = tmp_path_factory.mktemp("strings") / "srs"
+    backend.make_reference_string(path, LOG_ROWS)
+    return path
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """A ceremony whose strings are as small as those of these tests."""
+    monkeypatch.setattr(strings, "CEREMONY", {LOG_ROWS: "0" * 64})
+    return strings.CEREMONY
+
+
+def stored(point):
+    return b"".join((v * 2**256 % P).to_bytes(32, "little") for v in point)
+
+
+def edited(made, tmp_path, position, data):
+    path, content = tmp_path / "edited", bytearray(made.read_bytes())
+    content[position : position + len(data)] = data
+    path.write_bytes(content)
+    return path
+
+
+def test_combinations_are_sums_of_multiples():
+    points = [affine(multiply(k, G)) for k in (3, 5, 5, ORDER - 3)]
+    scalars = [7, 2**200, ORDER - 1, 7]
+    expected = 3 * 7 + 5 * 2**200 - 5 - 3 * 7
+    assert affine(combination(scalars, points)) == affine(multiply(expected, G))
+    assert affine(combination([1, 1], [points[0], points[3]])) is None
+
+
+def test_the_pairing_is_bilinear_and_not_degenerate():
+    assert on_g2(G2_GENERATOR)
+    left, right = multiply(6, G), multiply(7, G)
+    assert pairings_cancel([(left, G2_GENERATOR), (negative(left), G2_GENERATOR)])
+    assert not pairings_cancel([(left, G2_GENERATOR), (negative(right), G2_GENERATOR)])
+
+
+def test_a_string_of_the_proof_system_has_the_form(made, known):
+    check_form(made, LOG_ROWS)
+
+
+def attacks():
+    """Changes of single points of a string, and what they are."""
+    powers, lagrange, end = 4, 4 + 64 * N, 4 + 128 * N
+    other = stored(affine(multiply(5, G)))
+    return {
+        "both points of G2 at infinity": (end, bytes(256), "other generators"),
+        "last point at infinity": (end + 128, bytes(128), "degenerate"),
+        "last point beside the curve": (end + 128, b"\x01", "degenerate"),
+        "another generator": (powers, other, "other generators"),
+        "another power": (powers + 64 * 3, other, "the powers of one number"),
+        "another last power": (powers + 64 * (N - 1), other, "the powers of one number"),
+        "another Lagrange point": (lagrange + 64 * 2, other, "do not fit its powers"),
+        "a Lagrange point at infinity": (lagrange, bytes(64), "beside the curve"),
+        "a coordinate that is not reduced": (powers + 64 * 3, b"\xff" * 64, "beside the curve"),
+        "another size": (0, b"\x05", r"must have 2 \*\* 4 powers, as perpetual-powers"),
+    }
+
+
+@pytest.mark.parametrize("attack", attacks())
+def test_a_made_up_string_does_not_have_the_form(made, known, tmp_path, attack):
+    position, data, message = attacks()[attack]
+    path = edited(made, tmp_path, position, data)
+    with pytest.raises(VerificationError, match=message):
+        check_form(path, LOG_ROWS)
+    if message in ("other generators", "degenerate"):
+        with pytest.raises(VerificationError, match=message):
+            check_ends(path, LOG_ROWS)
+
+
+def test_lagrange_points_that_open_the_first_weight_do_not_have_the_form(made, known, tmp_path):
+    """With these, the commitment is a small multiple of the generator, and its head a weight."""
+    first, others = affine(multiply(2**31, G)), [G1_GENERATOR, affine(negative(G))]
+    points = [first] + [others[k % 2] for k in range(N - 1)]
+    path = edited(made, tmp_path, 4 + 64 * N, b"".join(map(stored, points)))
+    assert all(map(on_g1, points))
+    with pytest.raises(VerificationError, match="do not fit its powers"):
+        check_form(path, LOG_ROWS)
+
+
+def test_a_string_is_trusted_for_what_the_verifier_knows_only(made, known, tmp_path):
+    with pytest.raises(VerificationError, match="is not that of the public ceremony"):
+        trust_in(made, LOG_ROWS, None, False)
+    assert trust_in(made, LOG_ROWS, None, True) == "test"
+    assert trust_in(made, LOG_ROWS, made, False) == "own"
+    other = edited(made, tmp_path, 4 + 64 * 3, b"\x01")
+    with pytest.raises(VerificationError, match="another one than yours"):
+        trust_in(made, LOG_ROWS, other, True)
+    known[LOG_ROWS] = hashlib.sha256(made.read_bytes()).hexdigest()
+    assert trust_in(made, LOG_ROWS, None, False) == "ceremony"
+
+
+def test_the_ceremony_covers_all_sizes_of_circuits():
+    from skuq.zk._architecture import LOG_ROWS as SIZES
+
+    assert set(strings.CEREMONY) == set(SIZES)
+    assert len(set(strings.CEREMONY.values())) == len(SIZES)
+    assert size_of(13) == 1048836
