@@ -41,7 +41,7 @@ def train(method: str, game: str, seed: int, steps: int, args) -> dict:
     if method != "uadqn":
         options["exploration_fraction"] = min(1.0, EXPLORATION_STEPS / steps)
     env = make_env(f"MinAtar/{game.title().replace('_', '')}-v0")
-    agent = METHODS[method]("CnnPolicy", env, seed=seed, device=args.device, **options)
+    agent = METHODS[method]("GridPolicy", env, seed=seed, device=args.device, **options)
     history = TrainingHistory()
     agent.learn(steps, callback=history)
     frame = history.to_frame()

@@ -36,8 +36,8 @@ COMMON = {
 }
 # (algorithm, policy, options)
 METHODS = {
-    "uadqn": (UADQNAlgorithm, "CnnPolicy", {}),
-    "qrdqn-skuq": (QuantileDQN, "CnnPolicy", {}),
+    "uadqn": (UADQNAlgorithm, "GridPolicy", {}),
+    "qrdqn-skuq": (QuantileDQN, "GridPolicy", {}),
     "qrdqn": (
         sb3_contrib.QRDQN,
         "MlpPolicy",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from skuq.uadqn._envs import CliffWindEnv, make_env
     from skuq.uadqn._history import Episode, TrainingHistory
-    from skuq.uadqn._policies import CnnPolicy, GridCNN, MlpPolicy, MultiInputPolicy
+    from skuq.uadqn._policies import CnnPolicy, GridCNN, GridPolicy, MlpPolicy, MultiInputPolicy
     from skuq.uadqn._run_config import make_run_config
     from skuq.uadqn._runs import load_agent, train_run
 
@@ -53,6 +53,7 @@ __all__ = [
     "DQNAlgorithm",
     "Episode",
     "GridCNN",
+    "GridPolicy",
     "MlpPolicy",
     "MultiInputPolicy",
     "QuantileDQN",

@@ -20,7 +20,13 @@ from skuq.uadqn._estimates import (
     sampled_values,
 )
 from skuq.uadqn._losses import bellman_targets, quantile_loss, quantile_loss_gradient
-from skuq.uadqn._policies import CnnPolicy, MlpPolicy, MultiInputPolicy, StackedQuantileNetwork
+from skuq.uadqn._policies import (
+    CnnPolicy,
+    GridPolicy,
+    MlpPolicy,
+    MultiInputPolicy,
+    StackedQuantileNetwork,
+)
 
 # Options of an epsilon-greedy exploration.
 EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
@@ -35,9 +41,9 @@ class QuantileDQN(QRDQN):
 
     Parameters
     ----------
-    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
+    policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
         Networks: a `skuq.uadqn._policies.MlpPolicy` or a subclass of it. "CnnPolicy" takes
-        images, and small grids such as MinAtar's.
+        images, "GridPolicy" small grids such as MinAtar's.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
@@ -54,6 +60,7 @@ class QuantileDQN(QRDQN):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": MlpPolicy,
         "CnnPolicy": CnnPolicy,
+        "GridPolicy": GridPolicy,
         "MultiInputPolicy": MultiInputPolicy,
     }
     LOSS_INTERVAL: ClassVar[int] = 100  # updates from one logged loss to the next
@@ -207,9 +214,9 @@ class UADQNAlgorithm(QuantileDQN):
 
     Parameters
     ----------
-    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
+    policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
         Networks: a `skuq.uadqn._policies.MlpPolicy` or a subclass of it. "CnnPolicy" takes
-        images, and small grids such as MinAtar's. Its arguments (``n_quantiles``,
+        images, "GridPolicy" small grids such as MinAtar's. Its arguments (``n_quantiles``,
         ``net_arch``, ``init_gain``, ``prior_gain``) go into `policy_kwargs`.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.

@@ -21,7 +21,7 @@ from torch.nn.functional import smooth_l1_loss
 
 from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._networks import stacked_mlp
-from skuq.uadqn._policies import default_arch, image_extractor, optimizer_options
+from skuq.uadqn._policies import GridCNN, default_arch, image_extractor, optimizer_options
 
 
 class DQNMlpPolicy(DQNPolicy):
@@ -71,11 +71,19 @@ class DQNMlpPolicy(DQNPolicy):
 
 
 class DQNCnnPolicy(DQNMlpPolicy):
-    """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+    """The same for images (`NatureCNN`)."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
         return image_extractor(observation_space)
+
+
+class DQNGridPolicy(DQNMlpPolicy):
+    """The same for small grids (`GridCNN`)."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return GridCNN
 
 
 class DQNMultiInputPolicy(DQNMlpPolicy):
@@ -93,8 +101,8 @@ class DQNAlgorithm(DQN):
 
     Parameters
     ----------
-    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
-        "CnnPolicy" takes images, and small grids such as MinAtar's.
+    policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
+        "CnnPolicy" takes images, "GridPolicy" small grids such as MinAtar's.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
@@ -104,6 +112,7 @@ class DQNAlgorithm(DQN):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": DQNMlpPolicy,
         "CnnPolicy": DQNCnnPolicy,
+        "GridPolicy": DQNGridPolicy,
         "MultiInputPolicy": DQNMultiInputPolicy,
     }
 
@@ -174,11 +183,19 @@ class BootstrappedPolicy(DQNMlpPolicy):
 
 
 class BootstrappedCnnPolicy(BootstrappedPolicy):
-    """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+    """The same for images (`NatureCNN`)."""
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
         return image_extractor(observation_space)
+
+
+class BootstrappedGridPolicy(BootstrappedPolicy):
+    """The same for small grids (`GridCNN`)."""
+
+    @staticmethod
+    def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return GridCNN
 
 
 class BootstrappedMultiInputPolicy(BootstrappedPolicy):
@@ -202,7 +219,7 @@ class BootstrappedDQN(DQNAlgorithm):
 
     Parameters
     ----------
-    policy : {"MlpPolicy", "CnnPolicy", "MultiInputPolicy"} or type
+    policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
         Networks: a `BootstrappedPolicy` or a subclass of it.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
@@ -237,6 +254,7 @@ class BootstrappedDQN(DQNAlgorithm):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": BootstrappedPolicy,
         "CnnPolicy": BootstrappedCnnPolicy,
+        "GridPolicy": BootstrappedGridPolicy,
         "MultiInputPolicy": BootstrappedMultiInputPolicy,
     }
 

@@ -82,8 +82,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Transitions of an update; there is one update per step.
     target_update_interval : int, default=200
         Steps between updates of the target network.
-    policy : {"auto", "MlpPolicy", "CnnPolicy", "MultiInputPolicy"}, default="auto"
-        Networks; "auto" goes by the shape of observations.
+    policy : {"auto", "MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"}, default="auto"
+        Networks; "auto" goes by the observations. "CnnPolicy" takes images, "GridPolicy"
+        small grids (height, width, channels).
     policy_kwargs : dict, default=None
         Arguments of the policy: ``net_arch``, ``levels``, ``init_gain``, ``prior_gain``, ...
     device : str, default="auto"
@@ -145,7 +146,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         "learning_starts": [Interval(Integral, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "target_update_interval": [Interval(Integral, 1, None, closed="left")],
-        "policy": [StrOptions({"auto", "MlpPolicy", "CnnPolicy", "MultiInputPolicy"})],
+        "policy": [
+            StrOptions({"auto", "MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"})
+        ],
         "policy_kwargs": [dict, None],
         "device": [str, torch.device],
         "random_state": ["random_state"],

@@ -17,6 +17,7 @@ HOME = {
     "DQNAlgorithm": "_baselines",
     "Episode": "_history",
     "GridCNN": "_policies",
+    "GridPolicy": "_policies",
     "MlpPolicy": "_policies",
     "MultiInputPolicy": "_policies",
     "QuantileDQN": "_algorithm",

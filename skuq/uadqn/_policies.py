@@ -24,7 +24,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from skuq.uadqn._estimates import risk_adjusted_values, sampled_values
 from skuq.uadqn._losses import prior_scale, quantile_levels
 from skuq.uadqn._networks import StackedConv2d, stacked_mlp, weights_of
-from skuq.uadqn._spaces import MIN_GRID, MIN_IMAGE
+from skuq.uadqn._spaces import MIN_GRID, MIN_IMAGE, is_large_enough
 
 Space = spaces.Space[Any]
 Discrete = spaces.Discrete[Any]
@@ -40,7 +40,13 @@ class GridCNN(BaseFeaturesExtractor):
     Parameters
     ----------
     observation_space : gymnasium.spaces.Box
-        Observations of shape (height, width, channels).
+        Observations of shape (height, width, channels), not images of bytes, whose axes
+        stable-baselines3 reorders.
+
+    Raises
+    ------
+    ValueError
+        For other observations.
     """
 
     N_FILTERS, KERNEL = 16, MIN_GRID
@@ -50,6 +56,11 @@ class GridCNN(BaseFeaturesExtractor):
             raise ValueError(
                 f"GridCNN takes grids of shape (height, width, channels), at least {self.KERNEL} "
                 f"cells high and wide, got observations of shape {observation_space.shape}."
+            )
+        if is_image_space(observation_space):
+            raise ValueError(
+                "GridCNN takes grids of bool or float: of images of bytes, stable-baselines3 puts "
+                "the channels first. Wrap the environment, or take another extractor."
             )
         height, width, channels = observation_space.shape
         outputs = (height - self.KERNEL + 1) * (width - self.KERNEL + 1) * self.N_FILTERS
@@ -66,20 +77,18 @@ class GridCNN(BaseFeaturesExtractor):
 
 
 def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
-    """`NatureCNN` for images, `GridCNN` for small grids.
+    """`NatureCNN`, which refuses what is not an image to stable-baselines3.
 
     Raises
     ------
     ValueError
-        If images of bytes are too small for `NatureCNN`.
+        If images of bytes are too small for it.
     """
-    if not is_image_space(space):
-        return GridCNN
-    if sorted(space.shape or (0,))[-2] < MIN_IMAGE:
+    if is_image_space(space) and not is_large_enough(space):
         raise ValueError(
             f"Images of {space.shape} bytes are too small for CnnPolicy, which takes images of "
-            f"at least {MIN_IMAGE} x {MIN_IMAGE} pixels, and grids of bool or float of any size. "
-            "Take MlpPolicy, or wrap the environment so that its observations are float."
+            f"at least {MIN_IMAGE} x {MIN_IMAGE} pixels. Take MlpPolicy, or wrap the environment "
+            "so that its observations are float, and take GridPolicy."
         )
     return NatureCNN
 
@@ -440,11 +449,19 @@ class MlpPolicy(QRDQNPolicy):
 
 
 class CnnPolicy(MlpPolicy):
-    """The same for images (`NatureCNN`) and for small grids (`GridCNN`)."""
+    """The same for images, which `NatureCNN` reads; their spaces are stable-baselines3's."""
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
         return image_extractor(observation_space)
+
+
+class GridPolicy(MlpPolicy):
+    """The same for small grids of shape (height, width, channels), which `GridCNN` reads."""
+
+    @staticmethod
+    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
+        return GridCNN
 
 
 class MultiInputPolicy(MlpPolicy):

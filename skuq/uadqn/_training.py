@@ -46,6 +46,11 @@ def train(
         Trained.
     history : pandas.DataFrame
         One row for each episode.
+
+    Raises
+    ------
+    ValueError
+        If the policy does not take the observations.
     """
     seeded_env = SeededEpisodes(make_env(env), seeds)
     if policy == "auto":
@@ -57,6 +62,9 @@ def train(
     history = TrainingHistory()
     callbacks = [history, *([TrainingProgress(total_timesteps)] if verbose else [])]
     with random_states_kept():
-        algorithm = make_algorithm(policy, seeded_env)
+        try:
+            algorithm = make_algorithm(policy, seeded_env)
+        except AssertionError as error:  # how stable-baselines3 refuses observations
+            raise ValueError(str(error)) from error
         algorithm.learn(total_timesteps, callback=callbacks)
     return algorithm, history.to_frame()

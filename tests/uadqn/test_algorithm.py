@@ -34,7 +34,7 @@ from tests.uadqn.plain import (
     stacked_parameters,
 )
 
-POLICY = {"MlpPolicy": VECTOR, "CnnPolicy": GRID}
+POLICY = {"MlpPolicy": VECTOR, "GridPolicy": GRID}
 N_ACTIONS, N_SEEN = 3, 40
 
 
@@ -84,7 +84,7 @@ def assert_same(agent, plain):
     assert_stack_matches(agent.quantile_net.trained(), [net.parameters() for net in plain])
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy"])
+@pytest.mark.parametrize("policy", ["MlpPolicy", "GridPolicy"])
 @pytest.mark.parametrize(
     ("noise", "prior", "levels"),
     [(1.0, None, "midpoint"), (0.5, 0.2, "paper"), (0.0, None, "midpoint")],
@@ -106,7 +106,7 @@ def test_updates_of_uadqn_equal_those_of_three_plain_networks(
         torch.testing.assert_close(anchor, kept, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy"])
+@pytest.mark.parametrize("policy", ["MlpPolicy", "GridPolicy"])
 def test_updates_of_qr_dqn_equal_those_of_a_plain_network(policy, monkeypatch):
     agent = collect(make(QuantileDQN, policy, learning_rate=1e-3), N_SEEN)
     perturb([*agent.quantile_net.trained(), *agent.quantile_net_target.trained()])
@@ -352,7 +352,7 @@ def test_same_seed_same_run(n_envs):
 
 @pytest.mark.parametrize(
     ("cls", "policy"),
-    [(UADQNAlgorithm, "MlpPolicy"), (QuantileDQN, "CnnPolicy"), (UADQNAlgorithm, "CnnPolicy")],
+    [(UADQNAlgorithm, "MlpPolicy"), (QuantileDQN, "GridPolicy"), (UADQNAlgorithm, "GridPolicy")],
 )
 def test_a_saved_agent_predicts_and_learns_the_same(cls, policy, tmp_path, monkeypatch):
     options = {"epistemic_factor": 0.7, "aleatoric_factor": 0.3} if cls is UADQNAlgorithm else {}
@@ -391,8 +391,8 @@ def test_an_agent_of_other_spaces_cannot_be_loaded(tmp_path):
         ("MlpPolicy", VECTOR),
         ("MlpPolicy", spaces.Discrete(6)),
         ("MlpPolicy", spaces.MultiBinary(4)),
-        ("CnnPolicy", GRID),
-        ("CnnPolicy", spaces.Box(0, 1, (5, 5, 3), bool)),
+        ("GridPolicy", GRID),
+        ("GridPolicy", spaces.Box(0, 1, (5, 5, 3), bool)),
         ("CnnPolicy", IMAGE),
         ("MultiInputPolicy", MIXED),
         ("MultiInputPolicy", spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)})),

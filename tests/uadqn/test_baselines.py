@@ -19,7 +19,7 @@ from skuq.uadqn._policies import GridCNN
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, collect, perturb
 from tests.uadqn.plain import assert_stack_matches, backward, numbers, plain_layers
 
-POLICY = {"MlpPolicy": VECTOR, "CnnPolicy": GRID, "MultiInputPolicy": MIXED}
+POLICY = {"MlpPolicy": VECTOR, "GridPolicy": GRID, "MultiInputPolicy": MIXED}
 N_MEMBERS, N_ACTIONS = 4, 3
 
 
@@ -36,7 +36,7 @@ def make(policy="MlpPolicy", env=None, cls=BootstrappedDQN, **options):
 
 @pytest.mark.parametrize("cls", [DQNAlgorithm, BootstrappedDQN])
 def test_settings_of_the_paper_are_the_defaults(cls):
-    agent = cls("CnnPolicy", RandomEnv(GRID))
+    agent = cls("GridPolicy", RandomEnv(GRID))
     table = {
         "batch_size": 32,
         "buffer_size": 100_000,
@@ -58,18 +58,18 @@ def test_settings_of_the_paper_are_the_defaults(cls):
 
 
 def test_ten_heads_of_128_units_on_grids():
-    agent = BootstrappedDQN("CnnPolicy", RandomEnv(GRID))
+    agent = BootstrappedDQN("GridPolicy", RandomEnv(GRID))
     shapes = [tuple(p.shape) for p in agent.q_net.q_net.parameters()]
     features = agent.q_net.features_dim
     assert shapes == [(10, features, 128), (10, 1, 128), (10, 128, 3), (10, 1, 3)]
 
 
 def test_dqn_has_128_units_on_grids_and_what_was_asked_for_otherwise():
-    agent = DQNAlgorithm("CnnPolicy", RandomEnv(GRID), buffer_size=10)
+    agent = DQNAlgorithm("GridPolicy", RandomEnv(GRID), buffer_size=10)
     assert agent.policy.net_arch == [128]
-    assert make("CnnPolicy", cls=DQNAlgorithm).policy.net_arch == [8]
+    assert make("GridPolicy", cls=DQNAlgorithm).policy.net_arch == [8]
     options = {"features_extractor_class": FlattenExtractor}
-    flat = DQNAlgorithm("CnnPolicy", RandomEnv(GRID), buffer_size=10, policy_kwargs=options)
+    flat = DQNAlgorithm("GridPolicy", RandomEnv(GRID), buffer_size=10, policy_kwargs=options)
     assert isinstance(flat.q_net.features_extractor, FlattenExtractor)
     assert flat.policy.net_arch == [100, 100]
     images = DQNAlgorithm("CnnPolicy", RandomEnv(IMAGE), buffer_size=10)
@@ -121,7 +121,7 @@ def one_update(agent, batch):
     return plain, total
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy"])
+@pytest.mark.parametrize("policy", ["MlpPolicy", "GridPolicy"])
 @pytest.mark.parametrize("max_grad_norm", [1e6, 0.1])
 def test_an_update_equals_that_of_plain_heads(policy, max_grad_norm, monkeypatch):
     agent = collect(make(policy, learning_rate=1e-3, max_grad_norm=max_grad_norm), 60)
@@ -259,7 +259,7 @@ def collect_and_learn(seed):
     return make(env=env, seed=seed, learning_starts=20).learn(60)
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy"])
+@pytest.mark.parametrize("policy", ["MlpPolicy", "GridPolicy"])
 def test_a_saved_agent_predicts_the_same_and_keeps_its_head(policy, tmp_path):
     agent = make(policy, learning_starts=10).learn(33)
     agent.save(tmp_path / "agent.zip")
@@ -294,7 +294,7 @@ def test_heads_are_drawn_for_the_environments_that_are_there(tmp_path):
     [
         ("MlpPolicy", VECTOR),
         ("MlpPolicy", spaces.Discrete(6)),
-        ("CnnPolicy", spaces.Box(0, 1, (5, 5, 3), bool)),
+        ("GridPolicy", spaces.Box(0, 1, (5, 5, 3), bool)),
         ("CnnPolicy", IMAGE),
         ("MultiInputPolicy", MIXED),
     ],

@@ -107,11 +107,13 @@ def two():
 
 CASES = [
     pytest.param(UADQNAlgorithm, cliff, "MlpPolicy", id="uadqn-cliff"),
-    pytest.param(UADQNAlgorithm, breakout, "CnnPolicy", id="uadqn-minatar", marks=pytest.mark.slow),
+    pytest.param(
+        UADQNAlgorithm, breakout, "GridPolicy", id="uadqn-minatar", marks=pytest.mark.slow
+    ),
     pytest.param(UADQNAlgorithm, two, "MlpPolicy", id="uadqn-two-envs", marks=pytest.mark.slow),
     pytest.param(QuantileDQN, cliff, "MlpPolicy", id="qrdqn", marks=pytest.mark.slow),
     pytest.param(DQNAlgorithm, cliff, "MlpPolicy", id="dqn", marks=pytest.mark.slow),
-    pytest.param(DQNAlgorithm, breakout, "CnnPolicy", id="dqn-minatar", marks=pytest.mark.slow),
+    pytest.param(DQNAlgorithm, breakout, "GridPolicy", id="dqn-minatar", marks=pytest.mark.slow),
     pytest.param(BootstrappedDQN, two, "MlpPolicy", id="bootstrapped-two-envs"),
 ]
 

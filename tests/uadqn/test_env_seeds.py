@@ -88,7 +88,7 @@ def test_training_never_repeats_a_sequence_of_noise(made):
     [
         (spaces.Box(0, 1, (4,)), "MlpPolicy"),
         (spaces.Box(0, 1, (4, 3)), "MlpPolicy"),
-        (spaces.Box(0, 1, (6, 5, 2)), "CnnPolicy"),
+        (spaces.Box(0, 1, (6, 5, 2)), "GridPolicy"),
         (spaces.Discrete(3), "MlpPolicy"),
         (spaces.MultiDiscrete([3, 2]), "MlpPolicy"),
         (spaces.Dict({"a": spaces.Box(0, 1, (6, 5, 2))}), "MultiInputPolicy"),

@@ -168,7 +168,7 @@ def test_global_random_states_are_left_alone(agent):
     before = global_states()
     model = make(total_timesteps=60).fit(SEEDS)
     assert global_states() == before
-    with pytest.raises(ValueError, match="GridCNN"):
+    with pytest.raises(ValueError, match="NatureCNN"):
         make(policy="CnnPolicy").fit(SEEDS)
     model.predict(CELLS)
     model.predict_uncertainty(CELLS)
@@ -384,7 +384,7 @@ def test_results_do_not_depend_on_what_else_is_in_the_batch(agent):
 SPACES = {
     "vector": (VECTOR, "MlpPolicy"),
     "matrix": (spaces.Box(-1, 1, (3, 4)), "MlpPolicy"),
-    "grid": (GRID, "CnnPolicy"),
+    "grid": (GRID, "GridPolicy"),
     "image": (IMAGE, "CnnPolicy"),
     "discrete": (spaces.Discrete(5), "MlpPolicy"),
     "multi-discrete": (spaces.MultiDiscrete([3, 4]), "MlpPolicy"),
@@ -618,7 +618,8 @@ PARAMETERS = {
     "starts": ({"learning_starts": -1}, "'learning_starts' .* Got -1"),
     "random state": ({"random_state": "now"}, "'random_state' .* Got 'now'"),
     "kwargs": ({"policy_kwargs": [("net_arch", [3])]}, "'policy_kwargs'"),
-    "images of vectors": ({"policy": "CnnPolicy"}, r"observations of shape \(10,\)"),
+    "images of vectors": ({"policy": "CnnPolicy"}, "only with images"),
+    "grids of vectors": ({"policy": "GridPolicy"}, r"observations of shape \(10,\)"),
     "vectors of dicts": ({"env": RandomEnv(MIXED), "policy": "MlpPolicy"}, "MultiInputPolicy"),
     "one auxiliary": ({"policy_kwargs": {"n_auxiliary": 1}}, "at least two networks"),
 }
@@ -663,7 +664,7 @@ def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
     expected = all_quantiles(model, CELLS)
     with pytest.raises(ValueError, match="Seeds"):
         model.fit([-1])
-    with pytest.raises(ValueError, match="GridCNN"):
+    with pytest.raises(ValueError, match="NatureCNN"):
         model.set_params(policy="CnnPolicy").fit(SEEDS)
     with pytest.raises(ValueError, match="no environment"):
         model.set_params(env="Nowhere-v0").fit(SEEDS)

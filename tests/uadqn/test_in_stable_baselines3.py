@@ -7,9 +7,10 @@ import torch
 pytest.importorskip("stable_baselines3")
 
 from gymnasium import spaces
+from sb3_contrib import QRDQN
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, GridCNN, QuantileDQN, UADQNAlgorithm
 from tests.uadqn.environments import IMAGE, MIXED, VECTOR, RandomEnv, perturb
 
 ALGORITHMS = [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN]
@@ -157,6 +158,51 @@ def test_a_saved_network_predicts_the_same(cls, policy, space, tmp_path):
         assert torch.equal(weights, read[name])
     x, _ = agent.policy.obs_to_tensor(observations(agent, 4))
     torch.testing.assert_close(loaded(x), net(x))
+
+
+# Images
+
+
+def outcome(cls, space, normalize_images):
+    """Shapes of the extractor's weights, or how the space is refused."""
+    widths = {"features_dim": 16}  # not shared: the library writes into it
+    options = {"normalize_images": normalize_images, "features_extractor_kwargs": widths}
+    try:
+        agent = cls("CnnPolicy", RandomEnv(space), policy_kwargs=options, buffer_size=10)
+    except (AssertionError, RuntimeError) as error:
+        return type(error)
+    extractor = agent.policy.make_features_extractor()
+    return type(extractor), [tuple(p.shape) for p in extractor.parameters()]
+
+
+IMAGES = [
+    spaces.Box(0, 255, (36, 36, 3), np.uint8),
+    spaces.Box(0, 255, (3, 36, 36), np.uint8),
+    spaces.Box(0, 9, (3, 36, 36), np.uint8),
+    spaces.Box(-1, 1, (3, 36, 36), np.float32),
+    spaces.Box(0, 1, (1, 40, 40), np.float32),
+    spaces.Box(0, 1, (4, 84, 84), np.float32),
+    spaces.Box(0, 1, (84, 84, 4), np.float32),
+    spaces.Box(0, 1, (10, 10, 4), bool),
+]
+
+
+@every_algorithm
+@pytest.mark.parametrize("normalize_images", [True, False])
+@pytest.mark.parametrize("space", IMAGES, ids=str)
+def test_images_are_what_stable_baselines3_takes_for_one(cls, space, normalize_images):
+    expected = outcome(QRDQN, space, normalize_images)
+    assert outcome(cls, space, normalize_images) == expected
+    if normalize_images and space.dtype != np.uint8:
+        assert expected is AssertionError
+
+
+@every_algorithm
+def test_small_grids_are_read_if_asked_for_by_name(cls):
+    agent = cls("GridPolicy", RandomEnv(spaces.Box(0, 1, (6, 5, 2), bool)), buffer_size=10)
+    extractor = agent.policy.make_features_extractor()
+    assert isinstance(extractor, GridCNN)
+    assert extractor.features_dim == 16 * 4 * 3
 
 
 # Optimisers

@@ -21,6 +21,7 @@ from skuq.uadqn import QuantileDQN, UADQNAlgorithm
 from skuq.uadqn._policies import (
     CnnPolicy,
     GridCNN,
+    GridPolicy,
     MlpPolicy,
     MultiInputPolicy,
     image_extractor,
@@ -92,7 +93,7 @@ def test_vmapped_nature_cnns_equal_separate_ones_and_so_do_their_gradients():
 
 
 def test_gains_are_the_singular_values_of_each_network():
-    networks = policy(CnnPolicy, GRID, init_gain=0.5, prior_gain=2.0).quantile_net
+    networks = policy(GridPolicy, GRID, init_gain=0.5, prior_gain=2.0).quantile_net
     kernels = networks.features_extractor.convolution.weight.flatten(2)
     for weights in [
         kernels,
@@ -104,7 +105,7 @@ def test_gains_are_the_singular_values_of_each_network():
 
 
 def test_prior_scale_is_the_deviation_of_the_auxiliary_weights():
-    networks = policy(CnnPolicy, GRID).quantile_net
+    networks = policy(GridPolicy, GRID).quantile_net
     kernels = networks.features_extractor.convolution.weight
     weights = [kernels, *(layer.weight for layer in networks.head if hasattr(layer, "weight"))]
     scales = [
@@ -118,7 +119,7 @@ def test_prior_scale_is_the_deviation_of_the_auxiliary_weights():
     [
         (MlpPolicy, VECTOR, FlattenExtractor),
         (MlpPolicy, spaces.Discrete(7), FlattenExtractor),
-        (CnnPolicy, GRID, GridCNN),
+        (GridPolicy, GRID, GridCNN),
         (CnnPolicy, CHANNELS_FIRST, NatureCNN),
         (MultiInputPolicy, MIXED, CombinedExtractor),
     ],
@@ -139,7 +140,7 @@ def test_each_policy_has_an_extractor_that_suits_its_observations(cls, space, ex
 
 @pytest.mark.parametrize(
     ("cls", "space", "widths"),
-    [(MlpPolicy, VECTOR, [100, 100]), (CnnPolicy, GRID, [128]), (CnnPolicy, CHANNELS_FIRST, [])],
+    [(MlpPolicy, VECTOR, [100, 100]), (GridPolicy, GRID, [128]), (CnnPolicy, CHANNELS_FIRST, [])],
 )
 def test_default_widths(cls, space, widths):
     made = policy(cls, space, net_arch=None)
@@ -155,7 +156,7 @@ def test_images_are_divided_by_255_unless_told_otherwise():
     torch.testing.assert_close(scaled.quantile_net.quantiles(image), expected)
 
 
-@pytest.mark.parametrize("cls_space", [(MlpPolicy, VECTOR), (CnnPolicy, GRID)])
+@pytest.mark.parametrize("cls_space", [(MlpPolicy, VECTOR), (GridPolicy, GRID)])
 def test_target_moves_towards_the_value_network_by_tau(cls_space):
     made = policy(*cls_space)
     perturb(made.quantile_net.trained())
@@ -170,7 +171,7 @@ def test_target_moves_towards_the_value_network_by_tau(cls_space):
 
 
 def test_optimiser_is_adam_of_the_paper_and_leaves_anchors_alone():
-    made = policy(CnnPolicy, GRID)
+    made = policy(GridPolicy, GRID)
     optimised = {id(p) for group in made.optimizer.param_groups for p in group["params"]}
     assert optimised == {id(p) for p in made.quantile_net.trained()}
     assert optimised.isdisjoint({id(p) for p in made.quantile_net.anchors})
@@ -184,9 +185,9 @@ def test_other_optimisers_are_taken():
     assert type(made.optimizer) is torch.optim.SGD
 
 
-@pytest.mark.parametrize("cls", [MlpPolicy, CnnPolicy])
+@pytest.mark.parametrize("cls", [MlpPolicy, GridPolicy])
 def test_a_saved_policy_predicts_the_same(cls, tmp_path):
-    space = GRID if cls is CnnPolicy else VECTOR
+    space = GRID if cls is GridPolicy else VECTOR
     made = policy(cls, space, prior_gain=2.5)
     perturb(made.quantile_net.trained())
     made.save(tmp_path / "policy.zip")
@@ -244,7 +245,7 @@ def test_too_few_quantiles(n_quantiles):
 @pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 1, (2, 5, 1))])
 def test_what_is_no_grid_is_refused(space):
     with pytest.raises(ValueError, match=r"GridCNN takes .*height, width, channels"):
-        policy(CnnPolicy, space)
+        policy(GridPolicy, space)
 
 
 class Frozen(BaseFeaturesExtractor):
@@ -286,6 +287,12 @@ def test_weights_that_are_frozen_are_not_drawn_anew():
     options = {"policy_kwargs": {"features_extractor_class": PartlyFrozen}}
     agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0, **options)
     assert any((tensor == 1).all() for tensor in agent.quantile_net.fixed())
+
+
+def test_images_of_bytes_are_no_grid():
+    # Its channels come first when stable-baselines3 hands it over.
+    with pytest.raises(ValueError, match="grids of bool or float"):
+        policy(GridPolicy, spaces.Box(0, 255, (3, 7, 7), np.uint8))
 
 
 @pytest.mark.parametrize("shape", [(7, 7, 3), (2, 2, 3)])

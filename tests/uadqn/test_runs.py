@@ -145,8 +145,17 @@ def test_factors_of_other_methods_and_unknown_methods_are_refused():
         (spaces.Box(0, 1, (4,)), "MlpPolicy"),
         (spaces.Box(0, 1, (4, 3)), "MlpPolicy"),
         (spaces.Discrete(3), "MlpPolicy"),
-        (spaces.Box(0, 1, (10, 10, 4), bool), "CnnPolicy"),
+        (spaces.Box(0, 1, (10, 10, 4), bool), "GridPolicy"),
+        (spaces.Box(0, 1, (10, 10, 10), bool), "GridPolicy"),
+        (spaces.Box(0, 1, (6, 5, 2)), "GridPolicy"),
+        # channels first, or too large: no grids
+        (spaces.Box(0, 1, (3, 20, 20)), "MlpPolicy"),
+        (spaces.Box(0, 1, (4, 84, 84)), "MlpPolicy"),
+        (spaces.Box(0, 1, (84, 84, 4)), "MlpPolicy"),
         (spaces.Box(0, 255, (84, 84, 3), np.uint8), "CnnPolicy"),
+        (spaces.Box(0, 255, (3, 84, 84), np.uint8), "CnnPolicy"),
+        (spaces.Box(0, 255, (7, 7, 3), np.uint8), "MlpPolicy"),
+        (spaces.Box(0, 9, (40, 40, 3), np.uint8), "MlpPolicy"),
         (spaces.Dict({"a": spaces.Box(0, 1, (4, 4, 1))}), "MultiInputPolicy"),
     ],
 )
