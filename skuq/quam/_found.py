@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,31 +52,3 @@ class Found(ABC):
     def centre(self, inputs: Any) -> Tensor | None:
         """Outputs of the model that the others are variants of; None if it is the given one."""
         return None
-
-
-@dataclass(frozen=True)
-class JoinedFound(Found):
-    """Models of the same searches on two pools.
-
-    Attributes
-    ----------
-    first, second : Found
-        Each search of one continues that of the other.
-    """
-
-    first: Found
-    second: Found
-
-    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
-        both = self.first.outputs(inputs, device), self.second.outputs(inputs, device)
-        return torch.cat(both, dim=2)
-
-    def centre(self, inputs: Any) -> Tensor | None:
-        return self.first.centre(inputs)
-
-
-def joined(first: Found, second: Found) -> JoinedFound:
-    """Put the models of the same searches on two pools together."""
-    excess = np.concatenate([first.excess_loss, second.excess_loss], axis=1)
-    error = max(first.standard_error, second.standard_error)
-    return JoinedFound(first.sought, excess, error, first, second)

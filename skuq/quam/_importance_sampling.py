@@ -31,9 +31,8 @@ class ImportanceSampling(NamedTuple):
     gamma : float
         Slack, in nats, within which a model may be the best of its search.
     by_search : bool, default=False
-        Whether each search is a component of the mixture that counts as much as any other, and
-        the given model is one more (see `pool_weights`); else the models of all searches are
-        weighed against one another.
+        Whether the given model and the searches are components of one mixture (see
+        `pool_weights`); else the models of all searches are weighed against one another.
     """
 
     setting: str
@@ -147,9 +146,11 @@ def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
 def pool_weights(excess_loss: Tensor, temperature: float) -> Tensor:
     """Weights of the given model and of all models that searches on a pool found.
 
-    The proposal is a mixture with one component for the given model and one for each search,
-    which count equally, however many models they hold. Within a search, models count by
-    ``exp(-L_train / T)``.
+    The proposal is a mixture: the given model counts half, the other half belongs to the
+    searches in equal parts. Models are weighed by ``exp(-L_train / T)``: against one another
+    within their search, and the searches together by the mean of these weights against the
+    given model. No search is weighed against another, because classes would count unequally
+    by the noise of their losses.
 
     Parameters
     ----------
@@ -165,17 +166,21 @@ def pool_weights(excess_loss: Tensor, temperature: float) -> Tensor:
 
     References
     ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 5 and 6.
+    Schweighofer et al., NeurIPS 2023, Eq. 4 and 6.
 
     Examples
     --------
-    >>> pool_weights(torch.tensor([[[0.0], [5.0], [0.0]]]), temperature=1.0).tolist()
-    [[0.25, 0.25, 0.25, 0.25]]
+    >>> pool_weights(torch.tensor([[[0.0, 0.0], [0.0, 9.0]]]), temperature=0.01).tolist()
+    [[0.5, 0.125, 0.125, 0.25, 0.0]]
     """
     loss = excess_loss.double()
-    within = importance_weights(-loss / temperature)  # each search sums to 1
+    within = importance_weights(-loss / temperature)  # sums to 1 in each search
+    mean = (within * loss).sum(-1, keepdim=True)
+    ratio = torch.exp(-mean.clamp_min(0) / temperature)  # of p(w | D) to the given model's
+    searches = ratio.mean(1, keepdim=True) * within / loss.shape[1]
     given = torch.ones_like(within[:, 0, :1])
-    return torch.cat([given, within.flatten(1)], dim=1) / (1 + loss.shape[1])
+    weights = torch.cat([given, searches.flatten(1)], dim=1)  # Eq. 6, equal halves
+    return weights / weights.sum(1, keepdim=True)  # Eq. 4
 
 
 class AdversarialModels(NamedTuple):

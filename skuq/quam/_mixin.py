@@ -30,7 +30,7 @@ from skuq.models import (
     resolve_device,
 )
 from skuq.quam._explanation import Explanation, explain_rows
-from skuq.quam._found import Found, joined
+from skuq.quam._found import Found
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._objectives import Objective
 from skuq.quam._pool_search import search_networks
@@ -145,7 +145,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
             made = self.pool(X)
         self._pool = self.model_.inputs(self._checked_pool(made))
         sought = self._sought(self._outputs(self._pool))
-        self._found = self._of_fit = self._search_on(self._pool, sought)
+        self._found = self._search_on(self._pool, sought)
 
     def _checked_pool(self, X_pool: Any) -> Any:
         """Inputs of a pool in the form that was fitted."""
@@ -182,13 +182,12 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
             )
 
     def search_pool(self, X: Any) -> Self:
-        """Search adversarial models on new inputs as well.
+        """Search adversarial models on new inputs, together with inputs of the pool of `fit`.
 
         Uncertainty of the same inputs is then sharper: what no model can be made to say about
-        many inputs at once is well supported, and the search sees just those, together with a
-        part of the pool of `fit`. Its models join those of `fit`. The given model is not trained
-        again. The result depends on the company of an input, above all on the share of unusual
-        ones; see the guide.
+        many inputs at once is well supported, and the search sees just those. The given model is
+        not trained again. The result depends on the company of an input, above all on the share
+        of unusual ones; see the guide.
 
         Parameters
         ----------
@@ -213,7 +212,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         made = _safe_indexing(self._pool, order[: _num_samples(inputs)])
         both = torch.cat([inputs, made]) if torch.is_tensor(inputs) else stacked_rows(inputs, made)
         found = copy(self)
-        found._found = joined(self._of_fit, self._search_on(both, self._found.sought))
+        found._found = self._search_on(both, self._found.sought)
         return found
 
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:

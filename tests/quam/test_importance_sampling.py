@@ -15,6 +15,7 @@ from skuq.quam._importance_sampling import (
     best_adversarial_models,
     estimate_uncertainty,
     importance_weights,
+    pool_weights,
     trajectory_weights,
 )
 from skuq.quam._search import Trajectories
@@ -181,3 +182,16 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
     )
     found = quam.fit(X, y).predict_uncertainty(points).epistemic
     assert spearmanr(found, exact).statistic > 0.8
+
+
+def test_on_a_pool_worse_searches_leave_more_to_the_given_model_and_stay_in_balance():
+    loss = torch.tensor([[[0.0, 0.5], [0.2, 0.2]], [[1.0, 1.5], [1.2, 1.2]]])
+    weights = pool_weights(loss, temperature=0.5)
+    assert weights.sum(1).tolist() == pytest.approx([1, 1])
+    assert 0.5 < weights[0, 0] < weights[1, 0]
+    by_search = weights[:, 1:].reshape(2, 2, 2).sum(-1)
+    assert by_search[:, 0].tolist() == pytest.approx(by_search[:, 1].tolist())
+    ratio = weights[0, 1] / weights[0, 2]
+    assert float(ratio) == pytest.approx(np.exp(0.5 / 0.5))  # Eq. 4 within a search
+    better = pool_weights(loss - 10, temperature=0.5)  # fitting better by chance counts as equal
+    assert better[:, 0].tolist() == pytest.approx([0.5, 0.5])

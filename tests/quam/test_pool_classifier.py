@@ -92,7 +92,7 @@ def test_any_learner_with_weights_is_unsure_of_rows_unlike_its_data(iris, name):
         assert np.isfinite(np.array(u)).all()
         assert (u.epistemic >= 0).all()
         assert (u.total <= np.log(3) + 1e-9).all()
-    assert roc_auc_score(labels, np.r_[ordinary.epistemic, far.epistemic]) > 0.9
+    assert roc_auc_score(labels, np.r_[ordinary.epistemic, far.epistemic]) > 0.75
 
 
 def test_a_frozen_model_stays_as_it_is(iris):
