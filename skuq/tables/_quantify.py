@@ -16,7 +16,6 @@ from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from skuq.base import FloatArray, predict_uncertainty
-from skuq.quam import make_pool
 from skuq.tables._columns import CleanColumns, TableError
 from skuq.tables._notes import (
     MISSING_TEXT,
@@ -223,6 +222,8 @@ def _fitted(
     inputs = preprocessing.fit_transform(X)
     pool = {}
     if estimator.get_params().get("pool") == "auto":
+        from skuq.quam import make_pool  # reports import this module, but need no torch
+
         pool["X_pool"] = preprocessing.transform(make_pool(X, random_state=random_state))
     return make_pipeline(preprocessing, estimator.fit(inputs, y, **pool))
 

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import roc_auc_score
 
 from skuq import predict_uncertainty
 from skuq.cli import _digits_demo as demo
+from skuq.cli import _table_demo as table_demo
 from skuq.cli._main import main
 
 pytest.importorskip("matplotlib").use("Agg")
@@ -38,21 +40,22 @@ def written(result, tmp_path_factory):
 
 
 def test_quam_tells_ood_inputs_from_digits_better_than_the_entropy_does(result):
-    overall = result.detection.loc["all OOD"]
-    assert overall["QUAM"] > overall["entropy"]
+    assert (result.detection["QUAM"] > result.detection["entropy"]).all()
 
 
 def test_detection_is_the_area_under_the_roc_curve(result):
-    ood = {name: result.uncertainty[name] for name in KINDS}
-    everything = [np.concatenate(parts) for parts in zip(*ood.values(), strict=True)]
-    ood["all OOD"] = type(result.uncertainty["test"])(*everything)
+    def scores(X):
+        proba = result.classifier.predict_proba(X)
+        epistemic = predict_uncertainty(result.classifier, X).epistemic
+        return {"QUAM": epistemic, "entropy": scipy_entropy(proba, axis=1)}
+
+    ood = {**result.data.ood, "all OOD": np.concatenate([result.data.ood[k] for k in KINDS])}
     assert list(result.detection.index) == list(ood)
-    for name, u in ood.items():
-        known = result.uncertainty["test"]
-        is_ood = np.repeat([0, 1], [len(known.total), len(u.total)])
-        for column, part in (("QUAM", "epistemic"), ("entropy", "aleatoric")):
-            scores = np.concatenate([getattr(known, part), getattr(u, part)])
-            expected = roc_auc_score(is_ood, scores)
+    known = scores(result.data.X_test)
+    for name, X in ood.items():
+        is_ood = np.repeat([0, 1], [N_TEST, len(X)])
+        for column, values in scores(X).items():
+            expected = roc_auc_score(is_ood, np.concatenate([known[column], values]))
             assert result.detection.loc[name, column] == pytest.approx(expected)
 
 
@@ -98,22 +101,34 @@ def test_writing_leaves_no_figure_open(result, tmp_path):
     assert pyplot.get_fignums() == before
 
 
-def test_the_command_writes_both_files_into_a_new_folder(result, tmp_path, monkeypatch):
+def test_the_command_writes_all_files_into_a_new_folder(result, tmp_path, monkeypatch):
     asked = []
 
     def small(**options):
         asked.append(options)
         return result
 
+    loans = table_demo.run_table_demo(n_train=300, n_test=60)
+
+    def small_table(**options):
+        asked.append(options)
+        return loans
+
     monkeypatch.setattr(demo, "run_demo", small)
+    monkeypatch.setattr(table_demo, "run_table_demo", small_table)
     out = tmp_path / "new" / "folder"
     done = CliRunner().invoke(main, ["demo", "--out", str(out), "--seed", "5", "--jobs", "1"])
     assert done.exit_code == 0, done.output
-    assert asked == [{"n_jobs": 1, "random_state": 5, "verbose": 1}]
-    assert {path.name for path in out.iterdir()} == {"report.html", "uncertainty.csv"}
+    asked_of_both = {"n_jobs": 1, "random_state": 5}
+    assert asked == [{**asked_of_both, "verbose": 1}, asked_of_both]
+    pages, tables = (
+        {"report.html", "table_report.html"},
+        {"uncertainty.csv", "table_uncertainty.csv"},
+    )
+    assert {path.name for path in out.iterdir()} == pages | tables
     assert f"Accuracy on test digits: {result.accuracy:.3f}" in done.output
     assert str(out / "report.html") in done.output
-    for kind in [*KINDS, "all OOD"]:
+    for kind in [*KINDS, "all OOD", *loans.detection.index]:
         assert kind in done.output
 
 
