@@ -85,7 +85,7 @@ def make_loans(
         {"age": age, "years in job": years, "income": income, "amount": amount}
         | {"job": job, "home": home}
     )
-    categories = {"job": pd.CategoricalDtype(JOBS), "home": pd.CategoricalDtype(HOMES)}
+    categories = {"job": pd.CategoricalDtype([*JOBS]), "home": pd.CategoricalDtype([*HOMES])}
     return X.round(1).astype(categories), np.where(late, "late", "repaid")
 
 
@@ -99,7 +99,7 @@ def _unusual(X: pd.DataFrame, group: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Rows of each kind, made from ordinary ones."""
     # In pandas, a value that is none of the categories is a missing one.
     unseen = pd.Categorical([None] * len(X), categories=JOBS)
-    contradictory = X.assign(**{"age": X["age"].clip(upper=25), "years in job": 35.0})
+    contradictory = X.assign(age=X["age"].clip(upper=25)).assign(**{"years in job": 35.0})
     return {
         "income in cents": X.assign(income=X["income"] * 100),
         "unseen job": X.assign(job=unseen),
