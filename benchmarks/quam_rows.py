@@ -79,25 +79,31 @@ def run(learner: str, args: argparse.Namespace) -> list[dict]:
     u = quam.predict_uncertainty(rows)
     scores = time.process_time() - start
     records = [
-        record(learner, "adult", metric, value, args.n)
-        for metric, value in (
-            ("cpu_seconds_of_fit", fit),
-            ("cpu_seconds_of_search", search),
-            ("cpu_seconds_of_scores", scores),
-            ("cpu_seconds_of_search_and_scores", search + scores),
-        )
+        record(learner, "adult", "cpu_seconds_of_fit", fit, args.n_train),
+        record(learner, "adult", "cpu_seconds_of_search", search, args.n_train),
+        record(learner, "adult", "cpu_seconds_of_scores", scores, args.n),
+        record(learner, "adult", "cpu_seconds_of_search_and_scores", search + scores, args.n),
     ]
     if args.dask:
         difference = difference_on_dask(quam, rows, u.epistemic)
         records.append(record(learner, "adult", "difference_on_dask", difference, args.n))
+    for each in records:
+        show(each)
     for n in args.memory:
         with get_context("spawn").Pool(1) as pool:
             mib, seconds = pool.apply(memory, (learner, n, args))
-        records.append(record(learner, "adult", "peak_mib", mib, n))
-        records.append(record(learner, "adult", "cpu_seconds_of_scores", seconds, n))
-    for each in records:
-        print(f"{learner:10} {each['n']:>9} rows  {each['metric']:34} {each['value']:.4g}")
+        records += [
+            record(learner, "adult", "peak_mib", mib, n),
+            record(learner, "adult", "cpu_seconds_of_scores", seconds, n),
+        ]
+        show(records[-2])
+        show(records[-1])
     return records
+
+
+def show(each: dict) -> None:
+    columns = f"{each['method']:10} {each['n']:>9} rows  {each['metric']:34}"
+    print(f"{columns} {each['value']:.4g}", flush=True)
 
 
 def main() -> None:
