@@ -7,12 +7,16 @@ each verifier must compare it with the published one.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +28,7 @@ FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
 VERDICT_DIGITS = 9  # squares of sums are longer than what a network computes
 BLINDING_ROWS = 10
+OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
 
 
 class ProofSystemError(RuntimeError):
@@ -34,13 +39,13 @@ def version() -> str:
     """Version of the proof system."""
     from importlib.metadata import version as installed
 
-    import_optional("ezkl", extra="zk")
+    _ezkl()
     return installed("ezkl")
 
 
 def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> dict[str, Any]:
     """Write the settings of a circuit, and return them."""
-    ezkl = import_optional("ezkl", extra="zk")
+    ezkl = _ezkl()
     options = ezkl.PyRunArgs()
     options.input_visibility = options.output_visibility = "public"
     options.param_visibility = "polycommit"
@@ -77,7 +82,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
 
 def compile_circuit(model: Path, settings: Path, circuit: Path) -> None:
     """Turn an ONNX model into the proof system's own form."""
-    ezkl = import_optional("ezkl", extra="zk")
+    ezkl = _ezkl()
     with _quiet():
         _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
 
@@ -104,7 +109,7 @@ def witness(
     inputs: Sequence[Sequence[int]], circuit: Path, target: Path, verifying: Path, srs: Path
 ) -> tuple[list[int], str]:
     """Run a circuit on its public inputs; return outputs and commitment to the constants."""
-    ezkl = import_optional("ezkl", extra="zk")
+    ezkl = _ezkl()
     data = target.with_suffix(".input.json")
     data.write_text(json.dumps({"input_data": [[_hex(v) for v in values] for values in inputs]}))
     with _quiet():
@@ -142,7 +147,7 @@ def verify(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> bool:
     """Verify a proof for these public numbers, inputs first, then outputs."""
-    ezkl = import_optional("ezkl", extra="zk")
+    ezkl = _ezkl()
     path = work / "proof.json"
     path.write_text(
         json.dumps(
@@ -183,6 +188,22 @@ def memory_estimate(shape: Architecture) -> float:
     return 0.3 + 0.4 * 2.0 ** (shape.log_rows - 14)
 
 
+def _ezkl() -> Any:
+    """Import the proof system, with a folder of this process for its look-up tables.
+
+    Those in the home folder could be damaged by an interrupted call, or changed by others.
+    """
+    os.environ[OWN_FOLDER] = _tables()
+    return import_optional("ezkl", extra="zk")
+
+
+@cache
+def _tables() -> str:
+    folder = tempfile.mkdtemp(prefix="skuq-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _hex(value: int) -> str:
     """Write a number of the field as the proof system does: little-endian hexadecimal."""
     return (int(value) % FIELD).to_bytes(32, "little").hex()
@@ -202,26 +223,28 @@ def _call(function: Any, what: str, *arguments: Any) -> Any:
 
 def _run(function: str, arguments: Mapping[str, Any], timeout: float | None = None) -> None:
     """Call the proof system in a new process, which ends with this call in any case."""
-    import_optional("ezkl", extra="zk")
+    _ezkl()
     script = Path(__file__).with_name("_ezkl_worker.py")
     task = json.dumps({"function": function, "arguments": arguments})
-    process = subprocess.Popen(
-        [sys.executable, str(script), task],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        _, errors = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired as error:
-        raise ProofSystemError(
-            f"The proof system did not finish {function!r} within {timeout:g} s and was stopped. "
-            "Give more time, or check that all inputs are in the committed range."
-        ) from error
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    with tempfile.TemporaryDirectory(prefix="skuq-") as tables:
+        process = subprocess.Popen(
+            [sys.executable, str(script), task],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, OWN_FOLDER: tables},
+        )
+        try:
+            _, errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise ProofSystemError(
+                f"The proof system did not finish {function!r} within {timeout:g} s and was "
+                "stopped. Give more time, or check that all inputs are in the committed range."
+            ) from error
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
     if process.returncode:
         lines = [line for line in errors.splitlines() if line.strip()]
         reason = lines[-1] if lines else f"exit code {process.returncode}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,15 +13,18 @@ from tqdm import tqdm
 
 from skuq import __version__
 from skuq.base import IntArray
+from skuq.files import write_atomically
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     CHUNKS,
     FORMAT,
+    MANIFEST,
     REPORTED,
     STATEMENT,
     VERDICT,
     digest,
     field,
+    read_bytes,
     read_json,
     write_json,
     write_manifest,
@@ -38,6 +43,8 @@ from skuq.zk._statements import (
     sample_size,
     verdict_inputs,
 )
+
+AUDITS = "audits"  # in the private folder: the state of each audit
 
 
 class Bundle(NamedTuple):
@@ -139,12 +146,10 @@ def prove(
         "n_samples": len(rows),
         "reference_digest": reference_digest(rows, codes),
     }
-    out = Path(out)
-    (out / CHUNKS).mkdir(parents=True, exist_ok=True)
-    run = _AuditRun(prover, out, bool(verbose))
+    run = _AuditRun(prover, Path(out), statement, bool(verbose))
     if level == "predictions":
-        return _prove_predictions(run, statement, rows, challenge, false_share, error)
-    return _prove_sums(run, statement, rows, codes)
+        return _prove_predictions(run, rows, challenge, false_share, error)
+    return _prove_sums(run, rows, codes)
 
 
 def reported_predictions(
@@ -171,77 +176,126 @@ def reported_predictions(
 
 
 class _AuditRun:
-    """One audit in its folder: whatever is proven already is not proven again."""
+    """One audit: whatever is proven already is not proven again.
 
-    def __init__(self, prover: Prover, out: Path, verbose: bool):
-        self.prover, self.out, self._verbose = prover, out, verbose
-        self.committed = prover.committed
+    Its state is in the private folder, by the hash of its statement. The folder for the auditor is
+    written and never read back: a statement planted there could make pads serve twice.
+    """
 
-    def begin(self, statement: dict[str, Any]) -> dict[str, Any]:
-        """Write the statement, or read it as an interrupted run left it."""
-        path = self.out / STATEMENT
-        if path.exists():
-            before = read_json(path)
-            if {**statement, "pads": None} != {**before, "pads": None}:
+    def __init__(self, prover: Prover, out: Path, statement: dict[str, Any], verbose: bool):
+        self.committed, self.statement = prover.committed, statement
+        self._prover, self._out, self._verbose = prover, out, verbose
+        self._state = prover.private / AUDITS / digest(statement)
+
+    def answering(self, reported: bytes, **entries: Any) -> _AuditRun:
+        """Continue with the answer to a challenge, and the same reports."""
+        run = _AuditRun(self._prover, self._out, {**self.statement, **entries}, self._verbose)
+        run._state.mkdir(parents=True, exist_ok=True)
+        write_atomically(run._state / REPORTED, reported)
+        return run
+
+    def check_out(self) -> None:
+        """Fail if the folder for the auditor holds anything but files of this audit."""
+        for path in self._out.rglob("*"):
+            name = path.relative_to(self._out)
+            if name in (Path(CHUNKS), Path(MANIFEST)):
+                continue
+            made = self._state / name
+            if path.is_dir() or not made.is_file() or read_bytes(path) != made.read_bytes():
                 raise ValueError(
-                    f"{self.out} holds another audit; name another folder, or repeat the "
+                    f"{self._out} holds another audit; name another folder, or repeat the "
                     "interrupted call with the same arguments."
                 )
-            statement = before
-        else:
-            if statement["level"] == "verdict":
-                n = -(-statement["n_samples"] // self.committed.shape.rows_of("padded_bins"))
-                statement = {**statement, "pads": self.prover.take_pads(n)}
-            write_json(path, statement)
-        return statement
 
-    def chunks(
-        self, statement: dict[str, Any], circuit: str, values: list[dict[str, Any]]
-    ) -> list[list[int]]:
+    def begin(self) -> None:
+        """Take pads, if any are needed, and write the statement."""
+        self.check_out()
+        self.statement = self.file(STATEMENT, self._complete_statement)
+
+    def file(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Make a file of the audit, unless that was done before, and hand it out."""
+        made = self._state / name
+        if not made.exists():
+            made.parent.mkdir(parents=True, exist_ok=True)
+            write_json(made, make())
+        target = self._out / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, made.read_bytes())
+        record: dict[str, Any] = read_json(made)
+        return record
+
+    def prove(self, circuit: str, values: dict[str, Any], part: str) -> dict[str, Any]:
+        """Prove one part of the statement."""
+        return self._prover.prove(self.statement, circuit, values, part)
+
+    def chunks(self, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Prove every chunk that is not proven yet; return the outputs of all."""
         outputs = []
         for k, value in enumerate(tqdm(values, desc="proofs", disable=not self._verbose)):
-            path = self.out / CHUNKS / f"{k:05d}.json"
-            if not path.exists():
-                write_json(path, self.prover.prove(statement, circuit, value, f"{circuit} {k}"))
-            outputs.append([int(v) for v in read_json(path)["outputs"]])
+            name = f"{CHUNKS}/{k:05d}.json"
+            record = self.file(name, partial(self.prove, circuit, value, f"{circuit} {k}"))
+            outputs.append([int(v) for v in record["outputs"]])
         return outputs
 
+    def finish(self, n_proofs: int) -> Bundle:
+        """Complete the folder for the auditor."""
+        write_manifest(self._out)
+        return Bundle(self._out, n_proofs, True)
 
-def _prove_sums(
-    run: _AuditRun, statement: dict[str, Any], rows: IntArray, codes: IntArray
-) -> Bundle:
+    def reported(self, rows: IntArray) -> bytes:
+        """Text of the reports of label and confidence of every row."""
+        made = self._state / REPORTED
+        if not made.exists():
+            made.parent.mkdir(parents=True, exist_ok=True)
+            write_json(made, self._predictions(rows))
+        return made.read_bytes()
+
+    def await_challenge(self, rows: IntArray) -> Bundle:
+        """Hand out the reports alone."""
+        reported = self.reported(rows)
+        self.check_out()
+        self._out.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._out / REPORTED, reported)
+        return Bundle(self._out, 0, False)
+
+    def _complete_statement(self) -> dict[str, Any]:
+        if self.statement["level"] != "verdict":
+            return self.statement
+        n = -(-self.statement["n_samples"] // self.committed.shape.rows_of("padded_bins"))
+        return {**self.statement, "pads": self._prover.take_pads(n)}
+
+    def _predictions(self, rows: IntArray) -> dict[str, Any]:
+        found = integer_predictions(self._prover.network(), rows)
+        report = {"label": found.label.tolist(), "confidence": found.confidence.tolist()}
+        return {"reference_digest": self.statement["reference_digest"], **report}
+
+
+def _prove_sums(run: _AuditRun, rows: IntArray, codes: IntArray) -> Bundle:
     """Prove all reference data, chunk by chunk, at level "bins" or "verdict"."""
     shape = run.committed.shape
-    circuit = "bins" if statement["level"] == "bins" else "padded_bins"
-    statement = run.begin(statement)
-    values = reference_chunks(shape, circuit, rows, codes, statement)
-    outputs = run.chunks(statement, circuit, values)
+    circuit = "bins" if run.statement["level"] == "bins" else "padded_bins"
+    run.begin()
+    outputs = run.chunks(circuit, reference_chunks(shape, circuit, rows, codes, run.statement))
     if circuit == "padded_bins":
-        path = run.out / VERDICT
-        if not path.exists():
-            padded = verdict_inputs(shape, run.committed.tolerance, statement, outputs)
-            write_json(path, run.prover.prove(statement, "verdict", padded, "verdict"))
-    write_manifest(run.out)
-    return Bundle(run.out, len(outputs) + (circuit == "padded_bins"), True)
+        padded = verdict_inputs(shape, run.committed.tolerance, run.statement, outputs)
+        run.file(VERDICT, partial(run.prove, "verdict", padded, "verdict"))
+    return run.finish(len(outputs) + (circuit == "padded_bins"))
 
 
 def _prove_predictions(
     run: _AuditRun,
-    statement: dict[str, Any],
     rows: IntArray,
     challenge: str | Path | None,
     false_share: float,
     error: float,
 ) -> Bundle:
     """Report all confidences, then prove those that the challenge chooses."""
-    _report(run, statement, rows)
     if challenge is None:
-        return Bundle(run.out, 0, False)
-    reported = digest((run.out / REPORTED).read_bytes())
+        return run.await_challenge(rows)
+    reported = run.reported(rows)
+    answered = {**run.statement, "reported_digest": digest(reported)}
     asked = read_json(Path(challenge))
     nonce = field(asked, "nonce", str, "The challenge")
-    answered = {**statement, "reported_digest": reported}
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
         if field(asked, name, str, "The challenge") != answered[name]:
             raise ValueError(
@@ -249,35 +303,17 @@ def _prove_predictions(
                 "commitment or other reference data."
             )
     n_proven = min(len(rows), sample_size(false_share, error))
-    statement = run.begin(
-        {**statement, "reported_digest": reported, "nonce": nonce, "n_proven": n_proven}
-    )
-    chosen = rows[chosen_rows(statement, len(rows), n_proven)]
+    entries = {"reported_digest": digest(reported), "nonce": nonce, "n_proven": n_proven}
+    run = run.answering(reported, **entries)
+    run.begin()
+    run.file(REPORTED, dict)  # made above
+    chosen = rows[chosen_rows(run.statement, len(rows), n_proven)]
     size = run.committed.shape.rows_of("predictions")
     values = [
         prediction_inputs(run.committed.shape, chosen[start : start + size])
         for start in range(0, n_proven, size)
     ]
-    outputs = run.chunks(statement, "predictions", values)
-    write_manifest(run.out)
-    return Bundle(run.out, len(outputs), True)
-
-
-def _report(run: _AuditRun, statement: dict[str, Any], rows: IntArray) -> None:
-    """Write label and confidence of every row, unless an earlier call did."""
-    path = run.out / REPORTED
-    if (run.out / STATEMENT).exists() and not path.exists():
-        raise ValueError(f"{run.out} holds another audit; name another folder.")
-    reference = statement["reference_digest"]
-    if not path.exists():
-        found = integer_predictions(run.prover.network(), rows)
-        report = {"label": found.label.tolist(), "confidence": found.confidence.tolist()}
-        write_json(path, {"reference_digest": reference, **report})
-    elif read_json(path).get("reference_digest") != reference:
-        raise ValueError(
-            f"{run.out} holds another audit: it reports on other reference data; name another "
-            "folder."
-        )
+    return run.finish(len(run.chunks("predictions", values)))
 
 
 def _check_parameters(

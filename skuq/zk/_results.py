@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from skuq.calibration import AuditResult, BinSums
+import numpy as np
+
+from skuq.base import FloatArray
+from skuq.calibration import AuditResult, BinSums, detectable_gap
 from skuq.zk._files import MAX_MESSAGE, printable
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import Trust
+
+POWER = 0.8  # probability of a finding, for the smallest gap that is reported
 
 
 class VerifiedAudit(NamedTuple):
@@ -70,6 +75,11 @@ class VerifiedAudit(NamedTuple):
                 "correct": self.sums.correct.tolist(),
                 "confidence_sum": (self.sums.confidence / self.sums.scale).tolist(),
             }
+            if self.result is not None:
+                gaps = _detectable(self.result, self.statement["alpha"])
+                record["bins"]["detectable_gap"] = [
+                    None if np.isnan(gap) else gap for gap in gaps.tolist()
+                ]
             record["expected_calibration_error"] = self.sums.expected_calibration_error
         return record
 
@@ -107,6 +117,33 @@ def shown_classes(classes: list[Any]) -> str:
         repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
     ]
     return printable(", ".join(parts), MAX_MESSAGE)
+
+
+def power_notes(result: AuditResult | None, alpha: float) -> list[str]:
+    """Say which underconfidence the audit would have found in each bin, with probability 0.8."""
+    if result is None:
+        return []
+    sums = result.sums
+    gaps = _detectable(result, alpha)
+    parts = []
+    for b in np.flatnonzero(sums.count):
+        edges = sums.edges[b : b + 2] / sums.scale
+        gap = "none" if np.isnan(gaps[b]) else f"{gaps[b]:.2f}"
+        parts.append(f"{edges[0]:.2g} to {edges[1]:.2g}: {gap}")
+    return [
+        "Smallest underconfidence of a bin by itself that this audit finds with probability "
+        f"{POWER:g}: {'; '.join(parts)}."
+    ]
+
+
+def _detectable(result: AuditResult, alpha: float) -> FloatArray:
+    return detectable_gap(
+        result.sums.count,
+        result.sums.mean_confidence,
+        alpha=alpha,
+        threshold=result.bins.threshold,
+        power=POWER,
+    )
 
 
 def notes_of(

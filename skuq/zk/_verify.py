@@ -28,10 +28,11 @@ from skuq.zk._files import (
 from skuq.zk._fixed_point import IntegerPredictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
-from skuq.zk._results import VerifiedAudit, notes_of, shown_classes
+from skuq.zk._results import VerifiedAudit, notes_of, power_notes, shown_classes
 from skuq.zk._statements import (
     LEVELS,
     ONE,
+    chance_allowance,
     chosen_rows,
     encoded,
     prediction_inputs,
@@ -43,6 +44,11 @@ from skuq.zk._statements import (
     verdict_inputs,
 )
 from skuq.zk._verifier import Verifier, check_commitment, integers
+
+COULD_NOT_FAIL = (
+    "This audit could not have failed, whatever the true labels were: take more reference samples, "
+    "a smaller alpha or fewer bins."
+)
 
 
 def challenge(
@@ -248,6 +254,10 @@ def _verify_verdict(
 ) -> VerifiedAudit:
     """Verify the sums under pads and the verdict on them, which stay unknown."""
     committed, statement = verifier.committed, verifier.statement
+    # The largest gap, in the best case that all predictions are in one bin.
+    allowance = chance_allowance(statement["n_bins"], statement["confidence_level"])
+    if 4e6 * (1 - statement["alpha"]) ** 2 * len(rows) <= allowance:
+        raise VerificationError(COULD_NOT_FAIL)
     pads = field(statement, "pads", list, STATEMENT)
     n_chunks = -(-len(rows) // max(1, committed.shape.rows_of("padded_bins")))
     valid = all(type(p) is int and 0 <= p < committed.shape.n_pads for p in pads)
@@ -383,6 +393,8 @@ def _judged(
     if confidence_level is not None:
         result = audit_sums(sums, alpha=alpha, confidence_level=confidence_level)
     robust = len(set(verdicts)) == 1
+    if all(_passes(extreme, alpha, confidence_level) for extreme in _extremes(sums)):
+        raise VerificationError(COULD_NOT_FAIL)
     return VerifiedAudit(
         verdicts[1] if tolerance is None else all(verdicts),
         robust,
@@ -391,10 +403,15 @@ def _judged(
         sums,
         result,
         n_proofs,
-        notes_of(committed, statement, robust, extra, tolerance),
+        notes_of(committed, statement, robust, [*extra, *power_notes(result, alpha)], tolerance),
         trust,
         committed.classes.tolist(),
     )
+
+
+def _extremes(sums: BinSums) -> list[BinSums]:
+    """Sums with the same confidences if every prediction were right, and if none were."""
+    return [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
 
 
 def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:

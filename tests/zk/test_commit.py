@@ -23,6 +23,7 @@ from skuq.zk._files import read_json
 from tests.zk.tampering import (
     COMMITTED,
     N,
+    files_of,
     no_setup,
     verified,
 )
@@ -77,7 +78,7 @@ def test_nothing_public_holds_a_weight_or_salt(run):
         for kind in ("<f4", "<f8", "<i8", "<i4"):
             patterns.append(values[:3].astype(kind).tobytes())
         patterns.append(",".join(str(int(v)) for v in values[:3]).encode())
-    own = b"".join(path.read_bytes() for path in private.iterdir() if path.suffix != ".pk")
+    own = b"".join(path.read_bytes() for path in files_of(private) if path.suffix != ".pk")
     assert any(pattern in own for pattern in patterns)  # they are found where they are
     for content in contents:
         assert not any(pattern in content for pattern in patterns)

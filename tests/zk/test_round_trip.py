@@ -317,3 +317,58 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
     with pytest.raises(FileExistsError, match="challenged once"):
         challenge(tmp_path, exchange.public, *data, path)
     assert read_json(path) == asked
+
+
+def test_a_statement_that_was_planted_in_the_output_folder_is_not_continued(exchange, tmp_path):
+    """It could name pads of an earlier verdict, or a chunk that was not proven here."""
+    statement = read_json(exchange.audit("bins") / "statement.json")
+    ledger = (exchange.folder / "private" / "ledger.json").read_bytes()
+    for name, planted in (
+        ("statement.json", {**statement, "pads": [0]}),
+        (CHUNK, {"outputs": ["0"], "proof": ""}),
+        (REPORTED, {"label": [0] * N, "confidence": [9000] * N}),
+    ):
+        out = tmp_path / name.replace("/", "-")
+        (out / name).parent.mkdir(parents=True)
+        write_json(out / name, planted)
+        with pytest.raises(ValueError, match="holds another audit"):
+            prove(exchange.public, exchange.X, exchange.y, out, **ASKED)
+        assert read_json(out / name) == planted
+    assert (exchange.folder / "private" / "ledger.json").read_bytes() == ledger
+
+
+def test_an_audit_that_was_proven_is_handed_out_again_without_a_proof(
+    exchange, tmp_path, monkeypatch
+):
+    def never(*_, **__):
+        raise AssertionError("a proof was made")
+
+    monkeypatch.setattr(backend, "prove", never)
+    first = exchange.audit("bins")
+    again = prove(exchange.public, exchange.X, exchange.y, tmp_path / "again", **ASKED)
+    for path in first.rglob("*.json"):
+        assert (again.folder / path.relative_to(first)).read_bytes() == path.read_bytes()
+
+
+def test_an_audit_that_could_not_fail_is_refused(exchange):
+    committed, sums = load_commitment(exchange.public), exchange.verify("bins").sums
+    statement = {"n_samples": N, "n_bins": 2, "level": "bins"}
+    for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
+        question = {**statement, "alpha": alpha, "confidence_level": confidence_level}
+        with pytest.raises(VerificationError, match="could not have failed"):
+            _judged(committed, question, sums, 1, [], "test", None)
+
+
+def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
+    committed, sums = load_commitment(exchange.public), exchange.verify("bins").sums
+    many = sums._replace(
+        count=50 * sums.count, correct=50 * sums.correct, confidence=50 * sums.confidence
+    )
+    question = {"alpha": 0.05, "confidence_level": 0.95, "n_bins": 2, "level": "bins"}
+    gaps = []
+    for found, n in ((sums, N), (many, 50 * N)):
+        result = _judged(committed, {**question, "n_samples": n}, found, 1, [], "test", None)
+        assert any("Smallest underconfidence" in note for note in result.notes)
+        gaps.append(result.as_record()["bins"]["detectable_gap"][1])
+    assert gaps[0] is None or gaps[0] > gaps[1]
+    assert 0.05 < gaps[1] < 0.2

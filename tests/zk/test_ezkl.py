@@ -1,0 +1,32 @@
+"""The proof system in a folder of its own: nothing of the home folder is read or written."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ezkl")
+
+from skuq.zk import _ezkl as backend
+
+
+def test_look_up_tables_are_in_a_fresh_folder_of_each_call(monkeypatch, tmp_path):
+    """Those of the home folder are not checked: an altered one changes every confidence."""
+    monkeypatch.setenv(backend.OWN_FOLDER, str(tmp_path))
+    seen = []
+
+    def keep(command, env, **_):
+        folder = env[backend.OWN_FOLDER]
+        seen.append((folder, os.listdir(folder)))
+        return SimpleNamespace(communicate=lambda timeout: ("", ""), poll=lambda: 0, returncode=0)
+
+    monkeypatch.setattr(backend.subprocess, "Popen", keep)
+    for _ in range(2):
+        backend._run("setup", {})
+    (first, files), (second, _) = seen
+    assert first != second
+    assert files == []
+    assert not os.path.exists(first)
+    assert not os.path.exists(second)
+    own = os.environ[backend.OWN_FOLDER]  # of calls within this process
+    assert own not in (str(tmp_path), first, second)
