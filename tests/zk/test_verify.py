@@ -20,6 +20,7 @@ from skuq.zk import (
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     read_json,
+    write_json,
     write_manifest,
 )
 from skuq.zk._keys import verifying_key
@@ -142,8 +143,11 @@ def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
         bundle = shutil.copytree(getattr(run, level), tmp_path / level)
         changed(bundle / "statement.json", reference_digest=other)
         write_manifest(bundle)
+        own = tmp_path / f"{level}.json"
+        write_json(own, {**read_json(run.challenge), "reference_digest": other})
+        settings = {"challenge": own} if level == "predictions" else {}
         with pytest.raises(VerificationError, match="does not hold for this statement"):
-            verified(run, level, bundle, y=labels)
+            verified(run, level, bundle, y=labels, **settings)
 
 
 @pytest.mark.parametrize("level", LEVELS)
