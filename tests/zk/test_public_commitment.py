@@ -12,6 +12,7 @@ from skuq.zk import (
     load_commitment,
     verify,
 )
+from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
     digest,
     read_json,
@@ -24,6 +25,7 @@ from tests.zk.tampering import (
     edit,
     files_of,
     flip,
+    no_setup,
     verified,
 )
 
@@ -71,7 +73,7 @@ COMMITMENTS = {
     "source": lambda r: edit(r, "reference_string", "source", value="a ceremony"),
 }
 COSTLY = {  # another verifying key is made to find out
-    "digits": lambda r: edit(r, "architecture", "digits", value=3),
+    "rows per proof": lambda r: r["architecture"]["rows_per_proof"].update(bins=27),
 }
 
 
@@ -117,6 +119,18 @@ def test_a_commitment_of_another_version_fails_without_advice_from_it(run, tmp_p
         load_commitment(public)
     assert "0.0.1" not in str(failure.value)
     assert "pip" not in str(failure.value)
+
+
+def test_a_commitment_whose_circuit_needs_several_columns_fails_before_a_key_is_made(
+    run, tmp_path, monkeypatch
+):
+    def more_digits(record):
+        edit(record, "architecture", "digits", value=3)
+
+    monkeypatch.setattr(backend, "setup", no_setup)
+    public, bundle = altered(run, tmp_path, more_digits, True)
+    with pytest.raises(VerificationError, match="does not fit into its size"):
+        verify(bundle, run.X_ref, run.y_ref, public, level="bins", **ASKED)
 
 
 @pytest.mark.parametrize("name", ["srs", "commitment.json"])
