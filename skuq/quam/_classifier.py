@@ -165,10 +165,10 @@ class QUAMClassifier(
     them.
 
     On a pool, the given model counts half in the mixture, and the searches share the other half,
-    as far as their models explain the data as well (Eq. 4 and 6). Trees that may memorise single
-    samples (forests with the default ``min_samples_leaf=1``) are refitted with at least 2
-    samples in each leaf, and a forest limited in the same way takes the given model's place in
-    the mixture.
+    less if refitted learners explain held-out samples worse (Eq. 4 and 6). Trees that may
+    memorise single samples (forests with the default ``min_samples_leaf=1``) are refitted with
+    at least 2 samples in each leaf, and a forest limited in the same way takes the given model's
+    place in the mixture.
 
     The epistemic part is an importance sampling estimate over the models that the searches
     met, not over the whole posterior (Appendix C.1): it ranks inputs well and is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,11 +26,15 @@ class Found(ABC):
     standard_error : float
         Largest standard error of one of them, in nats: models whose losses differ by less
         explain the data equally well as far as the data can tell.
+    held_out : bool
+        Whether the losses are those of samples that none of these models has seen. The loss on
+        its own training data does not compare a given model with others.
     """
 
     sought: IntArray
     excess_loss: FloatArray
     standard_error: float
+    held_out: ClassVar[bool]
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:

@@ -33,6 +33,8 @@ class ImportanceSampling(NamedTuple):
     by_search : bool, default=False
         Whether the given model and the searches are components of one mixture (see
         `pool_weights`); else the models of all searches are weighed against one another.
+    held_out : bool, default=False
+        Whether losses are those of samples that no model has seen (see `pool_weights`).
     """
 
     setting: str
@@ -40,11 +42,13 @@ class ImportanceSampling(NamedTuple):
     temperature: float
     gamma: float
     by_search: bool = False
+    held_out: bool = False
 
     def weights(self, excess_loss: Tensor) -> Tensor:
         """Weights of the models, (n_points, n_models); of the given one first if it counts."""
-        rule = pool_weights if self.by_search else trajectory_weights
-        return rule(excess_loss, self.temperature)
+        if self.by_search:
+            return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
+        return trajectory_weights(excess_loss, self.temperature)
 
 
 def estimate_uncertainty(
@@ -143,14 +147,14 @@ def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
     return importance_weights((loss.min(dim=1, keepdim=True).values - loss) / temperature)
 
 
-def pool_weights(excess_loss: Tensor, temperature: float) -> Tensor:
+def pool_weights(excess_loss: Tensor, temperature: float, *, held_out: bool = True) -> Tensor:
     """Weights of the given model and of all models that searches on a pool found.
 
     The proposal is a mixture: the given model counts half, the other half belongs to the
     searches in equal parts. Models are weighed by ``exp(-L_train / T)``: against one another
-    within their search, and the searches together by the mean of these weights against the
-    given model. No search is weighed against another, because classes would count unequally
-    by the noise of their losses.
+    within their search and, by losses on held-out samples, the searches together against the
+    given model. No search is weighed against another, because classes would count unequally by
+    the noise of their losses.
 
     Parameters
     ----------
@@ -158,6 +162,9 @@ def pool_weights(excess_loss: Tensor, temperature: float) -> Tensor:
         Mean training loss above the reference model's, in nats.
     temperature : float
         T.
+    held_out : bool, default=True
+        Whether losses are those of samples that no model has seen. By those that the given
+        model was trained on, it cannot be compared with others, and counts half.
 
     Returns
     -------
@@ -177,7 +184,8 @@ def pool_weights(excess_loss: Tensor, temperature: float) -> Tensor:
     within = importance_weights(-loss / temperature)  # sums to 1 in each search
     mean = (within * loss).sum(-1, keepdim=True)
     ratio = torch.exp(-mean.clamp_min(0) / temperature)  # of p(w | D) to the given model's
-    searches = ratio.mean(1, keepdim=True) * within / loss.shape[1]
+    together = ratio.mean(1, keepdim=True) if held_out else torch.ones_like(ratio[:, :1])
+    searches = together * within / loss.shape[1]
     given = torch.ones_like(within[:, 0, :1])
     weights = torch.cat([given, searches.flatten(1)], dim=1)  # Eq. 6, equal halves
     return weights / weights.sum(1, keepdim=True)  # Eq. 4

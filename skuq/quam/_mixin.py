@@ -273,7 +273,12 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
             share = min(1, self._train_batch_size / len(problem.X))
             temperature = 1 / (share * problem.total_weight)
         return ImportanceSampling(
-            self.setting, self.mixture, temperature, self.gamma, by_search=by_search
+            self.setting,
+            self.mixture,
+            temperature,
+            self.gamma,
+            by_search=by_search,
+            held_out=by_search and self._found.held_out,
         )
 
     def _batches(

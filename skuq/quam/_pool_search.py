@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +39,7 @@ class FoundNetworks(Found):
 
     fitted: FittedSearch
     weights: tuple[dict[str, Tensor], ...]
+    held_out: ClassVar[bool] = False
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
         there = resolve_device(device)

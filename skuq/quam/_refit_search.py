@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -41,6 +41,7 @@ class Refitted(Found):
 
     models: tuple[tuple[EstimatorModel, ...], ...]
     limited: EstimatorModel | None
+    held_out: ClassVar[bool] = True
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
         by_search = [

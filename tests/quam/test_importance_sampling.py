@@ -195,3 +195,5 @@ def test_on_a_pool_worse_searches_leave_more_to_the_given_model_and_stay_in_bala
     assert float(ratio) == pytest.approx(np.exp(0.5 / 0.5))  # Eq. 4 within a search
     better = pool_weights(loss - 10, temperature=0.5)  # fitting better by chance counts as equal
     assert better[:, 0].tolist() == pytest.approx([0.5, 0.5])
+    seen = pool_weights(loss, temperature=0.5, held_out=False)
+    assert seen[:, 0].tolist() == pytest.approx([0.5, 0.5])
