@@ -42,7 +42,7 @@ def palette() -> Image.Image:
 def main() -> None:
     X, y = make_moons(200, noise=0.1, random_state=0)
     clf = make_pipeline(
-        StandardScaler(), QUAMClassifier(setting="expected", random_state=0, n_jobs=-1)
+        StandardScaler(), QUAMClassifier(search="pointwise", random_state=0, n_jobs=-1)
     ).fit(X, y)
     sides = np.linspace(-3, 4, RESOLUTION), np.linspace(-2.1, 2.6, RESOLUTION)
     xx0, xx1 = np.meshgrid(*sides)

@@ -10,6 +10,7 @@ uncertain does QUAM say it should be?
 # %%
 # One hundred points in two half moons, and a small network. The features are standardised
 # in the pipeline, which matters: training and search both count on features of similar size.
+# The search is that of the paper, for each point of the plane.
 from sklearn.datasets import make_moons
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,7 +19,7 @@ from skuq import QUAMClassifier, predict_uncertainty
 
 X, y = make_moons(100, noise=0.1, random_state=0)
 clf = make_pipeline(
-    StandardScaler(), QUAMClassifier(setting="expected", n_steps=50, random_state=0)
+    StandardScaler(), QUAMClassifier(search="pointwise", n_steps=50, random_state=0)
 )
 clf.fit(X, y)
 print(f"Training accuracy: {clf.score(X, y):.2f}")

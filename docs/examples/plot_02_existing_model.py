@@ -34,7 +34,9 @@ from sklearn.frozen import FrozenEstimator
 
 from skuq import QUAMClassifier, predict_uncertainty
 
-quam = QUAMClassifier(FrozenEstimator(model), random_state=0).fit(X_train, y_train)
+quam = QUAMClassifier(
+    FrozenEstimator(model), search="pointwise", setting="selected", random_state=0
+).fit(X_train, y_train)
 same = np.abs(quam.predict_proba(X_test) - model.predict_proba(X_test)).max()
 print(f"Largest difference of the probabilities: {same:.1e}")
 
@@ -85,7 +87,8 @@ for _ in range(100):
     optimizer.step()
 
 pipe = make_pipeline(
-    FrozenEstimator(scaler), QUAMClassifier(FrozenEstimator(module), random_state=0)
+    FrozenEstimator(scaler),
+    QUAMClassifier(FrozenEstimator(module), search="pointwise", setting="selected", random_state=0),
 )
 pipe.fit(X_train, y_train)
 print(predict_uncertainty(pipe, damaged[:3]).to_frame(index=damaged.index[:3]).round(3))

@@ -19,7 +19,10 @@ from skuq import QUAMClassifier, predict_uncertainty
 
 X, y = load_breast_cancer(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=200, stratify=y, random_state=0)
-clf = make_pipeline(StandardScaler(), QUAMClassifier(LogisticRegression(), random_state=0))
+clf = make_pipeline(
+    StandardScaler(),
+    QUAMClassifier(LogisticRegression(), search="pointwise", setting="selected", random_state=0),
+)
 clf.fit(X_train, y_train)
 predicted = clf.predict(X_test)
 u = predict_uncertainty(clf, X_test)

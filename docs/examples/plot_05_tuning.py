@@ -32,7 +32,14 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=58, stratify
 # trains; large C means little regularisation.
 search = GridSearchCV(
     make_pipeline(
-        StandardScaler(), QUAMClassifier(LogisticRegression(), n_steps=25, random_state=0)
+        StandardScaler(),
+        QUAMClassifier(
+            LogisticRegression(),
+            search="pointwise",
+            setting="selected",
+            n_steps=25,
+            random_state=0,
+        ),
     ),
     {"quamclassifier__estimator__C": [0.003, 0.03, 0.3, 3.0, 30.0]},
     scoring={

@@ -46,7 +46,9 @@ net = NeuralNetClassifier(
 )
 fixed = {"setting": "expected", "random_state": 0}
 methods = {
-    "QUAM": QUAMClassifier(net, prior_precision=WEIGHT_DECAY * len(X), batch_size=64, **fixed),
+    "QUAM": QUAMClassifier(
+        net, search="pointwise", prior_precision=WEIGHT_DECAY * len(X), batch_size=64, **fixed
+    ),
     "Deep ensemble": DeepEnsembleClassifier(net, n_members=10, **fixed),
     "MC dropout": MCDropoutClassifier(**fixed),
     "Laplace": LaplaceClassifier(net, **fixed),

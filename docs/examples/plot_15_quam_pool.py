@@ -1,0 +1,68 @@
+"""
+Unusual rows of a table
+=======================
+
+Boosted trees answer for every row, however odd it is. :class:`~skuq.QUAMClassifier` refits them with
+a few altered rows whose class is made up: where such trees explain the training data as well and
+answer otherwise, the data do not support the answer.
+"""
+
+# %%
+# A table of bicycles that are repaired or not, with numbers and a category. Old bicycles have been
+# ridden far; boosted trees take the category as it is.
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from skuq import QUAMClassifier
+
+rng = np.random.default_rng(0)
+years = rng.uniform(0, 15, 2000)
+distance = years * rng.uniform(500, 1500, 2000)
+kinds = pd.CategoricalDtype(["city", "race", "cargo"])
+kind = pd.Series(rng.choice(kinds.categories, 2000), dtype=kinds)
+X = pd.DataFrame({"years": years, "km": distance, "price": rng.gamma(4, 300, 2000), "kind": kind})
+worn = distance / 3000 + 1.5 * (kind == "race") - X["price"] / 1000
+y = np.where(worn + rng.logistic(size=2000) / 2 > 1.5, "repaired", "fine")
+
+trees = HistGradientBoostingClassifier(max_iter=50, random_state=0)
+quam = QUAMClassifier(trees, random_state=0).fit(X[:1500], y[:1500])
+print(f"Accuracy on further rows: {quam.score(X[1500:], y[1500:]):.2f}")
+
+# %%
+# Four rows: an ordinary one, one with an age in days, one of a kind that training lacked (a missing
+# value, since it is none of the categories), and one that was ridden far too much for its age. In
+# the last one, each number by itself is ordinary.
+ordinary = {"years": 5.0, "km": 5000.0, "price": 1000.0, "kind": "city"}
+rows = pd.DataFrame([ordinary] * 4, index=["ordinary", "age in days", "unicycle", "contradictory"])
+rows.loc["age in days", "years"] *= 365
+rows.loc["unicycle", "kind"] = None
+rows.loc["contradictory", ["years", "km"]] = 0.5, 14000.0
+rows = rows.astype({"kind": kinds})
+u = quam.predict_uncertainty(rows)
+print(u.to_frame(index=rows.index).round(3))
+
+# %%
+# Which columns are unusual? Each in turn is replaced by values of ordinary rows; what the epistemic
+# uncertainty loses by it is the column's contribution.
+import matplotlib.pyplot as plt
+
+explanation = quam.explain(rows)
+fig, axes = plt.subplots(1, 4, figsize=(11, 2.6), sharex=True, sharey=True, layout="constrained")
+for ax, name, contribution in zip(axes, rows.index, explanation.contribution, strict=True):
+    ax.barh(explanation.columns, contribution)
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set(title=name, xlabel="contribution [nats]")
+
+# %%
+# And what would the other trees say? One refitted model for each class:
+proba = explanation.models.proba
+print(pd.DataFrame(proba[3], index=quam.classes_, columns=quam.classes_).round(2))
+
+# %%
+# With a batch of new rows at hand, search on those. Scores then depend on the company of a row.
+new = pd.concat([X[1500:], rows], ignore_index=True)
+of_batch = quam.search_pool(new).predict_uncertainty(new).epistemic
+rank = pd.Series(-of_batch[-4:], index=rows.index)
+print(f"Ordinary rows among the 504 have a median of {np.median(of_batch):.3f} nats; these have")
+print((-rank).round(3).to_string())
