@@ -2,9 +2,9 @@
 Unusual rows of a table
 =======================
 
-Boosted trees answer for every row, however odd it is. :class:`~skuq.QUAMClassifier` refits them with
-a few altered rows whose class is made up: where such trees explain the training data as well and
-answer otherwise, the data do not support the answer.
+Boosted trees answer for every row, however odd it is. :class:`~skuq.QUAMClassifier` refits them
+with a few altered rows whose class is made up: where such trees explain the training data as well
+and answer otherwise, the data do not support the answer.
 """
 
 # %%
@@ -63,6 +63,5 @@ print(pd.DataFrame(proba[3], index=quam.classes_, columns=quam.classes_).round(2
 # With a batch of new rows at hand, search on those. Scores then depend on the company of a row.
 new = pd.concat([X[1500:], rows], ignore_index=True)
 of_batch = quam.search_pool(new).predict_uncertainty(new).epistemic
-rank = pd.Series(-of_batch[-4:], index=rows.index)
-print(f"Ordinary rows among the 504 have a median of {np.median(of_batch):.3f} nats; these have")
-print((-rank).round(3).to_string())
+print(f"Median of all 504 rows: {np.median(of_batch):.3f} nats; the four rows:")
+print(pd.Series(of_batch[-4:], index=rows.index).round(3).to_string())
