@@ -48,6 +48,7 @@ from skuq.quam._search_problem import FittedSearch, SearchProblem, SearchSetting
 _OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of inputs
 _MOST_ROWS = 8192  # of a chunk
 _CHUNKS_PER_JOB = 8
+_FEWEST = 1000  # inputs of a pool with new ones
 _N_BACKGROUND = 500  # training inputs kept for explanations
 
 
@@ -182,7 +183,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
             )
 
     def search_pool(self, X: Any) -> Self:
-        """Search adversarial models on new inputs, together with inputs of the pool of `fit`.
+        """Search adversarial models on new inputs, together with the pool of `fit`.
 
         Uncertainty of the same inputs is then sharper: what no model can be made to say about
         many inputs at once is well supported, and the search sees just those. The given model is
@@ -207,9 +208,9 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         """
         self._check_found()
         inputs = self.model_.inputs(self._checked_pool(X))
-        # As many from the pool of `fit`: new inputs alone, few of them unusual, pull too little.
-        order = check_random_state(0).permutation(_num_samples(self._pool))
-        made = _safe_indexing(self._pool, order[: _num_samples(inputs)])
+        # Few inputs alone would pull too hard, and few unusual ones among many too little.
+        n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
+        made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
         both = torch.cat([inputs, made]) if torch.is_tensor(inputs) else stacked_rows(inputs, made)
         found = copy(self)
         found._found = self._search_on(both, self._found.sought)
