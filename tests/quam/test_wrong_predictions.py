@@ -14,7 +14,7 @@ from skuq import QUAMClassifier
 
 LEARNERS = {
     "boosting": HistGradientBoostingClassifier(max_iter=20, random_state=0),
-    "forest": RandomForestClassifier(50, random_state=0),
+    "forest": RandomForestClassifier(random_state=0),
     "logistic": LogisticRegression(),
     "network": MLPClassifier(max_iter=40, random_state=0),
 }
