@@ -290,8 +290,8 @@ class QUAMClassifier(
         targets = torch.as_tensor(sought, device=reference.device)
         return lambda rows: Targeted(targets.expand(len(rows), -1))
 
-    def _wanted(self, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
-        return [np.full(len(reference), self.classes_[code]) for code in sought]
+    def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
+        return [np.full((1, len(reference)), self.classes_[code]) for code in sought]
 
     def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
         losses: FloatArray = -outputs.numpy()[np.arange(len(y)), codes_of(y, self.classes_, "y")]

@@ -77,8 +77,8 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         """Objective of a network at some inputs of the pool."""
         raise NotImplementedError
 
-    def _wanted(self, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
-        """Targets of the whole pool, with which a learner is refitted in each search."""
+    def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
+        """Targets of the pool, (n_variants, n_pool), with which a learner is refitted."""
         raise NotImplementedError
 
     def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
@@ -166,7 +166,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
             return refit_on_pool(
                 self._problem,
                 pool,
-                self._wanted(reference.numpy(), sought),
+                self._wanted(pool, reference.numpy(), sought),
                 sorted(np.asarray(self.pool_shares, dtype=float)),
                 self._loss,
                 sought,

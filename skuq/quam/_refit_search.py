@@ -24,6 +24,8 @@ from skuq.quam._found import Found
 _SHARE_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
 # A refitted forest may exclude a class, on the word of a few samples.
 _LEAST_PROBABILITY = 1e-6
+# Divisions of the pool of a linear model.
+_N_SPLITS = 16
 _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 
 
@@ -119,10 +121,11 @@ def refit_on_pool(
         Learner and training data.
     pool : array or DataFrame of shape (n_pool, n_features)
         Inputs as they reach the learner.
-    targets : sequence of ndarrays of shape (n_pool,)
-        What each search wants the pool to be.
+    targets : sequence of ndarrays of shape (n_variants, n_pool)
+        What each search wants the pool to be, in as many ways.
     shares : sequence of float
-        Weight of the pool over all searches, as a share of the training data's; one model each.
+        Weight of the pool over all searches, as a share of the training data's; one model for
+        each and each variant of the targets.
     loss : callable
         ``loss(outputs, y)`` returns the losses of a model, in nats, (n_samples,).
     sought : ndarray of shape (n_searches,), int64
@@ -152,7 +155,8 @@ def refit_on_pool(
     jobs = [(X, y, weight)]
     jobs += [
         (joined, np.concatenate([y, wanted]), weights(share))
-        for wanted in targets
+        for variants in targets
+        for wanted in variants
         for share in shares
     ]
     fitted = Parallel(n_jobs=n_jobs)(delayed(_fit)(learner, *job, problem.seed) for job in jobs)
@@ -163,7 +167,7 @@ def refit_on_pool(
     share = problem.weight[held_out] / problem.weight[held_out].sum()
     mean = excess @ share
     variance = (excess - mean[:, None]) ** 2 @ share
-    n_kept = len(shares)
+    n_kept = len(targets[0]) * len(shares)
     return Refitted(
         sought,
         mean.reshape(len(targets), n_kept),
@@ -178,6 +182,31 @@ def stacked_rows(X: Any, pool: Any) -> Any:
     if isinstance(X, pd.DataFrame):
         return pd.concat([X, pool], ignore_index=True)
     return np.concatenate([np.asarray(X), np.asarray(pool)])
+
+
+def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
+    """Signs with which a regressor's pool is pulled: all the same, and for linear models apart.
+
+    A linear model whose whole pool is pulled one way moves in a single direction of its weights,
+    and not at all in others. So planes through the middle of the pool divide it, and their two
+    sides are pulled opposite ways. Their normals are random where columns are uncorrelated and
+    of one scale: the directions that the data leave open are as likely as any.
+
+    Returns
+    -------
+    ndarray of shape (n_variants, n_pool), float64
+        1, -1 or, in the middle, 0; the first row is 1.
+    """
+    together = np.ones((1, len(pool)))
+    if not hasattr(problem.estimator, "coef_"):
+        return together
+    rows, X = (np.asarray(part, dtype=np.float64) for part in (pool, problem.X))
+    _, singular, axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    kept = singular > 1e-6 * singular[0]
+    random = np.random.default_rng(problem.seed)
+    normals = axes[kept].T @ (random.normal(size=(kept.sum(), _N_SPLITS)) / singular[kept, None])
+    along = (rows @ normals).T
+    return np.concatenate([together, np.sign(along - np.median(along, axis=1, keepdims=True))])
 
 
 def _fit(learner: Any, X: Any, y: NDArray[Any], weight: FloatArray, seed: int) -> Any:

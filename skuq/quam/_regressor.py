@@ -23,6 +23,7 @@ from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._mixin import Met, QUAMMixin, reduce_piece
 from skuq.quam._noise import estimate_noise
 from skuq.quam._objectives import Objective
+from skuq.quam._refit_search import RefitProblem, split_signs
 from skuq.quam._regression_objectives import (
     DIRECTIONS,
     gaussian_loss,
@@ -101,7 +102,7 @@ device, n_jobs, random_state, verbose
         2,500: a displacement pulls with the same force at any distance, and a penalty that ends
         at the number of samples lets it run too far. `gamma` is compared with Gaussian negative
         log-likelihoods. Learners that are refitted are pulled two standard deviations of the
-        target up and down.
+        target up and down, linear models also in opposite ways on the two sides of planes.
 
     Attributes
     ----------
@@ -277,8 +278,10 @@ device, n_jobs, random_state, verbose
             bias=self._bias,
         )
 
-    def _wanted(self, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
-        return [reference[:, 0] + sign * _PULL * self._spread for sign in sought]
+    def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
+        assert isinstance(self._problem, RefitProblem)
+        pull = _PULL * self._spread * split_signs(self._problem, pool)
+        return [reference[:, 0] + sign * pull for sign in sought]
 
     def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
         losses: FloatArray = gaussian_loss(outputs, torch.tensor(y), self.noise_variance_).numpy()

@@ -17,7 +17,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import BayesianRidge, Ridge
+from sklearn.linear_model import BayesianRidge, LinearRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
@@ -91,14 +91,19 @@ def test_coverage_on_diabetes():
     assert 0.85 < (distance < 1.645).mean() < 0.98  # nominally 0.9
 
 
-@pytest.mark.parametrize("learner", [Ridge(), BayesianRidge()])
-def test_linear_models_move_by_what_pulls_them(related, learner):
-    X, y = related
-    quam = QUAMRegressor(learner, pool_shares=[0.1], random_state=0)
-    quam.fit(X, y, X_pool=np.array([[9.0, 0, 0, 0], [11.0, 0, 0, 0]]))
-    spread = quam.predict_model_std([[0, 0, 0, 0], [0, 10, 0, 10], [10, 0, 10, 0], [10, 0, 0, 0]])
-    assert (np.diff(spread[[0, 2, 3]]) > 0).all()
-    assert spread[1] < spread[3]
+@pytest.mark.parametrize("learner", [LinearRegression(), Ridge(), BayesianRidge()])
+def test_linear_models_rank_inputs_as_their_exact_posterior_does(learner):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
+    y = X @ rng.normal(size=4) + 0.3 * rng.normal(size=200)
+    A = np.c_[X, np.ones(200)]
+    far = np.geomspace(0.3, 20, 60)[:, None] * X[:60]
+    crossed = rng.permuted(X, axis=0)
+    quam = QUAMRegressor(learner, noise_variance=0.09, random_state=0).fit(X, y)
+    for rows, least in ((far, 0.9), (crossed, 0.85)):
+        B = np.c_[rows, np.ones(len(rows))]
+        exact = np.sqrt(np.einsum("ij,jk,ik->i", B, np.linalg.inv(A.T @ A), B))
+        assert spearmanr(quam.predict_model_std(rows), exact).statistic > least
 
 
 def test_text_and_missing_values_in_pipelines(table):

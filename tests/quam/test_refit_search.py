@@ -31,7 +31,7 @@ def plane():
     rng = np.random.default_rng(0)
     X, pool = rng.normal(size=(60, 3)), rng.normal(1, 3, size=(40, 3))
     y = X @ [1.0, -2.0, 0.5] + 0.3 + 0.2 * rng.normal(size=60)
-    wanted = [pool @ [1.0, -2.0, 0.5] + 4 * sign for sign in SIGNS]
+    wanted = [(pool @ [1.0, -2.0, 0.5] + 4 * sign)[None] for sign in SIGNS]
     return X, y, rng.uniform(0.5, 2, size=60), pool, wanted
 
 
@@ -61,10 +61,10 @@ def test_linear_models_are_weighted_least_squares_of_data_and_pool(plane, alpha)
     def loss(solution):
         return held_out @ (np.c_[X[unseen], np.ones(6)] @ solution - y[unseen]) ** 2 / 2
 
-    plain = loss(least_squares(0.0, wanted[0]))
+    plain = loss(least_squares(0.0, wanted[0][0]))
     outputs = found.outputs(points)
     assert outputs.shape == (5, 2, 2, 1)
-    for k, target in enumerate(wanted):
+    for k, (target,) in enumerate(wanted):
         for s, share in enumerate(SHARES):
             exact = least_squares(share, target)
             np.testing.assert_allclose(outputs[:, k, s, 0], np.c_[points, np.ones(5)] @ exact)
@@ -98,7 +98,7 @@ def test_held_out_samples_are_the_same_for_all_and_seen_by_none(plane):
         for share, model in zip(SHARES, search, strict=True):
             fitted = model.estimator
             np.testing.assert_array_equal(fitted.X_, np.r_[X[seen], pool])
-            np.testing.assert_array_equal(fitted.y_, np.r_[y[seen], wanted[k]])
+            np.testing.assert_array_equal(fitted.y_, np.r_[y[seen], wanted[k][0]])
             np.testing.assert_array_equal(fitted.weight_[:54], weight[seen])
             of_pool = np.full(40, share / 2 * weight[seen].sum() / 40)
             np.testing.assert_allclose(fitted.weight_[54:], of_pool)
@@ -127,7 +127,9 @@ def test_trees_that_memorise_are_limited(plane, learner, memorises):
 def test_one_sample_is_its_own_comparison():
     X, y = np.zeros((1, 2)), np.zeros(1)
     problem = RefitProblem(Ridge().fit(X, y), X, y, np.ones(1), None, seed=0)
-    found = refit_on_pool(problem, np.ones((2, 2)), [np.ones(2)], (0.1,), half_square, SIGNS[:1])
+    found = refit_on_pool(
+        problem, np.ones((2, 2)), [np.ones((1, 2))], (0.1,), half_square, SIGNS[:1]
+    )
     assert np.isfinite(found.excess_loss).all()
 
 
