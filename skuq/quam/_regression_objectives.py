@@ -6,6 +6,7 @@ variance unless the noise is the same everywhere and known.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -118,11 +119,14 @@ class _TwoSided(Objective):
         Variance of all models; None if it is their second output.
     directions : tuple of int, default=(1, -1)
         Sign of the displacement that each search of a point asks for.
+    limit : float, default=inf
+        Displacement, in units of the target, beyond which there is nothing to gain.
     """
 
     reference: Tensor
     noise_variance: float | None
     directions: tuple[int, ...] = DIRECTIONS
+    limit: float = math.inf
 
     @property
     def n_searches(self) -> int:
@@ -138,6 +142,10 @@ class _TwoSided(Objective):
     def sign(self) -> Tensor:
         """Direction of each search, (n_models,)."""
         return self.reference.new_tensor(self.directions).repeat(len(self.reference))
+
+    def away(self, mean: Tensor) -> Tensor:
+        """How far means lie on the wanted side, in units of the target, up to the limit."""
+        return (self.sign * (mean - self.given.mean)).clamp_max(self.limit)
 
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         return gaussian_loss(outputs, y, self.noise_variance)
@@ -162,7 +170,7 @@ class Displacement(_TwoSided):
     """
 
     def attack(self, outputs: Tensor) -> Tensor:
-        return self.sign * (self.given.mean - outputs[..., 0]) / self.given.variance.sqrt()
+        return -self.away(outputs[..., 0]) / self.given.variance.sqrt()
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +200,7 @@ class Divergence(_TwoSided):
 
     def attack(self, outputs: Tensor) -> Tensor:
         models = gaussians(outputs, self.noise_variance)
-        away = self.sign * (models.mean - self.given.mean)
+        away = self.away(models.mean)
         if self.bias is None:
             away = away + START * self.given.variance.sqrt()
         return -directed_divergence(self.given, models, away)  # Line 4, Eq. 25
@@ -206,7 +214,12 @@ class Divergence(_TwoSided):
 
 
 def regression_objective(
-    reference: Tensor, *, attack: str, noise_variance: float | None, bias: OutputBias | None
+    reference: Tensor,
+    *,
+    attack: str,
+    noise_variance: float | None,
+    bias: OutputBias | None,
+    limit: float = math.inf,
 ) -> Displacement | Divergence:
     """Two searches for each point, by displacement or by divergence.
 
@@ -220,6 +233,8 @@ def regression_objective(
         Variance of all models; None if it is their second output.
     bias : OutputBias or None
         The parameter by which "divergence" moves the start.
+    limit : float, default=inf
+        Displacement, in units of the target, beyond which there is nothing to gain.
 
     Returns
     -------
@@ -227,5 +242,5 @@ def regression_objective(
         The objective.
     """
     if attack == "displacement":
-        return Displacement(reference, noise_variance)
-    return Divergence(reference, noise_variance, bias=bias)
+        return Displacement(reference, noise_variance, limit=limit)
+    return Divergence(reference, noise_variance, limit=limit, bias=bias)

@@ -206,7 +206,7 @@ def mixture_information(mean: Tensor, variance: Tensor, weights: Tensor) -> Tens
     parts = mean.double(), variance.double().sqrt()
     mean, scale = (part.take_along_dim(order, dim=1) for part in parts)
     size = max(1, _PAIRS_AT_ONCE // order.shape[1] ** 2)
-    batches = zip(*(part.split(size) for part in (mean, scale, kept)), strict=True)
+    batches = zip(*(torch.split(part, size) for part in (mean, scale, kept)), strict=True)
     return torch.cat([_information(*batch) for batch in batches])
 
 

@@ -101,8 +101,8 @@ device, n_jobs, random_state, verbose
         As in `QUAMClassifier`. With search="pointwise" and "auto", the penalty goes from 20 to
         2,500: a displacement pulls with the same force at any distance, and a penalty that ends
         at the number of samples lets it run too far. `gamma` is compared with Gaussian negative
-        log-likelihoods. Learners that are refitted are pulled two standard deviations of the
-        target up and down, linear models also in opposite ways on the two sides of planes.
+        log-likelihoods. On a pool, models are pulled two standard deviations of the target up and
+        down, linear models also in opposite ways on the two sides of planes.
 
     Attributes
     ----------
@@ -276,6 +276,7 @@ device, n_jobs, random_state, verbose
             attack=self.attack,
             noise_variance=self.noise_variance_,
             bias=self._bias,
+            limit=_PULL * self._spread,  # inputs far out would outweigh all others
         )
 
     def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
@@ -317,7 +318,7 @@ device, n_jobs, random_state, verbose
         return self._outputs(self._validated_inputs(X))[:, 0].numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Search adversarial models for each input and measure how they disagree.
+        """Measure how adversarial models disagree about each input.
 
         Parameters
         ----------
@@ -338,7 +339,7 @@ device, n_jobs, random_state, verbose
         return Uncertainty.from_parts(*self._over(X, estimate_uncertainty))
 
     def predict_model_std(self, X: Any) -> FloatArray:
-        """Search adversarial models for each input and measure how far their means spread.
+        """Measure how far the means of adversarial models spread at each input.
 
         Parameters
         ----------
@@ -370,7 +371,7 @@ device, n_jobs, random_state, verbose
         return self._run(_estimate_over_batch, parts, *arguments)
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
-        """Search adversarial models for each input and return the best one per direction.
+        """Tell which adversarial model contradicts the given one most, input by input.
 
         Parameters
         ----------

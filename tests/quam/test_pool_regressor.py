@@ -195,3 +195,11 @@ def test_spread_of_heteroscedastic_data_is_not_their_noise():
     assert inside.max() < 0.3
     assert outside.min() > inside.max()
     assert spearmanr(np.abs(np.linspace(0, 6, 20)), spread(np.linspace(0, 6, 20)[:, None]))[0] > 0.3
+
+
+@pytest.mark.parametrize("attack", ["displacement", "divergence"])
+def test_inputs_far_out_do_not_carry_a_network_away(related, attack):
+    X, y = related
+    pool = np.r_[X, 100 * X[:50]]
+    quam = QUAMRegressor(noise_variance=0.1, attack=attack, random_state=0).fit(X, y, X_pool=pool)
+    assert quam.predict_model_std(X).max() < 3 * y.std()
