@@ -81,7 +81,7 @@ QUICK = {
         {"n_steps": 5},
         {"n_steps": 5, "parameters": "last", "setting": "selected", "mixture": "dirac"},
         {"n_steps": 5, "search": "pointwise"},
-        {"estimator": HistGradientBoostingClassifier(max_iter=5)},
+        {"estimator": HistGradientBoostingClassifier(max_iter=2)},
     ],
     "QUAMRegressor": [
         {"n_steps": 5},
@@ -127,7 +127,7 @@ COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 
 # Refitted learners take a way of their own, on which they meet NaN, strings and weights.
 REFITTED = [
-    QUAMClassifier(HistGradientBoostingClassifier(max_iter=5)),
+    QUAMClassifier(HistGradientBoostingClassifier(max_iter=2)),
     # Some data of these checks are fitted without an error, which leaves no noise to estimate.
     QUAMRegressor(HistGradientBoostingRegressor(max_iter=5), noise_variance=1.0),
 ]

@@ -20,7 +20,7 @@ from skuq.cli._files import require_plots
 @click.option("--seed", default=0, show_default=True, help="Seed of data and training.")
 @click.option("--jobs", default=-1, show_default=True, help="Processes; -1 uses all cores.")
 def demo(out: Path, seed: int, jobs: int) -> None:
-    """Detect out-of-distribution images and unusual rows of a table."""
+    """Detect out-of-distribution images and unusual table rows."""
     require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)
     from skuq.cli._digits_demo import run_demo, write_demo

@@ -13,7 +13,7 @@ from skuq.cli._lazy import LazyGroup
 
 COMMANDS = {
     "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
-    "demo": ("skuq.cli._demo:demo", "Detect out-of-distribution inputs of a digit classifier."),
+    "demo": ("skuq.cli._demo:demo", "Detect out-of-distribution images and unusual table rows."),
     "estimators": (
         "skuq.cli._estimators:estimators",
         "List the installed estimators, third-party plugins included.",

@@ -183,14 +183,6 @@ def test_batch_size_does_not_change_the_result(iris):
 
 
 @pytest.mark.slow
-def test_two_processes_give_what_one_gives(iris):
-    quam = QUAMClassifier(**QUICK).fit(*iris)
-    serial = quam.predict_uncertainty(iris[0][:30])
-    parallel = quam.set_params(n_jobs=2).predict_uncertainty(iris[0][:30])
-    np.testing.assert_allclose(parallel.epistemic, serial.epistemic, rtol=1e-12)
-
-
-@pytest.mark.slow
 def test_dask_cluster_gives_what_one_process_gives(iris):
     distributed = pytest.importorskip("distributed")
     quam = QUAMClassifier(**QUICK).fit(*iris)

@@ -153,7 +153,7 @@ def test_networks_with_broken_outputs_are_refused(iris):
 def test_cheap_and_full_search_detect_ood_inputs_alike():
     """Moving the last layers on cached features gives away at most 0.005 of AUROC here."""
     pytest.importorskip("PIL")  # for the photographs among the out-of-distribution inputs
-    data = load_digits_with_ood(n_test=12, n_ood=12, random_state=0)
+    data = load_digits_with_ood(n_test=10, n_ood=10, random_state=0)
     torch.manual_seed(0)
     net = NeuralNetClassifier(
         nn.Sequential(
