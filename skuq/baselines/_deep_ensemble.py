@@ -18,7 +18,14 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import AdoptedModel, adopt, encode_labels, fit_or_adopt, taken_as_it_is
+from skuq.models import (
+    AdoptedModel,
+    adopt,
+    encode_labels,
+    fit_or_adopt,
+    level_of_the_user,
+    taken_as_it_is,
+)
 from skuq.wrappers import unwrap
 
 
@@ -186,7 +193,7 @@ def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
             "start from its weights. Pass the class, with `module__...` parameters, to have them "
             "start from different ones.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=level_of_the_user(),
         )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import LayerInput, TrainingSet, evaluate, resolve_device
+from skuq.models import LayerInput, TrainingSet, evaluate, level_of_the_user, resolve_device
 
 _BATCH_SIZE = 8192  # inputs whose features are held at once when predicting
 
@@ -168,7 +168,7 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
             warnings.warn(
                 f"`n_neighbors` is {self.n_neighbors}, but there are {n_samples} training "
                 "samples only; the most distant one is taken.",
-                stacklevel=5,
+                stacklevel=level_of_the_user(),
             )
         return min(self.n_neighbors, n_samples)
 

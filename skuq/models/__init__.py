@@ -11,7 +11,7 @@ from skuq.models._default_networks import (
 )
 from skuq.models._device import resolve_device
 from skuq.models._estimator_model import EstimatorModel, fit_or_take, is_network, last_step
-from skuq.models._evaluate import evaluate
+from skuq.models._evaluate import evaluate, moved
 from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor
 from skuq.models._input_kinds import brings_preprocessing, takes_ids
 from skuq.models._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
@@ -27,7 +27,7 @@ from skuq.models._networks import (
 )
 from skuq.models._skorch_nets import WeightedClassifier, fit_net
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
-from skuq.models._taken_as_it_is import is_fitted, taken_as_it_is
+from skuq.models._taken_as_it_is import is_fitted, level_of_the_user, taken_as_it_is
 from skuq.models._training import Trained, TrainingSettings, WeightedLoss, seeded, train
 from skuq.models._training_set import TrainingSet, training_batches
 
@@ -66,6 +66,8 @@ __all__ = [
     "is_fitted",
     "is_network",
     "last_step",
+    "level_of_the_user",
+    "moved",
     "resolve_device",
     "seeded",
     "split_before_linear",

@@ -60,13 +60,19 @@ def taken_as_it_is(estimator: Any, *, after_the_fact: bool = False) -> bool:
             f"This {type(estimator).__name__} is fitted already; a clone of it is trained again. "
             "To use it as it is, wrap it: FrozenEstimator(estimator).",
             UserWarning,
-            stacklevel=_level_of_the_user(),
+            stacklevel=level_of_the_user(),
         )
     return after_the_fact
 
 
-def _level_of_the_user() -> int:
-    """Level, above the caller, of the first frame that is outside the libraries."""
+def level_of_the_user() -> int:
+    """Level, above the caller, of the first frame outside the libraries: a warning's `stacklevel`.
+
+    Returns
+    -------
+    int
+        1 for the caller itself.
+    """
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back

@@ -26,6 +26,7 @@ from skuq.models import (
     encode_labels,
     fit_or_adopt,
     fit_or_take,
+    level_of_the_user,
     resolve_device,
 )
 from skuq.quam._importance_sampling import (
@@ -243,6 +244,7 @@ class QUAMClassifier(
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         X, y = self._validate_training_data(X, y)
+        X_pool = None if X_pool is None else self._checked_pool(X_pool)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
                 sample_weight, y, dtype=np.float64, ensure_non_negative=True
@@ -372,7 +374,7 @@ def _warn_if_worse_than_guessing(loss: float, codes: NDArray[np.int64], weight: 
             "little. Likely causes: the inputs are not scaled as they were when it was trained, "
             "or its outputs stand for the labels in another order.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=level_of_the_user(),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
@@ -52,7 +53,7 @@ _FEWEST = 1000  # inputs of a pool with new ones
 _N_BACKGROUND = 500  # training inputs kept for explanations
 
 
-class QUAMMixin(SearchParameters, AdoptedInputsMixin):
+class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
     """Search of `fit` and `search_pool`, and evaluation of the models that it found.
 
     Subclasses say what searches ask for.
@@ -63,27 +64,27 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
     _problem: FittedSearch | RefitProblem
     _found: Found  # with search="pool"
 
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
-        raise NotImplementedError
+    @abstractmethod
+    def predict_uncertainty(self, X: Any) -> Uncertainty: ...
 
-    def adversarial_models(self, X: Any) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def adversarial_models(self, X: Any) -> Any: ...
 
+    @abstractmethod
     def _sought(self, reference: Tensor) -> IntArray:
         """What searches on a pool ask for, given the reference model's outputs there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _objective(self, reference: Tensor, sought: IntArray) -> Callable[[Tensor], Objective]:
         """Objective of a network at some inputs of the pool."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
         """Targets of the pool, (n_variants, n_pool), with which a learner is refitted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
         """Losses of a model's outputs, in nats."""
-        raise NotImplementedError
 
     @property
     def _refits(self) -> bool:
@@ -102,6 +103,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         self, X: Any, y: Any, *, min_samples: int = 1
     ) -> tuple[Any, NDArray[Any]]:
         if self._refits:
+            self._shares()
             check_takes_weights(last_step(self.estimator))
         X, y = super()._validate_training_data(X, y, min_samples=min_samples)
         return self._as_table(X), y
@@ -121,6 +123,16 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
             return self.parameters
         return "linear" if self.search == "pool" else "all"
 
+    def _shares(self) -> list[float]:
+        """Checked weights of the pool."""
+        shares = np.asarray(self.pool_shares, dtype=float)
+        if shares.ndim != 1 or not len(shares) or not (shares > 0).all():
+            raise ValueError(
+                "`pool_shares` must hold at least one share, each greater than 0 and such as 0.1, "
+                f"got {self.pool_shares!r}."
+            )
+        return sorted(shares.tolist())
+
     def _refit_problem(
         self, X: Any, y: NDArray[Any], weight: FloatArray, classes: Any, seed: int
     ) -> RefitProblem:
@@ -132,19 +144,16 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
 
     def _search_of_fit(self, X: Any, X_pool: Any, seed: int) -> None:
         """Make the pool or take the user's, and search on it; nothing if points are searched."""
+        self.__dict__.pop("_found", None)  # of an earlier fit
         if self.search == "pointwise":
-            self.__dict__.pop("_found", None)  # of an earlier fit
             return
         random = check_random_state(seed)
         rows = random.permutation(_num_samples(X))[:_N_BACKGROUND]
         self._background = _safe_indexing(X, rows)
-        if X_pool is not None:
-            made = X_pool
-        elif self.pool == "auto":
-            made = make_pool(X, random_state=random)
-        else:
-            made = self.pool(X)
-        self._pool = self.model_.inputs(self._checked_pool(made))
+        if X_pool is None:
+            made = make_pool(X, random_state=random) if self.pool == "auto" else self.pool(X)
+            X_pool = self._checked_pool(made)
+        self._pool = self.model_.inputs(X_pool)
         sought = self._sought(self._outputs(self._pool))
         self._found = self._search_on(self._pool, sought)
 
@@ -167,7 +176,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
                 self._problem,
                 pool,
                 self._wanted(pool, reference.numpy(), sought),
-                sorted(np.asarray(self.pool_shares, dtype=float)),
+                self._shares(),
                 self._loss,
                 sought,
                 n_jobs=self.n_jobs,
@@ -256,8 +265,8 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         self._validate_params()  # they may have been set after `fit`
         if not hasattr(self, "_found"):
             raise ValueError(
-                "This estimator was fitted with search='pointwise' and holds no models found on "
-                "a pool; fit it with search='pool'."
+                "This estimator holds no models found on a pool: it was fitted with "
+                "search='pointwise', or its last search failed. Fit it with search='pool'."
             )
 
     def _importance_sampling(self) -> ImportanceSampling:
@@ -309,8 +318,9 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin):
         """Inputs in pieces, one for each job."""
         self._check_found()
         rows = self._checked_rows(X)
-        n_outputs = self._found.excess_loss.size * len(getattr(self, "classes_", "1"))
-        chunk = max(1, min(_MOST_ROWS, _OUTPUTS_AT_ONCE // n_outputs))
+        n_classes = len(self.classes_) if hasattr(self, "classes_") else 1
+        of_each = self._found.excess_loss.size * n_classes
+        chunk = max(1, min(_MOST_ROWS, _OUTPUTS_AT_ONCE // of_each))
         size = chunk * (1 if self.n_jobs in (None, 1) else _CHUNKS_PER_JOB)
         return [
             _Piece(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)

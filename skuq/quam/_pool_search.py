@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from skuq.base import FloatArray, IntArray
-from skuq.models import resolve_device, stack_parameters, stacked_forward, training_batches
+from skuq.models import moved, resolve_device, stack_parameters, stacked_forward, training_batches
 from skuq.quam._found import Found
 from skuq.quam._objectives import Objective
 from skuq.quam._search import ExcessLoss, descend, parts_that_fit, rows_per_pass
@@ -43,7 +42,7 @@ class FoundNetworks(Found):
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
         there = resolve_device(device)
-        module = deepcopy(self.fitted.problem.module).to(there)
+        module = moved(self.fitted.problem.module, there)
         x = self.fitted.features(inputs, there)
         n_kept = self.excess_loss.shape[1]
         groups = []
@@ -112,7 +111,7 @@ def search_networks(
     scripts search all of them together.
     """
     problem, device = fitted.problem, settings.device
-    module = deepcopy(problem.module).to(device)
+    module = moved(problem.module, device)
     x, train = fitted.features(pool, device).to(device), problem.training_set(device)
     first = objective(torch.zeros(1, dtype=torch.int64, device=device))
     generator = torch.Generator().manual_seed(problem.seed)

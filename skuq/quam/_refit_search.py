@@ -113,7 +113,7 @@ def refit_on_pool(
 
     The total weight of the pool is a small share of that of the training data, so that the
     learner itself minimises what Algorithm 1 does, ``c L_train + mean L_adv`` over the pool,
-    where c is one over that share.
+    where c is the number of searches over the share.
 
     Parameters
     ----------

@@ -214,6 +214,7 @@ device, n_jobs, random_state, verbose
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         X, y, sample_weight = self._validate_samples(X, y, sample_weight)
+        X_pool = None if X_pool is None else self._checked_pool(X_pool)
         fit = self._fit_model(fit_seed)
         model = fit(self.estimator, X, y, sample_weight=sample_weight)
         variance = self.noise_variance

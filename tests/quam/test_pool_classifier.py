@@ -229,6 +229,35 @@ def test_a_pool_that_does_not_fit_is_refused(iris):
         QUAMClassifier(BOOSTING).fit(frame, y, X_pool=frame.rename(columns={"a": "z"}))
 
 
+@pytest.mark.parametrize("shares", [(), (0.0, 0.1), (-0.1,), [[0.1]]])
+def test_shares_of_the_pool_are_positive(iris, shares):
+    with pytest.raises(ValueError, match="pool_shares"):
+        QUAMClassifier(BOOSTING, pool_shares=shares).fit(*iris)
+
+
+def test_a_bad_pool_is_refused_before_any_training(iris, monkeypatch):
+    monkeypatch.setattr(
+        HistGradientBoostingClassifier, "fit", lambda _self, _X, _y, sample_weight=None: 1 / 0
+    )
+    with pytest.raises(ValueError, match="3 features"):
+        QUAMClassifier(BOOSTING).fit(*iris, X_pool=iris[0][:, :3])
+
+
+def test_models_found_never_outlive_the_model_that_they_belong_to(iris):
+    X, y = iris
+    quam = QUAMClassifier(n_steps=4, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="diverged"):
+        quam.set_params(c0=1e300, eta=1e10, learning_rate=10).fit(X, y)
+    with pytest.raises(ValueError, match="holds no models"):
+        quam.predict_uncertainty(X)
+
+
+@pytest.mark.parametrize("estimator", [None, BOOSTING])
+def test_some_weight_must_count(iris, estimator):
+    with pytest.raises(ValueError, match=r"(?i)weight"):
+        QUAMClassifier(estimator, n_steps=2).fit(*iris, sample_weight=np.zeros(150))
+
+
 def test_learners_that_cannot_be_refitted_are_refused_before_any_training(iris):
     with pytest.raises(TypeError, match="takes no `sample_weight`"):
         QUAMClassifier(KNeighborsClassifier()).fit(*iris)
