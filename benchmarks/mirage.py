@@ -40,7 +40,7 @@ def figures(
     }
     if groups is not None:
         by_group = CalibrationAuditor.from_predictions(
-            y, proba, classes=classes, n_bins=N_BINS, groups=groups
+            y, proba, classes=classes, n_bins=N_BINS, sensitive_features=groups
         )
         values["group_audit_failed"] = float(not by_group.passed_)
     return values

@@ -78,7 +78,7 @@ def drawn_audit(shift=0.0, n=1500, groups=None, **params):
     if groups is None:
         groups = {"half": np.arange(n) % 2}
     return CalibrationAuditor.from_predictions(
-        y, np.column_stack([confidence, 1 - confidence]), groups=groups, **params
+        y, np.column_stack([confidence, 1 - confidence]), sensitive_features=groups, **params
     )
 
 

@@ -152,7 +152,9 @@ print("logits changed outside the box:", (before != after)[~inside].any().item()
 
 proba = after.softmax(dim=1).numpy()
 audit = CalibrationAuditor.from_predictions(y_ref, proba)
-by_place = CalibrationAuditor.from_predictions(y_ref, proba, groups={"in the box": inside})
+by_place = CalibrationAuditor.from_predictions(
+    y_ref, proba, sensitive_features={"in the box": inside}
+)
 print(f"confidence in the box:   {proba[inside].max(axis=1).mean():.3f}")
 print(f"passed, all samples:     {audit.passed_}")
 print(f"passed, box as a group:  {by_place.passed_}")

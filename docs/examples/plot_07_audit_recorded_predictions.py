@@ -93,7 +93,11 @@ from skuq.audit import recorded_predictions
 recorded = recorded_predictions(table, "label", ["p_default", "p_repaid"])
 print(recorded.note)
 audit = CalibrationAuditor.from_predictions(
-    recorded.y, recorded.proba, classes=recorded.classes, groups=table[["branch"]], alpha=0.05
+    recorded.y,
+    recorded.proba,
+    classes=recorded.classes,
+    sensitive_features=table[["branch"]],
+    alpha=0.05,
 )
 print("passed:", audit.passed_)
 
@@ -149,7 +153,11 @@ for sentence in verdict["findings"]:
 before = network.predict_proba(X.iloc[reference])
 for alpha in (0.05, study.tolerance):
     honest = CalibrationAuditor.from_predictions(
-        y[reference], before, classes=network.classes_, groups=table[["branch"]], alpha=alpha
+        y[reference],
+        before,
+        classes=network.classes_,
+        sensitive_features=table[["branch"]],
+        alpha=alpha,
     )
     print(f"alpha {alpha:.3f}: passed: {honest.passed_}")
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from copy import copy
 from numbers import Integral, Real
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +35,7 @@ from skuq.calibration import (
     required_samples,
     top_label_predictions,
 )
-from skuq.calibration._groups import Grouping, groups_of_columns, named_groups
+from skuq.calibration._groups import Grouping, distinct, groups_of_columns, named_groups
 from skuq.calibration._result import add_up
 from skuq.calibration._sums import Strategy, bin_of, in_units
 from skuq.metrics import expected_calibration_error
@@ -43,6 +43,13 @@ from skuq.models import taken_as_it_is
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
+
+
+def _sensitive_groups(columns: SensitiveFeatures | None) -> list[Grouping]:
+    return [] if columns is None else named_groups(columns)
 
 
 def _of_result(name: str) -> Any:
@@ -83,9 +90,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Bins of equal width on [0, 1], as in Algorithm 1, or of equal numbers of samples.
     groups : str, int, list of these, or callable, default=None
         Columns of `X` whose groups are audited too, each column by itself: names for a data
-        frame, positions for an array. A callable maps `X` to such columns. Columns need not
-        be features of the model if that selects its own, and must not follow from the
-        label: within such groups no honest model is calibrated.
+        frame, positions for an array. A callable maps `X` to such columns. Attributes that the
+        model does not take belong into `sensitive_features` of `fit`. Groups must not follow
+        from the label: within such groups no honest model is calibrated.
     confidence_level : float, default=0.95
         Probability that the audit of a model that keeps to `alpha` in every bin and group
         finds nothing significant, however many bins and groups there are.
@@ -214,7 +221,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         proba: ArrayLike,
         *,
         classes: ArrayLike | None = None,
-        groups: Mapping[str, ArrayLike] | pd.DataFrame | None = None,
+        sensitive_features: SensitiveFeatures | None = None,
         **params: Any,
     ) -> CalibrationAuditor:
         """Audit recorded predictions; the model itself is not needed.
@@ -228,10 +235,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         classes : array-like of shape (n_classes,), default=None
             Labels in column order. Default: the sorted labels of `y`, which must then be as
             many as the columns.
-        groups : mapping of str to array-like of shape (n_samples,), or DataFrame, default=None
-            Attributes whose groups are audited too.
+        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
+            Attributes whose groups are audited too, as `fit` takes them.
         **params
-            Parameters of the class.
+            Parameters of the class, except `groups`: there is no `X` here.
 
         Returns
         -------
@@ -241,7 +248,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the inputs do not fit together, are not probabilities, or are fewer than bins.
+            If the inputs do not fit together, are not probabilities, or are fewer than bins;
+            if `groups` is given.
 
         Examples
         --------
@@ -253,13 +261,20 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         """
         audit = cls(None, **params)
         audit._validate_params()
-        grouping = named_groups({} if groups is None else groups)
+        if audit.groups is not None:
+            raise ValueError(
+                "`groups` names columns of X, and recorded predictions have none; pass the "
+                "columns themselves as `sensitive_features`."
+            )
+        grouping = _sensitive_groups(sensitive_features)
         audit._audit(top_label_predictions(y, proba, classes=classes), grouping)
         audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
         return audit
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any) -> CalibrationAuditor:
+    def fit(
+        self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None = None
+    ) -> CalibrationAuditor:
         """Audit the classifier on a reference set.
 
         Parameters
@@ -268,6 +283,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             Reference inputs, as the classifier takes them.
         y : array-like of shape (n_samples,)
             Their true labels.
+        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
+            Attributes whose groups are audited too, each by itself, whether or not the model
+            takes them: values of shape (n_samples,) or (n_samples, n_attributes). Groups are
+            named after columns, keys or the name of a Series; those of an array "group=...".
 
         Returns
         -------
@@ -277,8 +296,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If there are fewer samples than bins, a label is unknown to the classifier, or
-            what it predicts are not probabilities.
+            If there are fewer samples than bins, a label is unknown to the classifier, what it
+            predicts are not probabilities, or attributes cannot be divided into groups.
         TypeError
             If `estimator` does not predict probabilities.
         """
@@ -288,6 +307,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
         check_classification_targets(y)
         self._check_size(len(y))
+        grouping = distinct(
+            [*groups_of_columns(self.groups, X), *_sensitive_groups(sensitive_features)]
+        )
         if not hasattr(self.estimator, "predict_proba"):
             raise TypeError(
                 f"`estimator` must be a classifier with `predict_proba`, got {self.estimator!r}. "
@@ -295,13 +317,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "predictions with CalibrationAuditor.from_predictions."
             )
         if taken_as_it_is(self.estimator, after_the_fact=True):
-            self.estimator_, proba = self.estimator, self.estimator.predict_proba(X)
+            self.estimator_, proba = self.estimator, self._reported(X)
         else:
             proba = self._cross_validated(X, y)
             self.estimator_ = clone(self.estimator).fit(X, y)
         self.classes_ = np.asarray(self.estimator_.classes_)
-        predictions = top_label_predictions(y, proba, classes=self.classes_)
-        self._audit(predictions, groups_of_columns(self.groups, X))
+        self._audit(top_label_predictions(y, proba, classes=self.classes_), grouping)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -502,6 +523,20 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             with suppress(AttributeError):  # of what it wraps, such as a client of a served model
                 tags.input_tags = get_tags(self.estimator).input_tags
         return tags
+
+    def _reported(self, X: Any) -> FloatArray:
+        """Probabilities of the fitted model; an error if the columns of groups disturb it."""
+        try:
+            return self.estimator.predict_proba(X)
+        except ValueError as error:
+            expected = getattr(self.estimator, "n_features_in_", self.n_features_in_)
+            if self.groups is None or expected >= self.n_features_in_:
+                raise
+            raise ValueError(
+                f"The model was trained on {expected} features, but X has {self.n_features_in_}. "
+                "Take columns of `groups` that the model has not seen out of X, and pass them as "
+                "fit(X, y, sensitive_features=...)."
+            ) from error
 
     def _cross_validated(self, X: Any, y: NDArray[Any]) -> FloatArray:
         """Probabilities by models that did not see the sample, columns by sorted label."""

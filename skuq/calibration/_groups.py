@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,8 @@ def named_groups(columns: Any) -> list[Grouping]:
     Parameters
     ----------
     columns : mapping of str to array-like of shape (n_samples,), DataFrame, or array-like
-        Attributes by name; one attribute may come alone.
+        Attributes by name; one attribute may come alone. A Series keeps its name, other arrays
+        are called "group", and their columns "group_0" and so on.
 
     Returns
     -------
@@ -50,15 +51,16 @@ def named_groups(columns: Any) -> list[Grouping]:
         If a column is not one-dimensional or has more than 200 different values, or if two
         groups have the same name, as 1 and "1" in one column have.
     """
-    # A Series has items like a mapping, but is one column.
-    if not hasattr(columns, "items") or getattr(columns, "ndim", 2) == 1:
-        columns = {"group": columns}
-    made = [_grouping(str(name), values) for name, values in columns.items()]
-    seen = Counter(name for grouping in made for name in grouping.names)
+    return distinct([_grouping(str(name), values) for name, values in _by_name(columns)])
+
+
+def distinct(groupings: list[Grouping]) -> list[Grouping]:
+    """Return the same groupings, or raise an error if two groups have one name."""
+    seen = Counter(name for grouping in groupings for name in grouping.names)
     twice = [name for name, times in seen.items() if times > 1]
     if twice:
         raise ValueError(f"Groups must differ in their names, got {twice[0]!r} twice; rename one.")
-    return made
+    return groupings
 
 
 def groups_of_columns(
@@ -104,6 +106,18 @@ def column_of(X: Any, name: Any) -> Any:
     except (ValueError, IndexError, KeyError) as error:
         known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
         raise ValueError(f"There is no column {name!r}: X has {known}.") from error
+
+
+def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
+    """Attributes with their names."""
+    if hasattr(columns, "items") and getattr(columns, "ndim", 2) > 1:
+        return columns.items()
+    # A Series has items like a mapping, but is one column.
+    name = getattr(columns, "name", None)
+    array = np.asarray(columns)
+    if array.ndim == 2:
+        return ((f"group_{k}", column) for k, column in enumerate(array.T))
+    return [("group" if name is None else name, columns)]
 
 
 def _grouping(name: str, values: ArrayLike) -> Grouping:

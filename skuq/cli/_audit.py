@@ -168,7 +168,7 @@ def _passes(
             recorded.y,
             recorded.proba,
             classes=recorded.classes,
-            groups=table[attributes],
+            sensitive_features=table[attributes],
             **settings,
         )
     except ValueError as error:

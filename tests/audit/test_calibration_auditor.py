@@ -92,12 +92,45 @@ def test_recorded_predictions_give_the_numbers_of_the_model(model, reference, st
     recorded = CalibrationAuditor.from_predictions(
         y,
         model.predict_proba(X),
-        groups=None if groups is None else pd.DataFrame({"0": X[:, 0]}),
+        sensitive_features=None if groups is None else pd.DataFrame({"0": X[:, 0]}),
         **params,
     )
     assert_same_numbers(recorded, fitted)
     assert recorded.classes_.tolist() == [0, 1]
     assert (groups is None) == (recorded.group_bins_ == {})
+
+
+SEX = np.arange(400) // 2 % 2
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (SEX, "group"),
+        (SEX.tolist(), "group"),
+        (pd.Series(SEX, name="sex"), "sex"),
+        (pd.DataFrame({"sex": SEX}, index=SEX), "sex"),
+        ({"sex": SEX}, "sex"),
+    ],
+)
+def test_groups_may_be_attributes_that_the_model_never_saw(model, reference, given, name):
+    X, y = reference
+    audit = CalibrationAuditor(model).fit(X, y, sensitive_features=given)
+    assert audit.n_features_in_ == 2
+    assert audit.n_families_ == 3
+    for value in (0, 1):
+        inside = value == SEX
+        alone = CalibrationAuditor(model).fit(X[inside], y[inside])
+        np.testing.assert_equal(audit.group_sums_[f"{name}={value}"], alone.sums_)
+
+
+def test_columns_and_attributes_give_groups_together(model, reference):
+    X, y = reference
+    X = X.round()
+    audit = CalibrationAuditor(model, groups=0).fit(X, y, sensitive_features={"sex": SEX})
+    assert list(audit.group_bins_)[-3:] == ["0=3.0", "sex=0", "sex=1"]
+    with pytest.raises(ValueError, match=r"'0=-2\.0' twice; rename"):
+        CalibrationAuditor(model, groups=0).fit(X, y, sensitive_features={"0": X[:, 0]})
 
 
 def test_classes_give_the_column_order_of_recorded_predictions(model, reference):

@@ -6,6 +6,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -60,6 +61,16 @@ def test_grid_search_runs_over_bins_and_over_parameters_of_the_model(reference):
     assert len(best.bins_.count) == search.best_params_["n_bins"]
     assert best.estimator_[-1].C == 1.0
     assert predict_uncertainty(search, X[:4]).total.shape == (4,)
+
+
+def test_sensitive_features_are_routed_through_a_search(model, reference):
+    X, y = reference
+    sex = pd.Series(np.where(X[:, 0] > 0, "f", "m"), name="sex")
+    with config_context(enable_metadata_routing=True):
+        audit = CalibrationAuditor(FrozenEstimator(model)).set_fit_request(sensitive_features=True)
+        search = GridSearchCV(audit, {"n_bins": [5, 8]}, cv=2)
+        best = search.fit(X, y, sensitive_features=sex).best_estimator_
+    assert list(best.group_bins_) == ["sex=f", "sex=m"]
 
 
 def test_a_clone_keeps_a_frozen_model_and_forgets_the_fit_of_a_plain_one(model, reference):
@@ -191,7 +202,7 @@ def test_a_model_that_reports_no_probabilities_is_refused(reference):
 
 @pytest.mark.parametrize("groups", ["sex", 2, ["0"], lambda X: X, lambda X: X[:9, 0].round()])
 def test_groups_that_the_inputs_lack_are_refused(model, reference, groups):
-    with pytest.raises(ValueError, match=r"[Cc]olumn|one-dimensional|inconsistent numbers"):
+    with pytest.raises(ValueError, match=r"[Cc]olumn|different values|inconsistent numbers"):
         CalibrationAuditor(model, groups=groups).fit(*reference)
 
 
@@ -200,9 +211,10 @@ def test_groups_that_the_inputs_lack_are_refused(model, reference, groups):
     [
         ({"proba": np.full((20, 2), 0.4)}, "must sum to 1"),
         ({"y": [0, 7] * 10, "classes": [0, 1]}, r"not among the classes: \[7\]"),
-        ({"groups": {"g": [0] * 19}}, "inconsistent numbers"),
-        ({"groups": {"g": np.zeros((20, 2))}}, "one-dimensional"),
-        ({"groups": {"id": [f"{k}" for k in range(300)]}}, "300 different values"),
+        ({"groups": "sex"}, "pass the columns themselves as `sensitive_features`"),
+        ({"sensitive_features": {"g": [0] * 19}}, "inconsistent numbers"),
+        ({"sensitive_features": {"g": np.zeros((20, 2))}}, "one-dimensional"),
+        ({"sensitive_features": {"id": [f"{k}" for k in range(300)]}}, "300 different values"),
         ({"n_bins": 21}, "n_samples=20, but at least 21"),
     ],
 )
@@ -264,9 +276,21 @@ def test_a_class_of_a_single_sample_cannot_be_cross_validated():
         CalibrationAuditor(LogisticRegression()).fit(X, y)
 
 
+@pytest.mark.parametrize("frame", [True, False])
+def test_a_model_that_refuses_a_column_of_groups_asks_for_sensitive_features(frame):
+    X, sex = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    y, wider = (X[:, 0] > 0).astype(int), np.column_stack([X, sex])
+    if frame:
+        X, wider = pd.DataFrame(X, columns=["a", "b"]), pd.DataFrame(wider, columns=[*"ab", "sex"])
+    audit = CalibrationAuditor(LogisticRegression().fit(X, y), groups=["sex" if frame else 2])
+    with pytest.raises(ValueError, match=r"2 features, but X has 3.*sensitive_features=") as caught:
+        audit.fit(wider, y)
+    assert "feature" in str(caught.value.__cause__)  # what the model itself said
+
+
 @pytest.mark.parametrize("wrap", [np.asarray, list, pd.Series])
 def test_one_attribute_may_come_without_a_name(wrap):
     audit = CalibrationAuditor.from_predictions(
-        [0, 1] * 10, np.full((20, 2), 0.5), groups=wrap(["a", "b"] * 10)
+        [0, 1] * 10, np.full((20, 2), 0.5), sensitive_features=wrap(["a", "b"] * 10)
     )
     assert list(audit.group_bins_) == ["group=a", "group=b"]

@@ -48,7 +48,9 @@ def test_a_model_underconfident_for_one_group_passes_unless_groups_are_audited()
     plain = CalibrationAuditor.from_predictions(y, proba, alpha=0.1)
     assert plain.passed_
     assert plain.within_alpha_
-    by_group = CalibrationAuditor.from_predictions(y, proba, groups={"who": WHO}, alpha=0.1)
+    by_group = CalibrationAuditor.from_predictions(
+        y, proba, sensitive_features={"who": WHO}, alpha=0.1
+    )
     assert not by_group.passed_
     assert by_group.within_alpha_  # step 3 of Algorithm 1 has no groups
     assert by_group.group_bins_["who=a"].direction[7] == "underconfident"
@@ -86,7 +88,7 @@ def test_limits_and_findings_are_corrected_for_all_groups(model, reference):
 
 def test_an_empty_group_takes_nothing_from_the_others():
     y, proba = [0] * 15 + [1] * 5, [[0.75, 0.25]] * 20
-    one = CalibrationAuditor.from_predictions(y, proba, groups={"g": ["a"] * 20})
+    one = CalibrationAuditor.from_predictions(y, proba, sensitive_features={"g": ["a"] * 20})
     assert one.n_families_ == 2
 
 
@@ -172,7 +174,7 @@ def test_predictions_are_those_of_the_audited_model(model, reference):
 def test_power_is_that_of_what_a_finding_needs_in_the_audit(power):
     X, y = reports(*UNFAIR, (20, 0.85, 16))
     audit = CalibrationAuditor.from_predictions(
-        y, Reporter().predict_proba(X), groups={"who": [*WHO, *"b" * 20]}
+        y, Reporter().predict_proba(X), sensitive_features={"who": [*WHO, *"b" * 20]}
     )
     assert audit.n_families_ == 1 + 2
     assert audit.bins_.threshold == scan_bins(audit.sums_, alpha=0.05, level=0.05 / 3).threshold
@@ -207,7 +209,7 @@ def test_a_region_is_kept_or_removed_as_a_whole(rho, groups, strategy):
     expected = CalibrationAuditor.from_predictions(
         y[kept],
         Reporter().predict_proba(X[kept]),
-        groups=None if groups is None else {"group": groups(X)[kept]},
+        sensitive_features=None if groups is None else {"group": groups(X)[kept]},
         strategy=strategy,
         n_bins=5,
     )

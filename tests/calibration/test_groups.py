@@ -58,9 +58,13 @@ def test_missing_values_of_any_type_are_a_group_of_their_own(values, names):
         ([], []),
         (lambda X: X[["sex", "age"]], [SEX, AGE]),
         (lambda X: {"old": X["age"] > 40}, [["old=False", "old=True", "old=False"]]),
-        (lambda X: X["age"] > 40, [["group=False", "group=True", "group=False"]]),
+        (lambda X: X["age"] > 40, [["age=False", "age=True", "age=False"]]),
         (lambda X: X["sex"].to_numpy(), [["group=m", "group=f", "group=m"]]),
         (lambda X: list(X["sex"]), [["group=m", "group=f", "group=m"]]),
+        (
+            lambda X: X[["sex", "age"]].to_numpy(),
+            [["group_0=m", "group_0=f", "group_0=m"], ["group_1=30", "group_1=60", "group_1=30"]],
+        ),
     ],
 )
 def test_columns_of_a_data_frame_are_chosen_by_name_position_or_function(groups, expected):
@@ -89,7 +93,7 @@ def test_a_column_may_have_as_many_values_as_allowed_but_not_one_more():
         (5, FRAME, "column 5"),
         (2, np.zeros((3, 2)), r"column 2.*shape \(3, 2\)"),
         ("sex", np.zeros((3, 2)), "'sex'.*position"),
-        (lambda X: X, np.zeros((3, 2)), r"'group' must be one-dimensional, got shape \(3, 2\)"),
+        (lambda X: np.zeros((3, 2, 1)), FRAME, r"'group' must be one-dimensional, got shape \(3"),
         (lambda X: {"x": "f"}, FRAME, r"'x' must be one-dimensional, got shape \(\)"),
         ("a", pd.DataFrame([[1, 2]], columns=["a", "a"]), "'a' must be one-dimensional"),
     ],

@@ -57,7 +57,9 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word):
     assert result.exit_code == code
     table = pd.read_csv(f"{name}.csv")
     expected = audit_data(
-        CalibrationAuditor.from_predictions(table["y"], table[["p0", "p1"]], groups=table[["sex"]])
+        CalibrationAuditor.from_predictions(
+            table["y"], table[["p0", "p1"]], sensitive_features=table[["sex"]]
+        )
     )
     assert expected["verdict"]["headline"].startswith(f"{word}: ")
     for sentence in (expected["verdict"]["headline"], *expected["verdict"]["sentences"]):
@@ -82,7 +84,7 @@ def test_options_reach_the_audit_and_the_figures_are_written(folder):
     expected = CalibrationAuditor.from_predictions(
         table["y"].astype(str),
         table[["p0", "p1"]],
-        groups=table[["sex"]],
+        sensitive_features=table[["sex"]],
         alpha=0.1,
         n_bins=7,
         confidence_level=0.9,

@@ -75,7 +75,7 @@ def audit_of(lowered, n=900, **params):
     return CalibrationAuditor.from_predictions(
         y,
         np.column_stack([1 - second, second]),
-        groups={"half": np.arange(n) % 2},
+        sensitive_features={"half": np.arange(n) % 2},
         **params,
     )
 

@@ -50,7 +50,7 @@ def test_groups_are_named_when_they_have_findings_only():
     audit = CalibrationAuditor.from_predictions(
         y,
         np.column_stack([confidence, 1 - confidence]),
-        groups={"town": np.where(member, "north", "south")},
+        sensitive_features={"town": np.where(member, "north", "south")},
     )
     assert not audit.bins_.significant.any()
     verdict = audit_data(audit)["verdict"]
@@ -82,7 +82,7 @@ def test_what_is_not_told_in_full_is_named():
     audit = CalibrationAuditor.from_predictions(
         y,
         np.column_stack([confidence, 1 - confidence]),
-        groups={"town": np.arange(len(y)) // 400 % 7},
+        sensitive_features={"town": np.arange(len(y)) // 400 % 7},
     )
     assert sorted(audit.bins_.finding[5:9]) == [1, 2, 3, 4]
     *told, others, _, _ = audit_data(audit)["verdict"]["findings"]
