@@ -22,6 +22,7 @@ EXTRAS = {
     # `xgboost` itself requires libraries for several GPUs, of 350 MB.
     "boosting": ["lightgbm>=4.7.0", "xgboost-cpu>=3.2.0"],
     "outliers": ["pyod>=3.6.7"],
+    "parquet": ["pyarrow>=26.0.1"],
     "docs": [
         "Sphinx>=9.0.4",
         "matplotlib>=3.11.2",
@@ -42,6 +43,7 @@ EXTRAS["test"] = [
     *EXTRAS["sgmcmc"],
     *EXTRAS["zk"],
     *EXTRAS["boosting"],
+    *EXTRAS["parquet"],
     "hypothesis>=6.170.15",
     "mpmath>=1.3.0",
     "netcal>=1.4.0",

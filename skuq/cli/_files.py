@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
+SEPARATORS = {"tab": "\t", "\\t": "\t"}  # names of what a shell does not pass on easily
 WRITABLE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -46,73 +48,65 @@ def require_plots(what: str) -> None:
         raise InputError(f"{what}: {error}") from error
 
 
+@contextmanager
+def refusing_tables() -> Iterator[None]:
+    """Errors of tables that cannot be read, as errors of the input."""
+    from skuq.table_files import TableFileError
+
+    try:
+        yield
+    except (TableFileError, ImportError) as error:
+        raise InputError(one_line(error)) from error
+
+
+def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options on how CSV files are written, which a command takes as one `csv_format`."""
+
+    @wraps(command)
+    def with_format(
+        *args: Any, sep: str | None, decimal: str | None, encoding: str | None, **options: Any
+    ) -> Any:
+        from skuq.table_files import CsvFormat
+
+        csv_format = CsvFormat(SEPARATORS.get(str(sep).lower(), sep), decimal, encoding)
+        return command(*args, csv_format=csv_format, **options)
+
+    for name, what in (
+        ("--encoding", "Encoding of CSV files, such as cp1252.  [default: found from the file]"),
+        ("--decimal", "Decimal mark in CSV files, '.' or ','.  [default: found from the file]"),
+        ("--sep", "Separator in CSV files, such as ';' or tab.  [default: found from the file]"),
+    ):
+        with_format = click.option(name, help=what)(with_format)
+    return with_format
+
+
+def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
+    """Columns of text, to be read as text from another file too."""
+    from pandas.api.types import infer_dtype
+
+    return {str(name): str for name in frame if infer_dtype(frame[name]) == "string"}
+
+
 def read_csv(
     path: Path,
     like: pd.DataFrame | None = None,
     needed: list[str] | None = None,
     label: str | None = None,
 ) -> pd.DataFrame:
-    """Read a table; columns of text in `like` are read as text too.
+    """Read a table with commas and decimal points; columns of text in `like` are text too.
 
-    With `needed` columns, which must exist, spaces around all names are removed.
     In column `label` words such as "NA" and "None" are labels, unless it holds numbers.
     """
-    import pandas as pd
-    from pandas.api.types import infer_dtype
-
-    names = [] if like is None else [name for name in like if infer_dtype(like[name]) == "string"]
-    texts = dict.fromkeys(names, str)
-    try:
-        header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
-        _check_separator(path, header.tolist())
-        header = header if needed is None else header.str.strip()
-        for name in needed or ():
-            _check_column(path, name, header.dropna().tolist())
-        with warnings.catch_warnings():
-            # Rows with more values than the header has names: pandas drops the rest of them.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(path, dtype=texts, index_col=False, low_memory=False)
-    except pd.errors.ParserWarning as error:
-        raise InputError(f"{path} has rows with more values than column names.") from error
-    except UnicodeError as error:
-        message = f"{path} cannot be read as CSV: {one_line(error)}; save it as CSV in UTF-8."
-        raise InputError(message) from error
-    except ValueError as error:  # pandas' parser errors are ValueErrors
-        raise InputError(f"{path} cannot be read as CSV: {one_line(error)}") from error
-    if header.dropna().duplicated().any():  # pandas would rename them
-        twice = header[header.duplicated() & header.notna()].iloc[0]
-        raise InputError(f"{path} has more than one column {twice!r}; rename or remove one.")
-    if len(frame) == 0:
-        raise InputError(f"{path} has no rows.")
-    if needed is not None:
-        frame.columns = frame.columns.str.strip()
-    return frame if label is None else frame.assign(**{label: _labels(path, frame[label])})
-
-
-def _labels(path: Path, column: pd.Series) -> pd.Series:
-    """The same column as text, in which only an empty cell is missing."""
-    import pandas as pd
     from pandas.api.types import is_numeric_dtype
 
-    if column.notna().all() or (is_numeric_dtype(column) and column.notna().any()):
-        return column
-    frame = pd.read_csv(
-        path, index_col=False, low_memory=False, keep_default_na=False, na_values=[""]
-    )
-    frame.columns = frame.columns.str.strip()
-    return frame[column.name]
+    from skuq.table_files import CsvFormat, open_table
 
-
-def _check_separator(path: Path, header: list[str]) -> None:
-    if len(header) == 1 and any(mark in str(header[0]) for mark in ";\t"):
-        raise InputError(
-            f"{path} has a single column, {str(header[0])!r}: the separator must be a comma, "
-            "and numbers need a decimal point."
-        )
-
-
-def _check_column(path: Path, name: str, known: list[str]) -> None:
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(known[:10])}."
-        raise InputError(f"{path} has no column {name!r}.{hint}")
+    with refusing_tables():
+        table = open_table(path, CsvFormat(",", ".", "utf-8"))
+        table.require(needed or ())
+        frame = table.read(dtype={} if like is None else text_columns(like))
+        if label is None or frame[label].notna().all():
+            return frame
+        if is_numeric_dtype(frame[label]) and frame[label].notna().any():
+            return frame
+        return frame.assign(**{label: table.read(words=True)[label]})

@@ -1,0 +1,106 @@
+"""Tables in chunks: all rows, in order, in bounded pieces; written completely or not at all."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skuq.table_files import TableFileError, _read, open_table, write_table
+
+TABLE = pd.DataFrame(
+    {
+        "whole": [1, 2, 3, 4, 5],
+        "gap": [0.5, np.nan, 1.5, 2.5, 3.5],
+        "text": ["a", None, "c", "NA", "01"],
+        "day": pd.to_datetime(["2020-01-01", "2021-02-03", None, "2022-01-01", "2023-01-01"]),
+    }
+)
+ENDINGS = ["csv", "csv.gz", "csv.xz", "parquet", "pq"]
+
+
+@pytest.fixture(params=ENDINGS)
+def path(request, tmp_path):
+    if request.param in ("parquet", "pq"):
+        pytest.importorskip("pyarrow")
+    return tmp_path / f"t.{request.param}"
+
+
+def expected(path):
+    """CSV does not say which columns are dates, nor which words are text."""
+    if path.suffix in (".parquet", ".pq"):
+        return TABLE
+    days = TABLE["day"].dt.strftime("%Y-%m-%d")
+    return TABLE.assign(day=days, text=TABLE["text"].replace("NA", None))
+
+
+def test_rows_come_back_in_order_whole_and_in_chunks(path):
+    assert write_table(path, (TABLE[k : k + 2] for k in range(0, 5, 2))) == 5
+    table = open_table(path)
+    assert table.columns == list(TABLE)
+    pd.testing.assert_frame_equal(table.read(), expected(path), check_dtype=False)
+    chunks = list(table.chunks(n_rows=2, dtype={"text": str}))
+    assert [list(chunk.index) for chunk in chunks] == [[0, 1], [2, 3], [4]]
+    together = pd.concat([chunk.astype(object) for chunk in chunks])
+    pd.testing.assert_frame_equal(together, expected(path).astype(object), check_dtype=False)
+
+
+def test_columns_are_read_as_text_or_as_values_that_repeat(path):
+    write_table(path, [TABLE])
+    kinds = {"whole": "category", "text": str, "absent": str}
+    frame = open_table(path).read(dtype=kinds, words=True)
+    assert frame["text"].tolist()[3:] == ["NA", "01"]
+    assert isinstance(frame["whole"].dtype, pd.CategoricalDtype)
+
+
+def test_a_default_chunk_is_bounded_by_its_values(tmp_path, monkeypatch):
+    monkeypatch.setattr(_read, "CHUNK_CELLS", 8)
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    assert [len(chunk) for chunk in open_table(tmp_path / "t.csv").chunks()] == [2, 2, 1]
+
+
+def test_needed_columns_are_found_without_spaces_or_named(tmp_path):
+    (tmp_path / "t.csv").write_text(" p_no ,y\n0.5,1\n", encoding="utf-8")
+    table = open_table(tmp_path / "t.csv")
+    table.require(["p_no", "y"])
+    with pytest.raises(TableFileError, match=r"no column 'p_now'. Did you mean 'p_no'"):
+        table.require(["p_now"])
+    with pytest.raises(TableFileError, match=r"no column 'label'. It has p_no, y"):
+        table.require(["label"])
+
+
+def test_what_is_no_parquet_file_is_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.parquet"
+    path.write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(TableFileError, match="cannot be read as Parquet"):
+        open_table(path)
+    write_table(path, [TABLE])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20] + bytes(60) + whole[80:])
+    with pytest.raises(TableFileError, match="damaged"):
+        open_table(path).read()
+    write_table(path, [TABLE[:0]])
+    with pytest.raises(TableFileError, match="has no rows"):
+        open_table(path).read()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(TableFileError, match="No such file"):
+        open_table(tmp_path / "absent.csv")
+
+
+def test_a_row_index_that_pandas_stored_is_no_column(tmp_path):
+    pytest.importorskip("pyarrow")
+    TABLE.set_axis(list("vwxyz")).to_parquet(tmp_path / "t.parquet")
+    assert open_table(tmp_path / "t.parquet").columns == list(TABLE)
+
+
+def test_a_failure_on_the_way_leaves_what_was_there(path):
+    path.write_text("old", encoding="utf-8")
+
+    def failing():
+        yield TABLE
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError, match="out of luck"):
+        write_table(path, failing())
+    assert [(each.name, each.read_text()) for each in path.parent.iterdir()] == [(path.name, "old")]
