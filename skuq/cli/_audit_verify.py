@@ -172,9 +172,11 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
     within = abs(sums.deviation) <= found.statement["alpha"] * sums.count * sums.scale
     gap = sums.accuracy - sums.mean_confidence
     significant, direction = ~within, np.where(gap > 0, "underconfident", "overconfident")
+    low = high = np.full(len(gap), np.nan)  # differences alone say nothing about chance
     if found.result is not None:
         bins = found.result.bins
         within, significant, direction = bins.within_alpha, bins.significant, bins.direction
+        low, high = bins.gap_low, bins.gap_high
     for b in range(len(sums.count)):
         yield {
             "lower": edges[b],
@@ -183,6 +185,8 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
             "confidence": sums.mean_confidence[b],
             "accuracy": sums.accuracy[b],
             "gap": gap[b],
+            "gap_low": low[b],
+            "gap_high": high[b],
             "within_alpha": within[b],
             "significant": significant[b],
             "direction": direction[b],

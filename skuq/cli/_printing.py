@@ -37,6 +37,6 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
         if row["count"]:
             say(
-                f"  {between(row, joint='to'):<16}{row['count']:>9}{percent(row['confidence']):>9}"
+                f"  {between(row, joint='to'):<16}{row['count']:>9,}{percent(row['confidence']):>9}"
                 f"{percent(row['accuracy']):>8}{100 * row['gap']:>+z12.1f}  {outcome(row)}"
             )

@@ -47,7 +47,26 @@ def outcome(row: Row) -> str:
     """
     if row["significant"]:
         return "too low" if row["direction"] == "underconfident" else "too high"
-    return "tolerated" if row["within_alpha"] else "chance"
+    if not row["within_alpha"]:
+        return "chance"
+    return "tolerated" if beyond_chance(row) else "none"
+
+
+def beyond_chance(row: Row) -> bool:
+    """Whether the limits of a bin's gap exclude 0."""
+    return row["count"] > 0 and (row["gap_low"] > 0 or row["gap_high"] < 0)
+
+
+def distance(row: Row) -> str:
+    """Write how far the reported confidence is from the accuracy.
+
+    Examples
+    --------
+    >>> from skuq.reporting._audit_phrases import distance
+    >>> distance({"gap": -0.046})
+    '4.6 points too high'
+    """
+    return f"{100 * abs(row['gap']):.1f} points too {'low' if row['gap'] > 0 else 'high'}"
 
 
 def ranges(rows: Sequence[Row]) -> str:
@@ -67,8 +86,15 @@ def points(figures: Figures) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number of things."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """Write a number of things.
+
+    Examples
+    --------
+    >>> from skuq.reporting._audit_phrases import counted
+    >>> counted(1, "bin"), counted(12345, "sample")
+    ('1 bin', '12,345 samples')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def of_all(part: int, whole: int, noun: str) -> str:
@@ -80,7 +106,7 @@ def of_all(part: int, whole: int, noun: str) -> str:
     >>> of_all(2, 5, "bin"), of_all(1, 1, "bin")
     ('2 of 5 bins', 'the only bin')
     """
-    return f"the only {noun}" if whole == 1 else f"{part} of {counted(whole, noun)}"
+    return f"the only {noun}" if whole == 1 else f"{part:,} of {counted(whole, noun)}"
 
 
 def probability(row: Row) -> str:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MOST_LINES = 6  # in one picture of groups
 MOST_PICTURES = 3  # of single groups
-FIGURE_SPACE = "\N{FIGURE SPACE}"  # as wide as a digit, so that columns of text stay aligned
 MISSING = "\N{EN DASH}"
 
 
@@ -69,8 +68,9 @@ def _add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
         "Claimed is the mean reported confidence, right the share of right predictions, and the "
         "difference the second minus the first, in percentage points. The range holds all "
         "differences that the samples do not rule out, for all tested bins together. Finding: "
-        "the reported confidence is too low, or too high, by more than chance explains; or the "
-        "difference is tolerated, or may be chance. Bins without samples are left out.",
+        "the reported confidence is too low, or too high, by more than tolerance and chance "
+        "explain. Tolerated: wrong beyond chance, but within the tolerance. Chance: beyond the "
+        "tolerance, by no more than chance explains. Bins without samples are left out.",
     )
     if data["groups"]:
         report.table(
@@ -92,7 +92,10 @@ def _add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
 
 
 def _nothing(data: Figures) -> str:
-    return f"No deviation was found among {data['n_samples']} predictions."
+    return (
+        f"No confidence that is wrong beyond chance was found among {data['n_samples']:,} "
+        "predictions."
+    )
 
 
 def _add_diagrams(report: AuditReport, auditor: CalibrationAuditor) -> None:
@@ -153,7 +156,7 @@ def _bin_table(rows: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "bin": _range(row),
-            "samples": row["count"],
+            "samples": f"{row['count']:,}",
             "claimed": _share(row["confidence"]),
             "right": _share(row["accuracy"]),
             "difference": _signed(row["gap"]),
@@ -169,7 +172,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "group": group["name"],
-            "samples": group["n_samples"],
+            "samples": f"{group['n_samples']:,}",
             "claimed": _share(group["confidence"]),
             "right": _share(group["accuracy"]),
             "ECE": _share(group["ece"]),
@@ -189,7 +192,7 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "bin": _range(row),
-            "samples": row["count"],
+            "samples": f"{row['count']:,}",
             "smallest deviation": (
                 MISSING if row["detectable_gap"] is None else _signed(row["detectable_gap"])
             ),
@@ -228,7 +231,7 @@ def _totals(data: Figures) -> pd.DataFrame:
     low, high = data["ece_interval"]
     level = f"{100 * data['parameters']['confidence_level']:.4g}%"
     totals = {
-        "predictions": str(data["n_samples"]),
+        "predictions": f"{data['n_samples']:,}",
         "accuracy": percent(data["accuracy"]),
         "mean confidence": percent(data["confidence"]),
         "expected calibration error (ECE)": f"{100 * data['ece']:.2f}%",
@@ -251,10 +254,9 @@ def _unbroken(text: str) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{100 * value:5.1f}%".replace(" ", FIGURE_SPACE)
+    return f"{100 * value:.1f}%"
 
 
 def _signed(value: float) -> str:
-    """Percentage points with their sign, as wide as any other."""
-    text = f"{100 * value:+z.1f}".replace("-", "\N{MINUS SIGN}")
-    return text.rjust(5).replace(" ", FIGURE_SPACE)
+    """Percentage points with their sign."""
+    return f"{100 * value:+z.1f}".replace("-", "\N{MINUS SIGN}")

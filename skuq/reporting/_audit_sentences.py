@@ -15,6 +15,7 @@ from skuq.reporting._audit_phrases import (
     Row,
     between,
     counted,
+    distance,
     of_all,
     outcome,
     percent,
@@ -66,7 +67,7 @@ def headline(figures: Figures) -> str:
 
 
 def findings(figures: Figures) -> list[str]:
-    """Describe what was found; empty if every bin is within the tolerance."""
+    """Describe what was found; empty if all that differs from accuracy may be chance."""
     found = _runs(figures["bins"])
     shown = [("Of", row) for row in found[:MOST_BINS]]
     shown += [(f"Group {name}: of", row) for name, row in _worst_of_groups(figures)[:MOST_GROUPS]]
@@ -80,16 +81,16 @@ def findings(figures: Figures) -> list[str]:
     directions |= {row["direction"] for group in figures["groups"] for row in _runs(group["bins"])}
     sentences += [UNDERCONFIDENT] * ("underconfident" in directions)
     sentences += [OVERCONFIDENT] * ("overconfident" in directions)
-    return sentences + _within_chance(figures)
+    return sentences + _tolerated(figures) + _within_chance(figures)
 
 
 def meaning(figures: Figures) -> list[str]:
     """Say what the verdict does and does not mean."""
     if figures["verdict"]["passed"]:
         sentences = [
-            "Passing means that the reference set holds no evidence of wrong confidence. It does "
-            "not mean that confidence is right: deviations smaller than those listed as "
-            "detectable go unseen."
+            "Passing means that the reference set holds no evidence of confidence that is wrong by "
+            f"more than the tolerated {points(figures)}. It does not mean that confidence is "
+            "right: deviations smaller than those listed as detectable go unseen."
         ]
     else:
         sentences = [
@@ -131,7 +132,7 @@ def power(figures: Figures) -> list[str]:
     sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
     few = [row for row in unseen if row not in sure]
     if few:
-        listed = [f"{between(row, joint='to')} ({row['count']})" for row in few]
+        listed = [f"{between(row, joint='to')} ({row['count']:,})" for row in few]
         sentences.append(
             "These bins have too few samples to be such a finding without their neighbours "
             "(number in brackets): "
@@ -161,7 +162,7 @@ def _finding(start: str, row: Row, figures: Figures) -> str:
     were = "was" if row["correct"] == 1 else "were"
     return (
         f"{start} the {counted(row['count'], 'prediction')} that reported a confidence between "
-        f"{between(row)} ({percent(row['confidence'])} on average), {row['correct']} {were} "
+        f"{between(row)} ({percent(row['confidence'])} on average), {row['correct']:,} {were} "
         f"right ({percent(row['accuracy'])}). If the reported confidence were right within the "
         f"tolerated {points(figures)}, so {many} correct ones would be seen with a probability "
         f"{probability(row)} (corrected for everything that was tested)."
@@ -173,7 +174,7 @@ def _further_finding(start: str, row: Row) -> str:
     were = "was" if row["correct"] == 1 else "were"
     return (
         f"{start} the {counted(row['count'], 'prediction')} between {between(row)} "
-        f"({percent(row['confidence'])} on average), {row['correct']} {were} right "
+        f"({percent(row['confidence'])} on average), {row['correct']:,} {were} right "
         f"({percent(row['accuracy'])}), which would be seen with a probability {probability(row)}."
     )
 
@@ -184,6 +185,28 @@ def _worst_of_groups(figures: Figures) -> list[tuple[str, Row]]:
         (group["name"], found[0]) for group in figures["groups"] if (found := _runs(group["bins"]))
     ]
     return sorted(worst, key=lambda entry: entry[1]["p_value"])
+
+
+def _tolerated(figures: Figures) -> list[str]:
+    """Bins whose confidence is wrong beyond chance, but within the tolerance."""
+    found = [row for row in figures["bins"] if outcome(row) == "tolerated"]
+    in_groups = sum(outcome(row) == "tolerated" for g in figures["groups"] for row in g["bins"])
+    sentences = []
+    if found:
+        listed = [
+            f"between {between(row)} it is {distance(row)} ({counted(row['count'], 'prediction')})"
+            for row in found
+        ]
+        sentences.append(
+            f"Beyond chance, but within the {points(figures)} that are tolerated, the reported "
+            f"confidence is wrong: {', '.join(listed)}."
+        )
+    if in_groups:
+        sentences.append(
+            f"In {counted(in_groups, 'bin')} of groups too the reported confidence is wrong beyond "
+            "chance, but within the tolerance."
+        )
+    return sentences
 
 
 def _within_chance(figures: Figures) -> list[str]:
@@ -204,9 +227,9 @@ def _within_chance(figures: Figures) -> list[str]:
         for row in beyond
     ]
     return [
-        f"Beyond the tolerated {points(figures)}, but no more than chance explains for "
-        f"this number of predictions: {', '.join(listed)}. Algorithm 1 of the published audit, "
-        "which does not allow for chance, would fail a model for this.",
+        f"Further off than the tolerated {points(figures)}, though for this number of predictions "
+        f"chance explains what goes beyond them: {', '.join(listed)}. Algorithm 1 of the published "
+        "audit, which does not allow for chance, would fail a model for this.",
         *sentences,
     ]
 

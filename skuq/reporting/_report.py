@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import platform
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from html import escape
@@ -24,6 +25,7 @@ __all__ = ["Report"]
 
 MISSING = "\N{EN DASH}"
 NUMBER = ' class="number"'
+NUMERAL = re.compile(r"[-+\N{MINUS SIGN}]?[\d,]+(\.\d+)?%?")
 
 STYLE = """
 :root { --ink: #1c2126; --dim: #59636e; --line: #d5dbe1; --page: #ffffff; --shade: #f4f6f8; }
@@ -134,8 +136,9 @@ class Report:
         heading : str
             Heading of the section.
         frame : DataFrame
-            Numbers are shown with 4 significant digits, integers in full. The index is
-            shown unless it only counts the rows (`pandas.RangeIndex`).
+            Numbers are shown with 4 significant digits, integers in full. Like them, texts that
+            hold nothing but a number are aligned to the right. The index is shown unless it only
+            counts the rows (`pandas.RangeIndex`).
         caption : str
             What the table shows.
         """
@@ -197,12 +200,22 @@ def _table(frame: pd.DataFrame) -> str:
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)
     dtypes = frame.infer_objects().dtypes
-    numeric = [is_numeric_dtype(dtype) and not is_bool_dtype(dtype) for dtype in dtypes]
+    numeric = [
+        (is_numeric_dtype(dtype) and not is_bool_dtype(dtype)) or _all_numerals(frame.iloc[:, k])
+        for k, dtype in enumerate(dtypes)
+    ]
     head = _row("th", map(_label, frame.columns), numeric)
     body = "\n".join(
         _row("td", map(_formatted, row), numeric) for row in frame.itertuples(False, None)
     )
     return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+
+
+def _all_numerals(column: pd.Series) -> bool:
+    """Whether a column holds numbers that were written as texts, with or without a unit."""
+    return len(column) > 0 and all(
+        isinstance(text, str) and (text == MISSING or NUMERAL.fullmatch(text)) for text in column
+    )
 
 
 def _row(tag: str, texts: Iterable[str], numeric: list[bool]) -> str:

@@ -67,9 +67,9 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word):
     assert "Columns of probabilities: p0 -> 0, p1 -> 1." in result.stdout
     filled = [row for row in expected["bins"] if row["count"]]
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("  ")][1:]
-    assert [int(line[3]) for line in lines] == [row["count"] for row in filled]
+    assert [line[3] for line in lines] == [f"{row['count']:,}" for row in filled]
     found = [
-        "too low" if row["significant"] else "tolerated" if row["within_alpha"] else "chance"
+        "too low" if row["significant"] else "none" if row["within_alpha"] else "chance"
         for row in filled
     ]
     assert [" ".join(line[7:]) for line in lines] == found

@@ -6,7 +6,7 @@ import pytest
 from skuq import CalibrationAuditor
 from skuq.reporting import _audit_sentences as sentences
 from skuq.reporting._audit import audit_data
-from skuq.reporting._audit_phrases import probability
+from skuq.reporting._audit_phrases import outcome, probability
 from tests.reporter import drawn_audit
 
 
@@ -115,6 +115,26 @@ def test_a_difference_that_may_be_chance_is_passed_and_told_with_its_samples():
     assert "Algorithm 1" in line
     for b in beyond:
         assert f"{audit.bins_.count[b]} predictions, " in line
+
+
+def test_what_is_wrong_beyond_chance_but_tolerated_is_told_with_its_size():
+    y = (np.arange(40_000) % 20_000 >= 15_080).astype(int)  # 75.4% are right, 80% or 75% claimed
+    confidence = np.repeat([0.80, 0.75], 20_000)
+    audit = CalibrationAuditor.from_predictions(
+        y,
+        np.column_stack([confidence, 1 - confidence]),
+        sensitive_features={"half": np.arange(40_000) % 2},
+    )
+    assert audit.within_alpha_
+    data = audit_data(audit)
+    found, in_groups = data["verdict"]["findings"]
+    assert "within the 5 percentage points" in found
+    assert "between 80% and 90% it is 4.6 points too high (20,000 predictions)" in found
+    assert "70% and 80%" not in found  # 0.4 points may be chance
+    assert "2 bins of groups" in in_groups
+    assert "wrong by more than the tolerated 5 percentage" in sentences.meaning(data)[0]
+    words = {row["lower"]: outcome(row) for row in data["bins"] if row["count"]}
+    assert words == {0.7: "none", 0.8: "tolerated"}
 
 
 def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_low():

@@ -214,9 +214,19 @@ def test_numbers_are_right_aligned_with_four_digits_and_integers_are_in_full(rep
     assert table_of(report, pd.DataFrame({"x": [value]})) == ([["x"], [text]], [True])
 
 
-@pytest.mark.parametrize("value", ["0.123456", True, np.bool_(False), Decimal("0.123456"), (1, 2)])
+@pytest.mark.parametrize("value", ["0.12x", True, np.bool_(False), Decimal("0.123456"), (1, 2)])
 def test_what_is_not_a_number_is_shown_as_it_is(report, value):
     assert table_of(report, pd.DataFrame({"x": [value]})) == ([["x"], [str(value)]], [False])
+
+
+@pytest.mark.parametrize(
+    "text", ["0.123456", "1,234", "\N{MINUS SIGN}4.6", "+0.0", "12.5%", "\N{EN DASH}"]
+)
+def test_a_number_that_was_written_as_text_is_right_aligned_as_it_is(report, text):
+    assert table_of(report, pd.DataFrame({"x": [text, "\N{EN DASH}"]})) == (
+        [["x"], [text], ["\N{EN DASH}"]],
+        [True],
+    )
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
