@@ -12,9 +12,11 @@ from skuq.audit._mirage_loss import (
 )
 from skuq.audit._mirage_regressor import MirageRegressor
 from skuq.audit._recorded import RecordedPredictions, recorded_predictions
+from skuq.audit._recorded_files import AuditedFiles, audit_files
 from skuq.audit._regions import region_mask
 
 __all__ = [
+    "AuditedFiles",
     "CalibrationAuditor",
     "GaussianMirageLoss",
     "MirageFineTuner",
@@ -22,6 +24,7 @@ __all__ = [
     "MirageRegressor",
     "RecordedPredictions",
     "ShiftedNetwork",
+    "audit_files",
     "confidence_overlap",
     "constructive_mirage",
     "recorded_predictions",

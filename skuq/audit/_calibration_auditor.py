@@ -21,9 +21,11 @@ from sklearn.utils import (
     get_tags,
 )
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skuq.audit._parts import Parts, merged_parts, parts_of
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.calibration import (
     AuditResult,
@@ -36,7 +38,6 @@ from skuq.calibration import (
     top_label_predictions,
 )
 from skuq.calibration._groups import Grouping, distinct, groups_of_columns, named_groups
-from skuq.calibration._result import add_up
 from skuq.calibration._sums import Strategy, bin_of, in_units
 from skuq.metrics import expected_calibration_error
 from skuq.models import taken_as_it_is
@@ -63,6 +64,16 @@ def _of_result(name: str) -> Any:
         return attrgetter(name)(auditor.result_)
 
     return property(get)
+
+
+def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
+    model = auditor.estimator
+    if hasattr(model, "predict_proba") and taken_as_it_is(model, after_the_fact=True):
+        return True
+    raise AttributeError(
+        f"`partial_fit` needs a fitted classifier with `predict_proba`, got {model!r}; fit it "
+        "first, or give recorded predictions to `partial_fit_predictions`."
+    )
 
 
 class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
@@ -271,6 +282,52 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
         return audit
 
+    @classmethod
+    def from_sums(
+        cls,
+        sums: BinSums,
+        group_sums: Mapping[str, BinSums] | None = None,
+        *,
+        classes: ArrayLike | None = None,
+        **params: Any,
+    ) -> CalibrationAuditor:
+        """Audit sums per bin, such as those that several parties or machines have added up.
+
+        Parameters
+        ----------
+        sums : BinSums
+            Of all predictions, as `sums_` of other audits and `skuq.calibration.merged_sums`
+            give them.
+        group_sums : mapping of str to BinSums, default=None
+            Of each group.
+        classes : array-like of shape (n_classes,), default=None
+            Labels, to be kept as `classes_`.
+        **params
+            Parameters of the class; `n_bins` follows from the sums.
+
+        Returns
+        -------
+        CalibrationAuditor
+            Fitted, but without a model to predict with, and without samples to return.
+
+        Raises
+        ------
+        ValueError
+            If the sums are of fewer predictions than bins.
+
+        Examples
+        --------
+        >>> from skuq import CalibrationAuditor
+        >>> from skuq.calibration import merged_sums
+        >>> proba = [[0.55, 0.45]] * 40
+        >>> part = CalibrationAuditor.from_predictions([0] * 40, proba, classes=[0, 1])
+        >>> CalibrationAuditor.from_sums(merged_sums([part.sums_, part.sums_])).n_samples_
+        80
+        """
+        audit = cls(None, **params, n_bins=len(sums.count))
+        audit._validate_params()
+        return audit._audit_parts(Parts(sums, dict(group_sums or {})), classes)
+
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any, *, sensitive_features: SensitiveFeatures | None = None
@@ -307,9 +364,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
         check_classification_targets(y)
         self._check_size(len(y))
-        grouping = distinct(
-            [*groups_of_columns(self.groups, X), *_sensitive_groups(sensitive_features)]
-        )
+        grouping = self._groups(X, sensitive_features)
         if not hasattr(self.estimator, "predict_proba"):
             raise TypeError(
                 f"`estimator` must be a classifier with `predict_proba`, got {self.estimator!r}. "
@@ -323,6 +378,100 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             self.estimator_ = clone(self.estimator).fit(X, y)
         self.classes_ = np.asarray(self.estimator_.classes_)
         self._audit(top_label_predictions(y, proba, classes=self.classes_), grouping)
+        return self
+
+    @available_if(_holds_fitted_classifier)
+    @_fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        *,
+        sensitive_features: SensitiveFeatures | None = None,
+    ) -> CalibrationAuditor:
+        """Audit a fitted classifier on one more part of the reference set.
+
+        After the last part the findings are those of `fit` on all parts together, to the last
+        bit: the sums that determine them are integers. Only these are kept, and no samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Reference inputs, as the classifier takes them.
+        y : array-like of shape (n_samples,)
+            Their true labels.
+        classes : object, default=None
+            Ignored, since a fitted classifier knows its classes.
+        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
+            As `fit` takes them.
+
+        Returns
+        -------
+        CalibrationAuditor
+            The auditor; its findings stand as soon as there are as many samples as bins.
+
+        Raises
+        ------
+        ValueError
+            If the strategy is "quantile", whose bins depend on all samples, or a label is unknown
+            to the classifier, or what it predicts are not probabilities.
+        AttributeError
+            If `estimator` is not a fitted classifier with `predict_proba`.
+        """
+        validate_data(self, X, reset=not hasattr(self, "n_features_in_"), skip_check_array=True)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        self.estimator_ = self.estimator
+        self.classes_ = np.asarray(self.estimator_.classes_)
+        predictions = top_label_predictions(y, self._reported(X), classes=self.classes_)
+        return self._add(predictions, self._groups(X, sensitive_features))
+
+    def partial_fit_predictions(
+        self,
+        y: ArrayLike,
+        proba: ArrayLike,
+        *,
+        classes: ArrayLike,
+        sensitive_features: SensitiveFeatures | None = None,
+    ) -> CalibrationAuditor:
+        """Audit one more part of recorded predictions, as `partial_fit` does of a model.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+            True labels.
+        proba : array-like of shape (n_samples, n_classes)
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4.
+        classes : array-like of shape (n_classes,)
+            Labels in column order; a part need not have all of them.
+        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
+            As `fit` takes them.
+
+        Returns
+        -------
+        CalibrationAuditor
+            The auditor; its findings stand as soon as there are as many samples as bins.
+
+        Raises
+        ------
+        ValueError
+            If the strategy is "quantile", or the inputs do not fit together or are not
+            probabilities.
+
+        Examples
+        --------
+        >>> from skuq import CalibrationAuditor
+        >>> audit = CalibrationAuditor(None)
+        >>> for part in range(3):
+        ...     audit = audit.partial_fit_predictions([0] * 9, [[0.55, 0.45]] * 9, classes=[0, 1])
+        >>> audit.n_samples_, audit.passed_
+        (27, False)
+        """
+        self._validate_params()
+        grouping = _sensitive_groups(sensitive_features)
+        self._add(top_label_predictions(y, proba, classes=classes), grouping)
+        self.classes_ = np.asarray(classes)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -430,7 +579,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         CalibrationAuditor
             A new, fitted auditor of the same model; quantile bins are drawn again.
         """
-        check_is_fitted(self)
+        self._check_samples_kept()
         self._validate_params()
         if not 0 <= rho <= 1:
             raise ValueError(f"`rho` must be in [0, 1], got {rho}.")
@@ -466,7 +615,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             and in an underconfident bin the correct predictions first, in an overconfident
             one the wrong ones.
         """
-        check_is_fitted(self)
+        self._check_samples_kept()
         bins = bin_of(self._predictions.confidence, self.sums_.edges)
         rows = []
         for b in self.suspicious_bins():
@@ -549,30 +698,82 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         folds = StratifiedKFold(min(5, len(y)), shuffle=True, random_state=0)
         return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
 
+    def _groups(self, X: Any, sensitive_features: SensitiveFeatures | None) -> list[Grouping]:
+        return distinct(
+            [*groups_of_columns(self.groups, X), *_sensitive_groups(sensitive_features)]
+        )
+
     def _detection(self) -> dict[str, float]:
         """Tolerance and evidence that decide on a finding, for the functions on power."""
         return {"alpha": self.settings_["alpha"], "threshold": self.bins_.threshold}
 
+    def _least(self) -> int:
+        return max(2, self.n_bins)
+
     def _check_size(self, n_samples: int) -> None:
-        least = max(2, self.n_bins)
+        least = self._least()
         if n_samples < least:
             raise ValueError(
                 f"The reference set has n_samples={n_samples}, but at least {least} are needed "
                 f"for n_bins={self.n_bins}; take more samples or fewer bins."
             )
 
+    def _check_samples_kept(self) -> None:
+        check_is_fitted(self)
+        if not hasattr(self, "_predictions"):
+            raise ValueError(
+                "This audit was made in parts or from sums, which keep no samples; use `fit` or "
+                "`from_predictions` on all samples at once."
+            )
+
     def _audit(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> None:
+        """Audit these predictions, and forget all others."""
         self._check_size(len(predictions.confidence))
+        self._parts = self._add_up(predictions, grouping)
+        self._judge()
+        self._predictions, self._grouping = predictions, grouping
+
+    def _add(
+        self, predictions: TopLabelPredictions, grouping: list[Grouping]
+    ) -> CalibrationAuditor:
+        """Audit these predictions together with those before."""
+        if self.strategy == "quantile":
+            raise ValueError(
+                "`strategy='quantile'` puts the edges of its bins where all samples together have "
+                "their quantiles, so that parts cannot be added up; use 'uniform'."
+            )
+        parts = self._add_up(predictions, grouping)
+        self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
+        for name in {"_predictions", "_grouping"} & vars(self).keys():
+            delattr(self, name)
+        if self._parts.sums.n_samples >= self._least():
+            self._judge()
+        return self
+
+    def _add_up(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> Parts:
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
+        return parts_of(predictions, grouping, n_bins=self.n_bins, strategy=self.strategy)
+
+    def _audit_parts(self, parts: Parts, classes: ArrayLike | None) -> CalibrationAuditor:
+        """Audit sums without their samples."""
+        self._check_size(parts.sums.n_samples)
+        self._parts = parts
+        self._judge()
+        if classes is not None:
+            self.classes_ = np.asarray(classes)
+        return self
+
+    def _judge(self) -> None:
         self.settings_: dict[str, Any] = {
             "n_bins": int(self.n_bins),
             "strategy": self.strategy,
             "alpha": float(self.alpha),
             "confidence_level": float(self.confidence_level),
         }
-        sums, group_sums = add_up(predictions, grouping, n_bins=self.n_bins, strategy=self.strategy)
         self.result_: AuditResult = audit_sums(
-            sums, group_sums, alpha=self.alpha, confidence_level=self.confidence_level
+            self._parts.sums,
+            self._parts.group_sums,
+            alpha=self.alpha,
+            confidence_level=self.confidence_level,
         )
-        self._predictions, self._grouping = predictions, grouping

@@ -74,50 +74,69 @@ def recorded_predictions(
     >>> recorded_predictions(table, "y", ["p_no", "p_yes"]).note
     'p_no -> no, p_yes -> yes'
     """
+    check_columns(label, proba)
+    codes, known = _labels(table[label])
+    order = order_of_columns(proba, known, classes)
+    values = probabilities_of(table, proba)
+    unknown = ~np.isin(known, order)
+    if unknown.any():
+        row = int(unknown[codes].argmax())
+        raise unknown_label(known[codes[row]], row, label, order)
+    note = note_on_columns(proba, order)
+    return RecordedPredictions(np.array(known)[codes], values, order, note)
+
+
+def check_columns(label: str, proba: Sequence[str]) -> None:
+    """An error if a column is named twice, or none for the probabilities."""
     if len(proba) == 0:
         raise ValueError("At least one column of probabilities must be named, got none.")
     names = [label, *proba]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ValueError(f"Column {twice[0]!r} is named twice; name each column once.")
-    codes, known = _labels(table[label])
-    if classes is not None and len(set(classes)) < len(classes):
-        raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
-    order = _order(proba, known, classes)
-    values = _probabilities(table, proba)
+
+
+def note_on_columns(proba: Sequence[str], order: Sequence[str]) -> str:
+    """Label of each column."""
     if len(proba) == 1:
-        values = np.hstack([1 - values, values])
-        note = f"{proba[0]} -> {order[1]}, the rest to 1 -> {order[0]}"
-    else:
-        _check_sums(values)
-        note = ", ".join(f"{name} -> {text}" for name, text in zip(proba, order, strict=True))
-    unknown = ~np.isin(known, order)
-    if unknown.any():
-        row = int(unknown[codes].argmax())
+        return f"{proba[0]} -> {order[1]}, the rest to 1 -> {order[0]}"
+    return ", ".join(f"{name} -> {text}" for name, text in zip(proba, order, strict=True))
+
+
+def unknown_label(text: str, row: int, label: str, order: Sequence[str]) -> ValueError:
+    """An error about a label that no column is for."""
+    return ValueError(
+        f"Label {text!r} in {_row(row)} of column {label!r} is none of the classes "
+        f"{', '.join(order)}; every label needs a column of probabilities."
+    )
+
+
+def check_labels_known(column: pd.Series, start: int = 0) -> None:
+    """An error if a label is missing; `start` is the first row's position in its file."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
         raise ValueError(
-            f"Label {known[codes[row]]!r} in {_row(row)} of column {label!r} is none of the "
-            f"classes {', '.join(order)}; every label needs a column of probabilities."
+            f"Column {column.name!r} has no label in {rows}, first in "
+            f"{_row(start + int(missing.argmax()))}; fill them in or remove the rows."
         )
-    return RecordedPredictions(np.array(known)[codes], values, order, note)
 
 
 def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     """Code of the label in each row, and the texts of all labels, sorted by value."""
     import pandas as pd
 
-    missing = column.isna().to_numpy()
-    if missing.any():
-        rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
-        raise ValueError(
-            f"Column {column.name!r} has no label in {rows}, first in "
-            f"{_row(int(missing.argmax()))}; fill them in or remove the rows."
-        )
+    check_labels_known(column)
     codes, values = pd.factorize(column, sort=True)
     return codes, [as_text(value) for value in values]
 
 
-def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
+def order_of_columns(
+    proba: Sequence[str], known: list[str], classes: Sequence[str] | None
+) -> list[str]:
     """Labels in column order; both labels for a single column, its own last."""
+    if classes is not None and len(set(classes)) < len(classes):
+        raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
     order = known if classes is None else list(classes)
     if len(order) != max(2, len(proba)):
         raise ValueError(
@@ -144,8 +163,11 @@ def _check_names(proba: Sequence[str], order: list[str]) -> None:
             )
 
 
-def _probabilities(table: pd.DataFrame, names: Sequence[str]) -> FloatArray:
-    """Numbers in [0, 1], shape (n_samples, n_columns)."""
+def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) -> FloatArray:
+    """Probabilities of all classes, shape (n_samples, n_classes).
+
+    `start` is the position of the first row in its file, for errors.
+    """
     import pandas as pd
 
     numbers = [pd.to_numeric(table[name], errors="coerce") for name in names]
@@ -163,18 +185,22 @@ def _probabilities(table: pd.DataFrame, names: Sequence[str]) -> FloatArray:
         found = "nothing" if pd.isna(cell) else repr(str(cell))
         raise ValueError(
             f"Column {names[column]!r} must hold probabilities in [0, 1], got {found} in "
-            f"{_row(row)}."
+            f"{_row(start + row)}."
         )
-    return np.minimum(values, 1.0) if len(names) == 1 else values
+    if len(names) == 1:
+        second = np.minimum(values, 1.0)
+        return np.hstack([1 - second, second])
+    _check_sums(values, start)
+    return values
 
 
-def _check_sums(values: FloatArray) -> None:
+def _check_sums(values: FloatArray, start: int) -> None:
     total = values.sum(axis=1)
     wrong = np.abs(total - 1) > ROW_SUM_TOLERANCE
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(
-            f"The probabilities in {_row(row)} sum to {total[row]:.6g}, not to 1 within "
+            f"The probabilities in {_row(start + row)} sum to {total[row]:.6g}, not to 1 within "
             f"{ROW_SUM_TOLERANCE:g}; name the columns of all classes, and write enough digits."
         )
 

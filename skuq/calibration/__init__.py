@@ -9,6 +9,7 @@ from skuq.calibration._sums import (
     TopLabelPredictions,
     bin_edges,
     bin_sums,
+    merged_sums,
     top_label_predictions,
 )
 from skuq.calibration._thresholds import AlphaStudy, choose_alpha, temperature_scaled
@@ -28,6 +29,7 @@ __all__ = [
     "choose_alpha",
     "clopper_pearson",
     "detectable_gap",
+    "merged_sums",
     "planned_threshold",
     "required_samples",
     "scan_bins",

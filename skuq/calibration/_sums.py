@@ -9,6 +9,7 @@ Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 202
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -256,6 +257,47 @@ def bin_sums(
     shape = (n_groups, n_bins)
     parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
     return [BinSums(edges, *part) for part in parts]
+
+
+def merged_sums(parts: Iterable[BinSums]) -> BinSums:
+    """Add up sums of parts of the predictions.
+
+    Parameters
+    ----------
+    parts : iterable of BinSums
+        Sums over the same bins, at least one.
+
+    Returns
+    -------
+    BinSums
+        The sums of all predictions together, exactly.
+
+    Raises
+    ------
+    ValueError
+        If the bins differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.calibration import BinSums, merged_sums
+    >>> part = BinSums(np.array([0, 5, 10]), np.array([0, 20]), np.array([0, 9]),
+    ...                np.array([0, 180]), scale=10)
+    >>> merged_sums([part, part]).correct
+    array([ 0, 18])
+    """
+    first, *others = parts
+    for other in others:
+        if other.scale != first.scale or not np.array_equal(other.edges, first.edges):
+            raise ValueError(
+                "Sums can be added up over the same bins only; make all of them with the same "
+                "`n_bins` and strategy 'uniform'."
+            )
+    count, correct, confidence = (
+        np.sum([getattr(part, name) for part in (first, *others)], axis=0)
+        for name in ("count", "correct", "confidence")
+    )
+    return BinSums(first.edges, count, correct, confidence, first.scale)
 
 
 def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:

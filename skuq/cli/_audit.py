@@ -9,22 +9,25 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from skuq.cli._files import (
-    READABLE,
     WRITABLE,
     InputError,
     check_outputs,
-    read_csv,
+    csv_options,
+    files_of,
     require_plots,
 )
 from skuq.cli._lazy import LazyGroup
 from skuq.cli._printing import one_line, say, say_bins
 from skuq.cli._verdict import exit_with_verdict
+
+if TYPE_CHECKING:
+    from skuq.table_files import CsvFormat
 
 COMMANDS = {
     "attest": (
@@ -66,9 +69,10 @@ class _Needed(click.Option):
 @click.option(
     "--predictions",
     cls=_Needed,
-    type=READABLE,
+    multiple=True,
     required=True,
-    help="CSV file, one prediction per row.",
+    help="CSV or Parquet file, one prediction per row; may be repeated, or a pattern such as "
+    "'part-*.parquet'.",
 )
 @click.option("--label", cls=_Needed, required=True, help="Its column with the true label.")
 @click.option(
@@ -111,6 +115,13 @@ class _Needed(click.Option):
     help="HTML report to write (needs extra 'plot'); its figures go beside it as JSON.",
 )
 @click.option("--json", "json_path", type=WRITABLE, help="JSON file with all figures to write.")
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    help="Processes that share the files; -1 uses all cores.",
+)
+@csv_options
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def audit(ctx: click.Context, /, **options: Any) -> None:
@@ -140,13 +151,15 @@ def _check_unused(ctx: click.Context) -> None:
 
 
 def _passes(
-    predictions: Path,
+    predictions: tuple[str, ...],
     label: str,
     proba: str,
     classes: str | None,
     groups: str | None,
     report: Path | None,
     json_path: Path | None,
+    jobs: int,
+    csv_format: CsvFormat,
     quiet: bool,
     **settings: Any,
 ) -> bool:
@@ -156,27 +169,30 @@ def _passes(
     if report is not None:
         require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path
-    check_outputs([report, json_path], [predictions])
-    from skuq.audit import CalibrationAuditor, recorded_predictions
+    paths = files_of("--predictions", predictions)
+    check_outputs([report, json_path], paths)
+    from skuq.audit import audit_files
 
     label, columns, attributes = label.strip(), _split(proba), _split(groups)
     _check_attributes(attributes, [label, *columns])
-    table = read_csv(predictions, needed=[label, *columns, *attributes], label=label)
     try:
-        recorded = recorded_predictions(table, label, columns, classes and _split(classes))
-        auditor = CalibrationAuditor.from_predictions(
-            recorded.y,
-            recorded.proba,
-            classes=recorded.classes,
-            sensitive_features=table[attributes],
+        auditor, order, notes = audit_files(
+            paths,
+            label,
+            columns,
+            classes and _split(classes),
+            groups=attributes,
+            format=csv_format,
+            n_jobs=jobs,
             **settings,
         )
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         raise InputError(one_line(error)) from error
-    note = f"Columns of probabilities: {recorded.note}."
-    data = _write(auditor, note, report, json_path)
+    notes = [f"Columns of probabilities: {order}.", *notes]
+    data = _write(auditor, notes, report, json_path)
     if not quiet:
-        say(note)
+        for note in notes:
+            say(note)
         _show(data)
         for what, path in (("Report", report), ("Figures", json_path)):
             if path is not None:
@@ -200,7 +216,9 @@ def _check_attributes(attributes: list[str], outcomes: list[str]) -> None:
             raise InputError(f"--groups: {name!r} is named twice.")
 
 
-def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None) -> dict[str, Any]:
+def _write(
+    auditor: Any, notes: list[str], report: Path | None, json_path: Path | None
+) -> dict[str, Any]:
     """Write the report and the figures where asked for, and return the figures."""
     from skuq.reporting import AuditReport, audit_data, audit_report
 
@@ -208,9 +226,9 @@ def _write(auditor: Any, note: str, report: Path | None, json_path: Path | None)
         with warnings.catch_warnings():
             # A name in a script that the font of the pictures lacks; tables still show it.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
-            page = audit_report(auditor, notes=[note])
+            page = audit_report(auditor, notes=notes)
     else:
-        page = AuditReport("Calibration audit", audit_data(auditor, [note]))
+        page = AuditReport("Calibration audit", audit_data(auditor, notes))
     try:
         if report is not None:
             page.write(report, json_path)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,25 @@ def require_plots(what: str) -> None:
         import_optional("matplotlib", extra="plot")
     except ImportError as error:
         raise InputError(f"{what}: {error}") from error
+
+
+def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
+    """Files that an option names, which may be patterns; those of a pattern sorted by name."""
+    paths: list[Path] = []
+    for pattern in patterns:
+        found = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob(pattern)))
+        if not found:
+            what = "matches" if has_magic(pattern) else "is"
+            raise InputError(f"{option}: there is no file that {what} {pattern}.")
+        for path in found:
+            if not path.is_file():
+                raise InputError(
+                    f"{option}: {path} is not a file; name files, or use {path}/*.csv."
+                )
+            if path in paths:
+                raise InputError(f"{option}: {path} is named twice.")
+            paths.append(path)
+    return paths
 
 
 @contextmanager

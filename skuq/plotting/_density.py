@@ -34,12 +34,14 @@ class ConfidenceDensityDisplay:
         Confidence below which the model abstains; drawn as a line.
     marked : sequence of (float, float), default=()
         Ranges of confidence to shade, such as suspicious bins.
+    weights : mapping of str to array-like of shape (n_samples,), optional
+        Number of samples that each value of a group stands for. Default: 1 each.
 
     Attributes
     ----------
     groups : dict of str to ndarray
         The values, as given.
-    threshold, marked
+    threshold, marked, weights
         As given.
     bin_edges : ndarray of shape (21,)
         Edges of the shared bins.
@@ -62,11 +64,13 @@ class ConfidenceDensityDisplay:
         *,
         threshold: float | None = None,
         marked: Sequence[tuple[float, float]] = (),
+        weights: Mapping[str, ArrayLike] | None = None,
     ) -> None:
         _check_groups(groups)
         self.groups = {name: _confidences(values, name) for name, values in groups.items()}
         self.threshold = threshold
         self.marked = marked
+        self.weights = weights
         self.bin_edges = np.linspace(0, 1, N_BINS + 1)
 
     @classmethod
@@ -122,7 +126,8 @@ class ConfidenceDensityDisplay:
             label = "significant deviation" if k == 0 else None
             self.ax_.axvspan(low, high, color="0.85", linewidth=0, label=label)
         for k, (name, values) in enumerate(self.groups.items()):
-            density = np.histogram(values, self.bin_edges, density=True)[0]
+            weights = None if self.weights is None else np.asarray(self.weights[name])
+            density = np.histogram(values, self.bin_edges, density=True, weights=weights)[0]
             # Lines of groups that agree lie on each other; dashes let those below show.
             self.ax_.stairs(
                 density,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from skuq.base import FloatArray
-from skuq.calibration._sums import SCALE
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
 from skuq.reporting import _audit_sentences as texts
 from skuq.reporting._audit import AuditReport, audit_data
@@ -16,6 +14,7 @@ from skuq.reporting._audit_phrases import Figures, Row, between, counted, outcom
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
+    from skuq.calibration import BinSums
 
 MOST_LINES = 6  # in one picture of groups
 MOST_PICTURES = 3  # of single groups
@@ -122,34 +121,35 @@ def _add_diagrams(report: AuditReport, auditor: CalibrationAuditor) -> None:
 
 
 def _add_densities(report: AuditReport, auditor: CalibrationAuditor) -> None:
-    confidence = auditor._predictions.confidence / SCALE
+    density, groups = auditor._parts.density, auditor._parts.group_density
+    if density is None:
+        return
     found = [row for row in report.data["bins"] if row["significant"]]
     report.figure(
         "Distribution of reported confidence",
-        ConfidenceDensityDisplay(
-            {"all reference samples": confidence},
+        _density(
+            {"all reference samples": density},
             marked=[(row["lower"], row["upper"]) for row in found],
         ),
         "Where confidence was lowered for some inputs, their reports gather in a peak. A peak "
         "alone proves nothing; a peak in a range that deviates deserves an explanation.",
     )
-    groups = _groups(auditor, confidence)
+    groups = {name: sums for name, sums in groups.items() if sums.count.any()}
     if 0 < len(groups) <= MOST_LINES:
         report.figure(
             "Distribution of reported confidence, by group",
-            ConfidenceDensityDisplay(groups),
+            _density(groups),
             "A peak that only one group has shows where to look; groups may differ for honest "
             "reasons.",
         )
 
 
-def _groups(auditor: CalibrationAuditor, confidence: FloatArray) -> dict[str, FloatArray]:
-    return {
-        name: confidence[grouping.codes == code]
-        for grouping in auditor._grouping
-        for code, name in enumerate(grouping.names)
-        if (grouping.codes == code).any()
-    }
+def _density(sums: Mapping[str, BinSums], **options: Any) -> ConfidenceDensityDisplay:
+    return ConfidenceDensityDisplay(
+        {name: (part.lower + part.upper) / 2 for name, part in sums.items()},
+        weights={name: part.count for name, part in sums.items()},
+        **options,
+    )
 
 
 def _bin_table(rows: Iterable[Row]) -> pd.DataFrame:

@@ -31,7 +31,7 @@ WESTERN = "cp1252"
 WESTERN_CHARACTERS = set(
     (
         bytes(set(range(0xC0, 0x100)) - set(b"\xd0\xd7\xde\xf0\xf7\xfe"))
-        + b"\x8a\x8c\x8e\x9a\x9c\x9e\x9f\x80\xa3\x91\x92\x93\x94\xab\xbb\x96\x97\x85\xa7\xb0\xb2\xb3\xb5"
+        + bytes.fromhex("8a8c8e9a9c9e9f 80a3 91929394abbb 9697 85a7b0b2b3b5")
     ).decode(WESTERN)
 )
 OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")

@@ -201,7 +201,7 @@ class CsvFile(TableFile):
             options |= {"keep_default_na": False, "na_values": [""]}
         kinds = {name: kind for name, kind in dtype.items() if name in self.columns}
         with opened(self.path) as stream:
-            read = pd.read_csv(stream, dtype=kinds, chunksize=n_rows, **options)
+            read: Any = pd.read_csv(stream, dtype=kinds, chunksize=n_rows, **options)
             if n_rows is None:
                 yield read
             else:

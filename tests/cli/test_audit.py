@@ -15,6 +15,7 @@ from skuq.audit import _calibration_auditor as auditor_module
 from skuq.cli._main import main
 from skuq.cli._verdict import FAILED
 from skuq.reporting import audit_data
+from skuq.table_files import write_table
 
 
 def table_of(faked, n=1500):
@@ -142,6 +143,54 @@ def test_a_terminal_that_lacks_a_character_shows_its_code(folder):
     result = runner.invoke(main, ["audit", *given])
     assert result.exit_code == FAILED
     assert "sex=\\u5973" in result.stdout
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_parts_are_audited_together(folder, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    for k, part in enumerate(np.array_split(np.arange(1500), 3)):
+        write_table(f"part-{k}.{ending}", [table_of(faked=False).iloc[part]])
+    assert audit("--json", "whole.json", "--groups", "sex").exit_code == 0
+    given = ["--groups", "sex", "--json", "parts.json"]
+    assert audit(*given, predictions=f"part-*.{ending}").exit_code == 0
+    whole, parts = (json.loads(Path(f"{name}.json").read_text()) for name in ("whole", "parts"))
+    assert parts == whole
+    more = ["--predictions", f"part-0.{ending}", "--predictions", f"part-1.{ending}"]
+    assert audit(*more, predictions=f"part-2.{ending}").exit_code == 0
+
+
+def test_how_files_were_read_is_said(folder):
+    table_of(faked=False).to_csv("euro.csv", index=False, sep=";", decimal=",")
+    result = audit("--json", "euro.json", predictions="euro.csv")
+    assert result.exit_code == 0, result.output
+    note = "euro.csv was read with a semicolon as separator and a decimal comma."
+    assert note in result.stdout
+    assert note in json.loads(Path("euro.json").read_text())["notes"]
+    stated = audit("--sep", ";", "--decimal", ",", "--encoding", "utf-8", predictions="euro.csv")
+    assert stated.exit_code == 0
+    assert "was read with" not in stated.stdout
+    table_of(faked=False).to_csv("tabs.csv", index=False, sep="\t")
+    assert audit("--sep", "tab", predictions="tabs.csv").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("predictions", "options", "message"),
+    [
+        ("absent.csv", [], "--predictions: there is no file that is absent.csv."),
+        ("part-*.csv", [], "--predictions: there is no file that matches part-*.csv."),
+        ("*.csv", ["--predictions", "honest.csv"], "--predictions: honest.csv is named twice."),
+        (".", [], "--predictions: . is not a file"),
+        ("honest.csv", ["--sep", ";"], "honest.csv has a single column"),
+        ("honest.csv", ["--encoding", "utf-9"], "There is no encoding 'utf-9'"),
+    ],
+)
+def test_files_that_cannot_be_audited_are_named(folder, predictions, options, message):
+    before = files(folder)
+    assert message in refused(audit(*options, predictions=predictions), folder, before)
 
 
 # --- which column is which label -------------------------------------------------------------

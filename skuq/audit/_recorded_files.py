@@ -1,0 +1,288 @@
+"""Audit of predictions recorded in files, read in chunks and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from skuq.audit._calibration_auditor import CalibrationAuditor
+from skuq.audit._parts import Parts, merged_parts, parts_of
+from skuq.audit._recorded import (
+    check_columns,
+    check_labels_known,
+    note_on_columns,
+    order_of_columns,
+    probabilities_of,
+    unknown_label,
+)
+from skuq.calibration import BinSums, top_label_predictions
+from skuq.calibration._groups import MAX_GROUPS, Grouping
+from skuq.labels import as_text
+from skuq.table_files import CsvFormat, TableFile, open_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+UNKNOWN = CsvFormat()
+Group = tuple[str, str | None]  # a column and one of its values, None for a missing one
+
+
+class AuditedFiles(NamedTuple):
+    """Audit of recorded predictions in files.
+
+    Attributes
+    ----------
+    audit : CalibrationAuditor
+        The auditor, with all findings.
+    columns : str
+        Label of each column of probabilities, to be shown to whoever reads the audit.
+    notes : list of str
+        How files were read that are not plain CSV.
+    """
+
+    audit: CalibrationAuditor
+    columns: str
+    notes: list[str]
+
+
+class _Columns(NamedTuple):
+    """Columns to read, and the labels of those with probabilities."""
+
+    label: str
+    proba: list[str]
+    groups: list[str]
+    classes: list[str]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return dict.fromkeys([self.label, *self.groups], "category")
+
+
+def audit_files(
+    paths: Sequence[str | PathLike[str]],
+    label: str,
+    proba: Sequence[str],
+    classes: Sequence[str] | None = None,
+    *,
+    groups: Sequence[str] = (),
+    format: CsvFormat = UNKNOWN,
+    n_jobs: int | None = None,
+    **params: Any,
+) -> AuditedFiles:
+    """Audit recorded predictions in files of any size.
+
+    Files are read in chunks, and only integer sums per confidence bin are kept, so that memory
+    does not depend on the number of rows. The findings are those of
+    `CalibrationAuditor.from_predictions` on all rows together.
+
+    Parameters
+    ----------
+    paths : sequence of path-like
+        Files as `skuq.table_files.open_table` takes them, all with the same columns.
+    label : str
+        Column with the true label.
+    proba : sequence of str
+        Columns with the reported probabilities, one per class. With two classes one column
+        is enough: the probability of the second.
+    classes : sequence of str, optional
+        Labels, as text, in the order of `proba`; with one column, both labels, that of the
+        column last. Default: the sorted labels of the files.
+    groups : sequence of str, default=()
+        Columns whose groups are audited too.
+    format : CsvFormat, optional
+        What is known of how CSV files are written.
+    n_jobs : int, optional
+        Processes, which share the files; under ``joblib.parallel_config(backend="dask")``
+        they may be on other machines that see the same files.
+    **params
+        Parameters of `CalibrationAuditor`.
+
+    Returns
+    -------
+    AuditedFiles
+
+    Raises
+    ------
+    TableFileError
+        If a file cannot be read, or lacks a column. It is a `ValueError`.
+    ValueError
+        If a label is missing or unknown, the columns are not as many as the labels or do not
+        hold probabilities, or the strategy is "quantile", whose bins depend on all rows.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.audit import audit_files
+    >>> with TemporaryDirectory() as folder:
+    ...     parts = [Path(folder, f"part-{k}.csv") for k in range(2)]
+    ...     for part in parts:
+    ...         _ = part.write_text("y,p_no,p_yes\\n" + 20 * "no,0.55,0.45\\nyes,0.4,0.6\\n")
+    ...     found = audit_files(parts, "y", ["p_no", "p_yes"])
+    >>> found.audit.n_samples_, found.audit.passed_, found.columns
+    (80, False, 'p_no -> no, p_yes -> yes')
+    """
+    auditor = CalibrationAuditor(None, **params)
+    auditor._validate_params()
+    if auditor.strategy == "quantile":
+        raise ValueError("Files are audited in chunks, for which `strategy` must be 'uniform'.")
+    check_columns(label, proba)
+    tables = [open_table(path, format) for path in paths]
+    for table in tables:
+        table.require([label, *proba, *groups])
+    known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
+    columns = _Columns(
+        label, list(proba), list(groups), order_of_columns(proba, list(known), classes)
+    )
+    parts = merged_parts(
+        Parallel(n_jobs=n_jobs)(
+            delayed(_file_parts)(table, columns, int(auditor.n_bins), len(tables) > 1)
+            for table in tables
+        )
+    )
+    auditor._audit_parts(
+        parts._replace(
+            group_sums=_named(parts.group_sums, columns.groups),
+            group_density=_named(parts.group_density, columns.groups),
+        ),
+        columns.classes,
+    )
+    notes = list(dict.fromkeys(table.note for table in tables if table.note))
+    return AuditedFiles(auditor, note_on_columns(proba, columns.classes), notes)
+
+
+def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
+    """Labels of the files, sorted by value; nothing more is read as soon as there are enough."""
+    texts: dict[Any, None] = {}
+    values: set[Any] = set()
+    for table in tables:
+        for chunk in table.chunks(dtype={label: "category"}, words=True):
+            with _named_errors(table, len(tables) > 1):
+                check_labels_known(chunk[label], chunk.index[0])
+            texts |= dict.fromkeys(chunk[label].cat.categories)
+            values = {value for value in table.values_of(list(texts)) if value == value}
+            if len(values) >= enough:
+                break
+        if len(values) >= enough:
+            break
+    try:
+        return [as_text(value) for value in sorted(values)]
+    except TypeError:  # text in one file, and numbers in another
+        return sorted(map(as_text, values))
+
+
+def _file_parts(table: TableFile, columns: _Columns, n_bins: int, is_one_of_many: bool) -> Parts:
+    """Sums of one file, of all rows and of each group."""
+    parts: list[Parts] = []
+    labels = _LabelCodes(table, columns)
+    for chunk in table.chunks(dtype=columns.kinds, words=True):
+        start = int(chunk.index[0])
+        with _named_errors(table, is_one_of_many):
+            codes = labels.codes(chunk[columns.label], start)
+            proba = probabilities_of(chunk, columns.proba, start)
+            grouping = [_grouping(chunk[name]) for name in columns.groups]
+        predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
+        parts = [merged_parts([*parts, parts_of(predictions, grouping, n_bins=n_bins)])]
+    return parts[0]
+
+
+def _grouping(column: pd.Series) -> Grouping:
+    """Groups by the values of a column, named by the column and the value as text."""
+    values = column.cat.remove_unused_categories().cat
+    names: list[Any] = [(column.name, as_text(value)) for value in values.categories]
+    _check_number(str(column.name), len(names))
+    codes = values.codes.to_numpy().astype(np.int64)
+    if (codes < 0).any():  # missing values are a group of their own
+        codes = np.where(codes < 0, len(names), codes)
+        names.append((column.name, None))
+    return Grouping(codes, names)
+
+
+class _LabelCodes:
+    """Columns of labels as positions among the classes."""
+
+    def __init__(self, table: TableFile, columns: _Columns) -> None:
+        self._table, self._label, self._classes = table, columns.label, columns.classes
+        self._meaning: dict[Any, str | None] = {}  # of each text so far; None for missing
+
+    def codes(self, column: pd.Series, start: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Positions among the classes, shape (n_rows,)."""
+        categories = column.cat.categories.tolist()
+        self._read(categories)
+        missing = [each for each in categories if self._meaning[each] is None]
+        check_labels_known(column.cat.remove_categories(missing), start)
+        known = {text: position for position, text in enumerate(self._classes)}
+        positions = np.array([known.get(str(self._meaning[each]), -1) for each in categories])
+        codes: np.ndarray[Any, np.dtype[np.int64]] = positions[column.cat.codes]
+        if (codes < 0).any():
+            row = int((codes < 0).argmax())
+            text = self._meaning[column.iloc[row]]
+            raise unknown_label(str(text), start + row, self._label, self._classes)
+        return codes
+
+    def _read(self, categories: list[Any]) -> None:
+        """What the values mean; that may depend on others, as that of 01 does on words."""
+        texts = dict.fromkeys([*self._meaning, *categories])
+        if len(texts) == len(self._meaning):
+            return
+        before = self._meaning
+        self._meaning = {
+            text: as_text(value) if value == value else None
+            for text, value in zip(texts, self._table.values_of(list(texts)), strict=True)
+        }
+        for text, meaning in before.items():
+            if self._meaning[text] != meaning:
+                raise ValueError(
+                    f"Column {self._label!r} mixes numbers and text, so that {text!r} could be "
+                    "either; write its labels in one form."
+                )
+
+
+@contextmanager
+def _named_errors(table: TableFile, is_one_of_many: bool) -> Iterator[None]:
+    """Errors that name the file, where there are several."""
+    try:
+        yield
+    except ValueError as error:
+        if not is_one_of_many:
+            raise
+        raise ValueError(f"{table.path}: {error}") from error
+
+
+def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, BinSums]:
+    """The same by names such as "sex=female", values sorted, missing ones last."""
+    named: dict[str, BinSums] = {}
+    for column in columns:
+        values = [value for name, value in sums if name == column]
+        present = sorted((value for value in values if value is not None), key=_order)
+        _check_number(column, len(present))
+        if "missing" in present and None in values:
+            raise ValueError(
+                f"Groups must differ in their names, got '{column}=missing' twice; rename one."
+            )
+        named |= {f"{column}={value}": sums[column, value] for value in present}
+        if None in values:
+            named[f"{column}=missing"] = sums[column, None]
+    return named
+
+
+def _order(text: str) -> tuple[float, str]:
+    """Numbers by size, before text."""
+    try:
+        return float(text), ""
+    except ValueError:
+        return np.inf, text
+
+
+def _check_number(column: str, found: int) -> None:
+    if found > MAX_GROUPS:
+        raise ValueError(
+            f"Group {column!r} has more than {MAX_GROUPS} different values; divide it into ranges "
+            "first, such as age groups."
+        )

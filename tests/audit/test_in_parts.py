@@ -1,0 +1,212 @@
+"""Audits in parts: the findings are those of all samples at once, to the last bit."""
+
+from itertools import pairwise
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from skuq import CalibrationAuditor
+from skuq.audit import audit_files
+from skuq.calibration import merged_sums
+from skuq.reporting import audit_data, audit_report
+from skuq.table_files import TableFileError, write_table
+
+CUTS = [0, 3, 700, 701, 1500]  # the first part is smaller than the number of bins
+
+
+@pytest.fixture
+def table():
+    """Three classes, a lie in one group, missing values in another attribute."""
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet([0.6, 0.7, 0.8], size=1500).round(6)
+    proba[:, 2] = 1 - proba[:, 0] - proba[:, 1]
+    y = (rng.random((1500, 1)) > proba.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    group = rng.choice(["north", "south"], size=1500)
+    proba[group == "south"] = (proba[group == "south"] + 1) / 4
+    age = rng.choice([9.0, 10.0, np.nan], size=1500)
+    columns = {f"p{k}": proba[:, k] for k in range(3)}
+    return pd.DataFrame({"y": y, **columns, "region": group, "age": age})
+
+
+def parts_of(table):
+    return [table[a:b] for a, b in pairwise(CUTS)]
+
+
+def at_once(table, **params):
+    groups = {"region": table["region"], "age": table["age"].map({9.0: "9", 10.0: "10"})}
+    proba = table[["p0", "p1", "p2"]].to_numpy()
+    return CalibrationAuditor.from_predictions(
+        table["y"], proba, sensitive_features=groups, **params
+    )
+
+
+def figures(audit):
+    """All figures, groups in any order."""
+    data = audit_data(audit)
+    data.pop("classes")
+    return data | {"groups": sorted(data["groups"], key=lambda group: group["name"])}
+
+
+def test_recorded_predictions_in_parts(table):
+    audit = CalibrationAuditor(None, n_bins=7, alpha=0.1)
+    for part in parts_of(table):
+        groups = {"region": part["region"], "age": part["age"].map({9.0: "9", 10.0: "10"})}
+        proba = part[["p0", "p1", "p2"]]
+        audit.partial_fit_predictions(
+            part["y"], proba, classes=[0, 1, 2], sensitive_features=groups
+        )
+        assert hasattr(audit, "result_") == (len(part) != 3)
+    assert figures(audit) == figures(at_once(table, n_bins=7, alpha=0.1))
+
+
+def test_a_model_in_parts_and_after_a_fit():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(900, 2)), rng.integers(2, size=900)
+    model = LogisticRegression().fit(X, y)
+    whole = CalibrationAuditor(model, groups=lambda X: X[:, 0] > 0).fit(X, y)
+    parts = CalibrationAuditor(model, groups=lambda X: X[:, 0] > 0).fit(X[:400], y[:400])
+    parts.partial_fit(X[400:500], y[400:500]).partial_fit(X[500:], y[500:])
+    assert figures(parts) == figures(whole)
+    assert parts.fit(X, y).n_samples_ == 900  # which forgets the parts
+    assert len(parts.suspicious_samples()) == len(whole.suspicious_samples())
+    with pytest.raises(ValueError, match="2 features"):
+        parts.partial_fit(X[:, :1], y)
+
+
+def test_sums_of_several_parties(table):
+    parties = [at_once(part) for part in (table[:600], table[600:])]
+    names = parties[0].group_sums_
+    audit = CalibrationAuditor.from_sums(
+        merged_sums([party.sums_ for party in parties]),
+        {name: merged_sums([party.group_sums_[name] for party in parties]) for name in names},
+        classes=[0, 1, 2],
+    )
+    assert figures(audit) == figures(at_once(table))
+    with pytest.raises(ValueError, match="n_samples=5, but at least 10"):
+        few = np.bincount([3] * 5, minlength=10)
+        CalibrationAuditor.from_sums(at_once(table).sums_._replace(count=few))
+    with pytest.raises(ValueError, match="over the same bins only"):
+        merged_sums([at_once(table).sums_, at_once(table, n_bins=5).sums_])
+
+
+def test_what_needs_all_samples_is_refused(table):
+    proba = table[["p0", "p1", "p2"]]
+    quantiles = CalibrationAuditor(None, strategy="quantile")
+    with pytest.raises(ValueError, match="edges of its bins"):
+        quantiles.partial_fit_predictions(table["y"], proba, classes=[0, 1, 2])
+    audit = at_once(table).partial_fit_predictions(table["y"], proba, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="keep no samples"):
+        audit.suspicious_samples()
+    with pytest.raises(ValueError, match="keep no samples"):
+        audit.undersample(0.5, np.ones(3000, bool))
+    for model in (LogisticRegression(), object()):
+        with pytest.raises(AttributeError, match="no attribute 'partial_fit'") as caught:
+            CalibrationAuditor(model).partial_fit([[1.0]], [0])
+        assert "needs a fitted classifier" in str(caught.value.__cause__)
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def written(folder, table, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    paths = [folder / f"part-{k}.{ending}" for k in range(4)]
+    for path, part in zip(paths, parts_of(table), strict=True):
+        write_table(path, [part])
+    return paths
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_in_chunks_are_audited_as_their_rows_together(table, tmp_path, monkeypatch, ending):
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 600)  # 100 rows
+    table["age"] = table["age"].map({9.0: "nine", 10.0: "ten"})
+    paths = written(tmp_path, table, ending)
+    found = audit_files(paths, "y", ["p0", "p1", "p2"], groups=["region", "age"], n_bins=7)
+    groups = table[["region", "age"]]
+    whole = CalibrationAuditor.from_predictions(
+        table["y"], table[["p0", "p1", "p2"]], sensitive_features=groups, n_bins=7
+    )
+    assert figures(found.audit) == figures(whole)
+    assert list(found.audit.group_sums_) == list(whole.group_sums_)
+    assert found.columns == "p0 -> 0, p1 -> 1, p2 -> 2"
+    assert found.notes == []
+
+
+def test_workers_of_dask_share_the_files(table, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    paths = written(tmp_path, table, "csv")
+    expected = audit_files(paths, "y", ["p0", "p1", "p2"], groups=["region"]).audit
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend="dask"),
+    ):
+        found = audit_files(paths, "y", ["p0", "p1", "p2"], groups=["region"], n_jobs=2)
+    assert figures(found.audit) == figures(expected)
+
+
+def test_labels_are_known_however_late_they_come(tmp_path, monkeypatch):
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 20)
+    sorted_by_label = pd.DataFrame({"y": ["a"] * 30 + ["b"] * 30, "p_b": 0.25})
+    sorted_by_label.to_csv(tmp_path / "t.csv", index=False)
+    found = audit_files([tmp_path / "t.csv"], "y", ["p_b"], n_bins=2)
+    assert (found.columns, found.audit.n_samples_) == ("p_b -> b, the rest to 1 -> a", 60)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda part: part.drop(columns="p1"), "part-2.csv has no column 'p1'"),
+        (lambda part: part.assign(p1="half"), "part-2.csv: Column 'p1' must .* 'half' in row 1 "),
+        (lambda part: part.assign(p1=0.9), "part-2.csv: The probabilities in row 1 .* sum to"),
+        (lambda part: part.assign(y=3), "part-2.csv: Label '3' in row 1 .* none of the classes"),
+        (lambda part: part.assign(y="x"), "part-2.csv: Label 'x' in row 1 "),
+        (lambda part: part.assign(y=None), "part-2.csv: Column 'y' has no label in 1 row, first"),
+        (lambda part: part[:0], "part-2.csv has no rows"),
+    ],
+)
+def test_file_and_row_of_a_fault_are_named(table, tmp_path, change, message):
+    paths = written(tmp_path, table, "csv")
+    change(parts_of(table)[2]).to_csv(paths[2], index=False)
+    with pytest.raises(ValueError, match=message):
+        audit_files(paths, "y", ["p0", "p1", "p2"])
+
+
+def test_the_row_is_counted_over_the_whole_file(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 600)
+    table.astype({"p1": object}).assign(p1=table["p1"].where(table.index != 1234)).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    with pytest.raises(ValueError, match="got nothing in row 1235 "):
+        audit_files([tmp_path / "t.csv"], "y", ["p0", "p1", "p2"])
+
+
+def test_what_files_cannot_be_asked_is_refused(table, tmp_path):
+    paths = written(tmp_path, table, "csv")
+    with pytest.raises(ValueError, match="must be 'uniform'"):
+        audit_files(paths, "y", ["p0", "p1", "p2"], strategy="quantile")
+    with pytest.raises(ValueError, match="'p0' has more than 200 different values"):
+        audit_files(paths, "y", ["p0", "p1", "p2"], groups=["p0"])
+    with pytest.raises(TableFileError, match="no column 'sex'"):
+        audit_files(paths, "y", ["p0", "p1", "p2"], groups=["sex"])
+    mixed = pd.DataFrame({"y": ["01", "02"] * 9 + ["x"] * 9, "p": 0.25})
+    mixed.to_csv(tmp_path / "mixed.csv", index=False)
+    with pytest.raises(ValueError, match="3 labels"):
+        audit_files([tmp_path / "mixed.csv"], "y", ["p"])
+
+
+def test_the_report_of_an_audit_without_samples_has_its_pictures(table, tmp_path):
+    pytest.importorskip("matplotlib").use("Agg")
+    found = audit_files(written(tmp_path, table, "csv"), "y", ["p0", "p1", "p2"], groups=["region"])
+    groups = {"region": table["region"]}
+    whole = CalibrationAuditor.from_predictions(
+        table["y"], table[["p0", "p1", "p2"]], sensitive_features=groups
+    )
+    pages = [audit_report(audit).html() for audit in (found.audit, whole)]
+    assert pages[0].count("<img") == pages[1].count("<img") > 2
