@@ -5,7 +5,12 @@ import json
 import math
 import os
 import platform
+import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,6 +20,7 @@ import torch
 from skuq.files import write_atomically
 
 PACKAGES = ("skuq", "torch", "scikit-learn", "numpy", "skorch")
+RESULTS = Path(__file__).parent / "results"  # what the documentation shows
 AGENT_PACKAGES = ("stable-baselines3", "sb3-contrib", "gymnasium", "MinAtar")
 
 
@@ -25,6 +31,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--threads", type=int, default=1)
     arguments.add_argument("--out", type=Path, help="folder for a copy of the JSON line")
+    arguments.add_argument(
+        "--record", metavar="NAME", help="keep the figures as benchmarks/results/NAME.json"
+    )
     return arguments
 
 
@@ -58,27 +67,50 @@ def finish(
     records: list[dict[str, Any]],
     packages: Sequence[str] = (),
 ) -> None:
-    """Print the JSON line without figures that are none; write it to ``--out`` if asked."""
+    """Print the JSON line without figures that are none; write it where it was asked for."""
     records = [each for each in records if math.isfinite(each["value"])]
-    line = json.dumps(
-        {
-            "benchmark": name,
-            "args": {
-                key: value for key, value in vars(args).items() if key not in ("out", "data_dir")
-            },
-            "machine": {
-                "cpu": platform.processor() or platform.machine(),
-                "cores": os.cpu_count(),
-                "threads": args.threads,
-                "versions": {package: version(package) for package in (*PACKAGES, *packages)},
-            },
-            "records": records,
-        }
-    )
+    left_out = ("out", "data_dir", "record")
+    result = {
+        "benchmark": name,
+        "args": {key: value for key, value in vars(args).items() if key not in left_out},
+        "machine": {
+            "cpu": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": args.threads,
+            "versions": {package: version(package) for package in (*PACKAGES, *packages)},
+        },
+        "records": records,
+    }
+    line = json.dumps(result)
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out / f"{name}.json", line + "\n")
+    if args.record is not None:
+        _keep(args.record, {**_provenance(name), **result})
     print(line)
+
+
+def _provenance(name: str) -> dict[str, str]:
+    """Command, commit and date of this run; its folders are nobody else's business."""
+    words = re.sub(r" --(data-dir|out|record)[ =]\S+", "", f" {shlex.join(sys.argv[1:])}")
+    return {
+        "command": f"python -m benchmarks.{name}{words}".strip(),
+        "commit": _git("rev-parse", "--short", "HEAD"),
+        "date": date.today().isoformat(),
+    }
+
+
+def _git(*words: str) -> str:
+    run = ["git", "-C", str(RESULTS.parent), *words]
+    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _keep(name: str, result: dict[str, Any]) -> None:
+    """Write a result that the documentation renders, one figure a line."""
+    RESULTS.mkdir(exist_ok=True)
+    head = json.dumps({**result, "records": []}, indent=1).removesuffix("[]\n}")
+    figures = ",\n".join(f"  {json.dumps(each)}" for each in result["records"])
+    write_atomically(RESULTS / f"{name}.json", f"{head}[\n{figures}\n ]\n}}\n")
 
 
 def set_threads(args: argparse.Namespace) -> None:

@@ -23,6 +23,7 @@ release = version = skuq.__version__
 sys.path.insert(0, os.path.dirname(__file__))
 extensions = [
     "command_help",
+    "measured_table",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
