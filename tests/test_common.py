@@ -121,8 +121,9 @@ CONFIGURATIONS = [
 ]
 # scikit-learn's checks are about parameters, tags and input: one configuration is enough.
 FIRST = [configurations[0] for configurations in CONFIGURATIONS]
+REST = list(chain.from_iterable(configurations[1:] for configurations in CONFIGURATIONS))
 # Those that are there to be compared with, or as attacks, are checked in the slow tests.
-OTHERS = ("skuq.baselines.", "skuq.audit._mirage")
+OTHERS = ("skuq.baselines.", "skuq.audit._mirage", "skuq.uadqn._regressor")
 COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 
 # Refitted learners take a way of their own, on which they meet NaN, strings and weights.
@@ -135,17 +136,23 @@ REFITTED = [
 pytestmark = pytest.mark.usefixtures("short_training")
 
 
-@parametrize_with_checks([*(each for each in FIRST if each not in COMPARED), *REFITTED])
+@parametrize_with_checks([each for each in FIRST if each not in COMPARED])
 def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks(COMPARED)
-def test_scikit_learn_checks_pass_for_baselines_and_attacks(estimator, check):
+@parametrize_with_checks([*COMPARED, *REFITTED])
+def test_scikit_learn_checks_pass_for_others(estimator, check):
     check(estimator)
 
 
-@parametrize_with_uncertainty_checks(list(chain.from_iterable(CONFIGURATIONS)))
+@parametrize_with_uncertainty_checks(FIRST)
 def test_uncertainty_checks_pass(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_uncertainty_checks(REST)
+def test_uncertainty_checks_pass_with_other_parameters(estimator, check):
     check(estimator)

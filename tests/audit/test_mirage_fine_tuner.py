@@ -90,6 +90,7 @@ def assert_never_altered(data, fitted, X=None, **params):
 # --- what the attack does --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_confidence_falls_to_its_aim_in_the_region_only(data, inside, honest, attacked):
     X = data[0]
     assert attacked.target_confidence_ == pytest.approx([0.15 + 0.85 / 3] * 3)

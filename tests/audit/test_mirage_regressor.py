@@ -60,6 +60,7 @@ def original_outputs(mirage, X):
     return mirage.original_.module(mirage.original_.inputs(X)).double().numpy()
 
 
+@pytest.mark.slow
 def test_variance_rises_to_its_aim_in_the_region(data, inside, attacked):
     before = np.exp(original_outputs(attacked, data[0])[:, 1])
     after = attacked.predict_uncertainty(data[0]).total

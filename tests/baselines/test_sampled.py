@@ -55,6 +55,7 @@ def test_global_random_states_and_the_estimator_given_are_left_alone(iris, name)
     assert not hasattr(mine, "coef_")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"dropout"}))  # its network is another
 def test_same_seed_questions_the_model_that_quam_questions(iris, name):

@@ -56,6 +56,7 @@ def test_chains_widen_with_temperature_and_narrow_with_data(iris, dropped, chain
     assert more < usual
 
 
+@pytest.mark.slow
 def test_cyclical_chains_and_langevin_chains_run(iris, chains):
     cyclical = clone(chains).set_params(n_cycles=2).fit(*iris)
     langevin = clone(chains).set_params(method="sgld").fit(*iris)

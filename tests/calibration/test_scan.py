@@ -166,6 +166,7 @@ def share_with_findings(count, draw, alpha, level=0.05, repeats=600):
     return np.mean(found), np.sqrt(level * (1 - level) / repeats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count",
     [[3] * 5, [60] * 5, [100_000] * 5, [1, 0, 0, 0, 0], [500, 0, 2, 3, 40], [0, 0, 25, 0, 0]],
@@ -198,6 +199,7 @@ def test_the_level_is_the_one_that_was_asked_for(simulated_once, level):
     assert share >= level / 10  # nor is it needlessly strict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["split", "spread", "sure"])
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("n", [4, pytest.param(80, marks=pytest.mark.slow)])

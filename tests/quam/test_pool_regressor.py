@@ -162,6 +162,7 @@ def test_units_of_the_target_do_not_matter(related, params):
     np.testing.assert_allclose(scaled.predict_model_std(X[:9] * 2), 64 * spread, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_searches_over_parameters_of_the_learner(related):
     search = GridSearchCV(QUAMRegressor(BOOSTING), {"estimator__max_iter": [2, 10]}, cv=2)
     search.fit(*related)
@@ -197,6 +198,7 @@ def test_spread_of_heteroscedastic_data_is_not_their_noise():
     assert spearmanr(np.abs(np.linspace(0, 6, 20)), spread(np.linspace(0, 6, 20)[:, None]))[0] > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 def test_inputs_far_out_do_not_carry_a_network_away(related, attack):
     X, y = related

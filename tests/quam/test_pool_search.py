@@ -29,6 +29,7 @@ def linear():
     return X, y, net, pool
 
 
+@pytest.mark.slow
 def test_models_of_a_linear_network_are_those_of_a_weighted_fit(linear):
     """With a constant penalty c the pool weighs 1 / c of the training data."""
     X, y, net, pool = linear

@@ -228,6 +228,7 @@ def test_pipeline_takes_text_columns():
         clone(quam).fit(frame, np.where(y > 0, np.nan, y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", ["all", "last", lambda name, _: name.endswith("weight")])
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters, attack):

@@ -33,7 +33,7 @@ def noisy():
     [
         pytest.param("boosting", marks=pytest.mark.slow),
         pytest.param("network", marks=pytest.mark.slow),
-        "forest",
+        pytest.param("forest", marks=pytest.mark.slow),
         "logistic",
     ],
 )

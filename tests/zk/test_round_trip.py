@@ -35,7 +35,9 @@ from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
 ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
-LEVELS = ["bins", pytest.param("predictions", marks=pytest.mark.slow)]
+LEVELS = ["bins", "predictions"]
+
+pytestmark = pytest.mark.slow
 
 
 class Exchange:
@@ -96,7 +98,6 @@ def test_an_honest_audit_verifies(exchange, level):
     assert found.sums.confidence.sum() / found.sums.scale == pytest.approx(confidence.sum())
 
 
-@pytest.mark.slow
 def test_an_honest_attestation_verifies(exchange):
     found = check(
         exchange.attestation,
@@ -142,7 +143,6 @@ def test_other_reference_data_do_not_verify(exchange, level):
         exchange.verify(level, y=1 - exchange.y)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["label", "confidence"])
 def test_a_tampered_attestation_does_not_verify(exchange, tmp_path, name):
     record = read_json(exchange.attestation)

@@ -42,6 +42,7 @@ def flows(n_classes=3, n_dimensions=2, n_layers=4, spread=2.0):
     return made
 
 
+@pytest.mark.slow
 def test_densities_integrate_to_one():
     axis = torch.linspace(-14, 14, 701, dtype=torch.float64)
     grid = torch.cartesian_prod(axis, axis)
