@@ -1,10 +1,18 @@
-"""A fixture that tests of several packages share."""
+"""Fixtures that tests of several packages share."""
 
 from dataclasses import replace
 
 import pytest
 
 from skuq.models import _default_networks
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory):
+    """Nothing is written to the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture

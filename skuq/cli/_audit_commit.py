@@ -61,9 +61,17 @@ if TYPE_CHECKING:
     "--proofs",
     "n_proofs",
     type=click.IntRange(1),
-    default=128,
+    default=96,
     show_default=True,
-    help="Number of proofs that may be made.",
+    help="Number of proofs of audits that may be made.",
+)
+@click.option(
+    "--attestations",
+    "n_attestations",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Number of predictions that may be proven to clients.",
 )
 @click.option(
     "--verdict-samples",

@@ -10,7 +10,7 @@ import numpy as np
 # of rows under a one-time pad, the other one the verdict on the sums of all chunks.
 CIRCUITS = ("predictions", "bins", "padded_bins", "verdict")
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
-MAX_BINS, MAX_LAYERS = 1000, 64  # a verifier must not be made to build a huge circuit
+MAX_BINS = 1000  # a verifier must not be made to build a huge circuit
 CONTEXT_BITS = 248  # of the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
 N_ALPHAS = 3  # thresholds of a verdict: alpha minus the tolerance, alpha, alpha plus it

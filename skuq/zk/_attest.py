@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from skuq import __version__
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import FORMAT, write_json
+from skuq.zk._files import FORMAT, VerificationError, field, read_json, write_json
 from skuq.zk._fixed_point import integer_predictions
 from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import load_commitment
@@ -58,6 +59,7 @@ def attest(
     rows = committed.encoding.encode(values[None])
     out = Path(out)
     prover = Prover(committed, timeout)
+    _check_ledger(prover, out)
     found = integer_predictions(prover.network(), rows)
     statement = {
         "format": FORMAT,
@@ -69,7 +71,13 @@ def attest(
         "confidence": int(found.confidence[0]),
         "nonce": str(nonce),
     }
-    inputs = prediction_inputs(committed.shape, rows)
-    proof = prover.prove(statement, "predictions", inputs, "predictions 0")
-    write_json(out, {"statement": statement, "proof": proof["proof"]})
+    write_json(out, prover.attest(statement, prediction_inputs(committed.shape, rows)))
     return out
+
+
+def _check_ledger(prover: Prover, out: Path) -> None:
+    """Fail if a file that would be replaced is an attestation that the ledger does not count."""
+    with suppress(VerificationError):
+        found = field(read_json(out), "statement", dict, out.name)
+        if found.get("commitment_digest") == prover.committed.digest:
+            prover.ledger.check("attestations", field(found, "number", int, out.name))

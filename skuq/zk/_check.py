@@ -73,6 +73,8 @@ def check(
         raise VerificationError("The attestation is about another input.")
     if statement.get("nonce") != nonce:
         raise VerificationError("The attestation answers another nonce; it may be an older one.")
+    if not 1 <= field(statement, "number", int, path.name) <= committed.record["n_attestations"]:
+        raise VerificationError("The attestation is one more than the commitment allows.")
     label = field(statement, "label", int, path.name)
     confidence = field(statement, "confidence", int, path.name)
     if not (0 <= label < len(committed.classes) and 0 < confidence <= ONE):

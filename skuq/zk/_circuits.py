@@ -23,8 +23,8 @@ from skuq.zk._architecture import N_ALPHAS, PAD_BITS, PAD_LIMBS, Architecture
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     EXP_BASE,
-    LOGIT_BITS,
     REACH,
+    logit_shift,
     tie_factor,
 )
 from skuq.zk._onnx_graph import Graph
@@ -112,6 +112,15 @@ def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]
     return names
 
 
+def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
+    """Inputs of a run whose outputs do not matter: 0 wherever they are not fixed."""
+    known = fixed_inputs(shape)
+    return [
+        [int(v) for v in known.get(name, np.zeros(size, np.int64)).ravel()]
+        for name, size in input_names(circuit, shape).items()
+    ]
+
+
 def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
     """Public inputs that are the same in every proof."""
     return {
@@ -189,8 +198,7 @@ def _largest(graph: Graph, values: list[str]) -> str:
 
 def _confidence(graph: Graph, shape: Architecture, ordered: str, largest: str) -> str:
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
-    factor_bits = tie_factor(shape.widths[-1]).bit_length() - 1
-    shift = shape.logit_bits + factor_bits - LOGIT_BITS
+    shift = logit_shift(shape.logit_bits, shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), CONFIDENCE_BITS)
     # A unit finer than 2 ** -CONFIDENCE_BITS makes the proof system divide, once.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + CONFIDENCE_BITS)

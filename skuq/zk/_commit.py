@@ -17,7 +17,7 @@ from skuq.models import adopt
 from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import MAX_BINS, PAD_BITS, Architecture
 from skuq.zk._circuit_size import SALT_BITS, fit_shape
-from skuq.zk._circuits import fixed_inputs, input_names
+from skuq.zk._commitment_point import commitment_point
 from skuq.zk._dense_network import DenseNetwork, dense_network
 from skuq.zk._encoding import record_of
 from skuq.zk._files import (
@@ -30,6 +30,7 @@ from skuq.zk._files import (
 )
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._keys import make_keys
+from skuq.zk._ledger import start_ledger
 from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._quantisation import fit_fixed_point, probabilities
@@ -46,7 +47,8 @@ def commit(
     tolerance: float = 0.005,
     srs: str | Path | None = None,
     n_bins: int = 10,
-    n_proofs: int = 128,
+    n_proofs: int = 96,
+    n_attestations: int = 32,
     verdict_samples: int = 0,
     max_memory: float = 8.0,
     verbose: int = 0,
@@ -78,9 +80,12 @@ def commit(
         it could forge proofs; it is not accepted unless a verifier asks for a test.
     n_bins : int, default=10
         Largest number of confidence bins of an audit.
-    n_proofs : int, default=128
-        Proofs that may be made under this commitment. Each reveals one linear combination
-        of weights and salt; there is enough salt for that number.
+    n_proofs : int, default=96
+        Proofs of audits that may be made under this commitment. Each reveals one linear
+        combination of weights and salt; there is enough salt for that number.
+    n_attestations : int, default=32
+        Proofs of single predictions that may be made for clients, who cannot use up those of
+        audits.
     verdict_samples : int, default=0
         Reference samples that can be audited at level "verdict", which discloses nothing but
         pass or fail. Each chunk of them needs a one-time pad, which is committed to here.
@@ -110,7 +115,7 @@ def commit(
     Abstention", ICML 2025, Section 5.2 and Algorithm 1.
     """
     backend.version()
-    _check_parameters(tolerance, n_bins, n_proofs, verdict_samples)
+    _check_parameters(tolerance, n_bins, n_proofs, n_attestations, verdict_samples)
     out = Path(out)
     public, private = out / "public", out / "private"
     if (public / COMMITMENT).exists() or private.exists():
@@ -120,7 +125,8 @@ def commit(
     check_classes(network.classes.tolist())
     encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
     encoding = encoding._replace(names=_columns(estimator, X))
-    shape = fit_shape(encoding, integers, n_bins, n_proofs, verdict_samples, max_memory)
+    all_proofs = n_proofs + n_attestations
+    shape = fit_shape(encoding, integers, n_bins, all_proofs, verdict_samples, max_memory)
     try:
         _write(
             public,
@@ -135,6 +141,7 @@ def commit(
                 "tolerance": float(tolerance),
                 "agreement": agreed._asdict(),
                 "n_proofs": int(n_proofs),
+                "n_attestations": int(n_attestations),
             },
         )
     except BaseException:
@@ -160,42 +167,22 @@ def _write(
     _reference_string(public / REFERENCE_STRING, shape.log_rows, srs)
     constants = _constants(shape, integers)
     np.savez(private / "constants.npz", *constants)
-    keys, points = {}, set()
+    point, keys = commitment_point(shape, constants, public / REFERENCE_STRING), {}
     for circuit in tqdm(shape.circuits, desc="keys", disable=not verbose):
-        make_keys(private, circuit, shape, constants, public / REFERENCE_STRING)
+        make_keys(private, circuit, shape, constants, public / REFERENCE_STRING, point)
         keys[circuit] = digest_file(private / f"{circuit}.vk")
-        points.add(_commitment_point(private, circuit, shape, public / REFERENCE_STRING))
-    if len(points) != 1:
-        raise backend.ProofSystemError(
-            "The circuits do not share one commitment; this version of the proof system orders "
-            "constants in another way."
-        )
     record = {
         "format": FORMAT,
         "versions": {"skuq": __version__, "ezkl": backend.version()},
         "architecture": {**shape._asdict(), "widths": list(shape.widths)},
-        "commitment_point": points.pop(),
+        "commitment_point": point,
         "keys": keys,
         "reference_string": {"sha256": digest_file(public / REFERENCE_STRING)},
         **about,
     }
-    write_json(private / "ledger.json", {"proofs": 0, "pads": 0})
+    start_ledger(private)
     write_json(public / COMMITMENT, record)
     write_manifest(public)
-
-
-def _commitment_point(private: Path, circuit: str, shape: Architecture, srs: Path) -> str:
-    """Compute the commitment to the constants of a circuit, by a run on zeros."""
-    known = fixed_inputs(shape)
-    inputs = [
-        [int(v) for v in known.get(name, np.zeros(int(np.prod(size)), np.int64)).ravel()]
-        for name, size in input_names(circuit, shape).items()
-    ]
-    target = private / f"{circuit}.witness"
-    _, point = backend.witness(
-        inputs, private / f"{circuit}.circuit", target, private / f"{circuit}.vk", srs
-    )
-    return point
 
 
 def _constants(shape: Architecture, network: IntegerNetwork) -> list[NDArray[Any]]:
@@ -249,12 +236,15 @@ def _check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
         )
 
 
-def _check_parameters(tolerance: float, n_bins: int, n_proofs: int, verdict_samples: int) -> None:
+def _check_parameters(
+    tolerance: float, n_bins: int, n_proofs: int, n_attestations: int, verdict_samples: int
+) -> None:
     if not 0 < tolerance < 1:
         raise ValueError(f"`tolerance` must be in (0, 1), got {tolerance}.")
     for name, value, least in (
         ("n_bins", n_bins, 1),
         ("n_proofs", n_proofs, 1),
+        ("n_attestations", n_attestations, 1),
         ("verdict_samples", verdict_samples, 0),
     ):
         if int(value) != value or value < least:

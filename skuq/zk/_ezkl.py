@@ -24,10 +24,12 @@ from skuq.extras import import_optional
 from skuq.zk._architecture import Architecture
 from skuq.zk._fixed_point import BASE_BITS, CONFIDENCE_BITS, REACH
 
+VERSION = "23.0.5"  # the one for which soundness of the circuits was looked into
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
 VERDICT_DIGITS = 9  # squares of sums are longer than what a network computes
 BLINDING_ROWS = 10
+UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
 
 
@@ -36,32 +38,47 @@ class ProofSystemError(RuntimeError):
 
 
 def version() -> str:
-    """Version of the proof system."""
+    """Version of the proof system; `ProofSystemError` unless it is `VERSION`."""
     from importlib.metadata import version as installed
 
     _ezkl()
-    return installed("ezkl")
+    if installed("ezkl") != VERSION:
+        raise ProofSystemError(
+            f"Proofs are made and verified with ezkl {VERSION} alone, the version for which their "
+            "circuits were examined, and another one is installed: pip install 'skuq[zk]'."
+        )
+    return VERSION
+
+
+def options(circuit: str, shape: Architecture) -> dict[str, Any]:
+    """Arguments by which the proof system lays out a circuit."""
+    return {
+        "input_visibility": "public",
+        "output_visibility": "public",
+        "param_visibility": "polycommit",
+        # Integers stay as they are; only units smaller than this scale are divided.
+        "input_scale": CONFIDENCE_BITS,
+        "param_scale": 0,
+        "scale_rebase_multiplier": 1,
+        "decomp_base": 1 << BASE_BITS,
+        "decomp_legs": VERDICT_DIGITS if circuit == "verdict" else shape.digits,
+        "lookup_range": (-REACH, 0),
+        # Inputs are the verifier's own, and outputs are compared; neither needs a range check.
+        "ignore_range_check_inputs_outputs": True,
+        "logrows": shape.log_rows,
+        # The batched check of matrix products (Freivalds) returns unconstrained cells: not sound.
+        "disable_freivalds": True,
+    }
 
 
 def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> dict[str, Any]:
     """Write the settings of a circuit, and return them."""
     ezkl = _ezkl()
-    options = ezkl.PyRunArgs()
-    options.input_visibility = options.output_visibility = "public"
-    options.param_visibility = "polycommit"
-    # Integers stay as they are; only units smaller than this scale are divided.
-    options.input_scale, options.param_scale = CONFIDENCE_BITS, 0
-    options.scale_rebase_multiplier = 1
-    options.decomp_base = 1 << BASE_BITS
-    options.decomp_legs = VERDICT_DIGITS if circuit == "verdict" else shape.digits
-    options.lookup_range = (-REACH, 0)
-    # Inputs are the verifier's own, and outputs are compared; neither needs a range check.
-    options.ignore_range_check_inputs_outputs = True
-    options.logrows = shape.log_rows
-    # The batched check of matrix products (Freivalds) returns unconstrained cells: not sound.
-    options.disable_freivalds = True
+    arguments = ezkl.PyRunArgs()
+    for name, value in options(circuit, shape).items():
+        setattr(arguments, name, value)
     with _quiet():
-        _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), options)
+        _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), arguments)
     found: dict[str, Any] = json.loads(settings.read_text())
     # They are written in the order of a hash table, which differs from run to run and would
     # give the same circuit another verifying key.
@@ -173,14 +190,16 @@ def verify(
 def commitment_point(proof: bytes) -> str:
     """Return the commitment to the constants: the first point of a proof, in compressed form.
 
-    A proof holds both coordinates, highest byte first; a witness the first one, lowest byte
-    first, with the parity of the second in the highest bit.
+    A proof holds both coordinates, highest byte first.
     """
     if len(proof) < COMMITMENT_BYTES:
         return ""
-    compressed = bytearray(proof[:32][::-1])
-    compressed[31] |= (proof[63] & 1) << 7
-    return bytes(compressed).hex()
+    return compressed((int.from_bytes(proof[:32]), int.from_bytes(proof[32:COMMITMENT_BYTES])))
+
+
+def compressed(point: tuple[int, int]) -> str:
+    """Write a point as the proof system does: x, lowest byte first, and the parity of y."""
+    return (point[0] | (point[1] & 1) << 255).to_bytes(32, "little").hex()
 
 
 def memory_estimate(shape: Architecture) -> float:

@@ -17,6 +17,9 @@ LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 befo
 REACH = 12 << LOGIT_BITS  # smaller differences of logits count as this one
 BASE_BITS = 12  # numbers are split into digits of so many bits to find their sign
 WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
+# Binary digits that a logit loses before exp. More, as of a network of many layers, would make the
+# quotient ambiguous in the field, and finally the unit smaller than single precision holds.
+MAX_SHIFT = 60
 EXACT_BITS = 52  # of an integer that double precision holds, with its sign
 # The circuit accepts a quotient rounded either way: a prover may move each logit by one unit,
 # and hence a confidence p by p (1 - p) times two units.
@@ -88,6 +91,11 @@ def tie_factor(n_classes: int) -> int:
     return 1 << (n_classes - 1).bit_length()
 
 
+def logit_shift(logit_bits: int, n_classes: int) -> int:
+    """Binary digits of ``factor * z_j - j`` that are rounded off before exp."""
+    return logit_bits + tie_factor(n_classes).bit_length() - 1 - LOGIT_BITS
+
+
 def integer_logits(network: IntegerNetwork, X: IntArray) -> IntArray:
     """Logits of encoded rows, shape (n_samples, n_classes), in units of 2 ** -logit_bits."""
     values = X
@@ -117,7 +125,7 @@ def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredicti
     ordered = integer_logits(network, X) * factor - np.arange(n_classes)
     label = ordered.argmax(axis=1)
     below = ordered - ordered.max(axis=1, keepdims=True)
-    shift = network.logit_bits + factor.bit_length() - 1 - LOGIT_BITS
+    shift = logit_shift(network.logit_bits, n_classes)
     # Rounded half away from zero, as the proof system's witness is.
     quotient = _rounded(below + (REACH << shift), shift)
     exponent = np.maximum(quotient, 0) - REACH

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from skuq import __version__
 from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import Architecture
-from skuq.zk._circuits import build
+from skuq.zk._circuits import build, zeros
+from skuq.zk._commitment_point import commitment_point, sample_constants
 from skuq.zk._files import COMMITMENT, VerificationError, digest, digest_file, field
 from skuq.zk._public_commitment import Commitment
 
@@ -31,12 +32,16 @@ def verifying_key(
     """
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
+    shape, constants = commitment.shape, sample_constants(commitment.shape)
+    # All that a key depends on, as this version of skuq has it: a key made by an older one, whose
+    # circuit was another, is not found.
     name = digest(
         {
-            "circuit": circuit,
-            "architecture": commitment.record["architecture"],
-            "srs": commitment.record["reference_string"]["sha256"],
-            "versions": commitment.record["versions"],
+            "circuit": digest(build(circuit, shape, constants)),
+            "options": backend.options(circuit, shape),
+            "srs": digest_file(commitment.srs),
+            "ezkl": backend.version(),
+            "skuq": __version__,
         }
     )
     with tempfile.TemporaryDirectory() as temporary:
@@ -45,10 +50,8 @@ def verifying_key(
         if keys is not None:
             settings, key = keys / f"{name}.settings", keys / f"{name}.vk"
         if not (settings.exists() and key.exists()):
-            rng = np.random.default_rng(0)
-            # Any weights give the same key.
-            constants = [rng.integers(-99, 100, size=size) for size in commitment.shape.shapes]
-            make_keys(work, circuit, commitment.shape, constants, commitment.srs)
+            point = commitment_point(shape, constants, commitment.srs)
+            make_keys(work, circuit, shape, constants, commitment.srs, point)
             if keys is not None:
                 keys.mkdir(parents=True, exist_ok=True)
                 with atomic_paths(settings, key) as partials:
@@ -66,9 +69,18 @@ def verifying_key(
 
 
 def make_keys(
-    folder: Path, circuit: str, shape: Architecture, constants: list[NDArray[Any]], srs: Path
+    folder: Path,
+    circuit: str,
+    shape: Architecture,
+    constants: Sequence[NDArray[Any]],
+    srs: Path,
+    point: str,
 ) -> None:
-    """Write a circuit, its settings and both of its keys to a folder."""
+    """Write a circuit, its settings and both of its keys to a folder.
+
+    Fail unless the circuit commits to its constants as `commitment_point` does. Proofs of
+    different circuits are about the same weights only if all have these in the same order.
+    """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
     model.write_bytes(build(circuit, shape, constants))
@@ -76,4 +88,13 @@ def make_keys(
     if rows > 2**shape.log_rows - backend.BLINDING_ROWS:
         raise VerificationError(f"The circuit {circuit!r} does not fit into its size.")
     backend.compile_circuit(model, settings, compiled)
-    backend.setup(compiled, folder / f"{circuit}.vk", folder / f"{circuit}.pk", srs)
+    key = folder / f"{circuit}.vk"
+    backend.setup(compiled, key, folder / f"{circuit}.pk", srs)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        target = Path(temporary) / "witness"
+        _, found = backend.witness(zeros(circuit, shape), compiled, target, key, srs)
+    if found != point:
+        raise backend.ProofSystemError(
+            f"The circuit {circuit!r} does not commit to its constants in the order that all "
+            "circuits must share."
+        )

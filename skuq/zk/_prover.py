@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import base64
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import read_json, write_json
 from skuq.zk._fixed_point import IntegerNetwork
+from skuq.zk._ledger import Kind, Ledger
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._statements import context, n_outputs, public_inputs
 
-CONSTANTS, LEDGER = "constants.npz", "ledger.json"  # in the private folder
+CONSTANTS = "constants.npz"  # in the private folder
 
 
 class Prover:
@@ -34,6 +32,16 @@ class Prover:
     def __init__(self, committed: Commitment, timeout: float = 600.0):
         self.committed = committed
         self.private = _private_folder(committed)
+        record = committed.record
+        self.ledger = Ledger(
+            self.private,
+            committed.digest,
+            {
+                "audits": record["n_proofs"],
+                "attestations": record["n_attestations"],
+                "pads": committed.shape.n_pads,
+            },
+        )
         self._timeout = timeout
 
     def network(self) -> IntegerNetwork:
@@ -52,16 +60,38 @@ class Prover:
     def prove(
         self, statement: dict[str, Any], circuit: str, values: dict[str, Any], part: str
     ) -> dict[str, Any]:
-        """Prove one part of a statement; return the proof and its outputs as JSON."""
+        """Prove one part of the statement of an audit; return proof and outputs as JSON."""
+        return self._proven(statement, circuit, values, part, "audits")
+
+    def attest(self, statement: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        """Number the statement of an attestation, and prove it."""
+        statement = {**statement, "number": self.ledger.take("attestations") + 1}
+        record = self._proven(statement, "predictions", values, "predictions 0", None)
+        return {"statement": statement, "proof": record["proof"]}
+
+    def _proven(
+        self,
+        statement: dict[str, Any],
+        circuit: str,
+        values: dict[str, Any],
+        part: str,
+        counted: Kind | None,
+    ) -> dict[str, Any]:
         committed = self.committed
         inputs = public_inputs(circuit, committed.shape, values, context(statement, part))
-        compiled, key, proving_key, witness = (
-            self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk", "witness")
+        compiled, key, proving_key = (
+            self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
         )
-        outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
-        outputs = outputs[: n_outputs(circuit, committed.shape)]
-        self._count_proof()
-        proof = backend.prove(witness, compiled, proving_key, committed.srs, timeout=self._timeout)
+        # Of this call alone: of two at once, one would prove the witness of the other.
+        with tempfile.TemporaryDirectory(dir=self.private) as temporary:
+            witness = Path(temporary) / "witness"
+            outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
+            outputs = outputs[: n_outputs(circuit, committed.shape)]
+            if counted is not None:
+                self.ledger.take(counted)
+            proof = backend.prove(
+                witness, compiled, proving_key, committed.srs, timeout=self._timeout
+            )
         return {
             "part": part,
             "outputs": [str(v) for v in outputs],
@@ -70,25 +100,8 @@ class Prover:
 
     def take_pads(self, n: int) -> list[int]:
         """Reserve one-time pads: no other statement will use them."""
-        with _ledger(self.private) as ledger:
-            first, most = ledger["pads"], self.committed.shape.n_pads
-            if first + n > most:
-                raise RuntimeError(
-                    f"The verdict needs {n} pads, and {most - first} of {most} are left; each pad "
-                    "hides sums only once. Commit again, with a larger verdict_samples."
-                )
-            ledger["pads"] = first + n
+        first = self.ledger.take("pads", n)
         return list(range(first, first + n))
-
-    def _count_proof(self) -> None:
-        most = self.committed.record["n_proofs"]
-        with _ledger(self.private) as ledger:
-            if ledger["proofs"] >= most:
-                raise RuntimeError(
-                    f"All n_proofs={most} proofs of this commitment are made; more would disclose "
-                    "weights. Commit again, with a larger n_proofs."
-                )
-            ledger["proofs"] += 1
 
 
 def _private_folder(commitment: Commitment) -> Path:
@@ -99,25 +112,3 @@ def _private_folder(commitment: Commitment) -> Path:
             "commitment was made."
         )
     return folder
-
-
-@contextmanager
-def _ledger(private: Path) -> Iterator[dict[str, Any]]:
-    """Lock the count of used proofs and pads; write it back unless an exception is raised.
-
-    Two simultaneous calls must not take the same pad.
-    """
-    lock = private / "ledger.lock"
-    for _ in range(100):
-        with suppress(FileExistsError):
-            lock.open("x").close()
-            break
-        time.sleep(0.1)
-    else:
-        raise RuntimeError(f"{lock} is held by another call; if there is none, remove it.")
-    try:
-        ledger = read_json(private / LEDGER)
-        yield ledger
-        write_json(private / LEDGER, ledger)
-    finally:
-        lock.unlink()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import CIRCUITS, LOG_ROWS, MAX_BINS, MAX_LAYERS, Architecture
+from skuq.zk._architecture import CIRCUITS, LOG_ROWS, MAX_BINS, Architecture
 from skuq.zk._encoding import Encoding, encoding_of
 from skuq.zk._files import (
     COMMITMENT,
@@ -21,10 +21,18 @@ from skuq.zk._files import (
     field,
     read_json,
 )
-from skuq.zk._fixed_point import BASE_BITS, EXACT_BITS, ROUNDING, WEIGHT_BITS
+from skuq.zk._fixed_point import (
+    BASE_BITS,
+    EXACT_BITS,
+    MAX_SHIFT,
+    ROUNDING,
+    WEIGHT_BITS,
+    logit_shift,
+)
 from skuq.zk._names import check_classes
 from skuq.zk._reference_string import check_ends
 
+BUDGETS = ("n_proofs", "n_attestations")  # proofs that may be made of audits and of predictions
 MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more would not fit
 
 
@@ -137,8 +145,9 @@ def _check_numbers(record: dict[str, Any]) -> None:
     for name in ("maximum", "mean", "argmax"):
         if not 0 <= field(agreement, name, float, COMMITMENT) <= 1:
             raise VerificationError(f"{COMMITMENT}: the agreement {name!r} is impossible.")
-    if not 1 <= field(record, "n_proofs", int, COMMITMENT) <= MAX_PROOFS:
-        raise VerificationError(f"{COMMITMENT}: the number of proofs is impossible.")
+    for name in BUDGETS:
+        if not 1 <= field(record, name, int, COMMITMENT) <= MAX_PROOFS:
+            raise VerificationError(f"{COMMITMENT}: {name} is impossible.")
 
 
 def _architecture(record: dict[str, Any]) -> Architecture:
@@ -162,8 +171,10 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the architecture is malformed (too many digits)")
     if len(shape.widths) < 2 or min(counts) < 1 or shape.n_pads < 0:
         raise ValueError("the architecture is malformed (a size is not positive)")
-    if shape.n_bins > MAX_BINS or len(shape.widths) > MAX_LAYERS + 1:
-        raise ValueError("the architecture is malformed (too many bins or layers)")
+    if shape.n_bins > MAX_BINS:
+        raise ValueError("the architecture is malformed (too many bins)")
+    if logit_shift(shape.logit_bits, shape.widths[-1]) > MAX_SHIFT:
+        raise ValueError("the network has too many layers for its precision")
     if shape.log_rows not in LOG_ROWS or not set(shape.rows_per_proof) <= set(CIRCUITS):
         raise ValueError("the architecture is malformed (size or names of circuits)")
     # A verifier must not be made to build a huge key. All constants must be in one column, since

@@ -13,11 +13,13 @@ from skuq.zk._encoding import Column, Encoding
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     EXACT_BITS,
+    MAX_SHIFT,
     ROUNDING,
     WEIGHT_BITS,
     IntegerNetwork,
     IntegerPredictions,
     integer_predictions,
+    logit_shift,
     value_bits,
 )
 
@@ -127,7 +129,8 @@ def fit_fixed_point(
     for bits in WEIGHT_BITS:
         encoding = fit_encoding(network, X, bits)
         rounded = integer_network(network, encoding, bits)
-        if value_bits(rounded, encoding.limits()) > EXACT_BITS:
+        shift = logit_shift(rounded.logit_bits, rounded.n_classes)
+        if shift > MAX_SHIFT or value_bits(rounded, encoding.limits()) > EXACT_BITS:
             break
         found = agreement(reference, integer_predictions(rounded, encoding.encode(X)))
         best = found if best is None or found.maximum < best.maximum else best

@@ -134,6 +134,11 @@ def check_form(path: Path, log_rows: int) -> None:
         )
 
 
+def lagrange_points(path: Path, log_rows: int) -> list[G1]:
+    """Read the points that commit to a 1 in each row of a column."""
+    return _g1_points(_read(path, log_rows), first=2**log_rows, count=2**log_rows)
+
+
 def _evaluations(z: int, log_rows: int) -> list[int]:
     """Values of the polynomial with coefficients z ** i at all roots of unity."""
     n, root = 2**log_rows, root_of_unity(log_rows)

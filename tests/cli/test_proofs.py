@@ -91,7 +91,7 @@ def provider(tmp_path_factory):
     given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
     told = process(
         folder,
-        ["commit", *given, "--proofs", "4", "--bins", "5"],
+        ["commit", *given, "--proofs", "3", "--attestations", "1", "--bins", "5"],
         ["prove", *reference("model/public"), "--bins", "5", "--out", "bundle"],
     )
     record = json.loads((folder / "model" / "public" / "commitment.json").read_text())
@@ -238,7 +238,7 @@ def test_names_in_a_bundle_cannot_command_the_terminal(auditor, copy):
 def test_another_commitment_is_rejected(auditor, tmp_path):
     other = Path(shutil.copytree("published", tmp_path / "other"))
     path = other / "commitment.json"
-    path.write_text(path.read_text().replace('"n_proofs":4', '"n_proofs":5'))
+    path.write_text(path.read_text().replace('"n_proofs":3', '"n_proofs":5'))
     write_manifest(other)
     rejected(verify(commitment=other), "another commitment than the published one")
 

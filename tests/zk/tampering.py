@@ -10,7 +10,13 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS
 ONE = 1 << CONFIDENCE_BITS
 N, N_BINS, ALPHA = 50, 4, 0.1
 SAMPLE = {"false_share": 0.1, "error": 0.1}  # 22 proofs of predictions
-COMMITTED = {"n_bins": N_BINS, "n_proofs": 16, "verdict_samples": 56, "tolerance": 0.02}
+COMMITTED = {
+    "n_bins": N_BINS,
+    "n_proofs": 12,
+    "n_attestations": 4,
+    "verdict_samples": 56,
+    "tolerance": 0.02,
+}
 ASKED = {
     "alpha": ALPHA,
     "n_bins": N_BINS,

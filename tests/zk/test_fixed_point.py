@@ -300,6 +300,15 @@ def test_a_network_that_fits_no_format_is_an_error():
         fit_fixed_point(network, rng.normal(size=(20, 2)), 0.01)
 
 
+def test_a_network_of_too_many_layers_is_an_error_however_small_its_numbers():
+    """The unit of its logits would be smaller than single precision holds."""
+    rng = np.random.default_rng(0)
+    network, _, _ = random_network(rng, (2, *[1] * 20, 2), size=1e-3)
+    network = network._replace(biases=[0 * bias for bias in network.biases])
+    with pytest.raises(ValueError, match="fewer layers"):
+        fit_fixed_point(network, rng.normal(size=(20, 2)), 0.1)
+
+
 def test_a_class_that_a_tie_decides_otherwise_is_no_difference_of_confidence():
     reference = np.array([[0.5, 0.5], [0.8, 0.2]])
     found = IntegerPredictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))

@@ -17,6 +17,7 @@ from skuq.zk import (
 )
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import REPORTED, digest_file, read_json, write_json
+from skuq.zk._ledger import STATE_HOME
 from tests.zk.tampering import (
     ALPHA,
     N_BINS,
@@ -152,7 +153,9 @@ def test_what_is_no_challenge_fails(run, tmp_path):
 
 
 def test_verdicts_need_pads_and_each_serves_once(run, tmp_path):
-    with pytest.raises(RuntimeError, match="needs 2 pads, and 0 of 2 are left"):
+    with pytest.raises(
+        RuntimeError, match="takes 2 of the 2 pads of the commitment, and 0 are left"
+    ):
         prove(
             run.honest,
             run.X_ref,
@@ -165,8 +168,9 @@ def test_verdicts_need_pads_and_each_serves_once(run, tmp_path):
 
 
 @pytest.fixture
-def ledger(run):
-    """The provider's ledger, put back after the test."""
+def ledger(run, tmp_path, monkeypatch):
+    """The provider's ledger, put back after the test, and no other count of it."""
+    monkeypatch.setenv(STATE_HOME, str(tmp_path / "state"))
     path = run.honest.parent / "private" / "ledger.json"
     before = path.read_bytes()
     yield path
@@ -174,23 +178,23 @@ def ledger(run):
 
 
 def test_proofs_beyond_those_committed_to_fail(run, tmp_path, ledger):
-    write_json(ledger, {"proofs": 16, "pads": 2})
-    with pytest.raises(RuntimeError, match="All n_proofs=16 proofs of this commitment are made"):
+    write_json(ledger, {"audits": 0, "attestations": 4, "pads": 0})
+    with pytest.raises(RuntimeError, match="takes 1 of the 4 attestations"):
         attest(run.honest, run.X_ref[0], tmp_path / "a.json")
     assert not (tmp_path / "a.json").exists()
 
 
 def test_every_proof_that_was_begun_is_counted(run, ledger):
-    # bins 2 and the interrupted one, verdict 3, its other proof, predictions, attestation.
-    assert read_json(ledger) == {"proofs": 9, "pads": 2}
+    # bins 2 and the interrupted one, verdict 3, its other proof, predictions.
+    assert read_json(ledger) == {"audits": 8, "attestations": 1, "pads": 2}
 
 
 def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledger):
-    before = read_json(ledger)["proofs"]
+    before = read_json(ledger)["attestations"]
     with pytest.raises(ProofSystemError, match=r"did not finish 'prove' within 0.01 s"):
         attest(run.honest, run.X_ref[0], tmp_path / "a.json", timeout=0.01)
     assert not (tmp_path / "a.json").exists()
-    assert read_json(ledger)["proofs"] == before + 1
+    assert read_json(ledger)["attestations"] == before + 1
 
 
 def test_proofs_are_made_where_the_commitment_was_made_only(run, tmp_path):

@@ -69,6 +69,7 @@ COMMITMENTS = {
     "version": lambda r: edit(r, "versions", "ezkl", value="0.0.1"),
     "no versions": lambda r: edit(r, "versions", value=[]),
     "proofs": lambda r: edit(r, "n_proofs", value=10**6),
+    "attestations": lambda r: edit(r, "n_attestations", value=0),
     "agreement": lambda r: edit(r, "agreement", value=None),
     "source": lambda r: edit(r, "reference_string", "source", value="a ceremony"),
 }

@@ -17,6 +17,7 @@ pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
 
 from skuq.zk import (
+    ProofSystemError,
     VerificationError,
     attest,
     challenge,
@@ -27,7 +28,10 @@ from skuq.zk import (
     reported_predictions,
     verify,
 )
+from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
+from skuq.zk import _keys as keys
+from skuq.zk._commitment_point import commitment_point, sample_constants
 from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
 from skuq.zk._statements import chosen_rows, encoded
 from skuq.zk._verify import _check_challenge, _judged
@@ -50,8 +54,16 @@ class Exchange:
         self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
         table = pd.DataFrame(X, columns=["a", "b"])
         self.public = commit(
-            LogisticRegression().fit(X, y), table, folder, n_bins=2, n_proofs=3, tolerance=0.02
+            LogisticRegression().fit(X, y),
+            table,
+            folder,
+            n_bins=2,
+            n_proofs=2,
+            n_attestations=3,
+            tolerance=0.02,
         ).folder
+        self.ledger = folder / "private" / "ledger.json"
+        self.first_ledger = self.ledger.read_bytes()
         self.challenge = folder / "challenge.json"
 
     @cached_property
@@ -86,6 +98,14 @@ class Exchange:
 @pytest.fixture(scope="module")
 def exchange(tmp_path_factory):
     return Exchange(tmp_path_factory.mktemp("exchange"))
+
+
+@pytest.fixture
+def no_proof(monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("a proof was made")
+
+    monkeypatch.setattr(backend, "prove", never)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -322,7 +342,7 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
 def test_a_statement_that_was_planted_in_the_output_folder_is_not_continued(exchange, tmp_path):
     """It could name pads of an earlier verdict, or a chunk that was not proven here."""
     statement = read_json(exchange.audit("bins") / "statement.json")
-    ledger = (exchange.folder / "private" / "ledger.json").read_bytes()
+    ledger = exchange.ledger.read_bytes()
     for name, planted in (
         ("statement.json", {**statement, "pads": [0]}),
         (CHUNK, {"outputs": ["0"], "proof": ""}),
@@ -334,20 +354,123 @@ def test_a_statement_that_was_planted_in_the_output_folder_is_not_continued(exch
         with pytest.raises(ValueError, match="holds another audit"):
             prove(exchange.public, exchange.X, exchange.y, out, **ASKED)
         assert read_json(out / name) == planted
-    assert (exchange.folder / "private" / "ledger.json").read_bytes() == ledger
+    assert exchange.ledger.read_bytes() == ledger
 
 
-def test_an_audit_that_was_proven_is_handed_out_again_without_a_proof(
-    exchange, tmp_path, monkeypatch
-):
-    def never(*_, **__):
-        raise AssertionError("a proof was made")
-
-    monkeypatch.setattr(backend, "prove", never)
+def test_an_audit_that_was_proven_is_handed_out_again_without_a_proof(exchange, tmp_path, no_proof):
     first = exchange.audit("bins")
     again = prove(exchange.public, exchange.X, exchange.y, tmp_path / "again", **ASKED)
     for path in first.rglob("*.json"):
         assert (again.folder / path.relative_to(first)).read_bytes() == path.read_bytes()
+
+
+def test_a_ledger_that_was_put_back_is_noticed(exchange, tmp_path, no_proof):
+    """Restored from a backup, it would count the same proofs again."""
+    exchange.audit("bins")
+    newest = exchange.ledger.read_bytes()
+    exchange.ledger.write_bytes(exchange.first_ledger)
+    try:
+        with pytest.raises(RuntimeError, match="is an older copy"):
+            attest(exchange.public, exchange.X[0], tmp_path / "a.json", nonce="1")
+    finally:
+        exchange.ledger.write_bytes(newest)
+
+
+def test_an_attestation_that_the_ledger_does_not_count_is_noticed(exchange, tmp_path, no_proof):
+    digest_now = load_commitment(exchange.public).digest
+    statement = {"commitment_digest": digest_now, "number": 4}
+    write_json(tmp_path / "a.json", {"statement": statement, "proof": ""})
+    with pytest.raises(RuntimeError, match="is an older copy"):
+        attest(exchange.public, exchange.X[0], tmp_path / "a.json", nonce="1")
+
+
+@pytest.mark.slow
+def test_two_attestations_at_once_do_not_mix(exchange, tmp_path, monkeypatch):
+    """The second one runs a circuit between the first one's run and its proof."""
+    original, begun = backend.prove, []
+    given = [(exchange.X[k], tmp_path / f"{k}.json", f"nonce {k}") for k in range(2)]
+
+    def attested(x, path, nonce):
+        return attest(exchange.public, x, path, nonce=nonce)
+
+    def prove_after_another(*arguments, **settings):
+        begun.append(arguments)
+        if len(begun) == 1:
+            attested(*given[1])
+        return original(*arguments, **settings)
+
+    monkeypatch.setattr(backend, "prove", prove_after_another)
+    attested(*given[0])
+    for x, path, nonce in given:
+        check(path, exchange.public, x=x, nonce=nonce, keys=exchange.keys, **TEST)
+    numbers = [read_json(path)["statement"]["number"] for _, path, _ in given]
+    assert numbers[1] == numbers[0] + 1
+    assert {path.name for path in exchange.ledger.parent.iterdir() if path.is_dir()} <= {"audits"}
+
+
+def test_a_cached_key_is_that_of_the_circuit_which_is_built_now(exchange, monkeypatch):
+    """An older version may have had a circuit that was not sound."""
+
+    def made(*_, **__):
+        raise AssertionError("a key was made")
+
+    exchange.verify("bins")
+    monkeypatch.setattr(keys, "make_keys", made)
+    exchange.verify("bins")
+    monkeypatch.setattr(circuits, "EXP_BASE", 1.5 * circuits.EXP_BASE)
+    with pytest.raises(AssertionError, match="a key was made"):
+        exchange.verify("bins")
+
+
+def test_the_commitment_is_that_of_its_definition(exchange):
+    committed = load_commitment(exchange.public)
+    with np.load(exchange.folder / "private" / "constants.npz") as arrays:
+        constants = [arrays[name] for name in arrays.files]
+    found = commitment_point(committed.shape, constants, committed.srs)
+    assert found == committed.point
+    constants[0] = constants[0][::-1]
+    assert commitment_point(committed.shape, constants, committed.srs) != committed.point
+
+
+def test_numbers_to_compare_orders_with_are_all_different(exchange):
+    shape = load_commitment(exchange.public).shape
+    numbers = np.concatenate([part.ravel() for part in sample_constants(shape)])
+    assert len(set(numbers)) == len(numbers) == shape.n_committed
+
+
+@pytest.mark.slow
+def test_a_circuit_that_orders_its_constants_in_another_way_is_refused(exchange, monkeypatch):
+    """Its proofs would be about other weights, under the same commitment."""
+    original = keys.build
+
+    def turned(circuit, shape, constants):
+        return original(circuit, shape, [constants[0][::-1], *constants[1:]])
+
+    monkeypatch.setattr(keys, "build", turned)
+    with (
+        pytest.raises(ProofSystemError, match="in the order that all circuits must share"),
+        keys.verifying_key(load_commitment(exchange.public), "bins", None),
+    ):
+        pass
+
+
+def test_more_layers_than_the_unit_of_the_logits_allows_are_refused(exchange, tmp_path):
+    """The scale would leave single precision, and become one more private number."""
+
+    def deepen(record):
+        widths, bits = [2] + [1] * 11 + [2], record["encoding"]["bits"]
+        record["architecture"].update(widths=widths, logit_bits=bits + 12 * 7 - 1)
+
+    with pytest.raises(VerificationError, match="too many layers"):
+        load_commitment(published(exchange, tmp_path, deepen))
+
+
+def test_other_versions_of_the_proof_system_are_refused(exchange, tmp_path, monkeypatch):
+    """Their circuits were not examined, even if both parties have the same one."""
+    public = published(exchange, tmp_path, lambda record: record["versions"].update(ezkl="23.0.6"))
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "23.0.6")
+    with pytest.raises(ProofSystemError, match=r"ezkl 23.0.5 alone"):
+        load_commitment(public)
 
 
 def test_an_audit_that_could_not_fail_is_refused(exchange):

@@ -1,0 +1,69 @@
+"""Counts of proofs and pads: budgets of their own, kept in two places."""
+
+import shutil
+
+import pytest
+
+from skuq.zk._files import read_json, write_json
+from skuq.zk._ledger import STATE_HOME, Ledger, start_ledger
+
+BUDGETS = {"audits": 2, "attestations": 1, "pads": 5}
+
+
+@pytest.fixture
+def private(tmp_path, monkeypatch):
+    monkeypatch.setenv(STATE_HOME, str(tmp_path / "state"))
+    folder = tmp_path / "private"
+    folder.mkdir()
+    start_ledger(folder)
+    return folder
+
+
+def ledger_of(private):
+    return Ledger(private, "0" * 64, BUDGETS)
+
+
+def test_each_kind_has_a_budget_of_its_own(private):
+    ledger = ledger_of(private)
+    assert [ledger.take("audits"), ledger.take("audits")] == [0, 1]
+    assert ledger.take("pads", 3) == 0
+    assert ledger.take("pads", 2) == 3
+    for kind, n in (("audits", 1), ("pads", 1), ("attestations", 2)):
+        with pytest.raises(RuntimeError, match="left"):
+            ledger.take(kind, n)
+    assert ledger.take("attestations") == 0
+    assert read_json(private / "ledger.json") == BUDGETS
+
+
+def test_a_folder_restored_from_a_backup_counts_nothing_more(private, tmp_path):
+    backup = shutil.copytree(private, tmp_path / "backup")
+    ledger_of(private).take("audits")
+    with pytest.raises(RuntimeError, match="is an older copy"):
+        ledger_of(backup).take("attestations")
+    ledger_of(private).take("attestations")
+
+
+def test_a_count_that_was_interrupted_before_the_second_place_goes_on(private):
+    write_json(private / "ledger.json", {"audits": 1, "attestations": 0, "pads": 0})
+    assert ledger_of(private).take("audits") == 1
+
+
+def test_what_was_seen_elsewhere_is_compared(private):
+    ledger = ledger_of(private)
+    ledger.take("attestations")
+    ledger.check("attestations", 1)
+    with pytest.raises(RuntimeError, match="is an older copy"):
+        ledger.check("attestations", 2)
+
+
+def test_a_second_place_that_cannot_be_written_to_is_said(private, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(STATE_HOME, str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="not kept in a second place"):
+        assert ledger_of(private).take("audits") == 0
+
+
+def test_an_error_leaves_no_lock(private):
+    with pytest.raises(RuntimeError, match="left"):
+        ledger_of(private).take("audits", 3)
+    assert ledger_of(private).take("audits", 2) == 0
