@@ -82,8 +82,8 @@ html_math_renderer = "mathml"
 
 
 def _skip_member(app, what, name, obj, skip, options):
-    """Leave out what is generated: fields of named tuples, metadata routing."""
-    if type(obj).__name__ == "_tuplegetter":
+    """Leave out what is generated: fields of tuples and of classes with slots, metadata routing."""
+    if type(obj).__name__ in ("_tuplegetter", "member_descriptor"):
         return True
     if name.startswith("set_") and name.endswith("_request"):
         return True

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from skuq.evidential import EvidentialProbe
     from skuq.gpc import RobustGPC
+    from skuq.model_selection import cross_val_predict_uncertainty
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
@@ -38,6 +39,7 @@ _HOME = {
     "Pipeline": "skuq.base",
     "Uncertainty": "skuq.base",
     "UncertaintyMixin": "skuq.base",
+    "cross_val_predict_uncertainty": "skuq.model_selection",
     "make_pipeline": "skuq.base",
     "predict_uncertainty": "skuq.base",
     "PluginWarning": "skuq.plugins",
@@ -65,6 +67,7 @@ __all__ = [
     "Uncertainty",
     "UncertaintyMixin",
     "all_estimators",
+    "cross_val_predict_uncertainty",
     "make_pipeline",
     "predict_uncertainty",
 ]

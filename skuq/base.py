@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,14 +25,25 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-class Uncertainty(NamedTuple):
+#: Names of the parts of `Uncertainty`, in the order in which they are unpacked.
+PARTS = ("total", "aleatoric", "epistemic")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Uncertainty:
     """Predictive uncertainty of a batch of inputs, split by its source.
+
+    It has one row per input: ``len(u)`` counts them, and ``u[rows]`` takes some of them, by a
+    mask, numbers or a slice. Unpacking and iteration go over the three parts instead:
+    ``total, aleatoric, epistemic = u``. Two are equal if their parts are.
 
     Attributes
     ----------
     total, aleatoric, epistemic : ndarray of shape (n_samples,), float64
         ``total == aleatoric + epistemic`` within 1e-8 relative. Quantity and unit
         (nats, probability, squared return) are stated by the estimator.
+    index : pandas.Index of length n_samples or None
+        Labels of the rows, where the inputs were a pandas object.
 
     Examples
     --------
@@ -35,11 +51,15 @@ class Uncertainty(NamedTuple):
     >>> u = Uncertainty.from_parts(aleatoric=[0.5, 0.25], epistemic=[0.0, 0.5])
     >>> u.total
     array([0.5 , 0.75])
+    >>> u[u.epistemic > 0.1].total
+    array([0.75])
+    >>> total, aleatoric, epistemic = u
     """
 
     total: FloatArray
     aleatoric: FloatArray
     epistemic: FloatArray
+    index: pd.Index[Any] | None = field(default=None, repr=False, kw_only=True)
 
     @classmethod
     def from_parts(cls, aleatoric: ArrayLike, epistemic: ArrayLike) -> Uncertainty:
@@ -47,11 +67,48 @@ class Uncertainty(NamedTuple):
         parts = (np.asarray(aleatoric, np.float64), np.asarray(epistemic, np.float64))
         return cls(parts[0] + parts[1], *parts)
 
+    def __len__(self) -> int:
+        return len(self.total)
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        return iter((self.total, self.aleatoric, self.epistemic))
+
+    def __getitem__(self, rows: Any) -> Uncertainty:
+        """Rows of all parts; a single number gives one row, of shape (1,)."""
+        positions = np.atleast_1d(np.arange(len(self))[rows])
+        if positions.ndim != 1:
+            raise IndexError(
+                f"Rows must be selected by a number, a slice, or one-dimensional numbers or "
+                f"booleans, got an index of {positions.ndim} dimensions."
+            )
+        index = None if self.index is None else self.index[positions]
+        return Uncertainty(*(part[positions] for part in self), index=index)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Uncertainty):
+            return NotImplemented
+        return all(np.array_equal(a, b) for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # arrays can change
+
     def to_frame(self, index: Any = None) -> pd.DataFrame:
-        """Return a pandas DataFrame with columns total, aleatoric, epistemic."""
+        """Return a pandas DataFrame with columns total, aleatoric, epistemic.
+
+        Parameters
+        ----------
+        index : array-like of length n_samples, optional
+            Labels of the rows. Default: those of the inputs, where they had any, else numbers
+            from 0.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per input.
+        """
         import pandas as pd
 
-        return pd.DataFrame(self._asdict(), index=index)
+        index = self.index if index is None else index
+        return pd.DataFrame(dict(zip(PARTS, self, strict=True)), index=index)
 
 
 class SupportsUncertainty(Protocol):
@@ -64,8 +121,15 @@ class UncertaintyMixin:
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
     It adds ``score_samples``, through which out-of-distribution detection works in a plain
-    scikit-learn ``Pipeline`` and with scikit-learn's scorers.
+    scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
+    its index.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        method = cls.__dict__.get("predict_uncertainty")
+        if isinstance(method, FunctionType):
+            setattr(cls, method.__name__, _keeping_index(method))
 
     def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
@@ -82,6 +146,25 @@ class UncertaintyMixin:
             out of distribution.
         """
         return -self.predict_uncertainty(X).epistemic
+
+
+def _keeping_index(method: Callable[..., Uncertainty]) -> Callable[..., Uncertainty]:
+    """A method `predict_uncertainty` whose result has the index of its inputs."""
+
+    @functools.wraps(method)
+    def predict_uncertainty(self: Any, X: Any, *args: Any, **kwargs: Any) -> Uncertainty:
+        return with_index_of(X, method(self, X, *args, **kwargs))
+
+    return predict_uncertainty
+
+
+def with_index_of(X: Any, result: Uncertainty) -> Uncertainty:
+    """A result with the index of its inputs, where they are a pandas object."""
+    pandas = sys.modules.get("pandas")  # without it X is no object of pandas
+    if pandas is None or not isinstance(X, pandas.DataFrame | pandas.Series):
+        return result
+    fits = isinstance(result, Uncertainty) and np.shape(result.total) == (len(X),)
+    return replace(result, index=X.index) if fits else result
 
 
 def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
@@ -105,7 +188,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     Returns
     -------
     Uncertainty
-        Total, aleatoric and epistemic part, each of shape (n_samples,).
+        Total, aleatoric and epistemic part, each of shape (n_samples,), with the index of `X`
+        if that is a pandas object.
 
     Raises
     ------
@@ -129,6 +213,7 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
     path: list[str] = []
+    inputs = X
     while not hasattr(estimator, "predict_uncertainty"):
         path.append(type(estimator).__name__)
         try:
@@ -137,9 +222,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
             raise TypeError(" -> ".join([*path[:-1], str(error)])) from None
         if inside is None:
             raise TypeError(_no_method_message(path))
-        estimator, X = _within(inside, X)
-    result: Uncertainty = estimator.predict_uncertainty(X)
-    return result
+        estimator, inputs = _within(inside, inputs)
+    return with_index_of(X, estimator.predict_uncertainty(inputs))
 
 
 def _within(inside: Unwrapped, X: Any) -> tuple[Any, Any]:
@@ -201,7 +285,7 @@ class Pipeline(sklearn_pipeline.Pipeline):
         """
         inside = unwrap(self)
         assert inside is not None
-        return predict_uncertainty(*_within(inside, X))
+        return with_index_of(X, predict_uncertainty(*_within(inside, X)))
 
 
 def make_pipeline(

@@ -400,8 +400,50 @@ def test_a_data_frame_of_the_result_has_its_fields_as_columns(fitted, X):
     frame = u.to_frame(index=["a", "b", "c"])
     assert list(frame.columns) == ["total", "aleatoric", "epistemic"]
     assert list(frame.index) == ["a", "b", "c"]
-    for name, values in u._asdict().items():
-        np.testing.assert_array_equal(frame[name], values)
+    for name in frame:
+        np.testing.assert_array_equal(frame[name], getattr(u, name))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [slice(1, 4), [3, 0, 3], -1, np.arange(6) % 2 == 0, pd.Series([True] * 2 + [False] * 4)],
+    ids=["slice", "numbers", "number", "mask", "series"],
+)
+def test_rows_are_taken_of_all_parts_and_of_the_index(fitted, X, rows):
+    frame = pd.DataFrame(X[:6], index=list("uvwxyz"))
+    u = fitted.predict_uncertainty(frame)
+    chosen = frame.to_numpy()[rows].reshape(-1, 5)
+    assert_same(u[rows], fitted.predict_uncertainty(chosen))
+    assert len(u) == 6
+    assert len(u[rows]) == len(chosen)
+    np.testing.assert_array_equal(u[rows].index, np.atleast_1d(frame.index.to_numpy()[rows]))
+
+
+@pytest.mark.parametrize("rows", [9, "total", (0, 1), [[0, 1]]])
+def test_rows_that_are_none_are_refused(fitted, X, rows):
+    with pytest.raises(IndexError):
+        fitted.predict_uncertainty(X[:3])[rows]
+
+
+def test_results_are_equal_if_their_parts_are_and_survive_pickling(fitted, X):
+    u = fitted.predict_uncertainty(pd.DataFrame(X))
+    copy = pickle.loads(pickle.dumps(u))
+    assert copy == u
+    assert copy.index.equals(u.index)
+    assert u != u[:3]
+    assert u != tuple(u)
+    assert repr(u[:1]).startswith("Uncertainty(total=array(")
+
+
+def test_the_index_of_the_inputs_is_kept_by_function_and_methods(data):
+    X, y = data
+    frame = pd.DataFrame(X, index=[f"row {i}" for i in range(len(X))])
+    pipe = skuq.make_pipeline(StandardScaler(), Centroids()).fit(frame, y)
+    results = [predict_uncertainty(pipe, frame), pipe.predict_uncertainty(frame)]
+    results.append(Centroids().fit(frame, y).predict_uncertainty(frame))
+    for u in results:
+        pd.testing.assert_index_equal(u.to_frame().index, frame.index)
+    assert predict_uncertainty(pipe, X).index is None
 
 
 def test_a_data_frame_without_index_counts_its_rows(fitted, X):

@@ -39,7 +39,7 @@ from skuq.metrics import misclassification_auroc
 from skuq.plotting import ReliabilityDisplay, RiskCoverageDisplay
 
 fig, ax = plt.subplots(figsize=(7, 4.4), layout="constrained")
-for part in u._fields:
+for part in ("total", "aleatoric", "epistemic"):
     RiskCoverageDisplay.from_predictions(y_test, predicted, getattr(u, part), name=part, ax=ax)
     auroc = misclassification_auroc(y_test, predicted, getattr(u, part))
     print(f"{part:9}  AUROC of finding the wrong predictions: {auroc:.3f}")

@@ -10,7 +10,7 @@ Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 202
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._validation import columns_and_proba
 
 Strategy = Literal["uniform", "quantile"]
+Sums = NDArray[Any]  # int64, exact; float64 with sample weights
 
 SCALE = 10**9  # decimal, so that a recorded 0.7 is exactly on the edge between two bins
 CHUNK = 2**18  # rows; bounds memory, and keeps float64 sums of integers below 2**53
@@ -47,17 +48,17 @@ class BinSums(NamedTuple):
     edges : ndarray of shape (n_bins + 1,), int64
         Bins ``[edges[b], edges[b + 1])`` in units of ``1 / scale``; the last bin includes
         its upper edge.
-    count, correct, confidence : ndarray of shape (n_bins,), int64
+    count, correct, confidence : ndarray of shape (n_bins,), int64, or float64 with weights
         Number of predictions, number of correct ones, and sum of their confidences in
-        units of ``1 / scale``.
+        units of ``1 / scale``; or sums of their weights.
     scale : int
         Unit of the confidences.
     """
 
     edges: IntArray
-    count: IntArray  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
-    correct: IntArray
-    confidence: IntArray
+    count: Sums  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    correct: Sums
+    confidence: Sums
     scale: int = SCALE
 
     @property
@@ -86,14 +87,14 @@ class BinSums(NamedTuple):
         return self.accuracy - self.mean_confidence
 
     @property
-    def deviation(self) -> IntArray:
+    def deviation(self) -> Sums:
         """Numerator of the gap: ``scale * (correct - confidence sum)``, exact, per bin."""
         return self.correct * self.scale - self.confidence
 
     @property
     def expected_calibration_error(self) -> float:
         """Mean distance between accuracy and confidence, weighted by samples, in [0, 1]."""
-        return int(np.abs(self.deviation).sum()) / (self.n_samples * self.scale)  # Eq. 6
+        return np.abs(self.deviation).sum().item() / (self.n_samples * self.scale)  # Eq. 6
 
     @property
     def maximum_calibration_error(self) -> float:
@@ -101,19 +102,19 @@ class BinSums(NamedTuple):
         return float(np.nanmax(np.abs(self.gap)))
 
     @property
-    def n_samples(self) -> int:
-        """Number of predictions in all bins."""
-        return int(self.count.sum())
+    def n_samples(self) -> Any:
+        """Number of predictions in all bins, int; or the sum of their weights."""
+        return self.count.sum().item()
 
     @property
     def overall_accuracy(self) -> float:
         """Share of correct predictions in all bins, in [0, 1]."""
-        return int(self.correct.sum()) / self.n_samples
+        return self.correct.sum().item() / self.n_samples
 
     @property
     def overall_confidence(self) -> float:
         """Mean confidence in all bins, in [0, 1]."""
-        return int(self.confidence.sum()) / self.n_samples / self.scale
+        return self.confidence.sum().item() / self.n_samples / self.scale
 
     @property
     def _size(self) -> FloatArray:
@@ -172,7 +173,13 @@ def in_units(confidence: FloatArray) -> NDArray[np.int32]:
     return units.astype(np.int32)
 
 
-def bin_edges(confidence: NDArray[np.int32], n_bins: int, strategy: Strategy) -> IntArray:
+def bin_edges(
+    confidence: NDArray[np.int32],
+    n_bins: int,
+    strategy: Strategy,
+    *,
+    weight: FloatArray | None = None,
+) -> IntArray:
     """Choose the edges of the confidence bins.
 
     Parameters
@@ -184,6 +191,8 @@ def bin_edges(confidence: NDArray[np.int32], n_bins: int, strategy: Strategy) ->
     strategy : {"uniform", "quantile"}
         Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions as far as
         ties allow: equal confidences share a bin.
+    weight : ndarray of shape (n_samples,), float64, optional
+        Positive weights of the predictions, which count as that many. Default: 1 each.
 
     Returns
     -------
@@ -201,9 +210,15 @@ def bin_edges(confidence: NDArray[np.int32], n_bins: int, strategy: Strategy) ->
     if strategy == "uniform":
         # Line 13. Rounded up: bin b holds exactly those with floor(confidence * n_bins) = b.
         return -(-steps * SCALE // n_bins)
-    # Order statistics at floor(b n / n_bins) in integers, which quantile levels would round.
-    rank = steps[1:-1] * len(confidence) // n_bins
-    inner = np.partition(confidence, rank)[rank]
+    if weight is None:
+        # Order statistics at floor(b n / n_bins) in integers, which quantile levels would round.
+        rank = steps[1:-1] * len(confidence) // n_bins
+        inner = np.partition(confidence, rank)[rank]
+    else:
+        order = np.argsort(confidence)
+        below = np.cumsum(weight[order]) * n_bins  # up to and with each
+        first = np.searchsorted(below, steps[1:-1] * (below[-1] / n_bins), side="right")
+        inner = confidence[order[first.clip(max=len(order) - 1)]]
     return np.array([confidence.min(), *inner, confidence.max()], np.int64)
 
 
@@ -213,6 +228,7 @@ def bin_sums(
     *,
     groups: NDArray[np.integer] | None = None,
     n_groups: int = 1,
+    weight: FloatArray | None = None,
 ) -> list[BinSums]:
     """Add up predictions per bin, for each group of samples (Algorithm 1, step 2).
 
@@ -226,6 +242,9 @@ def bin_sums(
         Group 0 .. n_groups - 1 of each sample. Default: all in one.
     n_groups : int, default=1
         Number of groups.
+    weight : ndarray of shape (n_samples,), float64, optional
+        Weights of the predictions, which count as that many. Default: 1 each, whose sums are
+        exact.
 
     Returns
     -------
@@ -243,7 +262,7 @@ def bin_sums(
     """
     n_bins = len(edges) - 1
     length = n_groups * n_bins
-    count, correct, confidence = np.zeros((3, length), np.int64)
+    count, correct, confidence = np.zeros((3, length), np.int64 if weight is None else np.float64)
     for start in range(0, len(predictions.confidence), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
@@ -251,9 +270,15 @@ def bin_sums(
         if groups is not None:
             cell += n_bins * groups[rows].astype(np.int64)
         # Lines 14 to 16
-        count += np.bincount(cell, minlength=length)
-        correct += np.bincount(cell[right], minlength=length)
-        confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
+        if weight is None:
+            count += np.bincount(cell, minlength=length)
+            correct += np.bincount(cell[right], minlength=length)
+            confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
+        else:
+            share = weight[rows]
+            count += np.bincount(cell, weights=share, minlength=length)
+            correct += np.bincount(cell, weights=share * right, minlength=length)
+            confidence += np.bincount(cell, weights=share * values, minlength=length)
     shape = (n_groups, n_bins)
     parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
     return [BinSums(edges, *part) for part in parts]

@@ -35,9 +35,15 @@ def columns_and_proba(
 
 
 def errors_and_uncertainty(
-    y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike
-) -> tuple[BoolArray, FloatArray]:
-    """Check the inputs; return errors of the predictions, and their uncertainty."""
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """Check the inputs; return errors of the predictions, their uncertainty and weights.
+
+    Samples of weight 0 are left out.
+    """
     truth, predicted = _labels(y_true, "y_true"), _labels(y_pred, "y_pred")
     scores = finite(uncertainty, "uncertainty")
     _check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
@@ -46,7 +52,28 @@ def errors_and_uncertainty(
             f"`y_true` has labels of dtype {truth.dtype} and `y_pred` of dtype "
             f"{predicted.dtype}; pass predictions in the same form as the true labels."
         )
-    return truth != predicted, scores
+    wrong = truth != predicted
+    if sample_weight is None:
+        return wrong, scores, np.ones(len(scores))
+    weight = weights(sample_weight, len(scores))
+    counted = weight > 0
+    return wrong[counted], scores[counted], weight[counted]
+
+
+def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
+    """Sample weights as a float64 array, checked."""
+    weight = finite(sample_weight, "sample_weight")
+    if len(weight) != n_samples:
+        raise ValueError(
+            f"`sample_weight` must have one weight per sample, got {len(weight)} weights for "
+            f"{n_samples} samples."
+        )
+    if weight.min() < 0 or weight.max() == 0:
+        raise ValueError(
+            "`sample_weight` must be >= 0 and not all 0, got weights from "
+            f"{weight.min():.6g} to {weight.max():.6g}."
+        )
+    return weight
 
 
 def finite(values: ArrayLike, name: str) -> FloatArray:

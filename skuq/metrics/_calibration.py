@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from skuq.base import FloatArray, IntArray
-from skuq.calibration import BinSums, bin_edges, bin_sums, top_label_predictions
+from skuq.base import FloatArray
+from skuq.calibration import (
+    BinSums,
+    TopLabelPredictions,
+    bin_edges,
+    bin_sums,
+    top_label_predictions,
+)
 from skuq.calibration._sums import Strategy
+from skuq.calibration._validation import weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +29,8 @@ class CalibrationTable(NamedTuple):
     ----------
     lower, upper : ndarray of shape (n_bins,), float64
         Edges of the bins ``[lower, upper)``; the last bin includes its upper edge.
-    count : ndarray of shape (n_bins,), int64
-        Number of samples in each bin.
+    count : ndarray of shape (n_bins,), int64, or float64 with weights
+        Number of samples in each bin, or sum of their weights.
     confidence, accuracy : ndarray of shape (n_bins,), float64
         Mean top-label probability and share of correct predictions, in [0, 1]; NaN
         in an empty bin.
@@ -33,7 +40,7 @@ class CalibrationTable(NamedTuple):
 
     lower: FloatArray
     upper: FloatArray
-    count: IntArray  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: NDArray[Any]  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
     confidence: FloatArray
     accuracy: FloatArray
     gap: FloatArray
@@ -52,6 +59,7 @@ def calibration_table(
     classes: ArrayLike | None = None,
     n_bins: int = 10,
     strategy: Strategy = "uniform",
+    sample_weight: ArrayLike | None = None,
 ) -> CalibrationTable:
     """Compare top-label confidence with accuracy, bin by bin.
 
@@ -70,6 +78,8 @@ def calibration_table(
         Bins of equal width on [0, 1], or of equal numbers of samples (between the
         smallest and the largest confidence). Equal confidences are never split, so
         quantile bins can be unequal, or empty, where there are ties.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
     Returns
     -------
@@ -99,7 +109,7 @@ def calibration_table(
     >>> table.accuracy
     array([nan, nan, 0.5, 1. ])
     """
-    sums = _sums(y_true, proba, classes, n_bins, strategy)
+    sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
     return CalibrationTable(
         sums.lower, sums.upper, sums.count, sums.mean_confidence, sums.accuracy, sums.gap
     )
@@ -112,12 +122,13 @@ def expected_calibration_error(
     classes: ArrayLike | None = None,
     n_bins: int = 10,
     strategy: Strategy = "uniform",
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Average the distance between confidence and accuracy over the samples.
 
     Parameters
     ----------
-    y_true, proba, classes, n_bins, strategy
+    y_true, proba, classes, n_bins, strategy, sample_weight
         As in `calibration_table`.
 
     Returns
@@ -138,7 +149,7 @@ def expected_calibration_error(
     >>> expected_calibration_error([0, 0, 0, 1], proba)
     0.0
     """
-    sums = _sums(y_true, proba, classes, n_bins, strategy)
+    sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
     return sums.expected_calibration_error
 
 
@@ -149,12 +160,13 @@ def maximum_calibration_error(
     classes: ArrayLike | None = None,
     n_bins: int = 10,
     strategy: Strategy = "uniform",
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Find the largest distance between confidence and accuracy among the bins.
 
     Parameters
     ----------
-    y_true, proba, classes, n_bins, strategy
+    y_true, proba, classes, n_bins, strategy, sample_weight
         As in `calibration_table`.
 
     Returns
@@ -173,12 +185,17 @@ def maximum_calibration_error(
     >>> maximum_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]])
     0.5
     """
-    sums = _sums(y_true, proba, classes, n_bins, strategy)
+    sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
     return sums.maximum_calibration_error
 
 
 def _sums(
-    y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None, n_bins: int, strategy: Strategy
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    classes: ArrayLike | None,
+    n_bins: int,
+    strategy: Strategy,
+    sample_weight: ArrayLike | None,
 ) -> BinSums:
     """Sums per bin, as an audit has them, with errors that name a wrong setting."""
     if not isinstance(n_bins, Integral):
@@ -188,5 +205,11 @@ def _sums(
     if strategy not in ("uniform", "quantile"):
         raise ValueError(f"`strategy` must be 'uniform' or 'quantile', got {strategy!r}.")
     predictions = top_label_predictions(y_true, proba, classes=classes)
-    edges = bin_edges(predictions.confidence, int(n_bins), strategy)
-    return bin_sums(predictions, edges)[0]
+    weight = None
+    if sample_weight is not None:
+        weight = weights(sample_weight, len(predictions.confidence))
+        counted = weight > 0
+        predictions = TopLabelPredictions(*(values[counted] for values in predictions))
+        weight = weight[counted]
+    edges = bin_edges(predictions.confidence, int(n_bins), strategy, weight=weight)
+    return bin_sums(predictions, edges, weight=weight)[0]

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
 
-from skuq.base import BoolArray
-from skuq.calibration._validation import errors_and_uncertainty, finite
+from skuq.base import BoolArray, FloatArray
+from skuq.calibration._validation import errors_and_uncertainty, finite, weights
 
 
 class Detection(NamedTuple):
@@ -34,7 +34,11 @@ class Detection(NamedTuple):
 
 
 def detection_metrics(
-    uncertainty_negative: ArrayLike, uncertainty_positive: ArrayLike
+    uncertainty_negative: ArrayLike,
+    uncertainty_positive: ArrayLike,
+    *,
+    weight_negative: ArrayLike | None = None,
+    weight_positive: ArrayLike | None = None,
 ) -> Detection:
     """Measure how well uncertainty tells positives from negatives.
 
@@ -47,6 +51,10 @@ def detection_metrics(
         Finite uncertainty of the negatives.
     uncertainty_positive : array-like of shape (n_positive,)
         Finite uncertainty of the positives.
+    weight_negative : array-like of shape (n_negative,), optional
+        Sample weights of the negatives, >= 0. Default: 1 each.
+    weight_positive : array-like of shape (n_positive,), optional
+        Sample weights of the positives.
 
     Returns
     -------
@@ -75,22 +83,35 @@ def detection_metrics(
     positive = finite(uncertainty_positive, "uncertainty_positive")
     is_positive = np.repeat([False, True], [len(negative), len(positive)])
     scores = np.concatenate([negative, positive])
-    fpr, tpr, _ = roc_curve(is_positive, scores, drop_intermediate=False)
+    weight = None
+    if weight_negative is not None or weight_positive is not None:
+        weight = np.concatenate(
+            [_weights(weight_negative, negative), _weights(weight_positive, positive)]
+        )
+    fpr, tpr, _ = roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False)
     return Detection(
         auroc=float(auc(fpr, tpr)),
-        aupr=float(average_precision_score(is_positive, scores)),
+        aupr=float(average_precision_score(is_positive, scores, sample_weight=weight)),
         fpr95=float(fpr[np.searchsorted(tpr, 0.95)]),
     )
 
 
+def _weights(sample_weight: ArrayLike | None, scores: FloatArray) -> FloatArray:
+    return np.ones(len(scores)) if sample_weight is None else weights(sample_weight, len(scores))
+
+
 def misclassification_detection(
-    y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
 ) -> Detection:
     """Measure how well uncertainty tells wrong predictions from right ones.
 
     Parameters
     ----------
-    y_true, y_pred, uncertainty
+    y_true, y_pred, uncertainty, sample_weight
         As in `risk_coverage_curve`.
 
     Returns
@@ -109,14 +130,25 @@ def misclassification_detection(
     >>> misclassification_detection([0, 1, 1], [0, 1, 0], [0.1, 0.2, 0.7]).auroc
     1.0
     """
-    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
+    wrong, scores, weight = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
     problem = _one_sided(wrong)
     if problem:
         raise ValueError(problem)
-    return detection_metrics(scores[~wrong], scores[wrong])
+    return detection_metrics(
+        scores[~wrong],
+        scores[wrong],
+        weight_negative=weight[~wrong],
+        weight_positive=weight[wrong],
+    )
 
 
-def misclassification_auroc(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike) -> float:
+def misclassification_auroc(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """AUROC of detecting wrong predictions, NaN where it is undefined.
 
     The form for cross-validation: a fold on which all predictions are right gives NaN
@@ -124,7 +156,7 @@ def misclassification_auroc(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: A
 
     Parameters
     ----------
-    y_true, y_pred, uncertainty
+    y_true, y_pred, uncertainty, sample_weight
         As in `risk_coverage_curve`.
 
     Returns
@@ -139,12 +171,12 @@ def misclassification_auroc(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: A
     >>> misclassification_auroc([0, 1, 1], [0, 1, 0], [0.1, 0.2, 0.7])
     1.0
     """
-    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
+    wrong, scores, weight = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
     problem = _one_sided(wrong)
     if problem:
         warnings.warn(f"{problem} The result is NaN.", UndefinedMetricWarning, stacklevel=2)
         return float("nan")
-    return float(roc_auc_score(wrong, scores))
+    return float(roc_auc_score(wrong, scores, sample_weight=weight))
 
 
 def _one_sided(wrong: BoolArray) -> str | None:

@@ -10,15 +10,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.calibration._validation import columns_and_proba
+from skuq.base import FloatArray
+from skuq.calibration._validation import columns_and_proba, weights
 
 
-def brier_score(y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None) -> float:
+def brier_score(
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Mean squared distance between the probabilities and the one-hot true labels.
 
     Parameters
     ----------
-    y_true, proba, classes
+    y_true, proba, classes, sample_weight
         As in `calibration_table`.
 
     Returns
@@ -41,17 +48,21 @@ def brier_score(y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | Non
     column, checked = columns_and_proba(y_true, proba, classes)
     residual = checked.astype(np.float64)
     residual[np.arange(len(column)), column] -= 1.0
-    return float(np.vdot(residual, residual) / len(column))
+    return _mean(np.einsum("ij,ij->i", residual, residual), sample_weight)
 
 
 def negative_log_likelihood(
-    y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> float:
     """Mean negative logarithm of the probability given to the true label.
 
     Parameters
     ----------
-    y_true, proba, classes
+    y_true, proba, classes, sample_weight
         As in `calibration_table`.
 
     Returns
@@ -69,4 +80,9 @@ def negative_log_likelihood(
     column, checked = columns_and_proba(y_true, proba, classes)
     likelihood = checked[np.arange(len(column)), column]
     clipped = np.clip(likelihood.astype(np.float64), np.finfo(likelihood.dtype).eps, 1.0)
-    return float(-np.log(clipped).mean())
+    return _mean(-np.log(clipped), sample_weight)
+
+
+def _mean(losses: FloatArray, sample_weight: ArrayLike | None) -> float:
+    weight = None if sample_weight is None else weights(sample_weight, len(losses))
+    return float(np.average(losses, weights=weight))

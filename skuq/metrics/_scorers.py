@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from numpy.typing import ArrayLike
+from sklearn import get_config
+from sklearn.utils.metadata_routing import MetadataRequest
 
-from skuq.base import FloatArray, Uncertainty, predict_uncertainty
+from skuq.base import PARTS, FloatArray, predict_uncertainty
 from skuq.metrics._calibration import expected_calibration_error
 from skuq.metrics._detection import misclassification_auroc
 from skuq.metrics._proper_scores import negative_log_likelihood
 from skuq.metrics._selection import area_under_risk_coverage
 
-Metric = Callable[[Any, Any, Any], float]
+Metric = Callable[..., float]
 
 
 def check_part(part: str) -> None:
     """Raise an error unless `part` names a part of `Uncertainty`."""
-    if part not in Uncertainty._fields:
-        raise ValueError(f"`part` must be one of {Uncertainty._fields}, got {part!r}.")
+    if part not in PARTS:
+        raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
 
 
 def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
@@ -31,16 +33,64 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class _UncertaintyScorer:
-    """Scorer of predictions and their uncertainty; a class, so that it can be pickled."""
+class _Scorer:
+    """Scorer that metadata can be routed to; a class, so that it can be pickled.
+
+    Attributes
+    ----------
+    sample_weight : bool, str or None
+        The request, as scikit-learn defines it.
+    """
+
+    sample_weight: bool | str | None = field(default=None, kw_only=True)
+
+    def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
+        """Request sample weights of a search or cross-validation.
+
+        Parameters
+        ----------
+        sample_weight : bool, str or None
+            Whether ``sample_weight`` is passed on to the scorer, or under which name it is
+            given, as in scikit-learn.
+
+        Returns
+        -------
+        scorer
+            A copy with the request: the scorers of this package are shared and never change.
+
+        Raises
+        ------
+        RuntimeError
+            If metadata routing is off, so that the request would have no effect.
+        """
+        if not get_config()["enable_metadata_routing"]:
+            raise RuntimeError(
+                "Sample weights reach a scorer only with metadata routing: call "
+                "sklearn.set_config(enable_metadata_routing=True) first."
+            )
+        return replace(self, sample_weight=sample_weight)
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Requests of this scorer, for scikit-learn's metadata routing."""
+        requests = MetadataRequest(owner=self)
+        requests.score.add_request(param="sample_weight", alias=self.sample_weight)
+        return requests
+
+
+@dataclass(frozen=True)
+class _UncertaintyScorer(_Scorer):
+    """Scorer of predictions and their uncertainty."""
 
     metric: Metric
     part: str
     sign: int
 
-    def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
+    def __call__(
+        self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> float:
         uncertainty = predicted_part(estimator, X, self.part)
-        return self.sign * self.metric(y, estimator.predict(X), uncertainty)
+        weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return self.sign * self.metric(y, estimator.predict(X), uncertainty, **weight)
 
 
 def uncertainty_scorer(
@@ -52,7 +102,7 @@ def uncertainty_scorer(
     ----------
     metric : callable
         ``metric(y_true, y_pred, uncertainty) -> float``, such as
-        `area_under_risk_coverage`.
+        `area_under_risk_coverage`. It is also given ``sample_weight`` where the scorer is.
     part : {"total", "aleatoric", "epistemic"}, default="total"
         Which part of ``skuq.predict_uncertainty(estimator, X)`` the metric is given.
     greater_is_better : bool, default=True
@@ -61,8 +111,9 @@ def uncertainty_scorer(
     Returns
     -------
     callable
-        ``scorer(estimator, X, y) -> float``, greater is better. It can be pickled if
-        `metric` can.
+        ``scorer(estimator, X, y, sample_weight=None) -> float``, greater is better. It can be
+        pickled if `metric` can. A search passes weights on to
+        ``scorer.set_score_request(sample_weight=True)``, a copy of it.
 
     Raises
     ------
@@ -90,14 +141,16 @@ def uncertainty_scorer(
 
 
 @dataclass(frozen=True)
-class _ProbabilityLossScorer:
+class _ProbabilityLossScorer(_Scorer):
     """Scorer of predicted probabilities: minus a loss, with the column order of the classes."""
 
     loss: Callable[..., float]
 
-    def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float:
+    def __call__(
+        self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> float:
         proba = estimator.predict_proba(X)
-        return -self.loss(y, proba, classes=estimator.classes_)
+        return -self.loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
 
 
 #: Scorer: minus the expected calibration error (10 uniform bins), in [-1, 0].

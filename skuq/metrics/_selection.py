@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import digamma
 
-from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.base import BoolArray, FloatArray
 from skuq.calibration._validation import errors_and_uncertainty
 
 
@@ -30,7 +31,11 @@ class RiskCoverage(NamedTuple):
 
 
 def risk_coverage_curve(
-    y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
 ) -> RiskCoverage:
     """Error rate among the least uncertain samples, at every coverage.
 
@@ -43,6 +48,8 @@ def risk_coverage_curve(
         True and predicted labels.
     uncertainty : array-like of shape (n_samples,)
         Any finite score that is larger where the prediction is less certain.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
 
     Returns
     -------
@@ -69,13 +76,19 @@ def risk_coverage_curve(
     >>> curve.risk
     array([0.  , 0.  , 0.25])
     """
-    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
-    threshold, size, errors = _tie_blocks(wrong, scores)
+    checked = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
+    threshold, size, errors = _tie_blocks(*checked)
     answered = np.cumsum(size)
-    return RiskCoverage(answered / len(wrong), np.cumsum(errors) / answered, threshold)
+    return RiskCoverage(answered / answered[-1], np.cumsum(errors) / answered, threshold)
 
 
-def area_under_risk_coverage(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: ArrayLike) -> float:
+def area_under_risk_coverage(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    uncertainty: ArrayLike,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Average the selective risk over all coverages from 1/n to 1 (AURC).
 
     Samples of equal uncertainty count as if in random order: each carries the mean
@@ -85,6 +98,10 @@ def area_under_risk_coverage(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: 
     ----------
     y_true, y_pred, uncertainty
         As in `risk_coverage_curve`.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Coverage starts at one sample,
+        so that their scale matters: let them add up to the number of samples that they stand
+        for, not to 1. Default: 1 each.
 
     Returns
     -------
@@ -104,14 +121,23 @@ def area_under_risk_coverage(y_true: ArrayLike, y_pred: ArrayLike, uncertainty: 
     >>> area_under_risk_coverage([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.2, 0.8])
     0.0625
     """
-    wrong, scores = errors_and_uncertainty(y_true, y_pred, uncertainty)
-    _, size, errors = _tie_blocks(wrong, scores)
-    expected_error = np.repeat(errors / size, size)  # (n_samples,), least uncertain first
-    risk = np.cumsum(expected_error) / np.arange(1, len(wrong) + 1)
-    return float(risk.mean())
+    wrong, scores, weight = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
+    _, size, errors = _tie_blocks(wrong, scores, weight)
+    if sample_weight is None:
+        expected_error = np.repeat(errors / size, size.astype(np.int64))  # least uncertain first
+        return float((np.cumsum(expected_error) / np.arange(1, len(wrong) + 1)).mean())
+    # The sum over a block of n samples with error rate r, after N samples with E errors, of
+    # (E + j r) / (N + j) for j = 1 .. n, written for n and N that need not be integers.
+    before, errors_before = np.cumsum(size) - size, np.cumsum(errors) - errors
+    harmonic = digamma(before + size + 1) - digamma(before + 1)
+    risk = errors + (errors_before - errors / size * before) * harmonic
+    return float(risk.sum() / size.sum())
 
 
-def _tie_blocks(wrong: BoolArray, scores: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:
-    """Distinct uncertainties in increasing order, and the samples and errors at each."""
-    threshold, block, size = np.unique(scores, return_inverse=True, return_counts=True)
-    return threshold, size, np.bincount(block[wrong], minlength=len(threshold))
+def _tie_blocks(
+    wrong: BoolArray, scores: FloatArray, weight: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Distinct uncertainties in increasing order, and the weights of samples and errors at each."""
+    threshold, block = np.unique(scores, return_inverse=True)
+    size, errors = (np.bincount(block, weights=share) for share in (weight, weight * wrong))
+    return threshold, size.astype(np.float64), errors.astype(np.float64)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skuq.base import Uncertainty
+from skuq.base import PARTS, Uncertainty
 
 
 def require(condition: Any, message: str) -> None:
@@ -17,7 +17,7 @@ def require(condition: Any, message: str) -> None:
 
 def require_well_formed(result: Any, n_samples: int) -> None:
     require(isinstance(result, Uncertainty), f"a {type(result).__name__} came back.")
-    for field, values in result._asdict().items():
+    for field, values in zip(PARTS, result, strict=True):
         require(isinstance(values, np.ndarray), f"{field} is a {type(values).__name__}.")
         require(values.dtype == np.float64, f"{field} has dtype {values.dtype}.")
         require(
@@ -33,7 +33,7 @@ def require_close(actual: Any, expected: Any, what: str) -> None:
 
 
 def require_same(actual: Uncertainty, expected: Uncertainty, what: str) -> None:
-    for field in Uncertainty._fields:
+    for field in PARTS:
         require_close(getattr(actual, field), getattr(expected, field), f"{field} of {what}")
 
 

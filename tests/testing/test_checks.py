@@ -160,7 +160,7 @@ class NegativePart(Conforming):
 class TotalSlightlyOff(Conforming):
     def predict_uncertainty(self, X):
         u = super().predict_uncertainty(X)
-        return u._replace(total=u.total * (1 + 1e-7))
+        return Uncertainty(u.total * (1 + 1e-7), u.aleatoric, u.epistemic)
 
 
 class AnswersUnfitted(Conforming):

@@ -1,0 +1,102 @@
+"""Out-of-fold uncertainty."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import cross_val_predict
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import get_routing_for_object
+
+from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
+
+
+def cross_val_predict_uncertainty(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    cv: Any = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+    params: dict[str, Any] | None = None,
+    pre_dispatch: int | str = "2*n_jobs",
+) -> Uncertainty:
+    """Predict the uncertainty of each row by a model that was not trained on it.
+
+    `sklearn.model_selection.cross_val_predict` of uncertainty: for each fold of the
+    cross-validation a clone of the estimator is fitted to the other folds. The two give
+    predictions and uncertainty of the same models, where `cv` and ``random_state`` are fixed.
+
+    A model that is taken as it is (in a ``FrozenEstimator``, or a ``torch.nn.Module``) is not
+    trained again. If these rows were in its training data, its uncertainty is not out of fold.
+
+    Parameters
+    ----------
+    estimator : object
+        Estimator or pipeline whose uncertainty `skuq.predict_uncertainty` predicts; it is cloned.
+    X, y, groups : array-like of shape (n_samples, ...)
+        Data, as `estimator.fit` takes them, and groups for the splitter.
+    cv, n_jobs, verbose, params, pre_dispatch
+        As in `sklearn.model_selection.cross_val_predict`. The splitter must be a partition: each
+        row is in exactly one test fold.
+
+    Returns
+    -------
+    Uncertainty
+        Total, aleatoric and epistemic part, each of shape (n_samples,), in the order of `X` and
+        with its index if it is a pandas object.
+
+    Raises
+    ------
+    ValueError
+        If the splitter is not a partition.
+    TypeError
+        If `skuq.predict_uncertainty` finds no estimator that predicts uncertainty.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq import QUAMClassifier, cross_val_predict_uncertainty
+    >>> X, y = load_iris(return_X_y=True)
+    >>> quam = QUAMClassifier(LogisticRegression(max_iter=1000), random_state=0)
+    >>> len(cross_val_predict_uncertainty(quam, X, y, cv=3))
+    150
+    """
+    parts = cross_val_predict(
+        _PredictsUncertainty(estimator),
+        X,
+        y,
+        groups=groups,
+        cv=cv,
+        n_jobs=n_jobs,
+        verbose=verbose,
+        params=params,
+        pre_dispatch=pre_dispatch,
+    )
+    return with_index_of(X, Uncertainty(*np.ascontiguousarray(parts.T)))
+
+
+class _PredictsUncertainty(BaseEstimator):
+    """Estimator with uncertainty in the place of its predictions."""
+
+    def __init__(self, estimator: Any):
+        self.estimator = estimator
+
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(self.estimator)
+
+    def get_metadata_routing(self) -> Any:
+        return get_routing_for_object(self.estimator)
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+        self.estimator_ = clone(self.estimator).fit(X, y, **params)
+        return self
+
+    def predict(self, X: Any) -> FloatArray:
+        """Parts of the uncertainty, shape (n_samples, 3)."""
+        return np.column_stack([*predict_uncertainty(self.estimator_, X)])
