@@ -150,6 +150,7 @@ class MirageFineTuner(
     True
     """
 
+    _supports_sparse = False  # `region` is a function of the inputs as they are given
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "epsilon": [Interval(Real, 0, 1, closed="both")],

@@ -94,6 +94,7 @@ class MirageRegressor(
     True
     """
 
+    _supports_sparse = False  # `region` is a function of the inputs as they are given
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "target_variance": [Interval(Real, 0, None, closed="neither")],

@@ -42,6 +42,7 @@ from skuq.models import (
     encode_labels,
     fit_or_adopt,
     resolve_device,
+    warn_of_probabilities,
 )
 
 
@@ -113,6 +114,7 @@ class PretrainedClassifier(
     ) -> EvaluatedModel:
         model = fit_or_adopt_on_graph(self.estimator, graph, nodes, device=self.device, seed=seed)
         outputs = node_outputs(model, layer, graph_device(self.device))
+        warn_of_probabilities(outputs.logits)
         labels = nodes.classes if model.classes is None else model.classes
         classes = classes_of_outputs(labels, outputs.logits.shape[1])
 

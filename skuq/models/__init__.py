@@ -3,12 +3,13 @@
 from skuq.models._adopt import AdoptedModel, adopt
 from skuq.models._batches import BatchLoader
 from skuq.models._before_linear import BeforeLinear, LayerInput, split_before_linear
-from skuq.models._classes import classes_of_outputs, encode_labels
+from skuq.models._classes import classes_of_outputs, encode_labels, warn_of_probabilities
 from skuq.models._default_networks import (
     float64_mlp,
     train_default_classifier,
     train_default_regressor,
 )
+from skuq.models._dense import to_dense
 from skuq.models._device import resolve_device
 from skuq.models._estimator_model import EstimatorModel, fit_or_take, is_network, last_step
 from skuq.models._evaluate import evaluate, moved
@@ -76,8 +77,10 @@ __all__ = [
     "stacked_forward",
     "taken_as_it_is",
     "takes_ids",
+    "to_dense",
     "train",
     "train_default_classifier",
     "train_default_regressor",
     "training_batches",
+    "warn_of_probabilities",
 ]

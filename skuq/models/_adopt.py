@@ -11,7 +11,6 @@ import numpy as np
 import skorch
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
@@ -20,6 +19,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from skuq.models._dense import to_tensor
 from skuq.models._device import resolve_device
 from skuq.models._evaluate import evaluate, moved
 from skuq.models._networks import BinaryLogits, Columns, LogProbabilities, ScaledLogits
@@ -77,9 +77,7 @@ class AdoptedModel:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
         if self.transform is not None:
             X = check_array(self.transform(X), accept_sparse=True, input_name="transformed X")
-            X = X.toarray() if issparse(X) else X
-        # A copy: torch takes neither reversed nor read-only arrays without complaint.
-        inputs = torch.tensor(np.ascontiguousarray(X), dtype=self.dtype)
+        inputs = to_tensor(X, self.dtype)
         if not bool(torch.isfinite(inputs).all()):
             raise ValueError(
                 f"Input contains NaN, infinity or a value too large for the model's {self.dtype}."

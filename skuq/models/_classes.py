@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,11 @@ from torch import Tensor
 
 from skuq.labels import codes_of
 from skuq.models._adopt import AdoptedModel
+from skuq.models._evaluate import input_error
+from skuq.models._taken_as_it_is import level_of_the_user
+
+_N_EXAMPLES = 64  # samples that show what a model returns
+_ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
 
 
 def encode_labels(
@@ -25,7 +31,7 @@ def encode_labels(
         Classifier. If it does not know its classes, they are the sorted labels in `y` when
         their number fits, else the codes 0 .. n_classes - 1 when `y` holds such codes.
     inputs : Tensor of shape (n_samples, ...)
-        Preprocessed inputs; the first one shows the number of outputs.
+        Preprocessed inputs; the first ones show what the model returns.
 
     Returns
     -------
@@ -38,18 +44,54 @@ def encode_labels(
     ------
     ValueError
         If a label is unknown to the model, or the model does not return logits.
+
+    Warns
+    -----
+    UserWarning
+        If the model returns probabilities.
     """
-    shape = tuple(model.outputs(inputs[:1]).shape)
-    if len(shape) != 2 or shape[1] < 2:
+    logits = example_outputs(model, inputs)
+    n_classes = logits.shape[-1]
+    if logits.ndim != 2 or n_classes < 2:
         raise ValueError(
             "The model must return logits of shape (n_samples, n_classes) with at least 2 "
-            f"classes, got shape {shape} for one sample."
+            f"classes, got shape {(1, *logits.shape[1:])} for one sample."
         )
+    warn_of_probabilities(logits)
     classes = model.classes
-    if classes is None or len(classes) != shape[1]:
+    if classes is None or len(classes) != n_classes:
         # skorch infers the classes from the labels of `y`, which may be fewer than the outputs.
-        classes = classes_of_outputs(y if classes is None else classes, shape[1])
+        classes = classes_of_outputs(y if classes is None else classes, n_classes)
     return classes, codes_of(y, classes, "y")
+
+
+def example_outputs(model: AdoptedModel, inputs: Tensor) -> Tensor:
+    """Outputs for the first inputs; an error that names shapes if there are none."""
+    examples = inputs[:_N_EXAMPLES]
+    try:
+        return model.outputs(examples)
+    except RuntimeError as error:  # of torch
+        raise input_error(model.module, examples.shape, error) from error
+
+
+def warn_of_probabilities(logits: Tensor) -> None:
+    """Warn, at the level of the user, if what should be logits are probabilities.
+
+    Parameters
+    ----------
+    logits : Tensor of shape (n_samples, n_classes)
+        Outputs of a model. Logits of several samples, all in [0, 1] and with rows that all add
+        up to 1, are a coincidence that does not happen.
+    """
+    inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
+    if inside and bool(((logits.double().sum(dim=-1) - 1).abs() < _ROW_SUM_TOLERANCE).all()):
+        warnings.warn(
+            "The model returns probabilities: they lie in [0, 1] and add up to 1. Logits are "
+            "expected, and uncertainty computed from probabilities in their place is wrong. "
+            "Remove the softmax at its end.",
+            UserWarning,
+            stacklevel=level_of_the_user(),
+        )
 
 
 def classes_of_outputs(y: NDArray[Any], n_classes: int) -> NDArray[Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.base import is_classifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -20,6 +19,7 @@ from skorch import NeuralNet
 from torch import Tensor, nn
 
 from skuq.models._adopt import chained
+from skuq.models._dense import to_dense
 from skuq.models._fit_or_adopt import (
     check_several_classes,
     check_trainable,
@@ -52,10 +52,7 @@ class EstimatorModel:
 
     def inputs(self, X: Any) -> Any:
         """Preprocess inputs into an array or DataFrame that the estimator takes."""
-        if self.transform is None:
-            return X
-        X = self.transform(X)
-        return X.toarray() if issparse(X) else X
+        return to_dense(X if self.transform is None else self.transform(X))
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
         """Predict log-probabilities, or targets.

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from copy import deepcopy
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+# Layers that take channels, and the axes after them.
+_AXES = {
+    nn.Conv1d: ("length",),
+    nn.Conv2d: ("height", "width"),
+    nn.Conv3d: ("depth", "height", "width"),
+}
 
 
 def evaluate(
@@ -38,6 +48,41 @@ def evaluate(
             for start in range(0, len(inputs), batch_size)
         )
         return torch.cat([module(batch).cpu() for batch in batches])
+
+
+def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> ValueError:
+    """Describe inputs that a module refused, with the shape that its first layer takes.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Network.
+    shape : sequence of int
+        Shape of the inputs; the first number is that of the samples.
+    error : Exception
+        What the module raised.
+
+    Returns
+    -------
+    ValueError
+        To be raised from `error`.
+    """
+    convolutions = (layer for layer in module.modules() if isinstance(layer, tuple(_AXES)))
+    first: Any = next(convolutions, None)
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    said = f"{type(module).__name__} cannot be evaluated on inputs of shape {tuple(shape)}"
+    axes = next((axes for kind, axes in _AXES.items() if isinstance(first, kind)), ())
+    if first is None or len(shape) == 2 + len(axes):
+        return ValueError(f"{said}: {reason}")
+    kind, channels = type(first).__name__, first.in_channels
+    sizes = [math.isqrt(math.prod(shape[1:]) // channels)] * len(axes)
+    fits = len(axes) == 2 and channels * math.prod(sizes) == math.prod(shape[1:])
+    numbers = ", ".join(map(str, sizes if fits else axes))
+    return ValueError(
+        f"{said}: its {kind} takes shape (n_samples, {channels}, {', '.join(axes)}). Reshape the "
+        f"inputs, X.reshape(len(X), {channels}, {numbers}), or put "
+        f"nn.Unflatten(1, ({channels}, {numbers})) in front of the network."
+    )
 
 
 def moved(module: nn.Module, device: torch.device | str) -> nn.Module:

@@ -16,6 +16,7 @@ from torch import nn
 
 from skuq.base import FloatArray
 from skuq.models._adopt import AdoptedModel, adopt
+from skuq.models._classes import example_outputs
 from skuq.models._default_networks import (
     float64_mlp,
     train_default_classifier,
@@ -163,7 +164,7 @@ def fit_or_adopt_regressor(
         model = _fit_regressor_clone(estimator, X, y, training)
     if model.classes is not None:
         raise ValueError("`estimator` is a classifier; a regressor is needed.")
-    shape = tuple(evaluate(model.module, model.inputs(_safe_indexing(X, [0]))).shape)
+    shape = tuple(example_outputs(model, model.inputs(_safe_indexing(X, [0]))).shape)
     if shape != (1, n_outputs):
         wanted = "the mean" if n_outputs == 1 else "mean and log variance"
         raise ValueError(

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from skuq.base import FloatArray
+from skuq.models._dense import to_dense
 from skuq.models._input_kinds import brings_preprocessing, takes_ids
 
 
@@ -25,8 +26,14 @@ class AdoptedInputsMixin:
 
     _model_parameter = "estimator"
     _supports_ids = False
+    _supports_sparse = True
     device: str | torch.device
     model_: Any  # an AdoptedModel, except in subclasses that read other models too
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = self._supports_sparse
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -34,7 +41,10 @@ class AdoptedInputsMixin:
     def _validate_training_data(
         self, X: Any, y: Any, *, min_samples: int = 1
     ) -> tuple[Any, NDArray[Any]]:
-        """Checked inputs, as they are if the model preprocesses them, and targets."""
+        """Checked inputs, as they are if the model preprocesses them, and targets.
+
+        Sparse ones become dense here: all of them are needed at once.
+        """
         model = getattr(self, self._model_parameter)
         self._takes_ids = takes_ids(model)
         if self._takes_ids:
@@ -49,12 +59,13 @@ class AdoptedInputsMixin:
             self,
             X,
             y,
+            accept_sparse="csr" if self._supports_sparse else False,
             dtype=[np.float64, np.float32],
             allow_nd=model is not None,  # the default network takes rows only
             ensure_min_samples=min_samples,
         )
         self._input_shape = X.shape[1:]
-        return X, y
+        return to_dense(X), y
 
     def _brings_preprocessing(self) -> bool:
         """Whether inputs are passed on as they are, because the model transforms them itself."""
@@ -79,13 +90,20 @@ class AdoptedInputsMixin:
         return inputs
 
     def _checked_rows(self, X: Any) -> Any:
-        """Inputs of the form that was fitted, before preprocessing by the model."""
+        """Inputs of the form that was fitted, perhaps sparse, before preprocessing by the model."""
         if self._takes_ids:
             return X
         if self._preprocesses:
             validate_data(self, X, reset=False, skip_check_array=True)
             return X
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], allow_nd=True)
+        X = validate_data(
+            self,
+            X,
+            reset=False,
+            accept_sparse="csr" if self._supports_sparse else False,
+            dtype=[np.float64, np.float32],
+            allow_nd=True,
+        )
         if X.shape[1:] != self._input_shape:
             raise ValueError(
                 f"X must have shape (n_samples, {str(self._input_shape)[1:-1]}), got {X.shape}."

@@ -9,6 +9,7 @@ import skorch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from skuq.models._evaluate import input_error
 from skuq.models._training import seeded, weighted_mean
 
 
@@ -65,7 +66,7 @@ def fit_net(
     Raises
     ------
     ValueError
-        If weights are given to a net that cannot use them.
+        If weights are given to a net that cannot use them, or the net refuses the inputs.
     """
     weighted = isinstance(net, WeightedClassifier)
     if sample_weight is not None and not weighted:
@@ -78,4 +79,9 @@ def fit_net(
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
         data = {"X": data, "sample_weight": weight}
     with seeded(seed):
-        return net.fit(data, y)
+        try:
+            return net.fit(data, y)
+        except RuntimeError as error:  # of torch
+            if not net.initialized_:
+                raise
+            raise input_error(net.module_, np.shape(X), error) from error

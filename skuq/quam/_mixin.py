@@ -8,6 +8,7 @@ from copy import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import (
@@ -29,13 +30,14 @@ from skuq.models import (
     is_network,
     last_step,
     resolve_device,
+    to_dense,
 )
 from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._found import Found
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._objectives import Objective
 from skuq.quam._pool_search import search_networks
-from skuq.quam._pools import make_pool
+from skuq.quam._pools import as_pandas, make_pool
 from skuq.quam._refit_search import (
     RefitProblem,
     check_takes_weights,
@@ -92,7 +94,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         return self.search == "pool" and not is_network(self.estimator)
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags: Tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._refits and get_tags(self.estimator).input_tags.allow_nan
         return tags
 
@@ -113,9 +115,12 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
 
     def _as_table(self, X: Any) -> Any:
         """Rows of a learner as a DataFrame or array; NaN is the learner's business."""
-        if not self._refits or hasattr(X, "iloc"):
+        if not self._refits:
             return X
-        return check_array(X, dtype=None, ensure_all_finite="allow-nan", input_name="X")
+        X = as_pandas(X)
+        if isinstance(X, pd.DataFrame):
+            return X
+        return check_array(to_dense(X), dtype=None, ensure_all_finite="allow-nan", input_name="X")
 
     def _subnetwork(self) -> Any:
         """Parameters that move."""
@@ -152,10 +157,22 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         self._background = _safe_indexing(X, rows)
         if X_pool is None:
             made = make_pool(X, random_state=random) if self.pool == "auto" else self.pool(X)
-            X_pool = self._checked_pool(made)
+            X_pool = self._checked_pool(self._with_names(made))
         self._pool = self.model_.inputs(X_pool)
         sought = self._sought(self._outputs(self._pool))
         self._found = self._search_on(self._pool, sought)
+
+    def _with_names(self, pool: Any) -> Any:
+        """A pool made of an array, which has lost the names of its columns."""
+        names = getattr(self, "feature_names_in_", None)
+        if (
+            names is None
+            or self._preprocesses
+            or not isinstance(pool, np.ndarray)
+            or pool.shape[1:] != names.shape
+        ):
+            return pool
+        return pd.DataFrame(pool, columns=names)
 
     def _checked_pool(self, X_pool: Any) -> Any:
         """Inputs of a pool in the form that was fitted."""
@@ -250,10 +267,10 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
             If the inputs are not rows of a table.
         """
         self._check_found()
-        rows = self._checked_rows(X)
+        rows, background = to_dense(self._checked_rows(X)), to_dense(self._background)
         if np.ndim(rows) != 2:
             raise ValueError(f"Only rows of a table can be explained; X has {np.ndim(rows)} axes.")
-        typical = _safe_indexing(self._background, np.arange(n_typical) % len(self._background))
+        typical = _safe_indexing(background, np.arange(n_typical) % len(background))
         epistemic, contribution = explain_rows(
             rows, typical, lambda X: self.predict_uncertainty(X).epistemic
         )

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from skuq.base import BoolArray, FloatArray
+from skuq.models import to_dense
 
 UNSEEN = "(unseen)"  # a category that no training row has
 _FEWEST, _MOST = 500, 3000
@@ -31,7 +32,7 @@ def make_pool(
 
     Parameters
     ----------
-    X : ndarray or DataFrame of shape (n_samples, n_features), or ndarray of shape \
+    X : ndarray, sparse matrix or DataFrame of shape (n_samples, n_features), or ndarray of shape \
 (n_samples, channels, length) or (n_samples, channels, height, width)
         Training inputs: a table, sequences or images.
     kinds : sequence of str, default=None
@@ -72,8 +73,9 @@ def make_pool(
     1  30.0  (unseen)
     """
     random = check_random_state(random_state)
+    X = as_pandas(X)
     if not isinstance(X, pd.DataFrame):
-        X = np.asarray(X)
+        X = np.asarray(to_dense(X))
         if X.dtype.kind not in "fiub":
             frame = pd.DataFrame(X).infer_objects()
             made = make_pool(frame, kinds=kinds, n_inputs=n_inputs, random_state=random)
@@ -98,6 +100,13 @@ def make_pool(
     if isinstance(X, pd.DataFrame):
         return pd.concat(parts, ignore_index=True)
     return np.concatenate(parts)
+
+
+def as_pandas(X: Any) -> Any:
+    """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
+    if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
+        return X
+    return pd.DataFrame({name: np.asarray(X[name]) for name in X.columns})
 
 
 def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:

@@ -12,6 +12,7 @@ import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _num_samples
 from tqdm.auto import tqdm
 
 from skuq.models import resolve_device
@@ -139,7 +140,7 @@ class SearchParameters:
     ) -> list[NDArray[Any]]:
         """Call ``job(batch, *arguments)`` in `n_jobs` processes, and join the arrays it returns."""
         jobs = (delayed(job)(batch, *arguments) for batch in batches)
-        n_points = sum(len(batch.x) for batch in batches)
+        n_points = sum(_num_samples(batch.x) for batch in batches)
         parts = []
         # Gradients need ordinary tensors.
         with (

@@ -1,0 +1,166 @@
+"""Inputs of several kinds: sparse matrices, tables of other libraries, images of a wrong shape."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import coo_array, csr_matrix
+from sklearn.compose import make_column_transformer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from skuq import (
+    CalibrationAuditor,
+    DeepEnsembleClassifier,
+    EvidentialProbe,
+    FeatureDistanceClassifier,
+    LaplaceClassifier,
+    MCDropoutClassifier,
+    QUAMClassifier,
+    QUAMRegressor,
+    ReferenceClassifier,
+    SGMCMCClassifier,
+    predict_uncertainty,
+)
+from skuq.models import adopt
+
+pytestmark = pytest.mark.usefixtures("short_training")
+
+QUICK = {"n_steps": 5, "random_state": 0}
+SMALL = MLPClassifier((3,), max_iter=20, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"size": rng.normal(size=60), "town": rng.choice(list("abcdefgh"), 60)})
+    return X, (X["size"] > 0).to_numpy().astype(int)
+
+
+def encoded(**settings):
+    return make_column_transformer(
+        (StandardScaler(), ["size"]), (OneHotEncoder(), ["town"]), **settings
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        QUAMClassifier(**QUICK),
+        QUAMClassifier(search="pointwise", **QUICK),
+        QUAMClassifier(LogisticRegression(), random_state=0),
+        QUAMRegressor(**QUICK),
+        CalibrationAuditor(SMALL),
+        DeepEnsembleClassifier(n_members=2, random_state=0),
+        EvidentialProbe(SMALL, max_epochs=2, random_state=0),
+        FeatureDistanceClassifier(random_state=0),
+        LaplaceClassifier(random_state=0),
+        MCDropoutClassifier(random_state=0),
+        ReferenceClassifier(random_state=0),
+        SGMCMCClassifier(n_chains=1, n_samples=2, steps_per_sample=2, random_state=0),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_sparse_inputs_give_what_dense_ones_give(table, estimator):
+    if isinstance(estimator, SGMCMCClassifier):
+        pytest.importorskip("posteriors")
+    X, y = table
+    found = []
+    for threshold in (1.0, 0.0):
+        pipe = make_pipeline(encoded(sparse_threshold=threshold), estimator).fit(X, y)
+        found.append([*predict_uncertainty(pipe, X), pipe.predict(X)])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
+
+
+def test_a_model_with_preprocessing_of_its_own_takes_sparse_inputs(table):
+    X, y = csr_matrix(encoded().fit_transform(table[0])), table[1]
+    model = make_pipeline(MaxAbsScaler(), MLPClassifier((3,), max_iter=500, random_state=0))
+    quam = QUAMClassifier(FrozenEstimator(model.fit(X, y)), **QUICK)
+    of_sparse, of_dense = quam.fit(X, y).predict_uncertainty(X), quam.fit(X.toarray(), y)
+    np.testing.assert_allclose(of_sparse.total, of_dense.predict_uncertainty(X).total, rtol=1e-5)
+    assert quam.fit(X, y).explain(X[:2]).contribution.shape == (2, X.shape[1])
+
+
+def test_large_sparse_inputs_become_dense_some_rows_at_a_time():
+    X = coo_array(np.eye(9000, 3))
+    adopted = adopt(nn.Linear(3, 2))
+    np.testing.assert_array_equal(adopted.inputs(X).numpy(), np.eye(9000, 3))
+
+
+class OtherTable:
+    """As much of a table of another library as is used: its columns, and rows as a NumPy array."""
+
+    def __init__(self, frame):
+        self.frame, self.columns, self.shape = frame, list(frame), frame.shape
+
+    def __len__(self):
+        return len(self.frame)
+
+    def __getitem__(self, name):
+        return self.frame[name].to_numpy()
+
+    def __array__(self, dtype=None, copy=None):
+        return self.frame.to_numpy(dtype=dtype)
+
+
+@pytest.mark.parametrize("estimator", [None, LogisticRegression()])
+def test_a_pool_has_the_names_of_the_columns_and_nothing_is_warned_of(table, estimator):
+    X = table[0][["size"]].assign(double=2 * table[0]["size"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quam = QUAMClassifier(estimator, **QUICK).fit(X, table[1])
+    assert list(quam.feature_names_in_) == ["size", "double"]
+
+
+def test_a_table_of_another_library_is_one_of_named_columns(table):
+    from skuq.quam import make_pool
+
+    ours, theirs = (make_pool(X, random_state=0) for X in (table[0], OtherTable(table[0])))
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_polars_tables_keep_their_names(table):
+    polars = pytest.importorskip("polars")
+    X = polars.DataFrame({"size": table[0]["size"].to_numpy(), "n": np.arange(60.0)})
+    for estimator in (None, LogisticRegression(max_iter=1000)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quam = QUAMClassifier(estimator, **QUICK).fit(X, table[1])
+            quam.predict_uncertainty(X[:3])
+        assert list(quam.feature_names_in_) == ["size", "n"]
+
+
+IMAGES = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(3 * 4 * 4, 2))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        QUAMClassifier(IMAGES),
+        EvidentialProbe(IMAGES),
+        ReferenceClassifier(NeuralNetClassifier(IMAGES, criterion=nn.CrossEntropyLoss, verbose=0)),
+        QUAMRegressor(nn.Sequential(*IMAGES, nn.Linear(2, 1))),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_flat_images_before_a_convolution_are_explained(estimator):
+    X, y = np.random.default_rng(0).normal(size=(20, 72)), np.arange(20) % 2
+    with pytest.raises(ValueError, match=r"Conv2d takes .*X\.reshape\(len\(X\), 2, 6, 6\)"):
+        estimator.fit(X, y)
+
+
+def test_inputs_of_another_shape_are_named_with_what_torch_says():
+    with pytest.raises(ValueError, match=r"inputs of shape \(20, 72\): mat1 and mat2"):
+        QUAMClassifier(nn.Linear(3, 2)).fit(np.ones((20, 72)), np.arange(20) % 2)
+    sequences = nn.Sequential(nn.Conv1d(2, 2, 3), nn.Flatten(), nn.LazyLinear(2))
+    sequences(torch.zeros(1, 2, 6))
+    with pytest.raises(ValueError, match=r"nn\.Unflatten\(1, \(2, length\)\)"):
+        QUAMClassifier(sequences).fit(np.ones((20, 12)), np.arange(20) % 2)
