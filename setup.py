@@ -24,6 +24,7 @@ EXTRAS = {
     "boosting": ["lightgbm>=4.7.0", "xgboost-cpu>=3.2.0"],
     "outliers": ["pyod>=3.6.7"],
     "parquet": ["pyarrow>=26.0.1"],
+    "skops": ["skops>=0.16.0"],
     "docs": [
         "Sphinx>=9.0.4",
         "matplotlib>=3.11.2",
@@ -45,7 +46,9 @@ EXTRAS["test"] = [
     *EXTRAS["zk"],
     *EXTRAS["boosting"],
     *EXTRAS["parquet"],
+    *EXTRAS["skops"],
     "hypothesis>=6.170.15",
+    "mapie>=1.6.0",
     "mpmath>=1.3.0",
     "netcal>=1.4.0",
     "pytest>=9.2.0",

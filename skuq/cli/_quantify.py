@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,17 +17,64 @@ from skuq.cli._files import (
     read_csv,
     require_plots,
 )
+from skuq.cli._printing import one_line, say
 from skuq.files import atomic_path
 from skuq.plugins import Plugin, discover
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from skuq.tables import TableModel
+
+FOLDER = click.Path(path_type=Path)
+LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
+
+# Options that a loaded model leaves nothing to say about.
+OF_TRAINING = (
+    *("train", "target", "id_column", "drop", "task", "model", "method", "held_out"),
+    *("missing", "seed", "save"),
+)
+
 
 @click.command()
-@click.option("--train", type=READABLE, required=True, help="CSV file to train on.")
-@click.option("--target", required=True, help="Its column with the class to predict.")
-@click.option("--predict", type=READABLE, required=True, help="CSV file with rows to predict.")
-@click.option("--out", type=WRITABLE, required=True, help="CSV file to write.")
+@click.option("--train", type=READABLE, help="CSV file to train on.")
+@click.option("--target", help="Its column with what is to be predicted.")
+@click.option("--predict", type=READABLE, help="CSV file with rows to predict.")
+@click.option("--out", type=WRITABLE, help="CSV file to write.")
 @click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
-@click.option("--method", default="quam", show_default=True, help="Estimator, by name.")
+@click.option("--id", "id_column", help="Column that identifies rows; kept, not learnt from.")
+@click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
+@click.option(
+    "--task",
+    type=click.Choice(["auto", "classification", "regression"]),
+    default="auto",
+    show_default=True,
+    help="Whether the target is a class or a quantity.",
+)
+@click.option(
+    "--model",
+    default="auto",
+    show_default=True,
+    metavar="[auto|hgb|logistic|network|forest|FILE]",
+    help="Learner, or a file with a fitted one, which is never retrained (needs extra 'skops').",
+)
+@click.option(
+    "--method",
+    default="quam",
+    show_default=True,
+    help="Estimator of uncertainty, by name; others than quam bring their own model.",
+)
+@click.option("--held-out", type=READABLE, help="CSV file to calibrate and measure on.")
+@click.option(
+    "--coverage",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.9,
+    show_default=True,
+    help="Probability that prediction sets or intervals hold the truth.",
+)
+@click.option("--save", type=FOLDER, help="New folder to keep the model in (needs extra 'skops').")
+@click.option("--load", type=FOLDER, help="Folder with a model that --save has kept.")
+@click.option("--trust", is_flag=True, help="Load files that may run code of whoever made them.")
 @click.option(
     "--missing",
     type=click.Choice(["impute", "refuse"]),
@@ -33,57 +82,192 @@ from skuq.plugins import Plugin, discover
     show_default=True,
     help="How to treat missing values.",
 )
-@click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
-@click.option("--seed", default=0, show_default=True, help="Seed of training and search.")
-@click.option("--jobs", default=1, show_default=True, help="Processes; -1 uses all cores.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Seed of training and search.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(-1),
+    default=1,
+    show_default=True,
+    help="Processes; -1 uses all cores.",
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.pass_context
 def quantify(
-    train: Path,
-    target: str,
-    predict: Path,
-    out: Path,
+    context: click.Context,
+    *,
+    predict: Path | None,
+    out: Path | None,
     report: Path | None,
-    method: str,
-    missing: str,
-    drop: tuple[str, ...],
-    seed: int,
-    jobs: int,
+    coverage: float,
+    save: Path | None,
+    load: Path | None,
+    trust: bool,
     quiet: bool,
+    **training: Any,
 ) -> None:
     """Quantify the uncertainty of predictions for a table.
 
-    The classifier is trained on another table, which has a column with the class.
+    A model is trained on another table, which has a column with the target, or given, or loaded.
     """
+    _check_options(context)
+    inputs = [path for path in (training["train"], predict, training["held_out"]) if path]
+    check_outputs([out, report], inputs)
     if report is not None:
         require_plots("--report")
-    check_outputs([out, report], [train, predict])
-    from skuq.reporting import table_report
-    from skuq.tables import TableError, quantify_table
-
-    estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs, "verbose": not quiet})
-    known = read_csv(train)
-    table = read_csv(predict, like=known)
-    try:
-        result = quantify_table(
-            estimator, known, target, table, missing=missing, drop=drop, random_state=seed
-        )
-    except TableError as error:
-        raise InputError(str(error)) from error
-    # All is computed before anything is written.
-    page = None if report is None else table_report(result, table, target)
-    try:
-        with atomic_path(out) as partial:
-            result.rows.to_csv(partial, index=False)
-        if page is not None and report is not None:
-            page.write(report)
-    except OSError as error:
-        raise InputError(f"Cannot write: {error}") from error
+    with _refused():
+        model = _loaded(load, trust) if load else _trained(save, trust, quiet, **training)
+        if predict is None or out is None:
+            notes = model.notes_
+        else:
+            notes = _scored(model, predict, out, report, coverage)
     if not quiet:
-        for note in result.notes:
-            click.echo(note)
-        click.echo(f"Uncertainty of {len(result.rows)} rows: {out}")
-        if report is not None:
-            click.echo(f"Report: {report}")
+        for note in notes:
+            say(note)
+        for what, path in (("Uncertainty", out), ("Report", report), ("Model", save)):
+            if path is not None:
+                say(f"{what}: {path}")
+
+
+def _check_options(context: click.Context) -> None:
+    """Refuse options that do not go together."""
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    }
+    if "load" in given:
+        both = [_option(name) for name in OF_TRAINING if name in given]
+        if both:
+            raise InputError(
+                f"--load brings a model that is trained already; leave out {', '.join(both)}."
+            )
+    else:
+        lacking = [_option(name) for name in ("train", "target") if name not in given]
+        if lacking:
+            raise InputError(
+                f"Give {' and '.join(lacking)} to train a model, or --load with a folder that "
+                "--save has kept."
+            )
+    if ("predict" in given) != ("out" in given):
+        raise InputError("--predict and --out go together: rows to predict, and where to write.")
+    if "predict" not in given and ("save" not in given or "report" in given):
+        raise InputError(
+            "Give --predict and --out; without them, a model can only be kept (--save)."
+        )
+    if "method" in given and "model" in given:
+        raise InputError("--method brings its own model; --model is for the default method, quam.")
+    if context.params["jobs"] == 0:
+        raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
+
+
+def _option(name: str) -> str:
+    return "--" + name.removesuffix("_column").replace("_", "-")
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Errors of input that cannot be used, in one line and with exit code 2."""
+    from skuq.tables import TableError
+
+    try:
+        yield
+    except (TableError, ImportError) as error:
+        raise InputError(one_line(error)) from error
+    except OSError as error:
+        raise InputError(f"Cannot write: {one_line(error)}") from error
+
+
+def _trained(
+    save: Path | None,
+    trust: bool,
+    quiet: bool,
+    *,
+    train: Path,
+    target: str,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    task: str,
+    model: str,
+    method: str,
+    held_out: Path | None,
+    missing: str,
+    seed: int,
+    jobs: int,
+) -> TableModel:
+    from skuq.tables import TableModel
+    from skuq.tables._storage import check_new, require_skops
+
+    if save is not None:
+        require_skops()
+        check_new(save)
+    if method.lower() in ("quam", "quamclassifier", "quamregressor"):
+        estimator = _given(model, trust)
+    else:
+        estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs})
+    known = read_csv(train)
+    other = None if held_out is None else read_csv(held_out, like=known)
+    fitted = TableModel(
+        estimator,
+        task=task,
+        missing=missing,
+        random_state=seed,
+        n_jobs=jobs,
+        progress=None if quiet else lambda text: say(text, err=True),
+    ).fit(known, target, drop=drop, id_column=id_column, held_out=other)
+    if save is not None:  # before anything else can go wrong
+        fitted.save(save, trust=trust)
+    return fitted
+
+
+def _loaded(folder: Path, trust: bool) -> TableModel:
+    from skuq.tables import TableModel
+
+    return TableModel.load(folder, trust=trust)
+
+
+def _scored(
+    model: TableModel, predict: Path, out: Path, report: Path | None, coverage: float
+) -> list[str]:
+    """Write results and report, and return what there is to say."""
+    from skuq.reporting import table_report
+    from skuq.tables import table_notes
+
+    table = read_csv(predict, like=_like(model))
+    rows, counts = model.predict(table, coverage=coverage), model.count(table)
+    # All is computed before anything is written.
+    page = None if report is None else table_report(model, rows, counts, coverage=coverage)
+    with atomic_path(out) as partial:
+        rows.to_csv(partial, index=False)
+    if page is not None and report is not None:
+        page.write(report)
+    return [*model.notes_, *table_notes(counts), f"{len(rows)} rows were predicted."]
+
+
+def _like(model: TableModel) -> pd.DataFrame:
+    """A table whose columns of text are those of the training table."""
+    import pandas as pd
+
+    return pd.DataFrame({name: ["text"] for name in model.seen_.categories})
+
+
+def _given(model: str, trust: bool) -> Any:
+    """A learner by name, or a fitted one from a file."""
+    if model in LEARNERS:
+        return model
+    if not Path(model).is_file():
+        raise InputError(
+            f"No model {model!r}: expected one of {', '.join(LEARNERS)}, or a file with a fitted "
+            "one."
+        )
+    from skuq.tables._storage import read_estimator
+
+    return read_estimator(model, trust=trust)
 
 
 def _estimator(method: str, params: dict[str, Any]) -> Any:

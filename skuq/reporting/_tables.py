@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
+from skuq.base import FloatArray
 from skuq.metrics import (
     area_under_risk_coverage,
-    expected_calibration_error,
     misclassification_auroc,
+    negative_log_likelihood,
     risk_coverage_curve,
 )
 from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
+from skuq.reporting._audit import audit_data
+from skuq.reporting._audit_phrases import counted, percent
 from skuq.reporting._report import Report
-from skuq.tables import TableResult
+from skuq.tables import TableModel, table_notes
 
 UNUSUAL = 0.05  # conformal p-value up to which a row is called unusual
-SHOWN_ROWS = 10
+SHOWN_ROWS = 15
+FEWEST_FOR_AUDIT = 100  # held-out rows
 
 
-def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Report:
+def table_report(
+    model: TableModel, rows: pd.DataFrame, counts: pd.DataFrame, *, coverage: float = 0.9
+) -> Report:
     """Report on the uncertainty of the predictions for a table.
 
     Parameters
     ----------
-    result : TableResult
-        Result of `quantify_table`.
-    table : DataFrame of shape (n_rows, n_columns)
-        The table that was predicted.
-    target : str
-        Name of the predicted column.
+    model : TableModel
+        The fitted model.
+    rows : DataFrame
+        What its `predict` returned; several parts may have been joined.
+    counts : DataFrame
+        What its `count` returned for the same table; counts of parts may have been added up.
+    coverage : float, default=0.9
+        That of the prediction sets or intervals in `rows`.
 
     Returns
     -------
     Report
         Ready to be written; needs matplotlib (extra ``plot``).
     """
-    rows, held_out = result.rows, result.held_out
-    report = Report(f"How certain are the predictions of {target}?", _summary(result))
-    report.table(
-        "The most unusual rows",
-        _most_unusual(result, table),
-        "The conformal p-value is the share of held-out training rows that are at least as "
-        "uncertain. The prediction for an unusual row is an extrapolation.",
+    rows = rows.reset_index(drop=True)
+    report = Report(
+        f"How certain are the predictions of {model.target_}?",
+        f"{_how_good(model)} {_how_unusual(rows, len(model.held_out_))}",
     )
+    report.table("How good is the model?", _quality(model, coverage), _quality_caption(model))
+    report.table("Rows to look at first", _first_rows(model, rows), _first_caption(model))
+    if model.classes_ is not None:
+        _add_wrong_predictions(report, model)
     report.figure(
         "Epistemic uncertainty of held-out and predicted rows",
         UncertaintyHistogramDisplay(
             {
-                "held-out training rows": held_out["epistemic"].to_numpy(),
+                "held-out rows": model.held_out_["epistemic"].to_numpy(),
                 "predicted rows": rows["epistemic"].to_numpy(),
             },
             label="epistemic uncertainty",
@@ -56,74 +67,192 @@ def table_report(result: TableResult, table: pd.DataFrame, target: str) -> Repor
         "Epistemic uncertainty comes from a lack of training data. Predicted rows further to the "
         "right than the held-out ones differ from the rows that the model was trained on.",
     )
-    _add_quality(report, result)
-    report.table("Predictions", _by_class(rows), "Mean values by predicted class.")
-    report.text("Treatment of the data", " ".join(result.notes))
+    if model.classes_ is not None:
+        report.table("Predictions", _by_class(rows), "Number and mean values by predicted class.")
+    report.text("Treatment of the data", " ".join([*model.notes_, *table_notes(counts)]))
     return report
 
 
-def _summary(result: TableResult) -> str:
-    rows, n_held = result.rows, len(result.held_out)
-    counted = "1 row was predicted." if len(rows) == 1 else f"{len(rows)} rows were predicted."
+def _how_good(model: TableModel) -> str:
+    held_out = model.held_out_
+    where = counted(len(held_out), "held-out row")
+    if model.classes_ is None:
+        error = (held_out["label"] - held_out["prediction"]).abs()
+        return (
+            f"On {where} the model is off by {_number(error.median())} in half of the cases, and "
+            f"explains {percent(_explained(held_out))} of the variance."
+        )
+    right = (held_out["label"] == held_out["prediction"]).mean()
+    most = held_out["label"].value_counts(normalize=True).max()
+    return (
+        f"The model is right for {percent(right)} of {where}; always guessing the most frequent "
+        f"class would be right for {percent(most)}."
+    )
+
+
+def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
+    were = f"{counted(len(rows), 'row')} {'was' if len(rows) == 1 else 'were'} predicted."
     if 1 / (1 + n_held) > UNUSUAL:
         return (
-            f"{counted} Only {n_held} training rows were held out to compare them with, too few "
-            f"to call a row unusual: that takes {1 / UNUSUAL - 1:.0f}, from a training table of "
+            f"{were} Only {n_held} rows were held out to compare them with, too few to call a row "
+            f"unusual: that takes {1 / UNUSUAL - 1:.0f}, from a training table of "
             f"{5 * (1 / UNUSUAL - 1):.0f} rows."
         )
     unusual = int((rows["conformal_p_value"] <= UNUSUAL).sum())
     return (
-        f"{counted} {unusual} of them ({unusual / len(rows):.1%}) are unusual: more uncertain than "
-        f"{1 - UNUSUAL:.0%} of the training rows that were held out. If the rows came from the "
-        f"distribution of the training rows, about {UNUSUAL:.0%} would be."
+        f"{were} {unusual} of them ({percent(unusual / len(rows))}) are unusual: more so than "
+        f"{1 - UNUSUAL:.0%} of the held-out rows. If the rows came from the distribution of the "
+        f"training rows, about {UNUSUAL:.0%} would be."
     )
 
 
-def _most_unusual(result: TableResult, table: pd.DataFrame) -> pd.DataFrame:
-    columns = ["prediction", "confidence", "epistemic", "conformal_p_value"]
-    features = list(result.pipeline.feature_names_in_)
-    first = result.rows["epistemic"].sort_values(ascending=False, kind="stable").index[:SHOWN_ROWS]
-    shown = pd.concat([result.rows[columns], table[features].reset_index(drop=True)], axis=1)
-    return shown.loc[first].rename_axis("row (from 0)")
+def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
+    held_out = model.held_out_
+    covered, size = model.measured_coverage(coverage)
+    quality = {"held-out rows": f"{len(held_out)}"}
+    if model.classes_ is None:
+        error = held_out["label"] - held_out["prediction"]
+        spread = held_out["label"].std(ddof=0)
+        quality |= {
+            "root mean squared error": _number(np.sqrt((error**2).mean())),
+            "that of always predicting the mean": _number(spread),
+            f"intervals meant to hold {coverage:.0%} of targets hold": percent(covered),
+            "median width of these intervals": _number(size),
+        }
+    else:
+        right = held_out["label"] == held_out["prediction"]
+        label = held_out["label"].to_numpy()
+        share = held_out["label"].value_counts(normalize=True)
+        loss = negative_log_likelihood(label, model.held_out_proba_, classes=model.classes_)
+        quality |= {
+            "right predictions": percent(right.mean()),
+            "mean confidence": percent(held_out["confidence"].mean()),
+            "log loss": f"{loss:.3f}",
+            "log loss of guessing by frequency": f"{-(share * np.log(share)).sum():.3f}",
+            f"prediction sets meant to hold {coverage:.0%} of labels hold": percent(covered),
+            "mean number of classes in a set": f"{size:.2f}",
+        }
+    return pd.DataFrame({"on held-out rows": quality.keys(), "": quality.values()})
+
+
+def _quality_caption(model: TableModel) -> str:
+    caption = (
+        "These rows did not train the model. Coverage is measured on halves of them that did not "
+        "calibrate it."
+    )
+    if model.classes_ is None or len(model.held_out_) < FEWEST_FOR_AUDIT:
+        return caption
+    from skuq.audit import CalibrationAuditor
+
+    audit = CalibrationAuditor.from_predictions(
+        model.held_out_["label"].to_numpy(), model.held_out_proba_, classes=model.classes_
+    )
+    return f"{caption} Audit of the confidence: {audit_data(audit)['verdict']['headline']}"
+
+
+def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
+    """The most unusual rows, with what a reader needs to decide."""
+    order = rows.sort_values(
+        ["conformal_p_value", "epistemic"], ascending=[True, False], kind="stable"
+    ).index[:SHOWN_ROWS]
+    first = rows.loc[order]
+    named = {"row": order + 1} if model.id_ is None else {model.id_: first[model.id_]}
+    shown = pd.DataFrame(named, index=order)
+    regression = model.classes_ is None
+    shown["prediction"] = first["prediction"].map(_number) if regression else first["prediction"]
+    if not regression:
+        shown["confidence"] = first["confidence"].map("{:.0%}".format)
+    shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
+    shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
+    shown["reasons"] = first["reasons"]
+    return shown.reset_index(drop=True)
+
+
+def _first_caption(model: TableModel) -> str:
+    return (
+        "The most unusual rows first. The conformal p-value is the share of held-out rows that are "
+        "at least as unusual; the prediction for an unusual row is an extrapolation. Reasons are "
+        "columns with values that the model was not trained on, and those without whose values "
+        "the epistemic uncertainty would be smaller."
+        + (" Rows are counted from 1." if model.id_ is None else "")
+    )
 
 
 def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
     grouped = rows.groupby("prediction")
-    means = grouped[["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]].mean()
+    means = grouped[["confidence", "total", "epistemic"]].mean().map("{:.3f}".format)
     means.insert(0, "rows", grouped.size())
     return means
 
 
-def _add_quality(report: Report, result: TableResult) -> None:
-    """Add the quality of predictions and uncertainty on the held-out rows."""
-    held_out = result.held_out
+class _Score(NamedTuple):
+    """A score that may find wrong predictions."""
+
+    name: str
+    values: FloatArray
+    auroc: float
+    area: float
+
+
+def _add_wrong_predictions(report: Report, model: TableModel) -> None:
+    """Add which score finds wrong predictions best, and its risk-coverage curve."""
+    held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted
-    total = held_out["total"].to_numpy()
-    area = area_under_risk_coverage(label, predicted, total)
-    quality = {
-        "held-out rows": len(held_out),
-        "accuracy": 1 - wrong.mean(),
-        "area under risk-coverage curve": area,
-        "AUROC of finding wrong predictions": (
-            misclassification_auroc(label, predicted, total)
-            if 0 < wrong.sum() < len(wrong)
-            else np.nan
-        ),
-        "expected calibration error": expected_calibration_error(
-            label, result.held_out_proba, classes=result.pipeline.classes_
-        ),
-    }
+    if not wrong.any() or wrong.all():
+        which = "wrong" if wrong.any() else "right"
+        report.text(
+            "Which score finds wrong predictions?",
+            f"All held-out rows were predicted {which}, so that nothing can be compared.",
+        )
+        return
+    scores = [
+        _Score(
+            name,
+            values,
+            misclassification_auroc(label, predicted, values),
+            area_under_risk_coverage(label, predicted, values),
+        )
+        for name, values in (
+            ("low confidence", 1 - held_out["confidence"].to_numpy()),
+            ("total uncertainty", held_out["total"].to_numpy()),
+            ("epistemic uncertainty", held_out["epistemic"].to_numpy()),
+        )
+    ]
+    best = max(scores, key=lambda score: score.auroc)
     report.table(
-        "Quality on held-out training rows",
-        pd.DataFrame({"measure": quality.keys(), "value": quality.values()}),
-        "These rows did not train the model. A dash: all predictions were right, or all wrong.",
+        "Which score finds wrong predictions?",
+        pd.DataFrame(
+            {
+                "score": [score.name for score in scores],
+                "AUROC": [f"{score.auroc:.3f}" for score in scores],
+                "area under the risk-coverage curve": [f"{score.area:.4f}" for score in scores],
+            }
+        ),
+        f"On held-out rows, {best.name} finds wrong predictions best. AUROC: the chance that a "
+        "wrong prediction has a larger score than a right one; 0.5 is guessing. Small areas are "
+        "good. Epistemic uncertainty is meant to find unusual rows, not wrong predictions.",
     )
     # Not drawn yet: the report closes the figures that it draws.
-    curve = risk_coverage_curve(label, predicted, total)
+    curve = risk_coverage_curve(label, predicted, best.values)
     report.figure(
         "Answering only when sure",
-        RiskCoverageDisplay(curve, area, name="total uncertainty"),
-        "Error rate among the held-out rows that are answered, if the most uncertain ones are "
-        "refused.",
+        RiskCoverageDisplay(curve, best.area, name=best.name),
+        f"Error rate among the held-out rows that are answered, if those of the largest "
+        f"{best.name.removeprefix('low ')} are refused."
+        if best.name != "low confidence"
+        else "Error rate among the held-out rows that are answered, if those of the lowest "
+        "confidence are refused.",
+    )
+
+
+def _explained(held_out: pd.DataFrame) -> float:
+    error = ((held_out["label"] - held_out["prediction"]) ** 2).mean()
+    return max(0.0, 1 - error / held_out["label"].var(ddof=0))
+
+
+def _number(value: float) -> str:
+    """A number as people write it: 4 digits, and no zeros for the sake of them."""
+    return (
+        f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}".replace(",", "\N{NO-BREAK SPACE}")
     )

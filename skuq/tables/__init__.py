@@ -1,10 +1,13 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
 from skuq.tables._columns import TableError
-from skuq.tables._quantify import TableResult, quantify_table
+from skuq.tables._learners import Comparison
+from skuq.tables._model import TableModel
+from skuq.tables._notes import table_notes
 
 __all__ = [
+    "Comparison",
     "TableError",
-    "TableResult",
-    "quantify_table",
+    "TableModel",
+    "table_notes",
 ]

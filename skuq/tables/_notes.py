@@ -7,27 +7,55 @@ from collections.abc import Sequence
 import pandas as pd
 
 from skuq.tables._columns import TableError
+from skuq.tables._learners import LEARNERS, Comparison
 from skuq.tables._validation import ALL_DIFFERENT
 
-MISSING_TEXT = "(missing)"  # the category that missing text counts as
 
-
-def missing_notes(train: pd.DataFrame, table: pd.DataFrame, missing: str) -> list[str]:
+def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
     """Count missing values by column, or refuse them."""
-    notes = []
-    for frame, which in ((train, "training table"), (table, "table to predict")):
-        counts = frame.isna().sum()
-        counts = counts[counts > 0]
-        if counts.empty:
-            continue
-        listed = ", ".join(f"{name} ({count})" for name, count in counts.items())
-        if missing == "refuse":
-            raise TableError(
-                f"The {which} has missing values: {listed}. Fill them in, or let them be "
-                "imputed (--missing impute)."
-            )
-        notes.append(f"Missing values in the {which} were imputed: {listed}.")
+    counts = frame.isna().sum()
+    if missing == "refuse" and counts.any():
+        raise TableError(
+            f"The {which} has missing values: {_listed(counts)}. Fill them in, or let them be "
+            "imputed (--missing impute)."
+        )
+    return _missing(counts, which)
+
+
+def table_notes(counts: pd.DataFrame) -> list[str]:
+    """Say what is special about a table that was predicted.
+
+    Parameters
+    ----------
+    counts : DataFrame
+        What `TableModel.count` returns, or a sum of such counts.
+
+    Returns
+    -------
+    list of str
+        Sentences; empty if there is nothing to say.
+    """
+    notes = _missing(counts["missing"], "table to predict")
+    if counts["unseen"].any():
+        notes.append(
+            "Rows with values that the model was not trained on (unseen categories, or missing "
+            f"numbers in columns that had none missing): {_listed(counts['unseen'])}."
+        )
+    if counts["out_of_range"].any():
+        notes.append(
+            "Rows with numbers outside the range of the rows that trained the model: "
+            f"{_listed(counts['out_of_range'])}. There the model extrapolates, and low uncertainty "
+            "only means that other models extrapolate alike."
+        )
     return notes
+
+
+def _missing(counts: pd.Series, which: str) -> list[str]:
+    return [f"Missing values in the {which}: {_listed(counts)}."] if counts.any() else []
+
+
+def _listed(counts: pd.Series) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counts[counts > 0].items())
 
 
 def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
@@ -53,41 +81,34 @@ def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
     return notes
 
 
-def range_notes(train: pd.DataFrame, table: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Name columns with numbers outside the range of the training table.
-
-    No training data cover them, and the models may agree there without evidence.
-    """
-    train, table = train[list(numbers)], table[list(numbers)]
-    beyond = ((table < train.min()) | (table > train.max())).sum()
-    beyond = beyond[beyond > 0]
-    if beyond.empty:
-        return []
-    listed = ", ".join(f"{name} ({count})" for name, count in beyond.items())
-    return [
-        f"Rows with numbers outside the training table's range: {listed}. There the model "
-        "extrapolates, and low uncertainty only means that other models extrapolate alike."
-    ]
-
-
 def split_note(n_fit: int, n_held: int) -> str:
     """State how many rows trained the model and how many were held out."""
     were = "row was" if n_held == 1 else "rows were"
     return (
-        f"{n_fit} rows trained the model; {n_held} {were} held out to calibrate the p-values, the "
-        f"smallest of which can be {1 / (1 + n_held):.2g}."
+        f"{n_fit} rows trained the model; {n_held} {were} held out to calibrate and to measure. "
+        f"The smallest possible p-value is {1 / (1 + n_held):.2g}."
     )
 
 
-def unseen_notes(train: pd.DataFrame, table: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    """Name text columns with values that are not in the training table."""
-    notes = []
-    for name in train.columns.difference(list(numbers), sort=False):
-        known, asked = (set(frame[name].fillna(MISSING_TEXT)) for frame in (train, table))
-        unseen = sorted(asked - known)
-        if unseen:
-            notes.append(
-                f"Column {name} has values that the model was not trained on, such as "
-                f"{unseen[0]!r}; they are encoded as none of the known ones."
-            )
-    return notes
+def given_note(n_held: int) -> str:
+    """State how many rows of another table calibrate."""
+    return (
+        f"{n_held} rows of another table calibrate and measure. The smallest possible p-value is "
+        f"{1 / (1 + n_held):.2g}."
+    )
+
+
+def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:
+    """Say which model predicts, and why."""
+    if not comparison.losses:
+        words = LEARNERS[name].words if name in LEARNERS else name
+        return [f"The model is {words}."]
+    ranked = sorted(comparison.losses.items(), key=lambda item: item[1])
+    listed = ", ".join(f"{LEARNERS[other].words} {loss:.3f}" for other, loss in ranked)
+    measure = "mean squared error, relative to guessing," if regression else "log loss"
+    guessing = "" if regression else f"; guessing costs {comparison.guessing:.3f}"
+    return [
+        f"The model is {LEARNERS[name].words}, which had the smallest {measure} in "
+        f"{comparison.n_folds}-fold cross-validation on {comparison.n_rows} rows: "
+        f"{listed}{guessing}."
+    ]

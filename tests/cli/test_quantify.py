@@ -1,19 +1,21 @@
 """``skuq quantify``: what it prints and writes, and how it refuses what it cannot use."""
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from skuq import Uncertainty, UncertaintyMixin, extras
 from skuq.cli import _quantify
 from skuq.cli._main import main
 from skuq.plugins import Plugin
-from skuq.tables import quantify_table
+from skuq.tables import TableModel, table_notes
 
-COLUMNS = ["prediction", "confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
+METHOD = ("--method", "quick")
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def folder(tmp_path, monkeypatch, flowers):
     flowers.drop(columns="species")[::15].to_csv(tmp_path / "new.csv", index=False)
     monkeypatch.chdir(tmp_path)
     quick = [
-        Plugin("QUAMClassifier", "skuq", "", estimator=Quick),
+        Plugin("QuickClassifier", "skuq", "", estimator=Quick),
         Plugin("BrokenClassifier", "acme", "", error="Plugin 'BrokenClassifier': no libneeded"),
         Plugin("NeedyClassifier", "acme", "", estimator=NeedyClassifier),
         Plugin("Regression", "acme", "", estimator=Regression),
@@ -76,30 +78,36 @@ def quantify(*arguments, train="known.csv", target="species", predict="new.csv",
     return run("quantify", *given, *arguments)
 
 
+def expected(seed=0, drop=()):
+    model = TableModel(Quick(random_state=seed), random_state=seed)
+    return model.fit(pd.read_csv("known.csv"), "species", drop=drop)
+
+
+def written():
+    return pd.read_csv("out.csv", keep_default_na=False)
+
+
 def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # --- quantify --------------------------------------------------------------------------------
 
 
 def test_results_are_those_of_the_package_one_row_each_in_order(folder):
-    result = quantify()
+    result = quantify(*METHOD)
     assert result.exit_code == 0, result.output
-    written = pd.read_csv("out.csv")
-    assert list(written.columns) == COLUMNS
-    expected = quantify_table(
-        Quick(random_state=0), pd.read_csv("known.csv"), "species", pd.read_csv("new.csv")
-    )
-    pd.testing.assert_frame_equal(written, expected.rows, check_dtype=False)
-    for note in expected.notes:
+    model, new = expected(), pd.read_csv("new.csv")
+    pd.testing.assert_frame_equal(written(), model.predict(new), check_dtype=False)
+    for note in [*model.notes_, *table_notes(model.count(new))]:
         assert note in result.stdout
-    assert "Uncertainty of 10 rows: out.csv" in result.stdout
+    assert "10 rows were predicted." in result.stdout
+    assert [line[:6] for line in result.stderr.splitlines()] == ["2 of 3", "3 of 3"]
 
 
 def test_a_report_is_written_beside_the_table(folder):
     pytest.importorskip("matplotlib").use("Agg")
-    result = quantify("--report", "report.html")
+    result = quantify("--report", "report.html", *METHOD)
     assert result.exit_code == 0, result.output
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "How certain are the predictions of species?" in page
@@ -109,25 +117,56 @@ def test_a_report_is_written_beside_the_table(folder):
 
 
 def test_options_reach_estimator_and_table(folder):
-    assert quantify("--seed", "3", "--drop", "soil", "--drop", "petal width").exit_code == 0
-    expected = quantify_table(
-        Quick(random_state=3),
-        pd.read_csv("known.csv"),
-        "species",
-        pd.read_csv("new.csv"),
-        drop=["soil", "petal width"],
-        random_state=3,
-    )
-    pd.testing.assert_frame_equal(pd.read_csv("out.csv"), expected.rows, check_dtype=False)
+    dropped = ["soil", "petal width"]
+    result = quantify("--seed", "3", "--drop", dropped[0], "--drop", dropped[1], *METHOD)
+    assert result.exit_code == 0
+    rows = expected(3, dropped).predict(pd.read_csv("new.csv"))
+    pd.testing.assert_frame_equal(written(), rows, check_dtype=False)
 
 
-@pytest.mark.parametrize("method", ["QUAM", "QUAMClassifier"])
+@pytest.mark.parametrize("method", ["QUICK", "QuickClassifier"])
 def test_the_method_is_found_by_its_short_and_its_long_name(folder, method):
     assert quantify("--method", method).exit_code == 0
 
 
+def test_the_id_comes_first_and_has_no_part(folder):
+    for name in ("known.csv", "new.csv"):
+        frame = pd.read_csv(name)
+        frame.assign(plant=[f"p{i}" for i in range(len(frame))]).to_csv(name, index=False)
+    assert quantify("--id", "plant", *METHOD).exit_code == 0
+    rows = written()
+    assert rows.columns[0] == "plant"
+    assert rows["plant"].tolist() == [f"p{i}" for i in range(10)]
+    plain = expected(drop=["plant"]).predict(pd.read_csv("new.csv"))
+    pd.testing.assert_frame_equal(rows.drop(columns="plant"), plain, check_dtype=False)
+
+
+def test_a_model_that_was_kept_says_the_same_of_the_same_rows(folder):
+    pytest.importorskip("skops")
+    assert quantify("--save", "kept", "--model", "logistic").exit_code == 0
+    first = written()
+    result = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "out2.csv")
+    assert result.exit_code == 0, result.output
+    pd.testing.assert_frame_equal(pd.read_csv("out2.csv", keep_default_na=False), first)
+    result = run("quantify", "--train", "known.csv", "--target", "species", "--save", "kept")
+    assert "kept exists already" in refused(result, folder, files(folder))
+
+
+def test_a_fitted_model_from_a_file_predicts(folder, flowers):
+    skops = pytest.importorskip("skops.io")
+    X = flowers[["petal length", "petal width"]]
+    skops.dump(LogisticRegression().fit(X, flowers["species"]), "model.skops")
+    assert quantify("--model", "model.skops").exit_code == 0
+    expected = skops.load("model.skops").predict(pd.read_csv("new.csv")[list(X)])
+    assert written()["prediction"].tolist() == expected.tolist()
+    joblib.dump(LogisticRegression().fit(X, flowers["species"]), "model.joblib")
+    before = files(folder)
+    assert "say so (--trust)" in refused(quantify("--model", "model.joblib"), folder, before)
+    assert quantify("--model", "model.joblib", "--trust").exit_code == 0
+
+
 def test_quiet_prints_nothing(folder, recwarn, capfd):
-    result = quantify("--quiet")
+    result = quantify("--quiet", *METHOD)
     assert (result.exit_code, result.output) == (0, "")
     assert capfd.readouterr() == ("", "")
     assert [str(warning.message) for warning in recwarn] == []
@@ -140,7 +179,7 @@ def test_text_that_looks_like_numbers_stays_the_same_text(folder, flowers):
     outputs, results = [], []
     for code in ("01", "1", "2"):
         new.assign(soil=code).to_csv("new.csv", index=False)
-        outputs.append(quantify().stdout)
+        outputs.append(quantify(*METHOD).stdout)
         results.append(pd.read_csv("out.csv"))
     assert ["not trained on" in output for output in outputs] == [False, False, True]
     assert not results[0].equals(results[1])
@@ -154,13 +193,25 @@ def refused(result, folder, before):
     assert result.exit_code == 2
     assert result.stdout == ""
     assert files(folder) == before
-    (line,) = result.stderr.splitlines()
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("Error: ")
     return line.removeprefix("Error: ")
 
 
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
+        ({}, ["--seed", "-1"], "'--seed'"),
+        ({}, ["--jobs", "0"], "--jobs must be"),
+        ({}, ["--coverage", "1"], "'--coverage'"),
+        ({}, ["--drop", "species"], "target 'species' cannot be left out (--drop species)"),
+        ({}, ["--id", "species"], "target 'species' cannot be left out (--id species)"),
+        ({}, ["--id", "plant"], "no column 'plant'"),
+        ({}, ["--load", "kept"], "leave out --train, --target"),
+        ({}, ["--model", "lightgbm"], "No model 'lightgbm': expected one of auto, hgb"),
+        ({}, ["--model", "hgb", "--method", "quick"], "--method brings its own model"),
+        ({}, ["--task", "regression"], "'species' does not hold numbers"),
+        ({"target": "measure"}, ["--train", "whole.csv"], "whole numbers of 60 values"),
         ({"target": "spcies"}, [], "Did you mean 'species'?"),
         ({"out": "absent/out.csv"}, [], "The folder absent does not exist; create it first."),
         ({"out": "known.csv"}, [], "known.csv would overwrite another file of this call."),
@@ -168,7 +219,7 @@ def refused(result, folder, before):
         ({"predict": "bad.csv"}, [], "bad.csv has no rows"),
         ({}, ["--missing", "refuse"], "missing values"),
         ({}, ["--report", "out.csv"], "out.csv would overwrite another file"),
-        ({}, ["--method", "gpx"], "No estimator 'gpx'; installed: needy, quam, regression."),
+        ({}, ["--method", "gpx"], "No estimator 'gpx'; installed: needy, quick, regression."),
         ({}, ["--method", "broken"], "'broken' cannot be used: Plugin 'BrokenClassifier': no lib"),
         ({}, ["--method", "needy"], "'needy' can only be used from Python:"),
         ({}, ["--method", "regression"], "does not predict probabilities of classes"),
@@ -179,6 +230,7 @@ def test_what_cannot_be_used_is_refused_in_one_line(folder, given, options, mess
     if "--report" in options:
         pytest.importorskip("matplotlib")
     (folder / "bad.csv").write_text("a,b\n", encoding="utf-8")
+    pd.DataFrame({"measure": range(60), "a": 1.5}).to_csv("whole.csv", index=False)
     before = files(folder)
     assert message in refused(quantify("--quiet", *options, **given), folder, before)
 
@@ -215,6 +267,6 @@ def test_a_failure_on_the_way_leaves_nothing_half_written(folder, monkeypatch, m
         monkeypatch.setattr(pd.DataFrame, "to_csv", fail_half_way)
     else:
         monkeypatch.setattr("skuq.reporting.table_report", fail)
-    result = quantify("--report", "report.html")
+    result = quantify("--report", "report.html", *METHOD)
     assert str(result.exception) == "out of luck"
     assert files(folder) == before

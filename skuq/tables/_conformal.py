@@ -1,0 +1,119 @@
+"""Conformal p-values, prediction sets and intervals, from the scores of held-out rows.
+
+Held-out rows and new rows of the same distribution are exchangeable, so that a quantile of the
+scores of the former bounds that of the latter, whatever the model (Vovk, Gammerman, Shafer,
+"Algorithmic Learning in a Random World", Springer 2005). Functions take scores only, so that what
+a saved model needs is one array.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.base import BoolArray, FloatArray, IntArray
+
+# A row that was held out itself is as uncertain as itself, whatever rounding says: that depends
+# on which rows were computed together.
+ROUNDING = 1e-6
+
+
+def conformal_p_values(
+    n_unsupported: IntArray,
+    epistemic: FloatArray,
+    n_unsupported_held: IntArray,
+    epistemic_held: FloatArray,
+) -> FloatArray:
+    """Share of the held-out rows that are at least as unusual, counting the row itself.
+
+    Of two rows, that with unsupported values in more columns is the more unusual one, and among
+    equals that with the larger epistemic uncertainty.
+
+    Parameters
+    ----------
+    n_unsupported, epistemic : ndarray of shape (n_rows,)
+        Number of columns with values that no training row supports, and epistemic uncertainty.
+    n_unsupported_held, epistemic_held : ndarray of shape (n_held_out,)
+        The same of held-out rows.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,), float64
+        In (0, 1].
+
+    Examples
+    --------
+    >>> held = np.array([0, 0, 1]), np.array([0.1, 0.3, 0.2])
+    >>> conformal_p_values(np.array([0, 1]), np.array([0.2, 0.1]), *held)
+    array([0.75, 0.5 ])
+    """
+    at_least = np.zeros(len(epistemic), dtype=np.int64)
+    for count in np.unique(n_unsupported):
+        rows = n_unsupported == count
+        alike = np.sort(epistemic_held[n_unsupported_held == count])
+        limits = epistemic[rows] - ROUNDING * np.abs(epistemic[rows])
+        at_least[rows] = len(alike) - np.searchsorted(alike, limits, side="left")
+        at_least[rows] += (n_unsupported_held > count).sum()
+    shares: FloatArray = (1 + at_least) / (1 + len(epistemic_held))
+    return shares
+
+
+def conformal_limit(scores: FloatArray, coverage: float) -> float:
+    """Score that a new row exceeds with probability 1 - coverage at most.
+
+    Returns
+    -------
+    float
+        Infinite if there are too few scores.
+
+    Examples
+    --------
+    >>> conformal_limit(np.arange(9.0), 0.8), conformal_limit(np.arange(3.0), 0.8)
+    (7.0, inf)
+    """
+    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
+    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+def set_scores(proba: FloatArray, codes: IntArray) -> FloatArray:
+    """One minus the probability of each row's class; (n_rows,)."""
+    scores: FloatArray = 1 - proba[np.arange(len(codes)), codes]
+    return scores
+
+
+def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
+    """Classes that are not excluded at a limit of `set_scores`, always with the most probable one.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_classes), bool
+
+    References
+    ----------
+    Sadinle, Lei, Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels",
+    Journal of the American Statistical Association 114, 2019.
+
+    Examples
+    --------
+    >>> prediction_sets(np.array([[0.9, 0.1], [0.5, 0.5]]), 0.6)
+    array([[ True, False],
+           [ True,  True]])
+    """
+    inside: BoolArray = 1 - proba <= limit
+    inside[np.arange(len(proba)), proba.argmax(axis=1)] = True
+    return inside
+
+
+def interval_scores(y: FloatArray, predicted: FloatArray, scale: FloatArray) -> FloatArray:
+    """Distance of the target from the prediction, in units of each row's scale; (n_rows,)."""
+    scores: FloatArray = np.abs(y - predicted) / scale
+    return scores
+
+
+def halves(n: int, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Two random halves of rows: what one calibrates is measured on the other."""
+    order = np.random.default_rng(seed).permutation(n)
+    return order[: n // 2], order[n // 2 :]

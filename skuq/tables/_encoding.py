@@ -1,0 +1,52 @@
+"""Columns of numbers and text as the learners take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.compose import make_column_transformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+from skuq.tables._seen import MISSING_TEXT
+
+MAX_CATEGORIES = 50  # of a text column; rarer values share one column
+
+
+def as_indicators(numbers: Sequence[str], texts: Sequence[str]) -> Any:
+    """Return a transformer into scaled numbers and an indicator of each category.
+
+    Missing numbers are replaced by the median and marked. Categories that the training rows lack
+    are marked in a column that is 0 for all of these: what it means is left open by the data.
+    """
+    # A number that only held-out rows have stands as 0, so that it needs no case of its own.
+    numeric = make_pipeline(
+        SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
+        StandardScaler(),
+    )
+    unseen = make_pipeline(_coded(), MissingIndicator(features="all"))
+    one_hot = OneHotEncoder(
+        handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
+    )
+    text = make_pipeline(_filled(), make_union(one_hot, unseen))
+    return make_column_transformer((numeric, list(numbers)), (text, list(texts)))
+
+
+def as_codes(numbers: Sequence[str], texts: Sequence[str]) -> Any:
+    """Return a transformer for trees: numbers as they are, categories as codes.
+
+    Missing numbers, and categories that the training rows lack, are NaN.
+    """
+    text = make_pipeline(_filled(), _coded())
+    return make_column_transformer(("passthrough", list(numbers)), (text, list(texts)))
+
+
+def _filled() -> SimpleImputer:
+    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT)
+
+
+def _coded() -> OrdinalEncoder:
+    return OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)

@@ -1,0 +1,594 @@
+"""A model of a table: trained on one, it quantifies the uncertainty of the rows of others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import train_test_split
+
+from skuq.base import FloatArray, predict_uncertainty
+from skuq.labels import as_text, codes_of
+from skuq.tables import _notes as notes
+from skuq.tables._columns import CleanColumns, TableError
+from skuq.tables._conformal import (
+    conformal_limit,
+    conformal_p_values,
+    halves,
+    interval_scores,
+    prediction_sets,
+    set_scores,
+)
+from skuq.tables._encoding import as_indicators
+from skuq.tables._learners import LEARNERS, Comparison, compare_learners
+from skuq.tables._reasons import explained, rows_to_explain
+from skuq.tables._seen import Seen, marked_names
+from skuq.tables._targets import is_regression, target_values
+from skuq.tables._validation import (
+    check_names,
+    check_sizes,
+    check_training_columns,
+    feature_names,
+)
+
+MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
+MOST_TARGETS = 10  # classes that QUAM searches for
+N_TYPICAL = 20  # training rows whose values replace a row's to explain it
+TRUTH = {"True": True, "False": False}
+LONG = 60.0  # seconds from which an estimate is worth a sentence
+OUTPUTS = (
+    "prediction",
+    "confidence",
+    "total",
+    "aleatoric",
+    "epistemic",
+    "conformal_p_value",
+    "prediction_set",
+    "lower",
+    "upper",
+    "unseen",
+    "out_of_range",
+    "reasons",
+)
+
+
+class TableModel:
+    """A model of the rows of a table that says how uncertain each of its predictions is.
+
+    Columns of numbers and text are prepared, a learner is chosen and trained, adversarial models
+    are searched around it (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`), and a part of the training
+    rows is held out to calibrate p-values, prediction sets and intervals, and to measure quality.
+
+    Parameters
+    ----------
+    estimator : str or estimator, default="auto"
+        "auto" takes the best of boosted trees, a linear model and a network in cross-validation.
+        "hgb", "logistic" (for a regression: linear), "network" and "forest" name a learner. A
+        fitted scikit-learn classifier, regressor or pipeline is never trained again, and gets the
+        columns of the table by name. An estimator with `predict_uncertainty` is cloned and
+        trained on scaled numbers and indicators of categories.
+    task : {"auto", "classification", "regression"}, default="auto"
+        Whether the target is a class or a quantity. "auto" takes text, yes and no, and whole
+        numbers of up to 20 values for classes, and numbers with fractions for quantities.
+    missing : {"impute", "refuse"}, default="impute"
+        What to do about missing values.
+    random_state : int, default=0
+        Choice of the held-out rows, training and search.
+    n_jobs : int, default=None
+        Processes of the search.
+    progress : callable, default=None
+        Gets a sentence on each step as it begins.
+
+    Attributes
+    ----------
+    task_ : {"classification", "regression"}
+        What was predicted.
+    target_ : str
+        Name of the target.
+    id_ : str or None
+        Name of the column that identifies rows.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Columns that predictions are made from.
+    classes_ : ndarray of shape (n_classes,) or None
+        Sorted labels; None in a regression.
+    name_ : str
+        The learner, or what was given.
+    comparison_ : Comparison
+        Losses of the learners that were compared.
+    estimator_ : estimator
+        The fitted estimator, which takes encoded columns.
+    held_out_ : DataFrame
+        The held-out rows: prediction, confidence, parts of the uncertainty, and the true ``label``.
+    held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
+        Their predicted probabilities; None in a regression.
+    notes_ : list of str
+        What was done to the training table, in sentences.
+
+    References
+    ----------
+    Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005
+    (conformal p-values).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skuq.tables import TableModel
+    >>> flowers = load_iris(as_frame=True).frame
+    >>> model = TableModel("logistic").fit(flowers, "target")
+    >>> rows = model.predict(flowers[:3].assign(**{"petal width (cm)": [0.2, 0.2, 20.0]}))
+    >>> rows["out_of_range"].tolist()
+    ['', '', 'petal width (cm)']
+    """
+
+    classes_: Any  # None in a regression, as the next one
+    held_out_proba_: Any
+
+    def __init__(
+        self,
+        estimator: Any = "auto",
+        *,
+        task: str = "auto",
+        missing: str = "impute",
+        random_state: int = 0,
+        n_jobs: int | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.task = task
+        self.missing = missing
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.progress = progress
+
+    def fit(
+        self,
+        train: pd.DataFrame,
+        target: str,
+        *,
+        drop: Sequence[str] = (),
+        id_column: str | None = None,
+        held_out: pd.DataFrame | None = None,
+    ) -> Self:
+        """Train on a table.
+
+        Parameters
+        ----------
+        train : DataFrame of shape (n_rows, n_columns)
+            Training table.
+        target : str
+            Its column with what is to be predicted.
+        drop : sequence of str, default=()
+            Columns to leave out.
+        id_column : str, default=None
+            Column that identifies rows: not learnt from, but kept in the results.
+        held_out : DataFrame, default=None
+            Rows with the target that calibrate and measure instead of a part of `train`. A given
+            model that was trained on `train` needs such rows for honest figures.
+
+        Returns
+        -------
+        TableModel
+            The fitted model.
+
+        Raises
+        ------
+        TableError
+            If a column is missing, of the wrong kind or useless, or the target does not suit the
+            task. It is a `ValueError`.
+        """
+        self._check_parameters()
+        check_names(train, "training table")
+        features = self._wanted(feature_names(train, target, drop, id_column))
+        if id_column in OUTPUTS:
+            raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
+        regression = self._is_regression(train, target)
+        y = target_values(train, target, regression, "training table")
+        columns = CleanColumns().fit(train[features])
+        X = self._clean(columns, train, "training table")
+        check_training_columns(X, columns.numbers_)
+        found = notes.missing_notes(X, "training table", self.missing)
+        found += notes.suspicion_notes(X, columns.numbers_)
+        if held_out is None:
+            fit, held = _hold_out(y, regression, self.random_state)
+            X_held, y_held = X.iloc[held].reset_index(drop=True), y[held]
+            X_fit, y_fit = X.iloc[fit].reset_index(drop=True), y[fit]
+            found.append(notes.split_note(len(fit), len(held)))
+        else:
+            check_names(held_out, "held-out table")
+            X_held = self._clean(columns, held_out, "held-out table")
+            y_held = target_values(held_out, target, regression, "held-out table", known=y)
+            X_fit, y_fit = X, y
+            found.append(notes.given_note(len(X_held)))
+        self.target_, self.id_ = target, id_column
+        self.task_ = "regression" if regression else "classification"
+        self.feature_names_in_ = columns.feature_names_in_
+        self.columns_ = columns
+        self._truths = [name for name in features if is_bool_dtype(train[name])]
+        self.seen_ = Seen.in_rows(X_fit, columns.numbers_)
+        typical = np.random.default_rng(self.random_state).permutation(len(X_fit))[:N_TYPICAL]
+        self._typical = X_fit.iloc[typical].reset_index(drop=True)
+        self._train(X_fit, y_fit)
+        found += notes.choice_notes(self.comparison_, self.name_, regression)
+        self.notes_ = found
+        self._calibrate(X_held, y_held)
+        return self
+
+    def predict(
+        self, table: pd.DataFrame, *, coverage: float = 0.9, n_explained: int = 100
+    ) -> pd.DataFrame:
+        """Predict the rows of a table, or of a part of it, and quantify the uncertainty of each.
+
+        A row gets the same numbers whatever rows are predicted with it; only the choice of the
+        rows that get reasons depends on the others.
+
+        Parameters
+        ----------
+        table : DataFrame of shape (n_rows, n_columns)
+            Rows; columns that were not trained on are ignored.
+        coverage : float, default=0.9
+            Probability that prediction sets or intervals hold the true value.
+        n_explained : int, default=100
+            Number of rows that get reasons, the most unusual ones.
+
+        Returns
+        -------
+        DataFrame
+            One row per row, in order. The id column, if there is one; ``prediction``;
+            ``confidence``, the largest probability (classification); ``total``, ``aleatoric`` and
+            ``epistemic``; ``conformal_p_value``, the share of held-out rows that are at least as
+            unusual: of rows from the distribution of the training rows, at most a share p is
+            expected to have a p-value of p or less; ``prediction_set``, or ``lower`` and
+            ``upper``; ``unseen``, columns with a category (or a missing number) that no training
+            row has; ``out_of_range``, columns with numbers beyond those of the training rows;
+            ``reasons``, up to three columns with their values: unseen ones, and those that most of
+            the epistemic uncertainty comes from. Lists are separated by "; ". A row is the more
+            unusual the more of its columns have unseen values or numbers that are out of range by
+            more than half the width of the range, and among equals by its epistemic part.
+
+        Raises
+        ------
+        TableError
+            If a column is missing or of the wrong kind.
+        """
+        check_share(coverage)
+        X = self._rows(table)
+        scored, outputs = self._scored(X)
+        unsupported, held = self.seen_.unsupported(X), self.held_out_
+        p_values = conformal_p_values(
+            unsupported.sum(axis=1).to_numpy(),
+            scored["epistemic"].to_numpy(),
+            held["n_unsupported"].to_numpy(),
+            held["epistemic"].to_numpy(),
+        )
+        scored["conformal_p_value"] = p_values
+        limit = conformal_limit(self._scores, coverage)
+        scored = scored.assign(**self._regions(scored, outputs, limit))
+        scored["unseen"] = marked_names(self.seen_.unseen(X))
+        scored["out_of_range"] = marked_names(self.seen_.out_of_range(X))
+        first = rows_to_explain(p_values, scored["epistemic"].to_numpy(), n_explained)
+        scored["reasons"] = ""
+        scored.loc[first, "reasons"] = explained(
+            X.iloc[first], unsupported.iloc[first], self._typical, self._epistemic
+        )
+        if self.id_ is not None:
+            scored.insert(0, self.id_, table[self.id_].to_numpy())
+        return scored
+
+    def count(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Count what is special about each column of a table; counts of parts can be added up.
+
+        Returns
+        -------
+        DataFrame of int
+            One row per column; ``missing``, ``unseen`` and ``out_of_range``.
+        """
+        X = self._rows(table)
+        return pd.DataFrame(
+            {
+                "missing": X.isna().sum(),
+                "unseen": self.seen_.unseen(X).sum(),
+                "out_of_range": self.seen_.out_of_range(X).sum(),
+            }
+        )
+
+    def measured_coverage(self, coverage: float = 0.9) -> tuple[float, float]:
+        """Measure prediction sets or intervals on held-out rows that did not calibrate them.
+
+        Each half of the held-out rows is measured with the limit of the other.
+
+        Returns
+        -------
+        coverage : float
+            Share of the rows whose true value is covered.
+        size : float
+            Mean number of classes in a set, or median width of the intervals.
+        """
+        check_share(coverage)
+        first, second = halves(len(self._scores), self.random_state)
+        covered, sizes = [], []
+        for calibrate, measure in ((first, second), (second, first)):
+            limit = conformal_limit(self._scores[calibrate], coverage)
+            held = self.held_out_.iloc[measure]
+            if self.held_out_proba_ is None:
+                covered.append(self._scores[measure] <= limit)
+                sizes.append(2 * limit * held["scale"].to_numpy())
+            else:
+                sets = prediction_sets(self.held_out_proba_[measure], limit)
+                codes = codes_of(held["label"].to_numpy(), self.classes_, "label")
+                covered.append(sets[np.arange(len(sets)), codes])
+                sizes.append(sets.sum(axis=1))
+        middle = np.median if self.held_out_proba_ is None else np.mean
+        return float(np.concatenate(covered).mean()), float(middle(np.concatenate(sizes)))
+
+    def save(self, folder: str | os.PathLike[str], *, trust: bool = False) -> None:
+        """Keep the fitted model in a new folder; see `load`.
+
+        Parameters
+        ----------
+        folder : path-like
+            New folder in an existing one.
+        trust : bool, default=False
+            Whether a model that cannot be written without code, such as one with classes of
+            another package, may be pickled. Loading such a folder needs ``trust=True`` too.
+
+        Raises
+        ------
+        TableError
+            If the folder exists, or the model cannot be written without code.
+        ImportError
+            If skops is missing (extra ``skops``).
+        """
+        from skuq.tables._storage import save
+
+        save(self, folder, trust=trust)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> Self:
+        """Load a model that `save` has kept.
+
+        Parameters
+        ----------
+        folder : path-like
+            The folder.
+        trust : bool, default=False
+            Whether a folder is loaded that can run code of whoever made it.
+
+        Returns
+        -------
+        TableModel
+            Its predictions are those of the model that was saved.
+
+        Raises
+        ------
+        TableError
+            If the folder holds no model, was written by an incompatible version, or can only be
+            loaded with `trust`.
+        """
+        from skuq.tables._storage import load
+
+        model: Self = load(cls, folder, trust=trust)
+        return model
+
+    # --- training ----------------------------------------------------------------------------
+
+    def _check_parameters(self) -> None:
+        if self.missing not in ("impute", "refuse"):
+            raise ValueError(f"`missing` must be 'impute' or 'refuse', got {self.missing!r}.")
+        if self.task not in ("auto", "classification", "regression"):
+            raise ValueError(
+                f"`task` must be 'auto', 'classification' or 'regression', got {self.task!r}."
+            )
+        names = ("auto", *LEARNERS)
+        if isinstance(self.estimator, str) and self.estimator not in names:
+            raise ValueError(f"`estimator` must be one of {names}, got {self.estimator!r}.")
+
+    def _is_regression(self, train: pd.DataFrame, target: str) -> bool:
+        if isinstance(self.estimator, str):
+            return is_regression(train, target, self.task)
+        if not (is_classifier(self.estimator) or is_regressor(self.estimator)):
+            raise TableError(
+                f"{type(self.estimator).__name__} is neither a classifier nor a regressor."
+            )
+        regression = bool(is_regressor(self.estimator))
+        if self.task not in ("auto", "regression" if regression else "classification"):
+            raise TableError(
+                f"{type(self.estimator).__name__} cannot do a {self.task} (--task {self.task})."
+            )
+        return regression
+
+    def _wanted(self, features: list[str]) -> list[str]:
+        """The columns that a given model was trained on, else all."""
+        names = getattr(self.estimator, "feature_names_in_", None)
+        if names is None:
+            return features
+        lacking = [name for name in names if name not in features]
+        if lacking:
+            raise TableError(
+                f"The given {type(self.estimator).__name__} needs the columns "
+                f"{', '.join(lacking)}, which the training table lacks."
+            )
+        return list(names)
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Errors of an estimator of somebody else, as errors of the table."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            if isinstance(self.estimator, str):
+                raise
+            raise TableError(
+                f"{type(self.estimator).__name__} cannot serve this table: {error}"
+            ) from error
+
+    def _tell(self, step: int, text: str) -> None:
+        if self.progress is not None:
+            self.progress(f"{step} of 3: {text}")
+
+    def _train(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
+        """Choose a learner, train it, and search around it."""
+        regression = self.task_ == "regression"
+        numbers = self.columns_.numbers_
+        texts = [name for name in X.columns if name not in numbers]
+        self.comparison_, self.name_ = Comparison(), self.estimator
+        if self.estimator == "auto":
+            self._tell(1, "comparing learners.")
+            self.comparison_ = compare_learners(
+                X, y, numbers, regression=regression, seed=self.random_state
+            )
+            self.name_ = self.comparison_.best
+        if isinstance(self.name_, str):
+            learner = LEARNERS[self.name_]
+            self.encoder_ = learner.encoder(numbers, texts)
+            self.estimator_ = self._quam(learner.make(regression, y, self.random_state), y)
+            words = f"training {learner.words} and searching models that contradict it"
+        elif hasattr(self.estimator, "predict_uncertainty"):
+            self.encoder_ = as_indicators(numbers, texts)
+            self.estimator_ = clone(self.estimator)
+            self.name_ = type(self.estimator).__name__
+            words = f"training {self.name_}"
+        else:
+            self.encoder_ = None
+            given = self.estimator
+            frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
+            self.estimator_ = self._quam(frozen, y)
+            self.name_ = f"the given {type(given).__name__}"
+            words = f"searching models that contradict {self.name_}"
+        self._tell(2, f"{words}.{self._estimate(len(X), y)}")
+        if self.encoder_ is not None:
+            self.encoder_.fit(X)
+        pool = {}
+        if self.estimator_.get_params().get("pool") == "auto":
+            from skuq.quam import make_pool
+
+            # A pool is made of rows, not of what an encoder makes of them.
+            pool["X_pool"] = self._encoded(make_pool(X, random_state=self.random_state))
+        with self._asked():
+            self.estimator_.fit(self._encoded(X), y, **pool)
+        self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
+
+    def _quam(self, estimator: Any, y: NDArray[Any]) -> Any:
+        from skuq.quam import QUAMClassifier, QUAMRegressor
+
+        options: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs}
+        if self.task_ == "regression":
+            return QUAMRegressor(estimator, **options)
+        many = len(np.unique(y)) > MOST_TARGETS
+        return QUAMClassifier(estimator, n_targets=MOST_TARGETS if many else None, **options)
+
+    def _estimate(self, n_rows: int, y: NDArray[Any]) -> str:
+        """How long it takes, if that is long: a fit of the learner, and two for each search."""
+        per_row = self.comparison_.seconds.get(self.name_, 0.0)
+        n_searches = 2 if self.task_ == "regression" else min(len(np.unique(y)), MOST_TARGETS)
+        seconds = per_row * n_rows * (2 + 2 * n_searches)
+        return f" This takes about {seconds / 60:.0f} minutes." if seconds > LONG else ""
+
+    def _calibrate(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
+        self._tell(3, "scoring the held-out rows.")
+        scored, outputs = self._scored(X)
+        scored["n_unsupported"] = self.seen_.unsupported(X).sum(axis=1).to_numpy()
+        scored["label"] = y
+        if self.task_ == "regression":
+            scored["scale"] = outputs
+            self.held_out_proba_ = None
+            self._scores = interval_scores(y, scored["prediction"].to_numpy(), outputs)
+        else:
+            self.held_out_proba_ = outputs
+            self._scores = set_scores(outputs, codes_of(y, self.classes_, "y"))
+        self.held_out_ = scored
+
+    # --- prediction --------------------------------------------------------------------------
+
+    def _clean(self, columns: CleanColumns, table: pd.DataFrame, which: str) -> pd.DataFrame:
+        X = columns.transform(table)
+        if len(X) == 0:
+            raise TableError(f"The {which} has no rows.")
+        check_sizes(X, columns.numbers_, which)
+        return X
+
+    def _rows(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Clean rows of a table to predict."""
+        which = "table to predict"
+        check_names(table, which)
+        if self.id_ is not None and self.id_ not in table.columns:
+            raise TableError(f"The {which} has no column {self.id_!r} (--id).")
+        X = self._clean(self.columns_, table, which)
+        if self.missing == "refuse":
+            notes.missing_notes(X, which, self.missing)
+        return X
+
+    def _encoded(self, X: pd.DataFrame) -> Any:
+        if self.encoder_ is not None:
+            return self.encoder_.transform(X)
+        # As a model of somebody else saw them, who read the same file.
+        return X.assign(**{name: X[name].map(TRUTH) for name in self._truths})
+
+    def _epistemic(self, X: pd.DataFrame) -> FloatArray:
+        return predict_uncertainty(self.estimator_, self._encoded(X)).epistemic
+
+    def _scored(self, X: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
+        """Predictions and uncertainty; and probabilities, or the scale of the intervals."""
+        inputs = self._encoded(X)
+        with self._asked():
+            frame = predict_uncertainty(self.estimator_, inputs).to_frame()
+        if self.task_ == "regression":
+            frame.insert(0, "prediction", self.estimator_.predict(inputs))
+            return frame, self._scale(inputs)
+        proba = self.estimator_.predict_proba(inputs)
+        frame.insert(0, "prediction", self.classes_[proba.argmax(axis=1)])
+        frame.insert(1, "confidence", proba.max(axis=1))
+        return frame, proba
+
+    def _scale(self, inputs: Any) -> FloatArray:
+        """Standard deviation of noise and models together, in units of the target."""
+        if not hasattr(self.estimator_, "predict_model_std"):
+            return np.ones(len(inputs))
+        variance = self.estimator_.predict_model_std(inputs) ** 2
+        scale: FloatArray = np.sqrt(variance + self.estimator_.noise_variance_)
+        return scale
+
+    def _regions(self, scored: pd.DataFrame, outputs: FloatArray, limit: float) -> dict[str, Any]:
+        """Columns with prediction sets or intervals."""
+        if self.classes_ is None:
+            half = limit * outputs
+            return {"lower": scored["prediction"] - half, "upper": scored["prediction"] + half}
+        names = [as_text(label) for label in self.classes_.tolist()]
+        sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
+        return {"prediction_set": marked_names(sets)}
+
+
+class _Split(NamedTuple):
+    """Positions of rows."""
+
+    fit: NDArray[np.intp]
+    held: NDArray[np.intp]
+
+
+def _hold_out(y: NDArray[Any], regression: bool, random_state: int) -> _Split:
+    """Rows to train on, with at least one of each class, and rows to hold out."""
+    n_held = min(MAX_HELD_OUT, max(1, len(y) // 5))
+    rows = np.arange(len(y))
+    if regression or n_held >= len(np.unique(y)):
+        stratify = None if regression else y
+        return _Split(
+            *train_test_split(rows, test_size=n_held, stratify=stratify, random_state=random_state)
+        )
+    # A row of each class cannot be held out, but one of each must train.
+    shuffled = np.random.default_rng(random_state).permutation(rows)
+    _, first = np.unique(y[shuffled], return_index=True)
+    held = np.delete(shuffled, first)[:n_held]
+    return _Split(np.setdiff1d(rows, held), held)
+
+
+def check_share(coverage: float) -> None:
+    """Refuse a coverage that is not a share."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")

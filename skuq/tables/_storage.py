@@ -1,0 +1,251 @@
+"""Models of tables in folders, and models of others in files, loaded without running their code."""
+
+from __future__ import annotations
+
+import json
+import os
+from copy import copy
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED
+
+import joblib
+import numpy as np
+import pandas as pd
+import sklearn
+
+from skuq import __version__
+from skuq.extras import import_optional
+from skuq.files import atomic_path
+from skuq.tables._columns import TableError
+
+FORMAT = 1  # of the folder
+ABOUT, PLAIN, CODE = "about.json", "model.skops", "model.joblib"
+# Classes of skuq that a stored model may hold; all of them only hold what they are given.
+OURS = frozenset(
+    {
+        "skuq.models._adopt.AdoptedModel",
+        "skuq.models._adopt._Chain",
+        "skuq.models._estimator_model.EstimatorModel",
+        "skuq.quam._classifier.QUAMClassifier",
+        "skuq.quam._pool_search.FoundNetworks",
+        "skuq.quam._refit_search.Refitted",
+        "skuq.quam._regressor.QUAMRegressor",
+        "skuq.quam._search_problem.FittedSearch",
+        "skuq.quam._search_problem.SearchProblem",
+        "skuq.quam._subnetwork.OutputBias",
+        "skuq.tables._columns.CleanColumns",
+        "skuq.tables._learners.Comparison",
+        "skuq.tables._plain.PlainNetwork",
+        "skuq.tables._plain.PlainTensor",
+        "skuq.tables._seen.Seen",
+    }
+)
+# What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
+# not tell it what to do), and the preprocessing of a pipeline.
+HARMLESS = frozenset(
+    {
+        "numpy.dtype",
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        "sklearn.pipeline.Pipeline",
+        "sklearn.pipeline.Pipeline.transform",
+        "sklearn.tree._tree.Tree",
+    }
+)
+FRAMES = ("held_out_", "_typical")
+
+
+def require_skops() -> Any:
+    """Import skops, which stores estimators without code; an error names the extra."""
+    return import_optional("skops.io", extra="skops")
+
+
+def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
+    """Load a fitted estimator from a file.
+
+    Parameters
+    ----------
+    path : path-like
+        File of skops; with `trust`, also of joblib or pickle.
+    trust : bool, default=False
+        Whether the file may run code.
+
+    Returns
+    -------
+    estimator
+
+    Raises
+    ------
+    TableError
+        If the file is no such file, or can only be loaded with `trust`.
+    ImportError
+        If skops is missing (extra ``skops``).
+    """
+    path = Path(path)
+    if _is_zip(path):
+        return _read_skops(path, trust=trust)
+    if not trust:
+        raise TableError(
+            f"{path} is not a file of skops, so loading it may run code of whoever made it. Save "
+            "the model with skops.io.dump, or, if you trust the file, say so (--trust)."
+        )
+    return _read_code(path)
+
+
+def save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
+    """Write a fitted `TableModel`; see its `save`."""
+    check_new(folder)
+    skops = require_skops()
+    with atomic_path(folder) as partial:
+        partial.mkdir()
+        try:
+            state = _plain_state(model)
+            skops.dump(state, partial / PLAIN, compression=ZIP_DEFLATED)
+            unknown = _unknown_types(skops, partial / PLAIN)
+        except (TypeError, AttributeError, ValueError, NotImplementedError) as error:
+            unknown = [str(error)]
+        if unknown and not trust:
+            raise TableError(
+                f"The model holds what cannot be stored without code: {', '.join(unknown)}. To "
+                "store it as a pickle, which runs code when it is loaded, say so (--trust)."
+            )
+        if unknown:
+            (partial / PLAIN).unlink(missing_ok=True)
+            joblib.dump(_without_progress(model), partial / CODE)
+        about = json.dumps(_about(model, runs_code=bool(unknown)), indent=1)
+        (partial / ABOUT).write_text(about + "\n", encoding="utf-8")
+
+
+def check_new(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder that exists, or whose parent does not."""
+    path = Path(folder)
+    if path.exists():
+        raise TableError(f"{path} exists already; choose a new folder for the model.")
+    if not path.parent.is_dir():
+        raise TableError(f"The folder {path.parent} does not exist; create it first.")
+
+
+def load(kind: type, folder: str | os.PathLike[str], *, trust: bool) -> Any:
+    """Read a `TableModel`; see its `load`."""
+    folder = Path(folder)
+    about = _read_about(folder)
+    if about["runs_code"]:
+        if not trust:
+            raise TableError(
+                f"{folder} holds a pickle, because the model has parts of other packages; loading "
+                "it may run code of whoever made it. If you trust the folder, say so (--trust)."
+            )
+        return _read_code(folder / CODE)
+    from skuq.tables._plain import from_plain
+
+    state = from_plain(_read_skops(folder / PLAIN, trust=False))
+    for name in FRAMES:
+        state[name] = pd.DataFrame(state[name])
+    model = kind()
+    vars(model).update(state)
+    return model
+
+
+def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
+    """What a reader of the folder should know, without loading the model."""
+    return {
+        "format": FORMAT,
+        "skuq": __version__,
+        "scikit-learn": sklearn.__version__,
+        "runs_code": runs_code,
+        "task": model.task_,
+        "target": model.target_,
+        "columns": model.feature_names_in_.tolist(),
+        "model": model.notes_[-1],
+    }
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        found = {name: about[name] for name in ("format", "skuq", "scikit-learn", "runs_code")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TableError(f"{folder} holds no model that skuq has saved (--save).") from error
+    here = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
+    for name, version in here.items():
+        if _series(found[name]) != _series(version):
+            raise TableError(
+                f"The model in {folder} was saved with {name} {found[name]}, and this is {name} "
+                f"{version}; load it with that version, or train it again."
+            )
+    return about
+
+
+def _series(version: Any) -> list[str]:
+    """The part of a version within which models can be exchanged."""
+    return str(version).split(".")[:2]
+
+
+def _plain_state(model: Any) -> dict[str, Any]:
+    from skuq.tables._plain import to_plain
+
+    state = dict(vars(_without_progress(model)))
+    if not isinstance(state["estimator"], str):
+        state["estimator"] = state["name_"]  # the fitted one is there
+    state["estimator_"] = _without_training_data(state["estimator_"])
+    for name in FRAMES:
+        state[name] = {column: values.to_numpy() for column, values in state[name].items()}
+    plain: dict[str, Any] = to_plain(state)
+    return plain
+
+
+def _without_progress(model: Any) -> Any:
+    """A copy without the callable that reports progress."""
+    model = copy(model)
+    model.progress = None
+    return model
+
+
+def _without_training_data(estimator: Any) -> Any:
+    """A copy of QUAM that answers for new rows, but cannot search again."""
+    if not hasattr(estimator, "_found"):
+        return estimator
+    estimator, found = copy(estimator), copy(estimator._found)
+    for name in ("_problem", "_pool", "_background"):
+        vars(estimator).pop(name, None)
+    if hasattr(found, "fitted"):
+        fitted = copy(found.fitted)
+        problem = copy(fitted.problem)
+        for name in ("X", "y", "weight", "reference_loss"):
+            vars(problem)[name] = np.empty(0)
+        vars(fitted)["problem"] = problem
+        vars(found)["fitted"] = fitted
+    estimator._found = found
+    return estimator
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _unknown_types(skops: Any, path: Path) -> list[str]:
+    return sorted(set(skops.get_untrusted_types(file=path)) - OURS - HARMLESS)
+
+
+def _read_skops(path: Path, *, trust: bool) -> Any:
+    skops = require_skops()
+    try:
+        unknown = _unknown_types(skops, path)
+        if unknown and not trust:
+            raise TableError(
+                f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
+                f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
+            )
+        return skops.load(path, trusted=sorted({*OURS, *HARMLESS, *unknown}))
+    except TableError:
+        raise
+    except Exception as error:  # whatever a damaged file leads to
+        raise TableError(f"{path} cannot be loaded ({type(error).__name__}: {error}).") from error
+
+
+def _read_code(path: Path) -> Any:
+    try:
+        return joblib.load(path)
+    except Exception as error:  # whatever the code in the file raises
+        raise TableError(f"{path} cannot be loaded ({type(error).__name__}: {error}).") from error

@@ -1,0 +1,137 @@
+"""The target of a table: classes or quantities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype, is_integer_dtype
+
+from skuq.base import FloatArray
+from skuq.labels import as_text
+from skuq.tables._columns import TableError, is_number
+
+MOST_CLASSES = 20  # values of whole numbers that are taken for classes unasked
+
+
+def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
+    """Decide whether a target is a quantity; refuse to guess where it may be either."""
+    if task != "auto":
+        return task == "regression"
+    column = train[target].dropna().infer_objects()
+    if is_bool_dtype(column) or not is_number(column):
+        return False
+    values = column.to_numpy(dtype=float)
+    if not (values == np.round(values)).all():
+        return True
+    n_values = len(np.unique(values))
+    if n_values > MOST_CLASSES:
+        raise TableError(
+            f"The target {target!r} holds whole numbers of {n_values} values, which may be classes "
+            "or quantities; say which (--task classification or --task regression)."
+        )
+    return False
+
+
+def target_values(
+    frame: pd.DataFrame,
+    target: str,
+    regression: bool,
+    which: str,
+    *,
+    known: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """Return the target of every row, checked.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Table.
+    target : str
+        Its column.
+    regression : bool
+        Whether it is a quantity.
+    which : str
+        What the table is called in errors.
+    known : ndarray, default=None
+        Targets of the training rows, if these are others; their classes are all there are.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Floats; or booleans, numbers or text.
+
+    Raises
+    ------
+    TableError
+        If the target does not exist, is missing in a row or does not suit the task.
+    """
+    if target not in frame.columns:
+        raise TableError(f"The {which} has no column {target!r}.")
+    column = frame[target]
+    if column.isna().any():
+        raise TableError(
+            f"The target {target!r} is missing in {int(column.isna().sum())} rows of the {which}; "
+            "fill them in or remove them."
+        )
+    column = column.infer_objects()
+    if regression:
+        return _quantities(column, target, which)
+    labels = _plain_labels(column)
+    if known is None:
+        _check_classes(labels, target)
+        return labels
+    unknown = labels[~np.isin(labels.astype(str), known.astype(str))]
+    if len(unknown):
+        raise TableError(
+            f"The target {target!r} of the {which} has the class {as_text(unknown[0])!r}, which "
+            "the training table lacks."
+        )
+    return labels.astype(known.dtype)
+
+
+def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:
+    if not is_number(column) or is_bool_dtype(column):
+        raise TableError(
+            f"The target {target!r} does not hold numbers, so there is no regression "
+            "(--task classification)."
+        )
+    values: FloatArray = column.to_numpy(dtype=float)
+    if not np.isfinite(values).all():
+        raise TableError(f"The target {target!r} of the {which} holds infinite numbers.")
+    if values.min() == values.max():
+        raise TableError(
+            f"The target {target!r} of the {which} is {values[0]:g} in every row; there is nothing "
+            "to predict."
+        )
+    return values
+
+
+def _check_classes(labels: NDArray[Any], target: str) -> None:
+    if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == labels.round())).all():
+        raise TableError(
+            f"The target {target!r} holds continuous numbers, not classes; group it into "
+            "classes first, or predict the numbers (--task regression)."
+        )
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) < 2:
+        raise TableError(f"The target {target!r} must hold at least 2 classes, got {len(classes)}.")
+    if counts.min() < 2:
+        raise TableError(
+            f"{(counts < 2).sum()} of the {len(classes)} classes of the target {target!r} have "
+            f"a single row, such as {as_text(classes[counts.argmin()])!r}; at least 2 are "
+            "needed. Merge or remove rare classes; a name is not a class, and a quantity needs "
+            "--task regression."
+        )
+
+
+def _plain_labels(column: pd.Series) -> NDArray[Any]:
+    if is_bool_dtype(column):
+        return column.to_numpy(dtype=bool)
+    if is_integer_dtype(column):
+        return column.to_numpy(dtype=np.int64)
+    if is_number(column):
+        return column.to_numpy(dtype=float)
+    return np.array([as_text(value) for value in column])
