@@ -119,7 +119,12 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     samples = len(X_ref) if args.level == "verdict" else 0
     with timed(figures, "setup"):
         committed = commit(
-            model, X_cal, folder / "provider", n_proofs=args.n_proofs, verdict_samples=samples
+            model,
+            X_cal,
+            folder / "provider",
+            n_proofs=args.n_proofs,
+            n_attestations=2,
+            verdict_samples=samples,
         )
     public, keys, bundle = committed.folder, folder / "keys", folder / "audit"
     options: dict[str, Any] = {

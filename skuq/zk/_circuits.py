@@ -13,6 +13,7 @@ and comparisons are signs of odd numbers, because the sign of 0 is one more case
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from skuq.zk._architecture import N_ALPHAS, PAD_BITS, PAD_LIMBS, Architecture
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     EXP_BASE,
+    LOGIT_BITS,
     REACH,
     logit_shift,
     tie_factor,
@@ -49,6 +51,14 @@ def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) 
     bytes
         ONNX model.
     """
+    graph, output, size = _graph(circuit, shape, constants)
+    return graph.serialise(output, [1, size])
+
+
+def _graph(
+    circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]
+) -> tuple[Graph, str, int]:
+    """Graph of a circuit, its output, and the length of that."""
     graph = Graph()
     zero, one = graph.public("zero", 1, 1), graph.public("one", 1, 1)
     committed = [graph.committed(values) for values in constants]
@@ -79,37 +89,23 @@ def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) 
             output, count = graph.op("Concat", output, n_largest, axis=1), count + 1
     context = graph.public("context", 1, 1)
     bound = graph.op("Concat", output, graph.rescale_unit(context, CONFIDENCE_BITS), axis=1)
-    return graph.serialise(bound, [1, count + 1])
+    return graph, bound, count + 1
 
 
 def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]:
-    """Public inputs of a circuit with their shapes, in the order in which `build` names them."""
-    n, n_classes = shape.rows_of(circuit), shape.widths[-1]
-    names: dict[str, tuple[int, ...]] = {"zero": (1, 1), "one": (1, 1)}
-    if circuit == "verdict":
-        names["sums"] = (1, 3 * shape.n_bins)
-        names["chunks"] = (1, shape.n_pads)
-        names["units"] = (1, PAD_LIMBS)
-        names["scale"] = (1, 1)
-        names["alphas"] = (N_ALPHAS, 1)
-        names["thousand"] = (1, 1)
-        names["chance"] = (1, 1)
-        names["last"] = (1, 1)
-    else:
-        names["order"] = (1, n_classes)
-        names["rows"] = (n, shape.widths[0])
-        names["factor"] = (1, 1)
-        names["reach"] = (1, 1)
-        if circuit != "predictions":
-            names["labels"] = (n, n_classes)
-            names["counted"] = (n, 1)
-            names["edges"] = (1, shape.n_bins)
-            names["others"] = (1, 1)
-        if circuit == "padded_bins":
-            names["chunk"] = (1, shape.n_pads)
-            names["units"] = (1, PAD_LIMBS)
-    names["context"] = (1, 1)
-    return names
+    """Public inputs of a circuit with their shapes, in the order in which its graph has them."""
+    rows = shape.rows_of(circuit)
+    return dict(_inputs(circuit, shape.widths, shape.n_pads, shape.n_bins, rows))
+
+
+@cache
+def _inputs(
+    circuit: str, widths: tuple[int, ...], n_pads: int, n_bins: int, rows: int
+) -> dict[str, tuple[int, ...]]:
+    """Inputs as the graph names them; they depend on nothing else of the architecture."""
+    shape = Architecture(widths, LOGIT_BITS, 1, 1, n_pads, n_bins, 0, {circuit: rows})
+    constants = [np.broadcast_to(0, size) for size in shape.shapes]
+    return _graph(circuit, shape, constants)[0].inputs
 
 
 def zeros(circuit: str, shape: Architecture) -> list[list[int]]:

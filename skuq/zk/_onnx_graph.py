@@ -21,9 +21,11 @@ class Graph:
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
+        self.inputs: dict[str, tuple[int, ...]] = {}  # public ones with their shapes, in order
 
     def public(self, name: str, *shape: int) -> str:
         """Add a public input of integers."""
+        self.inputs[name] = shape
         self._inputs.append(self._helper.make_tensor_value_info(name, self._types.INT64, shape))
         return self.op("Cast", name, to=self._types.FLOAT)
 

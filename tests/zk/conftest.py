@@ -13,7 +13,14 @@ from skuq.zk import attest, challenge, commit, prove
 from skuq.zk._files import read_json
 from skuq.zk._prover import Prover
 from skuq.zk._statements import verdict_inputs
+from tests.zk.exchange import Exchange
 from tests.zk.tampering import ALPHA, COMMITTED, N_BINS, SAMPLE, N
+
+
+@pytest.fixture(scope="session")
+def exchange(tmp_path_factory):
+    """One small commitment, and proofs of it as tests ask for them."""
+    return Exchange(tmp_path_factory.mktemp("exchange"))
 
 
 @pytest.fixture(scope="session")

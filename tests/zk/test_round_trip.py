@@ -1,17 +1,14 @@
-"""One commitment, an honest proof at level "bins", and a handful of tamperings: the quick tier.
+"""One small commitment, honest proofs, attacks, and a handful of tamperings.
 
-Level "predictions" and an attestation are proven when a slow test asks for them. Level "verdict"
-and all other tamperings are in the tests that share the fixture ``run``.
+Level "verdict" and all other tamperings are in the tests that share the fixture ``run``.
 """
 
 import json
 import shutil
-from functools import cached_property
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
@@ -22,11 +19,9 @@ from skuq.zk import (
     attest,
     challenge,
     check,
-    commit,
     load_commitment,
     prove,
     reported_predictions,
-    verify,
 )
 from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
@@ -35,69 +30,12 @@ from skuq.zk._commitment_point import commitment_point, sample_constants
 from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
 from skuq.zk._statements import chosen_rows, encoded
 from skuq.zk._verify import _check_challenge, _judged
+from tests.zk.exchange import ASKED, TEST, N
 from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof
 
-N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
-ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
 LEVELS = ["bins", "predictions"]
 
 pytestmark = pytest.mark.slow
-
-
-class Exchange:
-    """A commitment, and the proofs that are asked for."""
-
-    def __init__(self, folder):
-        rng = np.random.default_rng(0)
-        X = rng.normal(size=(60, 2))
-        y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
-        self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
-        table = pd.DataFrame(X, columns=["a", "b"])
-        self.public = commit(
-            LogisticRegression().fit(X, y),
-            table,
-            folder,
-            n_bins=2,
-            n_proofs=2,
-            n_attestations=3,
-            tolerance=0.02,
-        ).folder
-        self.ledger = folder / "private" / "ledger.json"
-        self.first_ledger = self.ledger.read_bytes()
-        self.challenge = folder / "challenge.json"
-
-    @cached_property
-    def attestation(self):
-        return attest(self.public, self.X[0], self.folder / "attestation.json", nonce="1")
-
-    def audit(self, level):
-        """The bundle of a level, made once."""
-        bundle, data = self.folder / level, (self.X, self.y)
-        if level == "bins" and not bundle.exists():
-            prove(self.public, *data, bundle, level=level, **ASKED)
-        if level == "predictions" and not bundle.exists():
-            prove(self.public, *data, bundle, level=level, **ASKED, **SAMPLE)
-            challenge(bundle, self.public, *data, self.challenge)
-            prove(
-                self.public, *data, bundle, level=level, challenge=self.challenge, **ASKED, **SAMPLE
-            )
-        return bundle
-
-    def verify(self, level, bundle=None, y=None, public=None, **settings):
-        own = {} if level == "bins" else {"challenge": self.challenge, **SAMPLE}
-        return verify(
-            self.audit(level) if bundle is None else bundle,
-            self.X,
-            self.y if y is None else y,
-            self.public if public is None else public,
-            keys=self.keys,
-            **{"level": level, "confidence_level": 0.95, **TEST, **ASKED, **own, **settings},
-        )
-
-
-@pytest.fixture(scope="module")
-def exchange(tmp_path_factory):
-    return Exchange(tmp_path_factory.mktemp("exchange"))
 
 
 @pytest.fixture
@@ -384,7 +322,6 @@ def test_an_attestation_that_the_ledger_does_not_count_is_noticed(exchange, tmp_
         attest(exchange.public, exchange.X[0], tmp_path / "a.json", nonce="1")
 
 
-@pytest.mark.slow
 def test_two_attestations_at_once_do_not_mix(exchange, tmp_path, monkeypatch):
     """The second one runs a circuit between the first one's run and its proof."""
     original, begun = backend.prove, []
@@ -438,7 +375,6 @@ def test_numbers_to_compare_orders_with_are_all_different(exchange):
     assert len(set(numbers)) == len(numbers) == shape.n_committed
 
 
-@pytest.mark.slow
 def test_a_circuit_that_orders_its_constants_in_another_way_is_refused(exchange, monkeypatch):
     """Its proofs would be about other weights, under the same commitment."""
     original = keys.build

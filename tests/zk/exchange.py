@@ -1,0 +1,63 @@
+"""One small commitment and honest proofs of it, each made when a test asks for it."""
+
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+
+from skuq.zk import attest, challenge, commit, prove, verify
+
+N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
+ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
+
+
+class Exchange:
+    """A commitment, and the proofs that are asked for."""
+
+    def __init__(self, folder):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(60, 2))
+        y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
+        self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
+        table = pd.DataFrame(X, columns=["a", "b"])
+        self.public = commit(
+            LogisticRegression().fit(X, y),
+            table,
+            folder,
+            n_bins=2,
+            n_proofs=2,
+            n_attestations=3,
+            tolerance=0.02,
+        ).folder
+        self.ledger = folder / "private" / "ledger.json"
+        self.first_ledger = self.ledger.read_bytes()
+        self.challenge = folder / "challenge.json"
+
+    @cached_property
+    def attestation(self):
+        return attest(self.public, self.X[0], self.folder / "attestation.json", nonce="1")
+
+    def audit(self, level):
+        """The bundle of a level, made once."""
+        bundle, data = self.folder / level, (self.X, self.y)
+        if level == "bins" and not bundle.exists():
+            prove(self.public, *data, bundle, level=level, **ASKED)
+        if level == "predictions" and not bundle.exists():
+            prove(self.public, *data, bundle, level=level, **ASKED, **SAMPLE)
+            challenge(bundle, self.public, *data, self.challenge)
+            prove(
+                self.public, *data, bundle, level=level, challenge=self.challenge, **ASKED, **SAMPLE
+            )
+        return bundle
+
+    def verify(self, level, bundle=None, y=None, public=None, **settings):
+        own = {} if level == "bins" else {"challenge": self.challenge, **SAMPLE}
+        return verify(
+            self.audit(level) if bundle is None else bundle,
+            self.X,
+            self.y if y is None else y,
+            self.public if public is None else public,
+            keys=self.keys,
+            **{"level": level, "confidence_level": 0.95, **TEST, **ASKED, **own, **settings},
+        )

@@ -1,0 +1,179 @@
+"""The verifier that uses nothing of the package: it agrees on honest files, and on altered ones."""
+
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("ezkl")
+pytest.importorskip("onnx")
+
+from skuq.zk import check
+from skuq.zk._files import read_json, write_json, write_manifest
+from tests.zk import exchange as small
+from tests.zk.tampering import LEVELS, changed, verified
+from tests.zk.test_attest import ATTESTATIONS, asked
+from tests.zk.test_public_commitment import COMMITMENTS, altered
+from tests.zk.test_tampering import CHUNKS, REPORTS, STATEMENT, VERDICTS
+
+PATH = Path(__file__).parents[2] / "docs" / "second_verifier.py"
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def second():
+    spec = importlib.util.spec_from_file_location("second_verifier", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def audit(second, run, level, bundle=None, commitment=None, y=None, **settings):
+    """Verify an audit of the fixture with the keys that skuq made of it."""
+    published = second.Commitment(commitment or run.honest, run.keys, run.honest / "srs")
+    asked = {"alpha": 0.1, "n_bins": 4, "confidence_level": 0.95, "level": level}
+    return second.verify_audit(
+        bundle or getattr(run, level),
+        published,
+        run.X_ref.tolist(),
+        (run.y_ref if y is None else y).tolist(),
+        **{**asked, **run.settings[level], **settings},
+    )
+
+
+def refused(second, run, level, bundle, **settings):
+    with pytest.raises((second.Refused, *second.MALFORMED)):
+        audit(second, run, level, bundle, **settings)
+
+
+def test_it_uses_nothing_of_the_package():
+    imported = re.findall(r"^\s*(?:import|from) (\w+)", PATH.read_text(), re.MULTILINE)
+    assert {*imported} - sys.stdlib_module_names == {"ezkl"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_it_agrees_on_honest_audits(second, run, level):
+    first = verified(run, level)
+    found = audit(second, run, level)
+    if level == "verdict":
+        assert found == {"passed": first.passed}
+        return
+    assert found["count"] == first.sums.count.tolist()
+    assert found["correct"] == first.sums.correct.tolist()
+    assert found["confidence_sum"] == (first.sums.confidence / first.sums.scale).tolist()
+    gaps = abs(first.sums.deviation) <= 0.1 * first.sums.count * first.sums.scale
+    assert found["within_alpha"] == bool(gaps.all())
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_it_refuses_other_questions_and_data(second, run, level):
+    for other in (
+        {"alpha": 0.2},
+        {"n_bins": 3},
+        {"confidence_level": None},
+        {"y": run.y_ref[::-1]},
+    ):
+        with pytest.raises(second.Refused, match="another"):
+            audit(second, run, level, **other)
+    with pytest.raises(second.Refused, match="has another"):
+        audit(second, run, level, commitment=run.dishonest)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", STATEMENT)
+def test_it_refuses_changed_statements(second, run, tmp_path, level, name):
+    for k, value in enumerate(STATEMENT[name]):
+        bundle = shutil.copytree(getattr(run, level), tmp_path / str(k))
+        path = bundle / "statement.json"
+        write_json(path, {**read_json(path), name: value})
+        refused(second, run, level, bundle)  # the manifest tells
+        write_manifest(bundle)
+        refused(second, run, level, bundle)
+
+
+FILES = [(level, CHUNKS, name) for level in ("bins", "verdict") for name in CHUNKS]
+FILES += [("verdict", VERDICTS, name) for name in VERDICTS]
+FILES += [("predictions", REPORTS, name) for name in REPORTS]
+
+
+@pytest.mark.parametrize(("level", "changes", "name"), FILES, ids=[f"{f[0]}-{f[2]}" for f in FILES])
+def test_it_refuses_changed_files(second, run, tmp_path, level, changes, name):
+    bundle = shutil.copytree(getattr(run, level), tmp_path / "bundle")
+    changes[name](run, bundle)
+    write_manifest(bundle)
+    refused(second, run, level, bundle)
+
+
+def test_it_refuses_another_challenge(second, run, tmp_path):
+    with pytest.raises(second.Refused, match="your own challenge"):
+        audit(second, run, "predictions", challenge=None)
+    own = {**read_json(run.challenge), "nonce": "0" * 32}
+    write_json(tmp_path / "c.json", own)
+    with pytest.raises(second.Refused, match="another challenge"):
+        audit(second, run, "predictions", challenge=tmp_path / "c.json")
+    with pytest.raises(second.Refused, match="Too few"):
+        audit(second, run, "predictions", false_share=0.02, error=0.01)
+
+
+@pytest.mark.parametrize("tampering", COMMITMENTS)
+def test_it_refuses_changed_commitments(second, run, tmp_path, tampering):
+    for fitted in (False, True):
+        (tmp_path / str(fitted)).mkdir()
+        public, bundle = altered(run, tmp_path / str(fitted), COMMITMENTS[tampering], fitted)
+        refused(second, run, "bins", bundle, commitment=public)
+
+
+def test_it_agrees_on_attestations(second, run, tmp_path):
+    published = second.Commitment(run.honest, run.keys, run.honest / "srs")
+    x = run.X_ref[0]
+    given = {"x": x, "nonce": "mine", "allow_test_string": True, "keys": run.keys}
+    first = check(run.attestation, run.honest, **given)
+    found = second.verify_attestation(run.attestation, published, x.tolist(), "mine")
+    assert found == {"label": first.label, "confidence": first.confidence}
+    for change in ATTESTATIONS.values():
+        record = read_json(run.attestation)
+        change(record, run)
+        write_json(tmp_path / "a.json", record)
+        own = asked(run, tmp_path / "a.json")
+        with pytest.raises((second.Refused, *second.MALFORMED)):
+            second.verify_attestation(
+                tmp_path / "a.json", published, own["x"].tolist(), own["nonce"]
+            )
+
+
+def test_it_trusts_the_ceremony_or_an_own_copy(second, run, tmp_path):
+    with pytest.raises(second.Refused, match="not the ceremony's"):
+        second.Commitment(run.honest, run.keys, None)
+    other = tmp_path / "srs"
+    other.write_bytes((run.honest / "srs").read_bytes()[:-1])
+    with pytest.raises(second.Refused, match="nor yours"):
+        second.Commitment(run.honest, run.keys, other)
+
+
+def test_it_needs_keys_of_the_same_architecture(second, run, tmp_path):
+    published = second.Commitment(run.honest, tmp_path, run.honest / "srs")
+    with pytest.raises(second.Refused, match="no key of 'bins'"):
+        published.key("bins")
+    keys = shutil.copytree(run.keys, tmp_path / "keys")
+    for settings in keys.glob("*.settings"):
+        changed(settings, module_sizes={"polycommit": [7]})
+    with pytest.raises(second.Refused, match="another architecture"):
+        second.Commitment(run.honest, keys, run.honest / "srs").key("bins")
+
+
+def test_its_command_line(second, exchange, tmp_path, capsys, monkeypatch):
+    first = exchange.verify("bins")
+    table = pd.DataFrame(exchange.X, columns=["a", "b"]).assign(y=exchange.y)
+    table.to_csv(tmp_path / "ref.csv", index=False, float_format="%.17g")
+    given = ["audit", exchange.audit("bins"), "--commitment", exchange.public]
+    given += ["--keys", exchange.keys, "--srs", exchange.public / "srs", "--label", "y"]
+    given += ["--data", tmp_path / "ref.csv", "--bins", small.ASKED["n_bins"]]
+    given += ["--confidence-level", "0.95", "--level", "bins", "--alpha"]
+    assert second.main([*map(str, given), "0.2"]) == 0
+    assert str(first.sums.count.tolist()) in capsys.readouterr().out
+    assert second.main([*map(str, given), "0.3"]) == 2
+    assert "another alpha" in capsys.readouterr().err

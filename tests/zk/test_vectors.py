@@ -1,0 +1,182 @@
+"""Encodings of the format, by the package and by the second verifier, as examples in a file.
+
+``python -m tests.zk.test_vectors`` writes the file anew, for a new format.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from skuq.zk import _ezkl as backend
+from skuq.zk import _statements as statements
+from skuq.zk._architecture import Architecture
+from skuq.zk._circuits import edges
+from skuq.zk._encoding import encoding_of
+from skuq.zk._files import canonical, digest
+from skuq.zk._fixed_point import IntegerPredictions
+
+FILE = Path(__file__).with_name("vectors.json")
+SECOND = Path(__file__).parents[2] / "docs" / "second_verifier.py"
+
+RECORD = {
+    "architecture": {
+        "widths": [4, 3, 3],
+        "logit_bits": 21,
+        "digits": 3,
+        "n_salts": 5,
+        "n_pads": 2,
+        "n_bins": 3,
+        "log_rows": 13,
+        "rows_per_proof": {"predictions": 3, "bins": 2, "padded_bins": 2},
+    },
+    "encoding": {
+        "bits": 8,
+        "columns": [[0, 0.5, 2.0, 8.0], [2, 0.0, 1.0, 1.0]],
+        "names": ["größe", "kind"],
+    },
+    "classes": ["a", "b", "c"],
+    "tolerance": 0.0052,
+}
+ROWS, CODES, N_BINS = [[1.2345, 0.0], [-3.0, 1.0], [15.9, 7.0]], [0, 2, 1], 2
+STATEMENT = {
+    "format": 4,
+    "versions": {"skuq": "0.1.0", "ezkl": "23.0.5"},
+    "commitment_digest": "c0" * 32,
+    "level": "verdict",
+    "alpha": 0.05,
+    "n_bins": N_BINS,
+    "confidence_level": 0.95,
+    "n_samples": 3,
+    "pads": [1, 0],
+}
+CHALLENGE = {
+    "commitment_digest": "c0" * 32,
+    "reference_digest": "4e" * 32,
+    "reported_digest": "d5" * 32,
+    "nonce": "0123456789abcdef",
+}
+REPORTED = {"label": [2, 0, 1], "confidence": [16384, 8192, 8191]}
+SUMS = [[4, 2, -4, 30000, 9000, -30000, 2, 4, -2], [2, -2, -2, 20000, -20000, -20000, -2, 2, 2]]
+PROOF_HEAD = bytes(range(64))
+
+
+def by_the_package():
+    shape = Architecture(
+        **{**RECORD["architecture"], "widths": tuple(RECORD["architecture"]["widths"])}
+    )
+    rows, codes = encoding_of(RECORD["encoding"]).encode(ROWS), np.array(CODES)
+    found = IntegerPredictions(*(np.array(REPORTED[k]) for k in ("label", "confidence")))
+    tolerance = RECORD["tolerance"]
+    inputs = {
+        "predictions": statements.prediction_inputs(shape, rows),
+        "bins": statements.reference_chunks(shape, "bins", rows, codes, STATEMENT)[1],
+        "padded_bins": statements.reference_chunks(shape, "padded_bins", rows, codes, STATEMENT)[0],
+        "verdict": statements.verdict_inputs(shape, tolerance, STATEMENT, SUMS),
+    }
+    totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
+    sums = statements.read_sums(totals, N_BINS, shape.n_bins)
+    bound = statements.context(STATEMENT, "bins 1")
+    return {
+        "canonical": canonical(RECORD).decode(),
+        "commitment_digest": digest(RECORD),
+        "rows": rows.tolist(),
+        "reference_digest": statements.reference_digest(rows, codes),
+        "context": str(bound),
+        "edges": edges(N_BINS, shape.n_bins).tolist(),
+        "chosen_rows": statements.chosen_rows(CHALLENGE, 12, 5).tolist(),
+        "n_proven": statements.sample_size(0.02, 0.01),
+        "thresholds": statements.thresholds(0.05, tolerance),
+        "chance": statements.chance_allowance(N_BINS, 0.95),
+        "inputs": {
+            circuit: [
+                str(number)
+                for part in statements.public_inputs(circuit, shape, values, bound)
+                for number in part
+            ]
+            for circuit, values in inputs.items()
+        },
+        "outputs": statements.prediction_outputs(shape, found),
+        "bins": {
+            "count": sums.count.tolist(),
+            "correct": sums.correct.tolist(),
+            "confidence": sums.confidence.tolist(),
+        },
+        "point": backend.commitment_point(PROOF_HEAD),
+    }
+
+
+def by_the_second_verifier():
+    spec = importlib.util.spec_from_file_location("second_verifier", SECOND)
+    second = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(second)
+    commitment = object.__new__(second.Commitment)  # without the files around the record
+    versions = {"format": second.FORMAT, "versions": {"ezkl": second.EZKL}}
+    commitment.describe({**RECORD, **versions})
+    rows = commitment.encode(ROWS)
+    bound = second.context_of(STATEMENT, "bins 1")
+    totals = [sum(parts) for parts in zip(*SUMS, strict=True)]
+    inputs = {
+        "predictions": {"rows": [v for row in rows for v in row]},
+        "bins": second.chunks_of(commitment, STATEMENT, "bins", rows, CODES)[1][0],
+        "padded_bins": second.chunks_of(commitment, STATEMENT, "padded_bins", rows, CODES)[0][0],
+        "verdict": second.verdict_inputs(commitment, STATEMENT, totals),
+    }
+    reported = second.sums_of_reports(commitment, N_BINS, **REPORTED, codes=CODES)
+    bins = second.bins_of(reported, commitment.n_bins, N_BINS, 0.05)
+    return {
+        "canonical": second.canonical(RECORD).decode(),
+        "commitment_digest": second.sha256(second.canonical(RECORD)),
+        "rows": rows,
+        "reference_digest": second.reference_digest(rows, CODES),
+        "context": str(bound),
+        "edges": second.edges_of(N_BINS, commitment.n_bins),
+        "chosen_rows": second.chosen_rows(CHALLENGE, 12, 5),
+        "n_proven": second.needed_proofs(1000, 0.02, 0.01),
+        "thresholds": second.thresholds_of(0.05, RECORD["tolerance"]),
+        "chance": second.chance_of(N_BINS, 0.95),
+        "inputs": {
+            circuit: [str(number) for number in commitment.inputs(circuit, values, bound)]
+            for circuit, values in inputs.items()
+        },
+        "outputs": second.predicted(commitment, *REPORTED.values(), 3),
+        "bins": {
+            "count": bins["count"],
+            "correct": bins["correct"],
+            "confidence": [round(v * second.ONE) for v in bins["confidence_sum"]],
+        },
+        "point": second.compressed_point(PROOF_HEAD),
+    }
+
+
+def given():
+    return {
+        "commitment": RECORD,
+        "rows": ROWS,
+        "codes": CODES,
+        "statement": STATEMENT,
+        "part": "bins 1",
+        "challenge": CHALLENGE,
+        "reported": REPORTED,
+        "sums": SUMS,
+        "proof_head": PROOF_HEAD.hex(),
+    }
+
+
+@pytest.mark.parametrize("made", [by_the_package, by_the_second_verifier])
+def test_encodings_are_those_of_the_format(made):
+    expected = json.loads(FILE.read_text())
+    assert expected["given"] == given()
+    found = made()
+    for name, value in expected["expected"].items():
+        assert found[name] == value, name
+    assert set(found) == set(expected["expected"])
+
+
+if __name__ == "__main__":
+    vectors = {"given": given(), "expected": by_the_package()}
+    FILE.write_text(json.dumps(vectors, indent=1, ensure_ascii=True) + "\n")
