@@ -31,12 +31,14 @@ from skuq.calibration import (
     AuditResult,
     BinAudit,
     BinSums,
+    Region,
     TopLabelPredictions,
     audit_sums,
     detectable_gap,
     required_samples,
     top_label_predictions,
 )
+from skuq.calibration._conditions import Conditions, conditions_of
 from skuq.calibration._groups import Grouping, distinct, groups_of_columns, named_groups
 from skuq.calibration._sums import Strategy, bin_of, in_units
 from skuq.metrics import expected_calibration_error
@@ -105,14 +107,22 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         model does not take belong into `sensitive_features` of `fit`. Groups must not follow
         from the label: within such groups no honest model is calibrated.
     confidence_level : float, default=0.95
-        Probability that the audit of a model that keeps to `alpha` in every bin and group
-        finds nothing significant, however many bins and groups there are.
+        Probability that the audit of a model that keeps to `alpha` in every bin, group and
+        region finds nothing significant, however many there are.
+    search_regions : bool or float, default=False
+        Whether regions of the inputs are searched too, such as "age <= 30 and education =
+        Bachelors", where confidence is wrong although it is not in a whole bin. `X` must be
+        a table of at most 1,000 columns, or nothing is searched. A number is the tolerance
+        within regions, True takes `alpha`: honest models need more there than in bins, and
+        `choose_alpha` measures how much. The search shares the permitted error with the
+        other tests.
 
     Attributes
     ----------
     passed_ : bool
-        Whether nothing deviates significantly, among all samples or in a group: `scan_bins`
-        compares accuracy with confidence in every run of neighbouring bins.
+        Whether nothing deviates significantly, among all samples, in a group or in a region:
+        `scan_bins` compares accuracy with confidence in every run of neighbouring bins, and
+        `search_regions` in every region.
     within_alpha_ : bool
         Verdict of Algorithm 1: every bin of all samples has ``|gap| <= alpha``, whether by
         chance or not.
@@ -120,8 +130,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Findings per confidence bin.
     group_bins_ : dict of str to BinAudit
         The same per group, by names such as "sex=female".
+    regions_ : list of Region
+        Regions of the inputs that deviate significantly, most striking first; ``rule`` says
+        in words where, and `skuq.audit.region_mask` finds the rows that meet ``conditions``.
+        Empty if none were searched.
     sums_ : BinSums
-        Integer sums that determine all figures.
+        Integer sums that determine all figures but those of regions.
     group_sums_ : dict of str to BinSums
         The same per group.
     ece_, mce_ : float
@@ -135,10 +149,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     result_ : AuditResult
         All of the above in one object, as `skuq.calibration.audit_sums` returns it.
     settings_ : dict
-        `n_bins`, `strategy`, `alpha` and `confidence_level` of the audit; setting parameters
-        afterwards changes nothing that was found.
+        `n_bins`, `strategy`, `alpha`, `confidence_level` and `region_alpha` (None: no regions
+        were searched) of the audit; setting parameters afterwards changes nothing that was
+        found.
     n_families_ : int
-        Sets of samples that were audited together: all of them, and each group.
+        Tests that share the permitted error: all samples, each group, and the search.
     n_samples_ : int
         Size of the reference set.
     accuracy_, confidence_ : float
@@ -206,6 +221,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         "strategy": [StrOptions({"uniform", "quantile"})],
         "groups": [None, str, Integral, list, callable],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
+        "search_regions": ["boolean", Interval(Real, 0, 1, closed="both")],
     }
 
     def __init__(
@@ -217,6 +233,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         strategy: Strategy = "uniform",
         groups: Any = None,
         confidence_level: float = 0.95,
+        search_regions: bool | float = False,
     ):
         self.estimator = estimator
         self.n_bins = n_bins
@@ -224,6 +241,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         self.strategy = strategy
         self.groups = groups
         self.confidence_level = confidence_level
+        self.search_regions = search_regions
+
+    @property
+    def regions_(self) -> list[Region]:
+        """Regions that deviate; empty if none were searched."""
+        searched = self.result_.regions
+        return [] if searched is None else searched.regions
 
     @classmethod
     def from_predictions(
@@ -233,6 +257,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         *,
         classes: ArrayLike | None = None,
         sensitive_features: SensitiveFeatures | None = None,
+        X: Any = None,
         **params: Any,
     ) -> CalibrationAuditor:
         """Audit recorded predictions; the model itself is not needed.
@@ -248,6 +273,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             many as the columns.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, as `fit` takes them.
+        X : DataFrame or array-like of shape (n_samples, n_features), default=None
+            Inputs, or other columns that are known of the samples, in which regions are
+            searched. Default: none are.
         **params
             Parameters of the class, except `groups`: there is no `X` here.
 
@@ -278,7 +306,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "columns themselves as `sensitive_features`."
             )
         grouping = _sensitive_groups(sensitive_features)
-        audit._audit(top_label_predictions(y, proba, classes=classes), grouping)
+        predictions = top_label_predictions(y, proba, classes=classes)
+        if X is not None:
+            check_consistent_length(X, predictions.confidence)
+        audit._audit(predictions, grouping, audit._conditions_of(X))
         audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
         return audit
 
@@ -377,7 +408,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             proba = self._cross_validated(X, y)
             self.estimator_ = clone(self.estimator).fit(X, y)
         self.classes_ = np.asarray(self.estimator_.classes_)
-        self._audit(top_label_predictions(y, proba, classes=self.classes_), grouping)
+        predictions = top_label_predictions(y, proba, classes=self.classes_)
+        self._audit(predictions, grouping, self._conditions_of(X))
         return self
 
     @available_if(_holds_fitted_classifier)
@@ -414,8 +446,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the strategy is "quantile", whose bins depend on all samples, or a label is unknown
-            to the classifier, or what it predicts are not probabilities.
+            If the strategy is "quantile", whose bins depend on all samples, regions are to be
+            searched, a label is unknown to the classifier, or what it predicts are not
+            probabilities.
         AttributeError
             If `estimator` is not a fitted classifier with `predict_proba`.
         """
@@ -456,8 +489,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the strategy is "quantile", or the inputs do not fit together or are not
-            probabilities.
+            If the strategy is "quantile", regions are to be searched, or the inputs do not fit
+            together or are not probabilities.
 
         Examples
         --------
@@ -593,10 +626,15 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         removed = check_random_state(random_state).permutation(inside)
         kept = np.ones(len(mask), bool)
         kept[removed[: round(rho * len(inside))]] = False  # Eq. 20
-        audit: CalibrationAuditor = copy(self).set_params(**self.settings_)
+        settings = dict(self.settings_)
+        region_alpha = settings.pop("region_alpha")
+        audit: CalibrationAuditor = copy(self).set_params(
+            **settings, search_regions=False if region_alpha is None else region_alpha
+        )
         before = self._predictions
         rows = TopLabelPredictions(before.confidence[kept], before.correct[kept])
-        audit._audit(rows, [g._replace(codes=g.codes[kept]) for g in self._grouping])
+        conditions = None if self._conditions is None else self._conditions.without(~kept)
+        audit._audit(rows, [g._replace(codes=g.codes[kept]) for g in self._grouping], conditions)
         return audit
 
     def suspicious_bins(self) -> IntArray:
@@ -726,12 +764,29 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "`from_predictions` on all samples at once."
             )
 
-    def _audit(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> None:
+    def _searches(self) -> bool:
+        """Whether regions are to be searched; a tolerance of 0 does, False does not."""
+        return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
+
+    def _conditions_of(self, X: Any) -> Conditions | None:
+        return conditions_of(X) if self._searches() and X is not None else None
+
+    def _region_alpha(self) -> float:
+        own = not isinstance(self.search_regions, bool | np.bool_)
+        return float(self.search_regions if own else self.alpha)
+
+    def _audit(
+        self,
+        predictions: TopLabelPredictions,
+        grouping: list[Grouping],
+        conditions: Conditions | None,
+    ) -> None:
         """Audit these predictions, and forget all others."""
         self._check_size(len(predictions.confidence))
         self._parts = self._add_up(predictions, grouping)
-        self._judge()
+        self._judge(None if conditions is None else (conditions, predictions))
         self._predictions, self._grouping = predictions, grouping
+        self._conditions = conditions
 
     def _add(
         self, predictions: TopLabelPredictions, grouping: list[Grouping]
@@ -742,9 +797,14 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "`strategy='quantile'` puts the edges of its bins where all samples together have "
                 "their quantiles, so that parts cannot be added up; use 'uniform'."
             )
+        if self._searches():
+            raise ValueError(
+                "`search_regions` needs all samples at once, and parts keep only sums; use `fit` "
+                "or `from_predictions`, or audit parts with search_regions=False."
+            )
         parts = self._add_up(predictions, grouping)
         self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
-        for name in {"_predictions", "_grouping"} & vars(self).keys():
+        for name in {"_predictions", "_grouping", "_conditions"} & vars(self).keys():
             delattr(self, name)
         if self._parts.sums.n_samples >= self._least():
             self._judge()
@@ -764,16 +824,19 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             self.classes_ = np.asarray(classes)
         return self
 
-    def _judge(self) -> None:
+    def _judge(self, rows: tuple[Any, TopLabelPredictions] | None = None) -> None:
         self.settings_: dict[str, Any] = {
             "n_bins": int(self.n_bins),
             "strategy": self.strategy,
             "alpha": float(self.alpha),
             "confidence_level": float(self.confidence_level),
+            "region_alpha": None if rows is None else self._region_alpha(),
         }
         self.result_: AuditResult = audit_sums(
             self._parts.sums,
             self._parts.group_sums,
             alpha=self.alpha,
             confidence_level=self.confidence_level,
+            rows=rows,
+            region_alpha=self.settings_["region_alpha"],
         )

@@ -2,6 +2,7 @@
 
 from skuq.calibration._limits import BinAudit, audit_bins, clopper_pearson
 from skuq.calibration._power import detectable_gap, required_samples
+from skuq.calibration._region_search import Region, RegionSearch, search_regions
 from skuq.calibration._result import AuditResult, audit_sums
 from skuq.calibration._scan import Finding, Scan, planned_threshold, scan_bins
 from skuq.calibration._sums import (
@@ -20,6 +21,8 @@ __all__ = [
     "BinAudit",
     "BinSums",
     "Finding",
+    "Region",
+    "RegionSearch",
     "Scan",
     "TopLabelPredictions",
     "audit_bins",
@@ -33,6 +36,7 @@ __all__ = [
     "planned_threshold",
     "required_samples",
     "scan_bins",
+    "search_regions",
     "temperature_scaled",
     "top_label_predictions",
 ]

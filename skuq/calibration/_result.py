@@ -7,13 +7,14 @@ Prohibiting the Abuse of Model Abstention", ICML 2025.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 from skuq.calibration._groups import Grouping
 from skuq.calibration._limits import BinAudit, audit_bins
+from skuq.calibration._region_search import RegionSearch, search_regions
 from skuq.calibration._sums import BinSums, Strategy, TopLabelPredictions, bin_edges, bin_sums
 
 
@@ -31,12 +32,14 @@ class AuditResult(NamedTuple):
     group_bins : dict of str to BinAudit
         Findings of each group.
     n_families : int
-        Sets of samples that were tested: all of them, and each group that has any.
+        Tests that share the error: all samples, each group that has any, and the search.
     ece_interval : tuple of float
         Bootstrap interval of the expected calibration error.
     ece_chance : float
         Expected calibration error that a perfectly calibrated model exceeds with probability
         ``1 - confidence_level``.
+    regions : RegionSearch or None
+        Regions of the inputs that deviate; None if none were searched.
     """
 
     sums: BinSums
@@ -46,10 +49,13 @@ class AuditResult(NamedTuple):
     n_families: int
     ece_interval: tuple[float, float]
     ece_chance: float
+    regions: RegionSearch | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether there is no finding, among all samples or in a group."""
+        """Whether there is no finding, among all samples, in a group or in a region."""
+        if self.regions is not None and self.regions.regions:
+            return False
         return not any(part.significant.any() for part in (self.bins, *self.group_bins.values()))
 
     @property
@@ -76,6 +82,8 @@ def audit_sums(
     *,
     alpha: float = 0.05,
     confidence_level: float = 0.95,
+    rows: tuple[Any, TopLabelPredictions] | None = None,
+    region_alpha: float | None = None,
 ) -> AuditResult:
     """Audit sums per bin, as `CalibrationAuditor` does.
 
@@ -89,6 +97,11 @@ def audit_sums(
         Tolerated distance between accuracy and confidence of a bin.
     confidence_level : float, default=0.95
         Probability that a model within alpha passes.
+    rows : tuple of X and TopLabelPredictions, default=None
+        Inputs and predictions of which the sums were made, to search regions too
+        (`search_regions`).
+    region_alpha : float, default=None
+        Tolerated distance between accuracy and confidence of a region. Default: `alpha`.
 
     Returns
     -------
@@ -114,11 +127,10 @@ def audit_sums(
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
-    n_families = sum(bool(part.count.any()) for part in families)
-    bins, *group_bins = (
-        audit_bins(part, alpha=alpha, confidence_level=confidence_level, n_families=n_families)
-        for part in families
-    )
+    n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
+    tolerated = alpha if region_alpha is None else region_alpha
+    shared = {"confidence_level": confidence_level, "n_families": n_families}
+    bins, *group_bins = (audit_bins(part, alpha=alpha, **shared) for part in families)
     tail = (1 - confidence_level) / 2
     low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])
     return AuditResult(
@@ -129,4 +141,5 @@ def audit_sums(
         n_families,
         (float(low), float(high)),
         float(np.quantile(ece_under_calibration(sums), confidence_level)),
+        None if rows is None else search_regions(*rows, alpha=tolerated, **shared),
     )

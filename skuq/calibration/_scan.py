@@ -21,6 +21,7 @@ N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # bins of a run; all runs of ten bins, and bounded work with hundreds
 # Mirage makes confidence too low: most of the error probability goes to finding that.
 SHARES = {1: 0.8, -1: 0.2}
+DIRECTIONS = {1: "underconfident", -1: "overconfident"}  # by the sign of the gap
 # Fixed, so that the sums of an audit determine its verdict.
 SEED = 20250
 ROUNDING = 1e-9  # relative; equal evidence of different runs may differ by less
@@ -117,14 +118,15 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     rng = np.random.default_rng(SEED)
     runs: list[Finding] = []
     alone, thresholds = np.ones(n_bins), []
-    for sign, direction in ((1, "underconfident"), (-1, "overconfident")):
+    n_compared = n_runs(n_bins)
+    for sign, direction in DIRECTIONS.items():
         edge = np.clip(np.nan_to_num(sums.mean_confidence) + sign * alpha, 0.0, 1.0)
         largest = simulated_evidence(sums.count, edge, sign, rng)
-        thresholds.append(_threshold(largest, level * SHARES[sign], n_bins))
+        thresholds.append(evidence_threshold(largest, level * SHARES[sign], n_compared))
         for length, evidence in enumerate(_evidence(sums.correct, sums.count, edge, sign), 1):
             # Rounding may separate equal evidence: as large up to that counts as large.
             below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
-            p = p_values(evidence, N_SIMULATIONS - below, N_SIMULATIONS, n_bins, sign)
+            p = p_values(evidence, N_SIMULATIONS - below, N_SIMULATIONS, n_compared, sign)
             if length == 1:
                 alone = np.minimum(alone, p)
             runs += [
@@ -161,10 +163,11 @@ def planned_threshold(n_bins: int = 10, *, level: float = 0.05, n_families: int 
     >>> round(planned_threshold(10), 2)
     7.23
     """
-    return float(np.log(_n_runs(n_bins) * n_families / (SHARES[1] * level)))
+    return float(np.log(n_runs(n_bins) * n_families / (SHARES[1] * level)))
 
 
-def _n_runs(n_bins: int) -> int:
+def n_runs(n_bins: int) -> int:
+    """Count the runs that are compared."""
     longest = min(MAX_LENGTH, n_bins)
     return longest * (2 * n_bins - longest + 1) // 2
 
@@ -211,21 +214,25 @@ def simulated_evidence(
 
 
 def p_values(
-    evidence: FloatArray, reached: IntArray, n_simulated: int, n_bins: int, sign: int
+    evidence: FloatArray, reached: IntArray, n_simulated: int, n_compared: int, sign: int
 ) -> FloatArray:
-    """p-values of evidence that so many simulated models reach in one of two directions."""
+    """p-values of evidence that so many simulated models reach in one of two directions.
+
+    `n_compared` is the number of runs, or of other parts of the samples, of which the evidence
+    is the largest.
+    """
     simulated = (1 + reached) / (1 + n_simulated)
-    bound = np.minimum(_n_runs(n_bins) * np.exp(-evidence), simulated)
+    bound = np.minimum(n_compared * np.exp(-evidence), simulated)
     p = np.where(reached == 0, bound, simulated) / SHARES[sign]
     return np.where(evidence > 0, np.minimum(1.0, p), 1.0)
 
 
-def _threshold(largest: FloatArray, level: float, n_bins: int) -> float:
+def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
     """Smallest evidence with a p-value below a level, in one direction, by simulations."""
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2  # simulations that may reach it
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
-    return enough if allowed >= 0 else max(enough, float(np.log(_n_runs(n_bins) / level)))
+    return enough if allowed >= 0 else max(enough, float(np.log(n_compared / level)))
 
 
 def _disjoint(runs: list[Finding]) -> list[Finding]:

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import (
 )
 
 from skuq.base import IntArray
-from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, p_values
+from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, n_runs, p_values
 from skuq.calibration._sums import (
     BinSums,
     Strategy,
@@ -213,5 +213,5 @@ def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
         simulated = rng.binomial(count, edge, size=(N_SIMULATIONS, *count.shape))
         chance = largest_evidence(simulated, count, edge, sign)
         reached = (chance >= found * (1 - ROUNDING)).sum(axis=0)
-        passed &= p_values(found, reached, N_SIMULATIONS, count.shape[-1], sign) >= level
+        passed &= p_values(found, reached, N_SIMULATIONS, n_runs(count.shape[-1]), sign) >= level
     return float(passed.mean())

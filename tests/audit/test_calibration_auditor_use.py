@@ -236,6 +236,8 @@ def test_malformed_recorded_predictions_are_refused(changes, match):
         ("confidence_level", 0),
         ("confidence_level", 1.0),
         ("groups", 1.5),
+        ("search_regions", 1.5),
+        ("search_regions", "all"),
     ],
 )
 def test_bad_parameters_are_refused_when_they_are_used(model, reference, name, value):

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import binomtest
 
 from skuq import CalibrationAuditor, predict_uncertainty
+from skuq.audit import region_mask
 from skuq.calibration import _chance as noise
 from skuq.calibration import _scan as scan
 from skuq.calibration import detectable_gap, required_samples, scan_bins
@@ -288,3 +289,78 @@ def test_recorded_predictions_can_be_undersampled_too():
 def test_what_cannot_be_undersampled_is_refused(rho, mask, match):
     with pytest.raises(ValueError, match=match):
         region_audit()[0].undersample(rho, mask)
+
+
+def attacked(n=1200):
+    """Inputs, labels and confidences; one is lowered where both inputs are large."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, 2))
+    confidence = rng.uniform(0.55, 1, n)
+    y = (rng.random(n) > confidence).astype(int)
+    confidence[(X > 0.7).all(axis=1)] = 0.6
+    y[(X > 0.7).all(axis=1)] = np.arange((X > 0.7).all(axis=1).sum()) % 10 > 8
+    return X, y, np.column_stack([confidence, 1 - confidence])
+
+
+class Attacked(Reporter):
+    def predict_proba(self, X):
+        return np.column_stack([X[:, 2], 1 - X[:, 2]])
+
+
+def test_a_region_is_found_that_nobody_named():
+    X, y, proba = attacked()
+    plain = CalibrationAuditor.from_predictions(y, proba, X=X, alpha=0.12)
+    assert plain.passed_
+    assert plain.regions_ == []
+    audit = CalibrationAuditor.from_predictions(y, proba, X=X, alpha=0.12, search_regions=True)
+    assert not audit.passed_
+    assert audit.n_families_ == 2
+    (region, *_) = audit.regions_
+    inside = region_mask(region.conditions, X)
+    assert (inside & (X > 0.6).all(axis=1)).mean() > 0.8 * inside.mean()
+    assert audit.settings_["region_alpha"] == 0.12
+    np.testing.assert_equal(audit.sums_, plain.sums_)
+
+
+def test_the_tolerance_of_regions_may_be_another_than_that_of_bins():
+    X, y, proba = attacked()
+    for alpha, found in ((0.1, True), (0.4, False)):
+        audit = CalibrationAuditor.from_predictions(y, proba, X=X, search_regions=alpha)
+        assert bool(audit.regions_) is found
+        assert audit.settings_["region_alpha"] == alpha
+        assert audit.settings_["alpha"] == 0.05
+
+
+def test_regions_of_a_model_are_those_of_its_recorded_predictions():
+    X, y, proba = attacked()
+    X = np.column_stack([X, proba[:, 0]])
+    audit = CalibrationAuditor(Attacked().fit(None, None), search_regions=0.1).fit(X, y)
+    recorded = CalibrationAuditor.from_predictions(y, proba, X=X, search_regions=0.1)
+    assert audit.regions_ == recorded.regions_ != []
+    removed = audit.undersample(1.0, X[:, 0] > 0.7)
+    rest = X[:, 0] <= 0.7
+    again = CalibrationAuditor(Attacked().fit(None, None), search_regions=0.1)
+    assert removed.regions_ == again.fit(X[rest], y[rest]).regions_
+    assert removed.n_families_ == 2
+
+
+@pytest.mark.parametrize("X", [["a text"] * 1200, np.zeros((1200, 2000))])
+def test_what_is_no_table_is_audited_without_regions(X):
+    _, y, proba = attacked()
+    audit = CalibrationAuditor.from_predictions(y, proba, X=X, search_regions=True)
+    assert audit.result_.regions is None
+    assert audit.n_families_ == 1
+    assert audit.settings_["region_alpha"] is None
+
+
+def test_inputs_of_recorded_predictions_must_be_as_many():
+    X, y, proba = attacked()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        CalibrationAuditor.from_predictions(y, proba, X=X[1:], search_regions=True)
+
+
+def test_parts_cannot_be_searched():
+    _, y, proba = attacked()
+    audit = CalibrationAuditor(None, search_regions=True)
+    with pytest.raises(ValueError, match="needs all samples at once"):
+        audit.partial_fit_predictions(y, proba, classes=[0, 1])

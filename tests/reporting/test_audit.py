@@ -104,7 +104,13 @@ def test_json_is_plain_strict_and_stable(faked):
     parsed = json.loads(text, parse_constant=pytest.fail)
     assert parsed == audit_data(faked)
     assert (parsed["format"], parsed["version"]) == ("skuq-audit", 2)
-    assert set(parsed["parameters"]) == {"alpha", "confidence_level", "n_bins", "strategy"}
+    assert set(parsed["parameters"]) == {
+        "alpha",
+        "confidence_level",
+        "n_bins",
+        "region_alpha",
+        "strategy",
+    }
     assert parsed["bins"][0]["accuracy"] is None
     assert data["notes"] == ["a note"]
     assert data["classes"] == [0, 1]

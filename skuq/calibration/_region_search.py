@@ -1,0 +1,361 @@
+"""Search for regions of the inputs where confidence is wrong, exact at any sample size."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_consistent_length
+
+from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.calibration._conditions import MAX_COLUMNS, Conditions, conditions_of
+from skuq.calibration._limits import clopper_pearson
+from skuq.calibration._scan import (
+    DIRECTIONS,
+    ROUNDING,
+    SEED,
+    SHARES,
+    evidence_threshold,
+    p_values,
+    run_evidence,
+)
+from skuq.calibration._sums import SCALE, TopLabelPredictions
+
+MAX_SIMULATIONS = 500
+WORK = 5 * 10**6  # samples times simulations; from 10,000 samples on there are fewer of these
+LEAST = 10  # samples of a region
+MOST_PAIRED = 400  # conditions on the inputs; more are searched one by one
+MOST_FINDINGS = 5
+CONFIDENCE = object()  # stands for the reported confidence among the columns
+
+
+class Region(NamedTuple):
+    """A region of the inputs in which chance does not explain the deviation.
+
+    Attributes
+    ----------
+    conditions : dict
+        Intervals or values by column, as `skuq.audit.region_mask` takes them.
+    confidence_range : tuple of float
+        Least and largest reported confidence of the region, both included; (0, 1) for no limit.
+    count : int
+        Number of samples in it.
+    confidence, accuracy, gap : float
+        Mean reported confidence, share of correct predictions, and the second minus the first.
+    gap_low, gap_high : float
+        Limits for the gap, which hold for all regions searched together (exact binomial,
+        Bonferroni).
+    direction : {"underconfident", "overconfident"}
+        Whether accuracy is above or below the reported confidence.
+    evidence : float
+        Log likelihood ratio of the accuracy against the closest that is tolerated, in nats.
+    p_value : float
+        Probability of evidence this large in any region, for a model just within the tolerance;
+        corrected for the whole audit.
+    """
+
+    conditions: dict[Any, Any]
+    confidence_range: tuple[float, float]
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    confidence: float
+    accuracy: float
+    gap: float
+    gap_low: float
+    gap_high: float
+    direction: str
+    evidence: float
+    p_value: float
+
+    @property
+    def rule(self) -> str:
+        """The region in words, such as "age <= 30 and education = Bachelors"."""
+        parts = [_in_words(_name(name), rule) for name, rule in self.conditions.items()]
+        low, high = self.confidence_range
+        if low > 0 or high < 1:
+            ends = (100 * low if low > 0 else None, 100 * high if high < 1 else None)
+            parts.append(_in_words("confidence in %", ends))
+        return " and ".join(parts)
+
+
+class RegionSearch(NamedTuple):
+    """Result of `search_regions`.
+
+    Attributes
+    ----------
+    regions : list of Region
+        At most five disjoint ones, most striking first.
+    n_searched : int
+        Number of regions that were compared.
+    n_samples : int
+        Number of samples that were used.
+    threshold : float
+        Evidence from which on underconfidence is a finding, in nats.
+    """
+
+    regions: list[Region]
+    n_searched: int
+    n_samples: int
+    threshold: float
+
+
+def search_regions(
+    X: Any,
+    predictions: TopLabelPredictions,
+    *,
+    alpha: float,
+    confidence_level: float = 0.95,
+    n_families: int = 1,
+) -> RegionSearch:
+    """Find the regions of the inputs whose accuracy is further than alpha from confidence.
+
+    Parameters
+    ----------
+    X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features), or Conditions
+        Inputs. Columns may hold numbers, texts and missing values.
+    predictions : TopLabelPredictions
+        Arrays of shape (n_samples,).
+    alpha : float
+        Tolerated distance between accuracy and confidence, in [0, 1].
+    confidence_level : float, default=0.95
+        Probability that nothing is found for a model that keeps to alpha.
+    n_families : int, default=1
+        Number of tests that share the error: this search, the scan of all samples, and that
+        of each group.
+
+    Returns
+    -------
+    RegionSearch
+
+    Raises
+    ------
+    ValueError
+        If `X` is not a table, or has another number of samples than the predictions.
+
+    Notes
+    -----
+    A region is what one or two conditions have in common: an interval or a value of a column, and
+    a limit of the reported confidence. They are chosen by the inputs and the confidences alone,
+    so the labels decide only which of them stands out. With the evidence of `scan_bins`, the
+    largest of all regions is compared with that of simulated labels, of which each is right
+    with a probability alpha above its confidence, and in a second test alpha below (a scan
+    statistic [1]_). All samples serve to find a region and to test it, and since regions
+    overlap, thousands of them cost less than a Bonferroni correction. The error is divided as in
+    `scan_bins`. Simulations have a fixed seed; from 10,000 samples on there are fewer of them, and
+    of more than 50,000 samples so many are used, evenly spaced. In a table of more than about
+    200 columns regions have one condition on the inputs.
+
+    References
+    ----------
+    .. [1] Kulldorff, "A Spatial Scan Statistic", Communications in Statistics 26, 1997.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.calibration import TopLabelPredictions, search_regions
+    >>> X = np.arange(1000).reshape(-1, 1) % 10
+    >>> confidence = np.full(1000, 600_000_000, np.int32)
+    >>> correct = (np.arange(1000) % 100 < 60) | (X[:, 0] == 7)
+    >>> found = search_regions(X, TopLabelPredictions(confidence, correct), alpha=0.05)
+    >>> [(region.conditions, region.direction) for region in found.regions]
+    [({0: 7.0}, 'underconfident')]
+    """
+    conditions = _checked(X, len(predictions.confidence))
+    level = (1 - confidence_level) / n_families
+    samples = _samples(conditions, predictions)
+    pairs = _pairs(samples)
+    n_pairs = len(pairs)
+    if n_pairs == 0:
+        return RegionSearch([], 0, len(samples.correct), np.inf)
+    rng = np.random.default_rng(SEED)
+    n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
+    found: list[_Candidate] = []
+    thresholds = []
+    for sign in DIRECTIONS:
+        evidence, largest = _evidence(samples, pairs, alpha, sign, n_simulated, rng)
+        thresholds.append(evidence_threshold(largest, level * SHARES[sign], n_pairs))
+        below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
+        p = p_values(evidence, n_simulated - below, n_simulated, n_pairs, sign)
+        found += [
+            _Candidate(float(p[k]), float(evidence[k]), sign, *pairs[k].tolist())
+            for k in np.flatnonzero(p < level)
+        ]
+    tail = level / (2 * n_pairs)
+    regions = [_region(each, samples, tail, n_families) for each in _disjoint(found, samples)]
+    return RegionSearch(regions, n_pairs, len(samples.correct), thresholds[0])
+
+
+class _Samples(NamedTuple):
+    """Samples, and the conditions that they meet."""
+
+    rules: list[tuple[Any, Any]]  # those on the confidence last
+    masks: BoolArray  # (n_conditions, n_samples)
+    n_inputs: int  # conditions on the inputs, which come first
+    confidence: FloatArray
+    correct: BoolArray
+
+
+class _Candidate(NamedTuple):
+    """Two conditions whose samples deviate; one alone is paired with itself."""
+
+    p_value: float
+    evidence: float
+    sign: int
+    first: int
+    second: int
+
+
+def _checked(X: Any, n_samples: int) -> Conditions:
+    if isinstance(X, Conditions):
+        return X
+    check_consistent_length(X, np.empty(n_samples))
+    conditions = conditions_of(X)
+    if conditions is None:
+        raise ValueError(
+            f"Regions are searched in tables of at most {MAX_COLUMNS:,} columns, got "
+            f"{type(X).__name__} of shape {np.shape(X)}; pass the columns to be searched."
+        )
+    return conditions
+
+
+def _samples(conditions: Conditions, predictions: TopLabelPredictions) -> _Samples:
+    """Samples that are searched, with different conditions that enough of them meet."""
+    rows = conditions.rows
+    confidence = predictions.confidence[rows] / SCALE
+    reported = conditions_of(confidence[:, None])
+    assert reported is not None
+    masks = np.concatenate([conditions.masks, reported.masks])
+    rules = conditions.rules + [(CONFIDENCE, rule) for _, rule in reported.rules]
+    # The first of equal ones stays.
+    _, kept = np.unique(np.packbits(masks, axis=1), axis=0, return_index=True)
+    size = masks.sum(axis=1)
+    kept = np.sort(kept[(size[kept] >= LEAST) & (size[kept] < len(rows))])
+    n_inputs = int((kept < len(conditions.rules)).sum())
+    return _Samples(
+        [rules[k] for k in kept], masks[kept], n_inputs, confidence, predictions.correct[rows]
+    )
+
+
+def _pairs(samples: _Samples) -> IntArray:
+    """Pairs of conditions that enough samples meet, at least one of them on the inputs."""
+    masks = samples.masks.astype(np.float32)
+    enough = np.tril(masks @ masks.T >= LEAST)
+    enough[:, samples.n_inputs :] = False  # the scan over bins is about confidence alone
+    if samples.n_inputs > MOST_PAIRED:
+        alone = np.eye(samples.n_inputs, dtype=bool)
+        enough[: samples.n_inputs, : samples.n_inputs] &= alone
+    return np.argwhere(enough)
+
+
+def _evidence(
+    samples: _Samples,
+    pairs: IntArray,
+    alpha: float,
+    sign: int,
+    n_simulated: int,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, FloatArray]:
+    """Evidence of each pair, and the largest in each simulation, sorted; in nats."""
+    edge = np.clip(samples.confidence + sign * alpha, 0.0, 1.0)
+    drawn = rng.random((len(edge), n_simulated), dtype=np.float32) < edge[:, None]
+    correct = np.column_stack([samples.correct, drawn]).astype(np.float32)
+    masks = samples.masks.astype(np.float32)
+    size = (masks @ masks.T)[*pairs.T].astype(np.int64)  # exact: integers below 2**24
+    expected = ((samples.masks * edge) @ samples.masks.T.astype(float))[*pairs.T]
+    evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
+    for first in np.unique(pairs[:, 0]):
+        here = np.flatnonzero(pairs[:, 0] == first)
+        inside = np.flatnonzero(samples.masks[first])
+        right = masks[np.ix_(pairs[here, 1], inside)] @ correct[inside]
+        evidence[here] = run_evidence(
+            right[:, 0].astype(float), size[here], expected[here] / size[here], sign
+        )
+        _raise_to_largest(largest, right, size[here], expected[here], sign)
+    return evidence, np.sort(largest[1:])
+
+
+def _raise_to_largest(
+    largest: FloatArray,
+    right: NDArray[np.float32],
+    size: IntArray,
+    expected: FloatArray,
+    sign: int,
+) -> None:
+    """Update the largest evidence by that of further regions, arrays (n_regions, n_sets)."""
+    # KL(a || e) is at most (a - e)**2 / (e (1 - e)): only few regions are worth a logarithm.
+    share = expected / size
+    width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))
+    most = (right - expected[:, None].astype(np.float32)) / width[:, None].astype(np.float32)
+    k, column = np.nonzero(most > (1 - 1e-3) * np.sqrt(largest).astype(np.float32))
+    values = run_evidence(right[k, column].astype(float), size[k], share[k], sign)
+    np.maximum.at(largest, column, values)
+
+
+def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
+    """The most striking regions without common samples; of equal ones the simpler."""
+    chosen: list[_Candidate] = []
+    taken = np.zeros(len(samples.correct), bool)
+    for each in sorted(
+        found, key=lambda c: (c.p_value, -round(c.evidence, 9), c.first != c.second)
+    ):
+        inside = samples.masks[each.first] & samples.masks[each.second]
+        if len(chosen) < MOST_FINDINGS and not (inside & taken).any():
+            chosen.append(each)
+            taken |= inside
+    return chosen
+
+
+def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -> Region:
+    inside = samples.masks[each.first] & samples.masks[each.second]
+    count, correct = int(inside.sum()), int(samples.correct[inside].sum())
+    confidence = float(samples.confidence[inside].mean())
+    low, high = clopper_pearson(correct, count, tail)
+    conditions: dict[Any, Any] = {}
+    for k in {each.second, each.first}:
+        name, rule = samples.rules[k]
+        conditions[name] = _both(conditions[name], rule) if name in conditions else rule
+    reported = conditions.pop(CONFIDENCE, (None, None))
+    return Region(
+        conditions,
+        (0.0 if reported[0] is None else reported[0], 1.0 if reported[1] is None else reported[1]),
+        count,
+        confidence,
+        correct / count,
+        correct / count - confidence,
+        float(low) - confidence,
+        float(high) - confidence,
+        DIRECTIONS[each.sign],
+        each.evidence,
+        min(1.0, n_families * each.p_value),
+    )
+
+
+def _name(column: Any) -> str:
+    return f"column {column}" if isinstance(column, int | np.integer) else str(column)
+
+
+def _in_words(name: str, rule: Any) -> str:
+    """Write a condition; the interval of a column is read from low to high."""
+    if not isinstance(rule, tuple):
+        return f"{name} is missing" if rule is None else f"{name} = {_value(rule)}"
+    low, high = rule
+    if low is None:
+        return f"{name} <= {_value(high)}"
+    return (
+        f"{name} >= {_value(low)}" if high is None else f"{_value(low)} <= {name} <= {_value(high)}"
+    )
+
+
+def _value(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _both(one: Any, other: Any) -> Any:
+    """Rule of a column that both rules hold for, of which at least one sample meets both."""
+    if not isinstance(one, tuple):
+        return one
+    if not isinstance(other, tuple):
+        return other
+    ends = list(zip(one, other, strict=True))
+    low = max((end for end in ends[0] if end is not None), default=None)
+    return low, min((end for end in ends[1] if end is not None), default=None)

@@ -1,0 +1,106 @@
+"""Conditions on columns: the rules say which samples meet them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+
+from skuq.audit import region_mask
+from skuq.calibration import _conditions
+from skuq.calibration._conditions import conditions_of
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "age": RNG.integers(18, 90, 60),
+        "rate": RNG.normal(size=60).astype(np.float32),
+        "children": RNG.integers(0, 4, 60).astype(float),
+        "job": RNG.choice(["nurse", "cook", None], 60),
+        "paid": RNG.random(60) < 0.5,
+        "grade": pd.Categorical(RNG.choice(["a", "b"], 60), categories=["b", "a", "c"]),
+        "count": pd.array(RNG.integers(0, 9, 60), dtype="Int64"),
+        9: RNG.integers(0, 2, 60),
+    },
+    index=RNG.permutation(60),
+)
+FRAME.loc[FRAME["age"] > 80, ["children", "count"]] = None
+
+
+def test_every_rule_finds_the_samples_of_its_mask_in_the_table():
+    found = conditions_of(FRAME)
+    names = [*FRAME][:-1] + [7]  # names that are no texts could be taken for positions
+    assert {name for name, _ in found.rules} == set(names)
+    assert found.masks.shape == (len(found.rules), 60)
+    for (name, rule), mask in zip(found.rules, found.masks, strict=True):
+        np.testing.assert_array_equal(region_mask({name: rule}, FRAME), mask, err_msg=f"{name}")
+    rules = {name: [rule for of, rule in found.rules if of == name] for name in names}
+    assert set(rules["job"]) == {"nurse", "cook", None}
+    assert None in rules["children"]
+    assert 1.0 in rules["children"]
+    assert set(rules["paid"]) == {True, False}
+    assert set(rules["grade"]) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda X: X.astype(np.float32),
+        lambda X: X.tolist(),
+        lambda X: X.reshape(30, 2, 2),
+        csr_matrix,
+        lambda X: X.astype(object),
+        pd.DataFrame,
+    ],
+)
+def test_arrays_of_any_kind_give_columns_by_position(convert):
+    X = np.random.default_rng(0).integers(0, 50, (30, 4))
+    expected, found = conditions_of(X), conditions_of(convert(X))
+    assert found.rules == expected.rules
+    np.testing.assert_array_equal(found.masks, expected.masks)
+    assert [name for name, _ in found.rules][::60] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        ["a text", "another"],
+        np.zeros(5),
+        [[1, 2], [3]],
+        np.zeros((3, 1001)),
+        np.zeros((3, 2), complex),
+    ],
+)
+def test_what_is_no_table_of_bounded_width_has_no_conditions(X):
+    assert conditions_of(X) is None
+
+
+@pytest.mark.parametrize("column", [[1, 1], [[1], [2]], [np.nan, 2], [1j, 2j]])
+def test_columns_that_divide_nothing_give_no_intervals(column):
+    frame = pd.DataFrame({"x": pd.Series(column)})
+    assert not any(isinstance(rule, tuple) for _, rule in conditions_of(frame).rules)
+
+
+def test_a_wide_table_is_cut_less_often_and_texts_have_a_limit():
+    wide = conditions_of(np.random.default_rng(0).normal(size=(50, 300)))
+    assert len(wide.rules) == 600
+    names = conditions_of(pd.DataFrame({"name": [f"{k}" for k in range(99)] + ["0"]}))
+    assert len(names.rules) == 20
+    assert names.rules[0] == ("name", "0")
+
+
+def test_of_many_samples_some_are_taken_evenly(monkeypatch):
+    X = np.arange(100.0)[:, None]
+    monkeypatch.setattr(_conditions, "MAX_SAMPLES", 10)
+    found = conditions_of(X)
+    assert found.rows.tolist() == list(range(0, 100, 10))
+    for (_, rule), mask in zip(found.rules, found.masks, strict=True):
+        np.testing.assert_array_equal(region_mask({0: rule}, X)[::10], mask)
+
+
+def test_without_samples_the_conditions_are_those_of_the_rest():
+    removed = np.arange(60) % 3 == 1
+    found = conditions_of(FRAME)
+    rest = found.without(removed)
+    assert rest.rows.tolist() == list(range(40))
+    for (name, rule), mask in zip(rest.rules, rest.masks, strict=True):
+        np.testing.assert_array_equal(region_mask({name: rule}, FRAME[~removed]), mask)
