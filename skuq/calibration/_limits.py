@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import beta
 
 from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.calibration._power import detectable_gap, detectable_shift
 from skuq.calibration._scan import scan_bins
 from skuq.calibration._sums import BinSums
 
@@ -47,6 +48,10 @@ class BinAudit(NamedTuple):
         "underconfident" or "overconfident" where significant, else "".
     threshold : float
         Evidence that a finding of underconfidence needs here, in nats (`scan_bins`).
+    detectable_gap : ndarray, float64
+        Gap of a single bin that is found with a probability of 0.8; NaN if none is.
+    detectable_shift : float
+        Gap that is found with that probability if all bins have it; NaN if none is.
     """
 
     lower: FloatArray
@@ -63,6 +68,8 @@ class BinAudit(NamedTuple):
     significant: BoolArray
     direction: np.ndarray
     threshold: float
+    detectable_gap: FloatArray
+    detectable_shift: float
 
 
 def audit_bins(
@@ -136,6 +143,8 @@ def audit_bins(
         number > 0,
         direction,
         scan.threshold,
+        detectable_gap(sums.count, confidence, alpha=alpha, threshold=scan.threshold),
+        detectable_shift(sums.count, confidence, alpha=alpha, threshold=scan.threshold),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import beta, binom
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._scan import run_evidence
+from skuq.calibration._scan import MAX_LENGTH, run_evidence
 
 MAX_DOUBLINGS = 20  # of one sample, in the search for the number that a power needs
 
@@ -54,6 +56,52 @@ def detectable_gap(
     with np.errstate(invalid="ignore"):
         accuracy = beta.ppf(power, least, count - least + 1)
     return np.where(possible, accuracy - confidence, np.nan)
+
+
+def detectable_shift(
+    count: ArrayLike,
+    confidence: ArrayLike,
+    *,
+    alpha: float,
+    threshold: float,
+    power: float = 0.8,
+) -> float:
+    """Find the smallest underconfidence that would be reported if all bins shared it.
+
+    Parameters
+    ----------
+    count, confidence : array-like of shape (n_bins,)
+        Number of predictions in each bin and their mean confidence.
+    alpha, threshold, power
+        As in `detectable_gap`.
+
+    Returns
+    -------
+    float
+        Smallest of the gaps that single runs of neighbouring bins reveal, so that all of them
+        together may find a smaller one; NaN where none would be reported.
+
+    Examples
+    --------
+    >>> from skuq.calibration import planned_threshold
+    >>> from skuq.calibration._power import detectable_shift
+    >>> round(detectable_shift([50, 500], [0.5, 0.6], alpha=0.05, threshold=planned_threshold()), 2)
+    0.14
+    """
+    counts, confidences = np.asarray(count), np.nan_to_num(np.asarray(confidence, float))
+    total = np.cumsum([0, *counts])
+    claimed = np.cumsum([0.0, *(counts * confidences)])
+    gaps = [
+        detectable_gap(
+            (size := total[length:] - total[:-length]),
+            (claimed[length:] - claimed[:-length]) / np.maximum(size, 1),
+            alpha=alpha,
+            threshold=threshold,
+            power=power,
+        )
+        for length in range(1, min(MAX_LENGTH, len(counts)) + 1)
+    ]
+    return min((gap for gap in np.concatenate(gaps).tolist() if gap == gap), default=math.nan)
 
 
 def required_samples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ WORK = 5 * 10**6  # samples times simulations; from 10,000 samples on there are 
 LEAST = 10  # samples of a region
 MOST_PAIRED = 400  # conditions on the inputs; more are searched one by one
 MOST_FINDINGS = 5
+TOLERANCE_PRECISION = 5e-3
+FIRST_GUESS = 0.1  # of the alpha of regions
+N_SIMULATED = 5  # reference sets whose thresholds are simulated
 CONFIDENCE = object()  # stands for the reported confidence among the columns
 
 
@@ -160,7 +164,7 @@ def search_regions(
     >>> [(region.conditions, region.direction) for region in found.regions]
     [({0: 7.0}, 'underconfident')]
     """
-    conditions = _checked(X, len(predictions.confidence))
+    conditions = checked_conditions(X, len(predictions.confidence))
     level = (1 - confidence_level) / n_families
     samples = _samples(conditions, predictions)
     pairs = _pairs(samples)
@@ -185,6 +189,65 @@ def search_regions(
     return RegionSearch(regions, n_pairs, len(samples.correct), thresholds[0])
 
 
+def region_tolerance(
+    draws: Sequence[tuple[Conditions, TopLabelPredictions]], confidence_level: float
+) -> float:
+    """Find the smallest alpha with which the search passes the wanted share of reference sets.
+
+    The evidence that a finding needs is simulated for a few of the sets, first at a guess of alpha
+    and then at the alpha that follows from it.
+    """
+    alpha = FIRST_GUESS
+    for _ in range(2):
+        thresholds = np.mean(
+            [_thresholds(*draw, alpha, confidence_level) for draw in draws[:N_SIMULATED]], axis=0
+        )
+        needed = [_needed_alpha(*draw, thresholds) for draw in draws]
+        alpha = float(np.quantile(needed, confidence_level, method="higher"))
+    return alpha
+
+
+def _thresholds(
+    conditions: Conditions, predictions: TopLabelPredictions, alpha: float, confidence_level: float
+) -> list[float]:
+    """Evidence that a finding needs in either direction, beside one other family."""
+    samples = _samples(conditions, predictions)
+    pairs, rng = _pairs(samples), np.random.default_rng(SEED)
+    n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
+    return [
+        evidence_threshold(
+            _evidence(samples, pairs, alpha, sign, n_simulated, rng)[1],
+            (1 - confidence_level) / 2 * SHARES[sign],
+            len(pairs),
+        )
+        for sign in DIRECTIONS
+    ]
+
+
+def _needed_alpha(
+    conditions: Conditions, predictions: TopLabelPredictions, thresholds: FloatArray
+) -> float:
+    """Smallest alpha with which no evidence reaches the thresholds, by bisection."""
+    samples = _samples(conditions, predictions)
+    pairs = _pairs(samples)
+    size, right = _sum(samples, pairs, 1.0), _sum(samples, pairs, samples.correct)
+    low, high = 0.0, 1.0
+    while high - low > TOLERANCE_PRECISION:
+        middle = (low + high) / 2
+        passes = all(
+            run_evidence(
+                right,
+                size,
+                _sum(samples, pairs, np.clip(samples.confidence + sign * middle, 0, 1)) / size,
+                sign,
+            ).max()
+            < threshold
+            for sign, threshold in zip(DIRECTIONS, thresholds, strict=True)
+        )
+        low, high = (low, middle) if passes else (middle, high)
+    return high
+
+
 class _Samples(NamedTuple):
     """Samples, and the conditions that they meet."""
 
@@ -205,7 +268,8 @@ class _Candidate(NamedTuple):
     second: int
 
 
-def _checked(X: Any, n_samples: int) -> Conditions:
+def checked_conditions(X: Any, n_samples: int) -> Conditions:
+    """Return the conditions of a table, or an error that says why there are none."""
     if isinstance(X, Conditions):
         return X
     check_consistent_length(X, np.empty(n_samples))
@@ -260,8 +324,7 @@ def _evidence(
     drawn = rng.random((len(edge), n_simulated), dtype=np.float32) < edge[:, None]
     correct = np.column_stack([samples.correct, drawn]).astype(np.float32)
     masks = samples.masks.astype(np.float32)
-    size = (masks @ masks.T)[*pairs.T].astype(np.int64)  # exact: integers below 2**24
-    expected = ((samples.masks * edge) @ samples.masks.T.astype(float))[*pairs.T]
+    size, expected = _sum(samples, pairs, 1.0).astype(np.int64), _sum(samples, pairs, edge)
     evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
     for first in np.unique(pairs[:, 0]):
         here = np.flatnonzero(pairs[:, 0] == first)
@@ -272,6 +335,11 @@ def _evidence(
         )
         _raise_to_largest(largest, right, size[here], expected[here], sign)
     return evidence, np.sort(largest[1:])
+
+
+def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | float) -> FloatArray:
+    """Sum of values of the samples of each pair, shape (n_pairs,)."""
+    return ((samples.masks * values) @ samples.masks.T.astype(float))[*pairs.T]
 
 
 def _raise_to_largest(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.calibration import BinAudit, BinSums, detectable_gap
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
 POWER = 0.8  # of detectable gaps
+# Regions whose detectable gap is stated: shares of the samples, and what is claimed in them.
+REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
+REGION_CONFIDENCE = 0.6
 
 
 class AuditReport(Report):
@@ -98,7 +102,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     dict
         Plain numbers, texts, lists and dicts; NaN as None. The integers ``count``,
         ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
-        all the rest.
+        all the rest but ``regions``, which is None if none were searched.
 
     Examples
     --------
@@ -129,12 +133,14 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "power": POWER,
         "scale": int(auditor.sums_.scale),
         "edges": auditor.sums_.edges.tolist(),
-        "bins": _rows(auditor.sums_, auditor.bins_, auditor),
+        "detectable_shift": _number(auditor.bins_.detectable_shift),
+        "bins": _rows(auditor.sums_, auditor.bins_),
         "groups": [
-            _group(name, sums, auditor.group_bins_[name], auditor)
+            _group(name, sums, auditor.group_bins_[name])
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
+        "regions": _regions(auditor),
     }
     found = texts.findings(data)
     data["verdict"] |= {
@@ -145,23 +151,17 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     return data
 
 
-def _rows(sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> list[dict[str, Any]]:
+def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
     """One dict per bin: findings, the integer sums behind them, and what could be found."""
     columns: dict[str, Any] = bins._asdict()
-    threshold = columns.pop("threshold")
+    for name in ("threshold", "detectable_shift"):  # not of a single bin
+        columns.pop(name)
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
-    columns["detectable_gap"] = detectable_gap(
-        sums.count,
-        sums.mean_confidence,
-        alpha=auditor.settings_["alpha"],
-        threshold=threshold,
-        power=POWER,
-    )
     lists = {name: _plain(values) for name, values in columns.items()}
     return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
-def _group(name: str, sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor) -> dict[str, Any]:
+def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
     return {
         "name": name,
         "n_samples": sums.n_samples,
@@ -169,8 +169,51 @@ def _group(name: str, sums: BinSums, bins: BinAudit, auditor: CalibrationAuditor
         "confidence": sums.overall_confidence,
         "ece": sums.expected_calibration_error,
         "mce": sums.maximum_calibration_error,
-        "bins": _rows(sums, bins, auditor),
+        "detectable_shift": _number(bins.detectable_shift),
+        "bins": _rows(sums, bins),
     }
+
+
+def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
+    """Regions found, and which ones could have been; None if none were searched."""
+    search = auditor.result_.regions
+    if search is None:
+        return None
+    found = {"alpha": auditor.settings_["region_alpha"], "threshold": search.threshold}
+    count = np.array([round(share * search.n_samples) for share in REGION_SHARES])
+    gaps = detectable_gap(count, REGION_CONFIDENCE, power=POWER, **found)
+    return {
+        "n_searched": search.n_searched,
+        "n_samples": search.n_samples,
+        "detectable": [
+            {"share": share, "count": n, "confidence": REGION_CONFIDENCE, "detectable_gap": gap}
+            for share, n, gap in zip(REGION_SHARES, count.tolist(), _plain(gaps), strict=True)
+        ],
+        "found": [
+            {
+                **region._asdict(),
+                "rule": region.rule,
+                "conditions": [_condition(*each) for each in region.conditions.items()],
+                "confidence_range": list(region.confidence_range),
+                "correct": round(region.accuracy * region.count),
+                "detectable_gap": _number(
+                    detectable_gap(region.count, region.confidence, power=POWER, **found)
+                ),
+            }
+            for region in search.regions
+        ],
+    }
+
+
+def _condition(column: Any, rule: Any) -> dict[str, Any]:
+    if isinstance(rule, tuple):
+        return {"column": column, "low": rule[0], "high": rule[1]}
+    plain = rule is None or isinstance(rule, str | int | float | bool)
+    return {"column": column, "value": rule if plain else str(rule)}
+
+
+def _number(value: ArrayLike) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _plain(values: np.ndarray) -> list[Any]:

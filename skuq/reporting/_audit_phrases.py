@@ -80,9 +80,21 @@ def ranges(rows: Sequence[Row]) -> str:
     return ", ".join(between(part, joint="to") for part in merged)
 
 
-def points(figures: Figures) -> str:
-    """Write the tolerance."""
-    return f"{100 * figures['parameters']['alpha']:.4g} percentage points"
+def points(figures: Figures, name: str = "alpha") -> str:
+    """Write the tolerance, or with ``"region_alpha"`` that of regions."""
+    return f"{100 * figures['parameters'][name]:.4g} percentage points"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Join texts.
+
+    Examples
+    --------
+    >>> from skuq.reporting._audit_phrases import listed
+    >>> listed(["a", "b", "c"]), listed(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
 def counted(number: int, noun: str) -> str:

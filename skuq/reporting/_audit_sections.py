@@ -77,7 +77,16 @@ def _add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
             _group_table(data["groups"]),
             "ECE is the mean difference between accuracy and confidence over the bins, weighted "
             "by samples. It and the largest difference are higher in small groups by chance "
-            "alone; significant deviations are corrected for that.",
+            "alone; significant deviations are corrected for that. Smallest found: by how many "
+            "percentage points confidence must be too low in all bins of a group to be found "
+            f"with a probability of {100 * data['power']:.3g}%.",
+        )
+    if data["regions"] is not None and data["regions"]["found"]:
+        report.table(
+            "Regions of the inputs",
+            _region_table(data["regions"]["found"]),
+            "Regions that nobody named, found by comparing all of them. The range holds for all "
+            f"{data['regions']['n_searched']:,} regions together.",
         )
     report.bullets("What the audit could have found", texts.power(data))
     report.table(
@@ -177,6 +186,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
             "right": _share(group["accuracy"]),
             "ECE": _share(group["ece"]),
             "largest difference": _share(group["mce"]),
+            "smallest found": _or_missing(group["detectable_shift"]),
             "significant deviations": ", ".join(
                 f"{_range(row)} {_unbroken(f'({outcome(row)})')}"
                 for row in group["bins"]
@@ -188,14 +198,27 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
     )
 
 
+def _region_table(regions: Iterable[Row]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "region": region["rule"],
+            "samples": f"{region['count']:,}",
+            "claimed": _share(region["confidence"]),
+            "right": _share(region["accuracy"]),
+            "difference": _signed(region["gap"]),
+            "range": _unbroken(f"{_signed(region['gap_low'])} to {_signed(region['gap_high'])}"),
+            "smallest found": _or_missing(region["detectable_gap"]),
+        }
+        for region in regions
+    )
+
+
 def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "bin": _range(row),
             "samples": f"{row['count']:,}",
-            "smallest deviation": (
-                MISSING if row["detectable_gap"] is None else _signed(row["detectable_gap"])
-            ),
+            "smallest deviation": _or_missing(row["detectable_gap"]),
         }
         for row in rows
         if row["count"]
@@ -220,10 +243,23 @@ def _method(data: Figures) -> list[str]:
         "Findings come from a scan: every run of neighbouring bins is compared with simulated "
         "models that are wrong by just the tolerance in every bin. A finding is a run whose "
         f"deviation stands out from all that {level} of these models show anywhere, corrected "
-        f"for the {counted(data['n_families'], 'set')} of samples tested (all, and each group). "
+        f"for the {counted(data['n_families'], 'test')} made (of all samples, of each group, and "
+        "the search for regions if there was one). "
         "Neighbouring bins together can be a finding though each by itself is not.",
+        *_search_method(data),
         "The JSON file beside this page holds the integer sums per bin, from which every figure "
         "can be computed again.",
+    ]
+
+
+def _search_method(data: Figures) -> list[str]:
+    if data["regions"] is None:
+        return []
+    return [
+        f"Regions are all {data['regions']['n_searched']:,} pairs of conditions, each on a column "
+        "or on the reported confidence, that at least 10 samples meet. The one that stands out "
+        "most is compared with what does so for simulated labels that are wrong by just the "
+        f"{100 * data['parameters']['region_alpha']:.4g} percentage points tolerated in regions.",
     ]
 
 
@@ -255,6 +291,10 @@ def _unbroken(text: str) -> str:
 
 def _share(value: float) -> str:
     return f"{100 * value:.1f}%"
+
+
+def _or_missing(gap: float | None) -> str:
+    return MISSING if gap is None else _signed(gap)
 
 
 def _signed(value: float) -> str:

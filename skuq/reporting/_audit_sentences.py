@@ -16,6 +16,7 @@ from skuq.reporting._audit_phrases import (
     between,
     counted,
     distance,
+    listed,
     of_all,
     outcome,
     percent,
@@ -43,14 +44,19 @@ def headline(figures: Figures) -> str:
     bins = _filled(figures["bins"])
     in_groups = [row for group in figures["groups"] for row in _filled(group["bins"])]
     found, found_in_groups = _significant(bins), _significant(in_groups)
-    if found or found_in_groups:
+    in_regions = _found_regions(figures)
+    if found or found_in_groups or in_regions:
         where = [f"in {of_all(len(found), len(bins), 'confidence bin')}"] * bool(found)
         if found_in_groups:
             tested = of_all(len(found_in_groups), len(in_groups), "confidence bin")
             where.append(f"in {tested} of groups")
+        if in_regions:
+            where.append(f"in {counted(len(in_regions), 'region')} of the inputs")
+        # In regions another distance may be tolerated.
+        name = "alpha" if found or found_in_groups else "region_alpha"
         return (
-            f"Failed: {' and '.join(where)} the reported confidence is wrong by more than the "
-            f"tolerated {points(figures)}, and chance does not explain it."
+            f"Failed: {listed(where)} the reported confidence is wrong by more than the "
+            f"tolerated {points(figures, name)}, and chance does not explain it."
         )
     beyond = _beyond(bins)
     if beyond:
@@ -79,6 +85,8 @@ def findings(figures: Figures) -> list[str]:
         sentences.append(f"The reported confidence is wrong as well in: {', '.join(others)}.")
     directions = {row["direction"] for row in found}
     directions |= {row["direction"] for group in figures["groups"] for row in _runs(group["bins"])}
+    directions |= {region["direction"] for region in _found_regions(figures)}
+    sentences += [_region(region, figures) for region in _found_regions(figures)]
     sentences += [UNDERCONFIDENT] * ("underconfident" in directions)
     sentences += [OVERCONFIDENT] * ("overconfident" in directions)
     return sentences + _tolerated(figures) + _within_chance(figures)
@@ -129,14 +137,15 @@ def power(figures: Figures) -> list[str]:
             "low; for confidence that is too high the audit uses a smaller share of its error "
             "probability (a fifth)."
         )
+    sentences += _power_in_groups(figures) + _power_in_regions(figures)
     sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
     few = [row for row in unseen if row not in sure]
     if few:
-        listed = [f"{between(row, joint='to')} ({row['count']:,})" for row in few]
+        sizes = [f"{between(row, joint='to')} ({row['count']:,})" for row in few]
         sentences.append(
             "These bins have too few samples to be such a finding without their neighbours "
             "(number in brackets): "
-            f"{', '.join(listed)}."
+            f"{', '.join(sizes)}."
         )
     if sure:
         sentences.append(
@@ -144,6 +153,52 @@ def power(figures: Figures) -> list[str]:
             "more often than the tolerance allows, or not by enough to be found."
         )
     return sentences
+
+
+def _power_in_groups(figures: Figures) -> list[str]:
+    """Say by how much the confidence of a whole group would have to be too low."""
+    gaps = {group["name"]: group["detectable_shift"] for group in figures["groups"]}
+    seen = sorted((gap, name) for name, gap in gaps.items() if gap is not None)
+    unseen = [name for name, gap in gaps.items() if gap is None]
+    sentences = []
+    if seen:
+        shown = [f"{name} {100 * gap:.1f}" for gap, name in seen]
+        if len(shown) > 2 * MOST_GROUPS:
+            shown = [*shown[:MOST_GROUPS], "...", *shown[-MOST_GROUPS:]]
+        sentences.append(
+            "With the same probability it reports a group whose confidence is too low in all bins "
+            f"by at least so many percentage points: {', '.join(shown)}."
+        )
+    if unseen:
+        sentences.append(
+            "Groups with too few samples for any finding: "
+            f"{', '.join(unseen[:MOST_GROUPS])}{', ...' if len(unseen) > MOST_GROUPS else ''}."
+        )
+    return sentences
+
+
+def _power_in_regions(figures: Figures) -> list[str]:
+    """Say which regions would have been found."""
+    regions = figures["regions"]
+    if regions is None:
+        return [
+            "Regions of the inputs were not searched: confidence that is wrong for a few of the "
+            "inputs only may hide in bins with others."
+        ]
+    shown = [
+        f"{100 * each['share']:.0f}% of the samples ({each['count']:,}) if at least "
+        f"{percent(each['confidence'] + each['detectable_gap'])} are right"
+        for each in regions["detectable"]
+        if each["detectable_gap"] is not None
+    ]
+    searched = f"{regions['n_searched']:,} regions of the inputs were compared."
+    if not shown:
+        return [f"{searched} There are too few samples to find one of them."]
+    claimed = f"{100 * regions['detectable'][0]['confidence']:.0f}%"
+    return [
+        f"{searched} With the same probability one that claims {claimed} is found with "
+        f"{', '.join(shown)}."
+    ]
 
 
 def _too_sure(edge: float, figures: Figures) -> bool:
@@ -167,6 +222,22 @@ def _finding(start: str, row: Row, figures: Figures) -> str:
         f"tolerated {points(figures)}, so {many} correct ones would be seen with a probability "
         f"{probability(row)} (corrected for everything that was tested)."
     )
+
+
+def _region(region: Row, figures: Figures) -> str:
+    """Sentence on a region that was found."""
+    were = "was" if region["correct"] == 1 else "were"
+    return (
+        f"Region {region['rule']}: of the {counted(region['count'], 'prediction')} there, which "
+        f"reported a confidence of {percent(region['confidence'])} on average, "
+        f"{region['correct']:,} {were} right ({percent(region['accuracy'])}). If confidence were "
+        f"right within {points(figures, 'region_alpha')}, this would be seen in any of "
+        f"{figures['regions']['n_searched']:,} regions with a probability {probability(region)}."
+    )
+
+
+def _found_regions(figures: Figures) -> list[Row]:
+    return [] if figures["regions"] is None else figures["regions"]["found"]
 
 
 def _further_finding(start: str, row: Row) -> str:
@@ -193,13 +264,13 @@ def _tolerated(figures: Figures) -> list[str]:
     in_groups = sum(outcome(row) == "tolerated" for g in figures["groups"] for row in g["bins"])
     sentences = []
     if found:
-        listed = [
+        described = [
             f"between {between(row)} it is {distance(row)} ({counted(row['count'], 'prediction')})"
             for row in found
         ]
         sentences.append(
             f"Beyond chance, but within the {points(figures)} that are tolerated, the reported "
-            f"confidence is wrong: {', '.join(listed)}."
+            f"confidence is wrong: {', '.join(described)}."
         )
     if in_groups:
         sentences.append(
@@ -221,15 +292,15 @@ def _within_chance(figures: Figures) -> list[str]:
     beyond = _beyond(figures["bins"])
     if not beyond:
         return sentences
-    listed = [
+    described = [
         f"{between(row, joint='to')} ({counted(row['count'], 'prediction')}, "
         f"{percent(row['confidence'])} reported, {percent(row['accuracy'])} right)"
         for row in beyond
     ]
     return [
         f"Further off than the tolerated {points(figures)}, though for this number of predictions "
-        f"chance explains what goes beyond them: {', '.join(listed)}. Algorithm 1 of the published "
-        "audit, which does not allow for chance, would fail a model for this.",
+        f"chance explains what goes beyond them: {', '.join(described)}. Algorithm 1 of the "
+        "published audit, which does not allow for chance, would fail a model for this.",
         *sentences,
     ]
 

@@ -5,6 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from skuq.calibration import detectable_gap, planned_threshold, required_samples, scan_bins
+from skuq.calibration._power import detectable_shift
 from tests.reporter import one_bin_each, slow_evidence
 
 SCALE = 1000
@@ -106,3 +107,20 @@ def test_a_power_that_is_no_probability_between_is_refused(power):
     for function in (detectable_gap, required_samples):
         with pytest.raises(ValueError, match=r"`power` must be in \(0, 1\), got "):
             function(0.3, 0.5, **POWER, power=power)
+
+
+def test_the_shift_of_all_bins_is_what_the_best_run_of_them_reveals():
+    count, confidence = np.array([40, 300, 0, 500]), np.array([0.4, 0.6, np.nan, 0.8])
+    found = detectable_shift(count, confidence, **POWER)
+    runs = [slice(i, j) for i in range(4) for j in range(i + 1, 5)]
+    gaps = [
+        detectable_gap(
+            count[run].sum(),
+            np.nansum(count[run] * confidence[run]) / max(1, count[run].sum()),
+            **POWER,
+        )
+        for run in runs
+    ]
+    assert found == pytest.approx(np.nanmin(gaps))
+    assert found < np.nanmin(detectable_gap(count, confidence, **POWER))
+    assert np.isnan(detectable_shift([3], [0.5], **POWER))

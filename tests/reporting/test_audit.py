@@ -68,7 +68,7 @@ def test_the_data_are_the_numbers_of_the_auditor(shift):
     assert rows.keys() == audited.keys()
     for name, bins in audited.items():
         fields = bins._asdict()
-        fields.pop("threshold")
+        fields.pop("threshold"), fields.pop("detectable_shift")
         for field, values in fields.items():
             column = [row[field] for row in rows[name]]
             if values.dtype.kind == "f":

@@ -1,10 +1,14 @@
 """Sentences of the report on an audit: the numbers and names that they state."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from skuq import CalibrationAuditor
 from skuq.reporting import _audit_sentences as sentences
+from skuq.reporting import audit_report
 from skuq.reporting._audit import audit_data
 from skuq.reporting._audit_phrases import outcome, probability
 from tests.reporter import drawn_audit
@@ -56,9 +60,9 @@ def test_groups_are_named_when_they_have_findings_only():
     verdict = audit_data(audit)["verdict"]
     assert verdict["headline"].startswith("Failed: in 1 of ")
     assert "confidence bins of groups" in verdict["headline"]
-    (line,) = [text for text in verdict["sentences"] if "Group" in text]
+    (line,) = [text for text in verdict["findings"] if "Group" in text]
     assert line.startswith(f"Group town=north: of the {member.sum()} predictions ")
-    assert "south" not in " ".join(verdict["sentences"])
+    assert "south" not in " ".join(verdict["findings"])
 
 
 def test_bins_that_are_one_finding_are_told_together():
@@ -150,17 +154,60 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
         "power": 0.8,
         "parameters": {"alpha": 0.05, "confidence_level": 0.95},
         "n_families": 1,
+        "groups": [],
+        "regions": {
+            "n_searched": 9,
+            "detectable": [
+                {"share": 0.02, "count": 30, "confidence": 0.6, "detectable_gap": None},
+                {"share": 0.1, "count": 1500, "confidence": 0.6, "detectable_gap": 0.112},
+            ],
+        },
     }
-    gaps, few, sure = sentences.power(figures)
+    gaps, regions, few, sure = sentences.power(figures)
+    assert "claims 60% is found with 10% of the samples (1,500) if at least 71.2% are" in regions
     assert "probability of 80%" in gaps
     assert "at least 12.0 to 17.0 percentage points" in gaps
     assert few.endswith("70% to 80% (3).")
     assert "90% to 100%" in sure
     # 1000 samples could be enough below the edge of 1, but not next to it.
     rows[-1]["confidence"] = 0.94
-    assert "90% to 100% (900)" in sentences.power(figures)[1]
+    assert "90% to 100% (900)" in sentences.power(figures)[2]
     rows[-1]["confidence"] = 0.95 - 1e-7
-    assert sentences.power(figures)[1:] == [few, sure]
+    assert sentences.power(figures)[2:] == [few, sure]
+    figures["groups"] = [
+        {"name": "sex=f", "detectable_shift": 0.081},
+        {"name": "sex=m", "detectable_shift": 0.06},
+        {"name": "sex=x", "detectable_shift": None},
+    ]
+    figures["regions"] = None
+    _, groups, small, regions, *_ = sentences.power(figures)
+    assert groups.endswith("percentage points: sex=m 6.0, sex=f 8.1.")
+    assert small.endswith("any finding: sex=x.")
+    assert "not searched" in regions
+
+
+def test_a_region_is_told_in_words_with_its_numbers():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {"age": rng.integers(18, 80, 1500), "job": rng.choice(["cook", "nurse"], 1500)}
+    )
+    confidence = rng.uniform(0.8, 1, 1500)
+    y = (rng.random(1500) > confidence).astype(int)
+    confidence[(X["age"] < 30) & (X["job"] == "nurse")] = 0.57
+    audit = CalibrationAuditor.from_predictions(
+        y, np.column_stack([confidence, 1 - confidence]), X=X, search_regions=0.2, alpha=0.5
+    )
+    data = json.loads(json.dumps(audit_data(audit), allow_nan=False))
+    (region, *_) = data["regions"]["found"]
+    verdict = data["verdict"]
+    assert verdict["headline"].startswith("Failed: in 1 region of the inputs the reported ")
+    assert "more than the tolerated 20 percentage points" in verdict["headline"]
+    line = next(text for text in verdict["findings"] if text.startswith("Region "))
+    assert line.startswith(f"Region {region['rule']}: of the {region['count']} predictions")
+    assert f"{region['correct']} were right ({100 * region['accuracy']:.1f}%)" in line
+    assert sentences.UNDERCONFIDENT in verdict["findings"]
+    assert 0.2 < region["detectable_gap"] < 0.5
+    assert audit_report(audit).html().count(region["rule"].replace("<", "&lt;")) == 2
 
 
 def test_empty_bins_are_told_where_predictions_could_have_been():
