@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def stack_parameters(
@@ -41,7 +43,11 @@ def stack_parameters(
 def stacked_forward(
     module: nn.Module, parameters: Mapping[str, Tensor], X: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Evaluate all variants of a module at once.
+    """Evaluate all variants of a module, at once if its layers allow it and in turn if not.
+
+    Recurrent layers (`nn.LSTM`, `nn.GRU`, `nn.RNN`) have no batched form, nor has a network whose
+    way depends on the values of its inputs; for these each variant is evaluated by itself, which
+    takes longer.
 
     Parameters
     ----------
@@ -62,7 +68,7 @@ def stacked_forward(
     Raises
     ------
     RuntimeError
-        If a layer has no batched form (recurrent layers), or the inputs do not fit.
+        If the inputs do not fit.
 
     Examples
     --------
@@ -75,16 +81,34 @@ def stacked_forward(
         out: Tensor = functional_call(module, own, (x,))
         return out
 
-    try:
-        outputs: Tensor = vmap(forward, in_dims=(0, None if shared_input else 0))(
-            dict(parameters), X
+    with _without_fused_attention():
+        if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
+            try:
+                batched: Callable[..., Tensor] = vmap(
+                    forward, in_dims=(0, None if shared_input else 0)
+                )
+                return batched(dict(parameters), X)
+            except (NotImplementedError, RuntimeError):
+                pass  # the loop works, or says what is wrong
+        n_models = len(next(iter(parameters.values())))
+        return torch.stack(
+            [
+                forward({name: p[i] for name, p in parameters.items()}, X if shared_input else X[i])
+                for i in range(n_models)
+            ]
         )
-    except (NotImplementedError, RuntimeError) as error:
-        raise RuntimeError(
-            f"{type(module).__name__} cannot be evaluated for many sets of parameters at once "
-            f"({str(error).splitlines()[0]}). If its last layer is linear, use parameters='last'."
-        ) from error
-    return outputs
+
+
+@contextmanager
+def _without_fused_attention() -> Iterator[None]:
+    """Plain operations in transformer layers: fused kernels have no batched form or derivative."""
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
 
 
 class Head(NamedTuple):

@@ -98,6 +98,32 @@ def test_binary_logits_give_the_sigmoid():
     torch.testing.assert_close(BinaryLogits()(z).softmax(-1)[:, 1:], z.sigmoid())
 
 
+class LastStep(nn.Module):
+    """Logits of the last time step of a layer for sequences of 3 steps of 4 numbers."""
+
+    def __init__(self, layer, width):
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(width, 2)
+
+    def forward(self, X):
+        hidden = self.layer(X.reshape(-1, 3, 4))
+        return self.out((hidden[0] if isinstance(hidden, tuple) else hidden)[:, -1])
+
+
+class DependsOnValues(nn.Sequential):
+    def forward(self, X):
+        return super().forward(X if (X > 2).any() else X + 1)
+
+
+TWICE = {"num_layers": 2, "bidirectional": True, "batch_first": True}
+ENCODER = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True)
+IN_TURN = {
+    "lstm": (LastStep(nn.LSTM(4, 5, **TWICE), 10), (12,)),
+    "gru": (LastStep(nn.GRU(4, 5, **TWICE), 10), (12,)),
+    "transformer layer": (LastStep(ENCODER, 4), (12,)),
+    "transformer": (LastStep(nn.TransformerEncoder(ENCODER, 2), 4), (12,)),
+    "values": (DependsOnValues(nn.Linear(3, 2)), (3,)),
+}
 NETWORKS = {
     "mlp": (MLP(4, 3, hidden_sizes=(6,)), (4,)),
     "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,)),
@@ -106,10 +132,11 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [*NETWORKS, *IN_TURN])
 @pytest.mark.parametrize("shared_input", [True, False])
-def test_stacked_forward_equals_a_loop_over_models(name, shared_input):
-    network, shape = NETWORKS[name]
+@pytest.mark.filterwarnings("error")
+def test_stacked_forward_and_its_gradient_equal_a_loop_over_models(name, shared_input):
+    network, shape = {**NETWORKS, **IN_TURN}[name]
     network = network.double().eval()
     n_models = 4
     stacked = stack_parameters(network, n_models)
@@ -118,11 +145,23 @@ def test_stacked_forward_equals_a_loop_over_models(name, shared_input):
             parameter += 0.1 * torch.randn_like(parameter)
     X = torch.rand(*(() if shared_input else (n_models,)), 5, *shape, dtype=torch.float64)
     outputs = stacked_forward(network, stacked, X, shared_input=shared_input)
+    gradients = torch.autograd.grad(outputs.square().sum(), [*stacked.values()])
     before = {name: value.clone() for name, value in network.state_dict().items()}
     for i in range(n_models):
         network.load_state_dict({key: value[i] for key, value in stacked.items()}, strict=False)
-        torch.testing.assert_close(outputs[i], network(X if shared_input else X[i]))
+        expected = network(X if shared_input else X[i])
+        torch.testing.assert_close(outputs[i], expected)
+        slow = torch.autograd.grad(expected.square().sum(), [*network.parameters()])
+        for fast, own in zip(gradients, slow, strict=True):
+            torch.testing.assert_close(fast[i], own)
     network.load_state_dict(before)
+
+
+def test_stacked_forward_says_what_is_wrong_with_inputs():
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        stacked_forward(
+            MLP(4, 3), stack_parameters(MLP(4, 3), 2), torch.ones(2, 5), shared_input=True
+        )
 
 
 @pytest.mark.parametrize("name", NETWORKS)

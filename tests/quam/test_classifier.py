@@ -439,7 +439,8 @@ def test_value_too_large_for_a_float32_model_is_refused(iris, trained_module):
         quam.predict_proba(np.full((1, 4), 1e39))
 
 
-def test_recurrent_network_is_refused_with_the_way_out():
+@pytest.mark.parametrize("search", ["pool", "pointwise"])
+def test_all_weights_of_a_recurrent_network_are_searched(search):
     class Recurrent(nn.Module):
         def __init__(self):
             super().__init__()
@@ -452,8 +453,7 @@ def test_recurrent_network_is_refused_with_the_way_out():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 6)), np.arange(12) % 2
     torch.manual_seed(0)
-    quam = QUAMClassifier(FrozenEstimator(Recurrent()), **QUICK).fit(X, y)
-    with pytest.raises(RuntimeError, match=r"cannot be evaluated .* use parameters='last'"):
-        quam.predict_uncertainty(X)
-    last = quam.set_params(parameters="last").fit(X, y)
-    assert last.predict_uncertainty(X[:2]).total.shape == (2,)
+    quam = QUAMClassifier(Recurrent(), parameters="all", **{**QUICK, "search": search}).fit(X, y)
+    u = quam.predict_uncertainty(X)
+    assert (u.epistemic > 0).all()
+    np.testing.assert_allclose(quam.predict_uncertainty(X[:2]).total, u.total[:2], rtol=1e-4)
