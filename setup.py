@@ -25,6 +25,7 @@ EXTRAS = {
     "outliers": ["pyod>=3.6.7"],
     "parquet": ["pyarrow>=26.0.1"],
     "skops": ["skops>=0.16.0"],
+    "transformers": ["transformers>=5.23.0"],
     "docs": [
         "Sphinx>=9.0.4",
         "matplotlib>=3.11.2",
@@ -47,6 +48,7 @@ EXTRAS["test"] = [
     *EXTRAS["boosting"],
     *EXTRAS["parquet"],
     *EXTRAS["skops"],
+    *EXTRAS["transformers"],
     "hypothesis>=6.170.15",
     "mapie>=1.6.0",
     "mpmath>=1.3.0",

@@ -24,6 +24,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
 
 from skuq.audit._parts import Parts, merged_parts, parts_of
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
@@ -42,7 +43,7 @@ from skuq.calibration._conditions import Conditions, conditions_of
 from skuq.calibration._groups import Grouping, distinct, groups_of_columns, named_groups
 from skuq.calibration._sums import Strategy, bin_of, in_units
 from skuq.metrics import expected_calibration_error
-from skuq.models import taken_as_it_is
+from skuq.models import ModuleClassifier, as_rows, taken_as_it_is
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +94,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         wrapped in `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too, as in
         a search. One that is not fitted is audited through cross-validated predictions
         (5 stratified folds) and then trained on all data, so that it is never judged on what
-        it has seen. The reference set must be new to a fitted one.
+        it has seen. The reference set must be new to a fitted one. A `torch.nn.Module` that
+        returns logits counts as fitted.
     n_bins : int, default=10
         Number of confidence bins.
     alpha : float, default=0.05
@@ -389,6 +391,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         TypeError
             If `estimator` does not predict probabilities.
         """
+        X = as_rows(self.estimator, X)
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
@@ -396,13 +399,16 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         check_classification_targets(y)
         self._check_size(len(y))
         grouping = self._groups(X, sensitive_features)
-        if not hasattr(self.estimator, "predict_proba"):
+        if isinstance(self.estimator, nn.Module) and not hasattr(self.estimator, "predict_proba"):
+            self.estimator_ = ModuleClassifier(self.estimator).fit(X, y)
+            proba = self.estimator_.predict_proba(X)
+        elif not hasattr(self.estimator, "predict_proba"):
             raise TypeError(
-                f"`estimator` must be a classifier with `predict_proba`, got {self.estimator!r}. "
-                "Wrap a torch module in a skorch.NeuralNetClassifier, or audit its recorded "
-                "predictions with CalibrationAuditor.from_predictions."
+                "`estimator` must be a torch.nn.Module or a classifier with `predict_proba`, got "
+                f"{self.estimator!r}. Recorded predictions are audited by "
+                "CalibrationAuditor.from_predictions."
             )
-        if taken_as_it_is(self.estimator, after_the_fact=True):
+        elif taken_as_it_is(self.estimator, after_the_fact=True):
             self.estimator_, proba = self.estimator, self._reported(X)
         else:
             proba = self._cross_validated(X, y)
@@ -526,6 +532,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "This audit was made from recorded predictions and holds no model to predict "
                 "with; use CalibrationAuditor(model).fit(X_ref, y_ref)."
             )
+        X = as_rows(self.estimator, X)
         if len(getattr(X, "shape", "xy")) > 1:  # of a single row the model says what is wrong
             validate_data(self, X, reset=False, skip_check_array=True)
         return self.estimator_.predict_proba(X)

@@ -34,6 +34,7 @@ from skuq.base import Uncertainty, UncertaintyMixin
 from skuq.information import entropy
 from skuq.models import (
     AdoptedClassifierMixin,
+    as_rows,
     encode_labels,
     fit_or_adopt,
     resolve_device,
@@ -230,7 +231,7 @@ class MirageFineTuner(
             If `estimator` cannot be adopted.
         """
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
-        given = X  # a data frame loses its column names in validation
+        given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
         X, y = self._validate_training_data(X, y, min_samples=2)
         inside = checked_region(self.region, region_mask, given)
         original = fit_or_adopt(

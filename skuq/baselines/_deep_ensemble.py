@@ -141,7 +141,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         fit_params: dict[str, Any],
     ) -> AdoptedModel:
         if self.members is not None:
-            self.members_ = self._adopt_members()
+            self.members_ = self._adopt_members(y)
         else:
             more = np.random.RandomState(self._sampling_seed)
             seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_members - 1))]
@@ -155,12 +155,12 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
-    def _adopt_members(self) -> list[AdoptedModel]:
+    def _adopt_members(self, y: NDArray[Any]) -> list[AdoptedModel]:
         if self.estimator is not None:
             raise ValueError("`estimator` and `members` are both given; give one of them.")
         if not self.members:
             raise ValueError("`members` is empty; an ensemble needs at least one model.")
-        return [adopt(member) for member in self.members]
+        return [adopt(member, y) for member in self.members]
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
         logits = [member.outputs(member.inputs(X), self.device) for member in self.members_]

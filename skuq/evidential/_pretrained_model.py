@@ -23,10 +23,16 @@ from skuq.evidential._graphs import NodeGraph, as_node_graph, call_on_graph, den
 from skuq.evidential._labelled import LabelledData
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._representations import Layer, read_layer
-from skuq.models import AdoptedModel, Columns, LogProbabilities, adopt, fit_or_adopt, is_fitted
+from skuq.models import (
+    AdoptedModel,
+    Columns,
+    LogProbabilities,
+    adopt,
+    fit_or_adopt,
+    is_fitted,
+    rows_at_once,
+)
 from skuq.wrappers import unwrap
-
-BATCH_SIZE = 1024  # samples whose representations are computed at once, without a graph
 
 
 class Outputs(NamedTuple):
@@ -79,7 +85,7 @@ def adopted_outputs(
     module = model.module if device.type == "cpu" else deepcopy(model.module).to(device)
     parts = []
     with torch.no_grad():
-        for rows in gen_batches(len(inputs), BATCH_SIZE):
+        for rows in gen_batches(len(inputs), rows_at_once(module)):
             run = partial(module, inputs[rows].to(device, copy=True))
             logits, hidden = read_layer(module, run, layer)
             parts.append((logits.detach().double().cpu(), hidden.detach().float().cpu()))

@@ -1,6 +1,7 @@
 """The torch backend: default networks, models taken over from elsewhere, stacked models."""
 
-from skuq.models._adopt import AdoptedModel, adopt
+from skuq.models._adopt import adopt
+from skuq.models._adopted_model import AdoptedModel
 from skuq.models._batches import BatchLoader
 from skuq.models._before_linear import BeforeLinear, LayerInput, split_before_linear
 from skuq.models._classes import classes_of_outputs, encode_labels, warn_of_probabilities
@@ -12,10 +13,11 @@ from skuq.models._default_networks import (
 from skuq.models._dense import to_dense
 from skuq.models._device import resolve_device
 from skuq.models._estimator_model import EstimatorModel, fit_or_take, is_network, last_step
-from skuq.models._evaluate import evaluate, moved
+from skuq.models._evaluate import evaluate, moved, rows_at_once
 from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor
 from skuq.models._input_kinds import brings_preprocessing, takes_ids
 from skuq.models._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
+from skuq.models._module_classifier import ModuleClassifier
 from skuq.models._networks import (
     MLP,
     BinaryLogits,
@@ -31,6 +33,7 @@ from skuq.models._stacked import Head, split_head, stack_parameters, stacked_for
 from skuq.models._taken_as_it_is import is_fitted, level_of_the_user, taken_as_it_is
 from skuq.models._training import Trained, TrainingSettings, WeightedLoss, seeded, train
 from skuq.models._training_set import TrainingSet, training_batches
+from skuq.models._transformers import as_rows, pretrained_inside, takes_tokens
 
 __all__ = [
     "MLP",
@@ -46,6 +49,7 @@ __all__ = [
     "LayerInput",
     "LeNet",
     "LogProbabilities",
+    "ModuleClassifier",
     "ScaledLogits",
     "TabularNet",
     "Trained",
@@ -54,6 +58,7 @@ __all__ = [
     "WeightedClassifier",
     "WeightedLoss",
     "adopt",
+    "as_rows",
     "brings_preprocessing",
     "checked_widths",
     "classes_of_outputs",
@@ -69,7 +74,9 @@ __all__ = [
     "last_step",
     "level_of_the_user",
     "moved",
+    "pretrained_inside",
     "resolve_device",
+    "rows_at_once",
     "seeded",
     "split_before_linear",
     "split_head",
@@ -77,6 +84,7 @@ __all__ = [
     "stacked_forward",
     "taken_as_it_is",
     "takes_ids",
+    "takes_tokens",
     "to_dense",
     "train",
     "train_default_classifier",

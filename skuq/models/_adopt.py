@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import skorch
@@ -15,14 +15,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
-from skuq.models._dense import to_tensor
-from skuq.models._device import resolve_device
-from skuq.models._evaluate import evaluate, moved
+from skuq.models._adopted_model import AdoptedModel
 from skuq.models._networks import BinaryLogits, Columns, LogProbabilities, ScaledLogits
+from skuq.models._transformers import TransformersModel, adopt_pretrained, is_pretrained
 from skuq.wrappers import unwrap
 
 _ACTIVATIONS = {
@@ -33,85 +31,7 @@ _ACTIVATIONS = {
 }
 
 
-@dataclass(frozen=True)
-class AdoptedModel:
-    """A fitted model in the one form that the algorithms work on: outputs for all inputs.
-
-    This class is for models of rows. A model of other inputs, such as nodes of a graph, derives
-    from it, and its estimator returns it from a method ``as_adopted()``.
-
-    Attributes
-    ----------
-    at_once : bool
-        Whether all inputs are evaluated together, however many they are.
-    module : torch.nn.Module
-        Private copy in evaluation mode and without gradients, on the CPU except after `to`;
-        maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
-        (n_samples, n_outputs).
-    classes : ndarray of shape (n_classes,) or None
-        Labels in the order of the logits; None if the model does not know them.
-    transform : callable or None
-        Preprocessing that the model applies before its module.
-    """
-
-    module: nn.Module
-    classes: NDArray[Any] | None = None
-    transform: Callable[[Any], Any] | None = None
-    at_once: ClassVar[bool] = False
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Floating-point type of the parameters."""
-        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
-
-    def to(self, device: torch.device | str) -> Self:
-        """Return the model with its module on a device, for many evaluations there."""
-        return replace(self, module=moved(self.module, resolve_device(device)))
-
-    def inputs(self, X: Any) -> Tensor:
-        """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
-        if self.transform is not None:
-            X = check_array(self.transform(X), accept_sparse=True, input_name="transformed X")
-        inputs = to_tensor(X, self.dtype)
-        if not bool(torch.isfinite(inputs).all()):
-            raise ValueError(
-                f"Input contains NaN, infinity or a value too large for the model's {self.dtype}."
-            )
-        return inputs
-
-    def one_pass(self, inputs: Tensor) -> Tensor:
-        """Evaluate the module on inputs that are on its device, all at once, and stay there."""
-        outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
-        return outputs
-
-    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        """Evaluate the module without gradients.
-
-        Parameters
-        ----------
-        inputs : Tensor of shape (n_samples, ...)
-            What `inputs` returns.
-        device : torch.device or str, default="cpu"
-            Where to compute; "auto" is CUDA if present.
-
-        Returns
-        -------
-        Tensor of shape (n_samples, n_outputs)
-            Logits or predictions, on the CPU.
-        """
-        return evaluate(self.module, inputs, device=resolve_device(device))
-
-    def followed_by(self, layer: nn.Module) -> Self:
-        """Return the model with a further layer on its outputs."""
-        return replace(self, module=nn.Sequential(self.module, layer).eval())
-
-
-def adopt(model: Any) -> AdoptedModel:
+def adopt(model: Any, y: NDArray[Any] | None = None) -> AdoptedModel:
     """Take over a fitted model; the original is copied and never altered.
 
     Parameters
@@ -122,9 +42,14 @@ def adopt(model: Any) -> AdoptedModel:
         `LogisticRegression`; or any of these inside a `FrozenEstimator`, at the end of a
         fitted `Pipeline` (whose transformers become the preprocessing), as the best estimator
         of a search, in a `SelfTrainingClassifier`, `RFE` or `RFECV`, or temperature-scaled by
-        a `CalibratedClassifierCV`. A bare module must return logits or raw predictions. Any
+        a `CalibratedClassifierCV`. A bare module must return logits or raw predictions. A
+        `PreTrainedModel` of the library transformers, with a head for classification of
+        sequences or images, takes what its tokeniser or image processor returns. Any
         other fitted estimator that has a method ``as_adopted()``, such as
         `skuq.evidential.GraphClassifier`.
+    y : ndarray of shape (n_samples,), default=None
+        Labels that the model will meet. A transformers model knows the names of its classes,
+        which are left aside if these labels are no strings but codes.
 
     Returns
     -------
@@ -152,7 +77,10 @@ def adopt(model: Any) -> AdoptedModel:
     >>> adopted.module(adopted.inputs(X[:2])).shape
     torch.Size([2, 3])
     """
-    adopted = _sorted_by_class(_adopt(model))
+    adopted = _adopt(model)
+    if isinstance(adopted, TransformersModel) and y is not None and y.dtype.kind in "biuf":
+        adopted = replace(adopted, classes=None)
+    adopted = _sorted_by_class(adopted)
     parameters = [p for p in adopted.module.parameters() if p.is_floating_point()]
     if not parameters:
         raise ValueError(f"{type(model).__name__} holds no floating-point parameters to adopt.")
@@ -191,6 +119,8 @@ def _adopt(model: Any) -> AdoptedModel:
         return _preprocessed(_adopt(inside.estimator), deepcopy(inside.transform))
     if isinstance(model, skorch.NeuralNet):
         return _adopt_skorch(model)
+    if is_pretrained(model):
+        return adopt_pretrained(_private_copy(model))
     if isinstance(model, nn.Module):
         return AdoptedModel(_private_copy(model))
     if isinstance(model, MLPClassifier | MLPRegressor):

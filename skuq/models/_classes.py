@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from skuq.labels import codes_of
-from skuq.models._adopt import AdoptedModel
+from skuq.models._adopted_model import AdoptedModel
 from skuq.models._evaluate import input_error
 from skuq.models._taken_as_it_is import level_of_the_user
 

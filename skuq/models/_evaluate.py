@@ -20,7 +20,11 @@ _AXES = {
 
 
 def evaluate(
-    module: nn.Module, inputs: Tensor, *, device: torch.device | str = "cpu", batch_size: int = 1024
+    module: nn.Module,
+    inputs: Tensor,
+    *,
+    device: torch.device | str = "cpu",
+    batch_size: int | None = None,
 ) -> Tensor:
     """Evaluate a module without gradients, in batches that bound memory.
 
@@ -32,8 +36,8 @@ def evaluate(
         Inputs.
     device : torch.device or str, default="cpu"
         Where to compute.
-    batch_size : int, default=1024
-        Samples per batch.
+    batch_size : int, default=None
+        Samples per batch; None is what `rows_at_once` tells.
 
     Returns
     -------
@@ -41,13 +45,29 @@ def evaluate(
         Outputs on the CPU.
     """
     module = moved(module, device)
+    size = rows_at_once(module) if batch_size is None else batch_size
     with torch.no_grad():
         # Copies, because a module may alter its input in place.
         batches = (
-            inputs[start : start + batch_size].to(device, copy=True)
-            for start in range(0, len(inputs), batch_size)
+            inputs[start : start + size].to(device, copy=True)
+            for start in range(0, len(inputs), size)
         )
         return torch.cat([module(batch).cpu() for batch in batches])
+
+
+def rows_at_once(module: nn.Module) -> int:
+    """Inputs that a module should evaluate at once, which bounds memory.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Network. A module inside with an attribute ``rows_at_once`` asks for fewer than usual.
+
+    Returns
+    -------
+    int
+    """
+    return min(getattr(each, "rows_at_once", 1024) for each in module.modules())
 
 
 def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> ValueError:

@@ -15,7 +15,8 @@ from skorch import NeuralNet, NeuralNetBinaryClassifier
 from torch import nn
 
 from skuq.base import FloatArray
-from skuq.models._adopt import AdoptedModel, adopt
+from skuq.models._adopt import adopt
+from skuq.models._adopted_model import AdoptedModel
 from skuq.models._classes import example_outputs
 from skuq.models._default_networks import (
     float64_mlp,
@@ -83,7 +84,7 @@ def fit_or_adopt(
         If a fitted estimator is trained again.
     """
     if taken_as_it_is(estimator, after_the_fact=after_the_fact):
-        return adopt(estimator)
+        return adopt(estimator, y)
     check_trainable(estimator)
     check_several_classes(y)
     classes, codes = np.unique(y, return_inverse=True)

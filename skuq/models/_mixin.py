@@ -15,6 +15,7 @@ from torch import Tensor
 from skuq.base import FloatArray
 from skuq.models._dense import to_dense
 from skuq.models._input_kinds import brings_preprocessing, takes_ids
+from skuq.models._transformers import as_rows, takes_tokens
 
 
 class AdoptedInputsMixin:
@@ -46,6 +47,7 @@ class AdoptedInputsMixin:
         Sparse ones become dense here: all of them are needed at once.
         """
         model = getattr(self, self._model_parameter)
+        X = as_rows(model, X)
         self._takes_ids = takes_ids(model)
         if self._takes_ids:
             return self._validate_ids(model, X, y)
@@ -64,7 +66,7 @@ class AdoptedInputsMixin:
             allow_nd=model is not None,  # the default network takes rows only
             ensure_min_samples=min_samples,
         )
-        self._input_shape = X.shape[1:]
+        self._input_shape = _fixed_shape(model, X)
         return to_dense(X), y
 
     def _brings_preprocessing(self) -> bool:
@@ -93,6 +95,8 @@ class AdoptedInputsMixin:
         """Inputs of the form that was fitted, perhaps sparse, before preprocessing by the model."""
         if self._takes_ids:
             return X
+        model = getattr(self, self._model_parameter)
+        X = as_rows(model, X)
         if self._preprocesses:
             validate_data(self, X, reset=False, skip_check_array=True)
             return X
@@ -104,7 +108,7 @@ class AdoptedInputsMixin:
             dtype=[np.float64, np.float32],
             allow_nd=True,
         )
-        if X.shape[1:] != self._input_shape:
+        if _fixed_shape(model, X) != self._input_shape:
             raise ValueError(
                 f"X must have shape (n_samples, {str(self._input_shape)[1:-1]}), got {X.shape}."
             )
@@ -114,6 +118,12 @@ class AdoptedInputsMixin:
         """Outputs of the network in float64, on the CPU."""
         outputs: Tensor = self.model_.outputs(inputs, self.device)
         return outputs.double()
+
+
+def _fixed_shape(model: Any, X: Any) -> tuple[int, ...]:
+    """Shape that all inputs share: texts may be longer or shorter than others."""
+    shape: tuple[int, ...] = X.shape[1:-1] if takes_tokens(model) else X.shape[1:]
+    return shape
 
 
 class AdoptedClassifierMixin(AdoptedInputsMixin):

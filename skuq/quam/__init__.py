@@ -10,7 +10,7 @@ from skuq.quam._importance_sampling import (
     trajectory_weights,
 )
 from skuq.quam._objectives import Objective, Targeted, Untargeted, classification_loss
-from skuq.quam._pools import make_pool
+from skuq.quam._pools import make_pool, make_token_pool
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._regressor import QUAMRegressor
 from skuq.quam._search import Trajectories, search_adversarial_models
@@ -31,6 +31,7 @@ __all__ = [
     "classification_loss",
     "importance_weights",
     "make_pool",
+    "make_token_pool",
     "penalty_schedule",
     "pool_weights",
     "search_adversarial_models",

@@ -93,7 +93,8 @@ class QUAMClassifier(
         Weights of a network that the search may move: all; all from the first linear layer on,
         where features before it can be computed once; the last layer; all biases; or the scales
         and shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns for
-        each whether it moves. "auto" is "linear" with search="pool", else "all".
+        each whether it moves. "auto" is "linear" with search="pool", else "all"; of a
+        transformers model it is "last".
     n_steps : int or "auto", default="auto"
         Length of each search of a network; its cost is proportional to this. "auto" is 200
         with search="pool", else 100.

@@ -29,7 +29,9 @@ from skuq.models import (
     brings_preprocessing,
     is_network,
     last_step,
+    pretrained_inside,
     resolve_device,
+    takes_tokens,
     to_dense,
 )
 from skuq.quam._explanation import Explanation, explain_rows
@@ -37,7 +39,7 @@ from skuq.quam._found import Found
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._objectives import Objective
 from skuq.quam._pool_search import search_networks
-from skuq.quam._pools import as_pandas, make_pool
+from skuq.quam._pools import as_pandas, make_pool, make_token_pool
 from skuq.quam._refit_search import (
     RefitProblem,
     check_takes_weights,
@@ -126,6 +128,8 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         """Parameters that move."""
         if self.parameters != "auto":
             return self.parameters
+        if pretrained_inside(self.estimator) is not None:
+            return "last"  # copies of all weights of a large model would not fit into memory
         return "linear" if self.search == "pool" else "all"
 
     def _shares(self) -> list[float]:
@@ -156,7 +160,8 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         rows = random.permutation(_num_samples(X))[:_N_BACKGROUND]
         self._background = _safe_indexing(X, rows)
         if X_pool is None:
-            made = make_pool(X, random_state=random) if self.pool == "auto" else self.pool(X)
+            make = make_token_pool if takes_tokens(self.estimator) else make_pool
+            made = make(X, random_state=random) if self.pool == "auto" else self.pool(X)
             X_pool = self._checked_pool(self._with_names(made))
         self._pool = self.model_.inputs(X_pool)
         sought = self._sought(self._outputs(self._pool))
@@ -237,6 +242,11 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         # Few inputs alone would pull too hard, and few unusual ones among many too little.
         n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
+        if torch.is_tensor(inputs) and inputs.shape[1:] != made.shape[1:]:
+            raise ValueError(
+                f"New inputs must have the shape of the training inputs, {tuple(made.shape[1:])}, "
+                f"got {tuple(inputs.shape[1:])}; pad texts to one length."
+            )
         both = torch.cat([inputs, made]) if torch.is_tensor(inputs) else stacked_rows(inputs, made)
         found = copy(self)
         found._found = self._search_on(both, self._found.sought)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from sklearn.utils import check_random_state
 from torch import Tensor
@@ -100,6 +100,64 @@ def make_pool(
     if isinstance(X, pd.DataFrame):
         return pd.concat(parts, ignore_index=True)
     return np.concatenate(parts)
+
+
+def make_token_pool(
+    X: ArrayLike, *, n_inputs: int | None = None, random_state: Any = None
+) -> NDArray[Any]:
+    """Make texts that resemble the training texts, but make no sense.
+
+    In a third of them each token comes from one of two texts; in another the tokens are in
+    another order; in the last half of the tokens are drawn from all texts. The first token stays
+    in its place, where a tokeniser puts the same mark in all texts, and so does padding.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, n_fields, length)
+        Tokens, stacked as `skuq.models.as_rows` does: ids, then the attention mask, which is 0
+        for padding, and types.
+    n_inputs : int, default=None
+        How many, rounded to a multiple of three. None makes as many as there are training texts,
+        but at least 500 and at most 3,000.
+    random_state : int, RandomState instance or None, default=None
+        Randomness.
+
+    Returns
+    -------
+    ndarray of shape (n_inputs, n_fields, length)
+        Texts of the same form.
+
+    Examples
+    --------
+    >>> make_token_pool([[[7, 1, 2, 3]], [[7, 4, 5, 6]]], n_inputs=3, random_state=0).shape
+    (3, 1, 4)
+    """
+    X, random = np.asarray(X), check_random_state(random_state)
+    n_each = max(1, (n_inputs or min(max(len(X), _FEWEST), _MOST)) // 3)
+    crossed, ordered, drawn = (X[random.randint(len(X), size=n_each)] for _ in range(3))
+    others = X[random.randint(len(X), size=n_each)]
+    chosen = _free_tokens(crossed) & _free_tokens(others)
+    chosen &= random.uniform(size=chosen.shape) < 0.5
+    crossed[:, 0] = np.where(chosen, others[:, 0], crossed[:, 0])
+    free = _free_tokens(ordered)
+    place = np.arange(free.shape[1], dtype=float)
+    # Free tokens first, in the order of their places and in any other.
+    places = np.argsort(np.where(free, place, 2 * free.shape[1] + place), axis=1)
+    keys = random.uniform(size=free.shape)
+    sources = np.argsort(np.where(free, keys, 2 * free.shape[1] + place), axis=1)
+    moved = np.take_along_axis(ordered[:, 0], sources, axis=1)
+    np.put_along_axis(ordered[:, 0], places, moved, axis=1)
+    chosen = _free_tokens(drawn) & (random.uniform(size=free.shape) < 0.5)
+    known = X[:, 0][_free_tokens(X)]
+    if len(known):
+        drawn[:, 0] = np.where(chosen, random.choice(known, size=chosen.shape), drawn[:, 0])
+    return np.concatenate([crossed, ordered, drawn])
+
+
+def _free_tokens(X: NDArray[Any]) -> BoolArray:
+    """Tokens that may change: not the first of a text, and no padding, (n, length)."""
+    free = X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
+    return free & (np.cumsum(free, axis=1) > 1)
 
 
 def as_pandas(X: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from skuq.models import split_before_linear, split_head
+from skuq.models import rows_at_once, split_before_linear, split_head
 
 _NORMS = (
     nn.modules.batchnorm._NormBase,
@@ -73,6 +73,7 @@ def choose_subnetwork(
     >>> chosen.parameters
     ('2.weight',)
     """
+    X = X[: rows_at_once(network)]
     if parameters == "last":
         head = split_head(network, X)
         module, body = head.module, head.body

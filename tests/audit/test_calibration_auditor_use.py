@@ -6,6 +6,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -156,10 +157,19 @@ def test_nothing_is_known_before_the_audit(method, arguments):
         getattr(CalibrationAuditor(LogisticRegression()), method)(*arguments)
 
 
-@pytest.mark.parametrize("estimator", [RidgeClassifier(), nn.Linear(2, 2), None, "logistic"])
+@pytest.mark.parametrize("estimator", [RidgeClassifier(), None, "logistic"])
 def test_what_does_not_predict_probabilities_is_no_estimator(reference, estimator):
-    with pytest.raises(TypeError, match="must be a classifier with `predict_proba`"):
+    with pytest.raises(TypeError, match="classifier with `predict_proba`"):
         CalibrationAuditor(estimator).fit(*reference)
+
+
+def test_a_module_is_audited_by_the_softmax_of_its_logits(reference):
+    X, y = reference
+    module = nn.Linear(2, 2)
+    proba = module(torch.tensor(X, dtype=torch.float32)).softmax(-1).detach().numpy()
+    audit = CalibrationAuditor(module).fit(X, y)
+    assert audit.ece_ == pytest.approx(CalibrationAuditor.from_predictions(y, proba).ece_)
+    np.testing.assert_allclose(audit.predict_proba(X), proba, rtol=1e-5)
 
 
 class Logits(Reporter):

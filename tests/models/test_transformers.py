@@ -1,0 +1,241 @@
+"""Models of the library transformers, small and untrained, through the estimators."""
+
+import pickle
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import cross_val_score
+from skorch.helper import SliceDict
+
+from skuq import (
+    CalibrationAuditor,
+    DeepEnsembleClassifier,
+    EvidentialProbe,
+    MirageFineTuner,
+    QUAMClassifier,
+    QUAMRegressor,
+    ReferenceClassifier,
+)
+from skuq.models import adopt, as_rows
+from skuq.quam import make_token_pool
+
+transformers = pytest.importorskip("transformers")
+
+N, LENGTH = 40, 6
+Y = np.arange(N) % 3
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "num_labels": 3,
+}
+IMAGES = {"num_channels": 1, "num_labels": 3}
+
+
+def bert(**settings):
+    config = transformers.BertConfig(vocab_size=50, **{**SMALL, **settings})
+    return transformers.BertForSequenceClassification(config)
+
+
+def vit():
+    config = transformers.ViTConfig(image_size=8, patch_size=4, **SMALL, num_channels=1)
+    return transformers.ViTForImageClassification(config)
+
+
+def resnet():
+    config = transformers.ResNetConfig(
+        embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], layer_type="basic", **IMAGES
+    )
+    return transformers.ResNetForImageClassification(config)
+
+
+def texts():
+    rng = np.random.default_rng(0)
+    mask = torch.tensor(np.arange(LENGTH) < rng.integers(3, LENGTH + 1, size=(N, 1))).long()
+    ids = torch.tensor(rng.integers(1, 50, size=(N, LENGTH)))
+    return transformers.BatchEncoding({"input_ids": ids * mask, "attention_mask": mask})
+
+
+def images():
+    pixels = np.random.default_rng(0).normal(size=(N, 1, 8, 8))
+    return {"pixel_values": pixels.astype(np.float32)}
+
+
+MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images)}
+QUICK = {"n_steps": 4, "random_state": 0}
+ESTIMATORS = {
+    "pool": lambda model: QUAMClassifier(model, **QUICK),
+    "pool, all": lambda model: QUAMClassifier(model, parameters="all", **QUICK),
+    "pointwise": lambda model: QUAMClassifier(
+        FrozenEstimator(model), search="pointwise", parameters="last", **QUICK
+    ),
+    "pointwise, all": lambda model: QUAMClassifier(
+        model, search="pointwise", parameters="all", n_targets=1, **QUICK
+    ),
+    "probe": lambda model: EvidentialProbe(model, max_epochs=2, random_state=0),
+    "probe of hidden": lambda model: EvidentialProbe(
+        model, head="network", layer=-2, max_epochs=2, random_state=0
+    ),
+    "auditor": CalibrationAuditor,
+    "ensemble": lambda model: DeepEnsembleClassifier(members=[model, model]),
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    make, inputs = MODELS[name]
+    return make().eval(), inputs()
+
+
+def rows(X, chosen):
+    return {field: values[chosen] for field, values in X.items()}
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("bert", kind) for kind in ESTIMATORS),
+        *product(["vit", "resnet"], ["pool", "pool, all", "probe of hidden", "auditor"]),
+    ],
+)
+def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind):
+    model, X = made(name)
+    estimator = ESTIMATORS[kind](model).fit(X, Y)
+    with torch.no_grad():
+        tensors = {field: torch.as_tensor(values) for field, values in X.items()}
+        expected = model(**tensors).logits.softmax(-1).numpy()
+    if kind != "probe of hidden":  # which has a network of its own
+        np.testing.assert_allclose(estimator.predict_proba(X), expected, atol=1e-6)
+    some = estimator.predict_uncertainty(rows(X, slice(0, 3)))
+    every = estimator.predict_uncertainty(X)
+    assert np.isfinite(every.total).all()
+    np.testing.assert_allclose(some.total, every.total[:3], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_copy_is_fine_tuned_and_the_model_stays(name):
+    model, X = made(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    tuner = MirageFineTuner(
+        model, region=lambda X: np.arange(len(X)) < 9, epsilon=0.1, max_epochs=1
+    ).fit(X, Y)
+    assert np.abs(
+        tuner.predict_proba(X) - ReferenceClassifier(model).fit(X, Y).predict_proba(X)
+    ).any()
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+def test_only_the_head_moves_unless_asked_for_more():
+    model, X = made("bert")
+    quam = QUAMClassifier(model, **QUICK).fit(X, Y)
+    assert len(quam._problem.problem.parameters) == 2
+    copy = pickle.loads(pickle.dumps(quam))
+    np.testing.assert_array_equal(
+        copy.predict_uncertainty(X).total, quam.predict_uncertainty(X).total
+    )
+
+
+def test_classes_are_the_names_of_the_model_or_the_codes_of_the_labels():
+    torch.manual_seed(0)
+    names = np.array(["good", "bad", "mixed"])
+    model, X = bert(id2label=dict(enumerate(names))).eval(), texts()
+    by_code = ReferenceClassifier(model).fit(X, Y)
+    by_name = ReferenceClassifier(FrozenEstimator(model)).fit(X, names[Y])
+    assert by_code.classes_.tolist() == [0, 1, 2]
+    assert by_name.classes_.tolist() == ["bad", "good", "mixed"]
+    np.testing.assert_array_equal(by_name.predict(X), names[by_code.predict(X)])
+    assert adopt(model).classes.tolist() == ["bad", "good", "mixed"]
+    assert adopt(bert()).classes is None
+    with pytest.raises(ValueError, match="not among the classes: \\['ugly'\\]"):
+        ReferenceClassifier(model).fit(X, np.array(["good", "ugly"])[Y % 2])
+
+
+def test_texts_may_be_longer_later_and_stacked_arrays_are_the_same():
+    model, X = made("bert")
+    reference = ReferenceClassifier(model).fit(X, Y)
+    longer = {field: np.pad(values.numpy(), ((0, 0), (0, 3))) for field, values in X.items()}
+    np.testing.assert_allclose(
+        reference.predict_proba(longer), reference.predict_proba(X), atol=1e-6
+    )
+    stacked = np.stack([X["input_ids"], X["attention_mask"]], axis=1)
+    np.testing.assert_array_equal(as_rows(model, X), stacked)
+    np.testing.assert_array_equal(reference.predict_proba(stacked), reference.predict_proba(X))
+    types = as_rows(model, {"input_ids": X["input_ids"], "token_type_ids": X["attention_mask"]})
+    np.testing.assert_array_equal(types[:, 1], 1)
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+def test_new_texts_are_searched_with_those_of_the_pool_if_they_have_one_length():
+    model, X = made("bert")
+    quam = QUAMClassifier(model, **QUICK).fit(X, Y)
+    assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
+    with pytest.raises(ValueError, match="pad texts to one length"):
+        quam.search_pool({field: values[:, :-1] for field, values in X.items()})
+
+
+def test_cross_validation_splits_stacked_arrays_and_dictionaries_of_skorch():
+    model, X = made("bert")
+    scores = [
+        cross_val_score(ReferenceClassifier(model), each, Y, cv=2)
+        for each in (as_rows(model, X), SliceDict(**{k: v.numpy() for k, v in X.items()}))
+    ]
+    np.testing.assert_array_equal(*scores)
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+def test_a_model_of_one_label_is_a_regressor():
+    torch.manual_seed(0)
+    model, X = bert(num_labels=1).eval(), texts()
+    quam = QUAMRegressor(model, **QUICK).fit(X, np.linspace(0, 1, N))
+    assert (quam.predict_uncertainty(X).epistemic > 0).all()
+
+
+def test_large_ids_are_kept():
+    ids = np.array([[0, 250_001, 16_000_001]])
+    assert adopt(bert()).inputs({"input_ids": ids}).long().tolist() == [ids.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ({"attention_mask": np.ones((4, 2))}, "needs inputs 'input_ids'"),
+        ({"input_ids": np.ones((4, 2)), "position_ids": np.ones((4, 2))}, "takes .*position_ids"),
+        ({"input_ids": [[1, 2], [1]]}, "rows of one length"),
+        ({"input_ids": np.ones((4, 2)), "attention_mask": np.ones((4, 3))}, "shape .* in all"),
+    ],
+)  # fmt: skip
+def test_wrong_fields_are_named(X, message):
+    with pytest.raises(ValueError, match=message):
+        ReferenceClassifier(bert()).fit(X, np.arange(4) % 3)
+
+
+def test_models_whose_outputs_are_no_logits_of_one_label_are_refused():
+    with pytest.raises(ValueError, match="is a multi-label model"):
+        adopt(bert(problem_type="multi_label_classification"))
+    bare = transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
+    with pytest.raises(ValueError, match="BertModel returns no logits"):
+        ReferenceClassifier(bare).fit(texts(), Y)
+
+
+def test_token_pools_hold_known_tokens_in_the_places_of_tokens():
+    rng = np.random.default_rng(0)
+    mask = (np.arange(8) >= rng.integers(0, 4, size=(30, 1))).astype(int)  # padded on the left
+    X = np.stack([mask * rng.integers(5, 99, size=(30, 8)), mask], axis=1)
+    pool = make_token_pool(X, n_inputs=300, random_state=0)
+    assert pool.shape == (300, 2, 8)
+    np.testing.assert_array_equal(pool[:, 0] != 0, pool[:, 1] == 1)
+    assert np.isin(pool, X).all()
+    begins = X[np.arange(30), 0, mask.argmax(axis=1)]
+    assert np.isin(pool[np.arange(300), 0, pool[:, 1].argmax(axis=1)], begins).all()
+    known = {tuple(sorted(text)) for text in X[:, 0]}
+    crossed, ordered, drawn = np.split(pool[:, 0], 3)
+    assert {tuple(sorted(text)) for text in ordered} <= known
+    assert not {tuple(text) for text in ordered} <= {tuple(text) for text in X[:, 0]}
+    assert all((X[:, 0, k][:, None] == crossed[:, k]).any(axis=0).all() for k in range(8))
+    assert not {tuple(sorted(text)) for text in drawn} <= known
