@@ -50,6 +50,13 @@ def test_files_on_the_page_exist(name):
     assert (ROOT / name).exists()
 
 
+def test_tests_that_the_guide_names_for_its_promises_exist():
+    page = (ROOT / "docs" / "guide" / "audit_proofs.rst").read_text(encoding="utf-8")
+    names = set(re.findall(r"``(test_\w+\.py)``", page))
+    assert len(names) > 5
+    assert not [name for name in names if not (ROOT / "tests" / "zk" / name).exists()]
+
+
 @pytest.mark.parametrize(("kind", "numbers", "name"), ROWS)
 def test_equations_are_cited_where_the_page_says(kind, numbers, name):
     source = (ROOT / name).read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ from skuq.reporting._report import Report
 
 ROOT = Path(__file__).parent.parent
 # Packages that only extras bring, and dask, which scikit-learn users may or may not have.
-OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "ezkl"]
+OPTIONAL = ["matplotlib", "dask", "distributed", "dgl", "ezkl", "cryptography"]
 OPTIONAL += ["stable_baselines3", "sb3_contrib", "gymnasium", "minatar"]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from skuq.cli._files import READABLE
+from skuq.cli._files import READABLE, InputError
 from skuq.cli._printing import say
 from skuq.cli._proof_files import check_files, check_outside, load_commitment_folder, one_row
 from skuq.cli._proof_options import (
@@ -36,6 +37,21 @@ from skuq.cli._proof_options import (
 @srs_option
 @test_string_option
 @keys_option
+@click.option(
+    "--certificate",
+    type=READABLE,
+    help="The auditor's certificate: it must be about this commitment, passed and valid.",
+)
+@click.option(
+    "--auditor",
+    type=READABLE,
+    help="The auditor's public key, from a source that you trust: Ed25519, a PEM file.",
+)
+@click.option(
+    "--revoked",
+    type=READABLE,
+    help="Text file of revoked certificates, from the place that the certificate names.",
+)
 @json_option
 def check(
     attestation: Path,
@@ -47,6 +63,9 @@ def check(
     srs: Path | None,
     allow_test_string: bool,
     keys: Path | None,
+    certificate: Path | None,
+    auditor: Path | None,
+    revoked: Path | None,
     json_path: Path | None,
 ) -> None:
     """Check the proof of one prediction (client).
@@ -54,7 +73,9 @@ def check(
     The input is given by --input or by --values. Exit code 0: the proof holds.
     Any other: nothing is known about the prediction.
     """
-    check_files([json_path], [attestation, row, srs], [commitment])
+    check_files([json_path], [attestation, row, srs, certificate, auditor, revoked], [commitment])
+    if (certificate is None) != (auditor is None) or (revoked is not None and certificate is None):
+        raise InputError("--certificate and --auditor belong together, and --revoked to both.")
     with errors_in_one_line(json_path):
         require_zk()
         check_outside("--keys", keys, [commitment])
@@ -71,6 +92,9 @@ def check(
             srs=srs,
             allow_test_string=allow_test_string,
             keys=keys,
+            certificate=certificate,
+            auditor=auditor,
+            revoked=revoked,
         )
         if json_path is not None:
             write_json(json_path, {**found._asdict(), **names_of(committed)})
@@ -78,3 +102,19 @@ def check(
     say(f"label:      {found.label}")
     say(f"confidence: {found.confidence:.4f}")
     say(f"classes:    {shown_classes(found.classes)}")
+    if found.certificate is not None:
+        _show_certificate(found.certificate, revoked is not None)
+
+
+def _show_certificate(record: dict[str, Any], compared: bool) -> None:
+    """Print what was certified; alpha and the rest of the question are for the client to judge."""
+    level = record["confidence_level"]
+    chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
+    say(
+        f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
+        f"{record['n_samples']} samples, level {record['level']}"
+    )
+    say(f"valid:      {record['issued']} to {record['expires']}")
+    if not compared:
+        place = record["revocations"] or "no place is named"
+        say(f"revoked:    not compared with a list ({place})")

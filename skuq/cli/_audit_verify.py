@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE
+from skuq.cli._files import READABLE, WRITABLE, InputError
 from skuq.cli._printing import say, say_bins
 from skuq.cli._proof_files import (
     check_files,
@@ -86,6 +86,29 @@ if TYPE_CHECKING:
 @error_option
 @keys_option
 @json_option
+@click.option(
+    "--certificate",
+    type=WRITABLE,
+    help="JSON file to write: the verdict, passed or failed, with your signature.",
+)
+@click.option(
+    "--sign",
+    "key",
+    type=READABLE,
+    help="Your private key for it: Ed25519, a PEM file without a password.",
+)
+@click.option(
+    "--valid-days",
+    type=click.IntRange(1, 36500),
+    default=365,
+    show_default=True,
+    help="Days until the certificate expires.",
+)
+@click.option(
+    "--revocations",
+    default="",
+    help="Where you list revoked certificates, such as an address; part of the certificate.",
+)
 @quiet_option
 @click.pass_context
 def verify(ctx: click.Context, /, **options: Any) -> None:
@@ -107,10 +130,19 @@ def _passes(
     json_path: Path | None,
     quiet: bool,
     classes: str | None,
+    certificate: Path | None,
+    key: Path | None,
+    valid_days: int,
+    revocations: str,
     **settings: Any,
 ) -> bool:
     """Read, verify, write, print, and return whether the audit is passed."""
-    check_files([json_path], [data, settings["challenge"], settings["srs"]], [bundle, commitment])
+    inputs = [data, settings["challenge"], settings["srs"], key]
+    check_files([json_path, certificate], inputs, [bundle, commitment])
+    if (certificate is None) != (key is None):
+        raise InputError("--certificate and --sign belong together.")
+    if certificate is not None and certificate.exists():
+        raise InputError(f"--certificate: {certificate} exists; a certificate is never replaced.")
     with errors_in_one_line(json_path):
         require_zk()
         check_outside("--keys", keys, [bundle, commitment])
@@ -120,6 +152,8 @@ def _passes(
         X, y = read_reference(data, label, drop, committed)
         settings["classes"] = classes_of(classes, committed)
         found = zk.verify(bundle, X, y, commitment, keys=keys, **settings)
+        if certificate is not None and key is not None:
+            zk.certify(found, certificate, key=key, valid_days=valid_days, revocations=revocations)
         if json_path is not None:
             write_json(json_path, {**found.as_record(), **names_of(committed)})
     if not quiet:

@@ -1,6 +1,7 @@
 """Audits and predictions with proofs, of a model whose weights stay secret (extra ``zk``)."""
 
 from skuq.zk._attest import attest
+from skuq.zk._certificate import Certificate, certify, check_certificate
 from skuq.zk._check import check
 from skuq.zk._commit import commit
 from skuq.zk._ezkl import ProofSystemError
@@ -14,13 +15,16 @@ from skuq.zk._verify import challenge, verify
 __all__ = [
     "Attestation",
     "Bundle",
+    "Certificate",
     "Commitment",
     "ProofSystemError",
     "VerificationError",
     "VerifiedAudit",
     "attest",
+    "certify",
     "challenge",
     "check",
+    "check_certificate",
     "commit",
     "load_commitment",
     "prove",

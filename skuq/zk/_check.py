@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import FORMAT, VerificationError, field, read_json
 from skuq.zk._fixed_point import IntegerPredictions
 from skuq.zk._public_commitment import load_commitment
@@ -25,6 +26,9 @@ def check(
     srs: str | Path | None = None,
     allow_test_string: bool = False,
     keys: str | Path | None = None,
+    certificate: str | Path | None = None,
+    auditor: str | Path | None = None,
+    revoked: str | Path | None = None,
 ) -> Attestation:
     """Verify that a prediction comes from the committed model.
 
@@ -45,6 +49,10 @@ def check(
         Accept any reference string, with which whoever generated it could forge proofs.
     keys : str or Path, default=None
         The client's folder for verifying keys.
+    certificate, auditor, revoked : str or Path, default=None
+        The auditor's certificate, the auditor's public key, and a list of revoked certificates:
+        the prediction is accepted only if `check_certificate` accepts them for this commitment.
+        Default: nothing is demanded, and whether the commitment was ever audited is not known.
 
     Returns
     -------
@@ -57,8 +65,14 @@ def check(
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got none.")
+    if (certificate is None) != (auditor is None):
+        raise ValueError("`certificate` and `auditor`, whose key it is, belong together.")
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs, committed.shape.log_rows, srs, allow_test_string)
+    certified = None
+    if certificate is not None and auditor is not None:
+        found = checked_certificate(certificate, committed, auditor, revoked, allow_test_string)
+        certified = found.record
     path = Path(attestation)
     record = read_json(path)
     statement = field(record, "statement", dict, path.name)
@@ -83,12 +97,12 @@ def check(
         rows = committed.encoding.encode(values[None])
     except ValueError as error:
         raise VerificationError(str(error)) from error
-    found = IntegerPredictions(np.array([label]), np.array([confidence]))
+    claimed = IntegerPredictions(np.array([label]), np.array([confidence]))
     Verifier(committed, statement, keys).verify(
         "predictions",
         "predictions 0",
         prediction_inputs(committed.shape, rows),
-        prediction_outputs(committed.shape, found),
+        prediction_outputs(committed.shape, claimed),
         field(record, "proof", str, path.name),
     )
     return Attestation(
@@ -98,4 +112,5 @@ def check(
         statement,
         trust,
         committed.classes.tolist(),
+        certified,
     )

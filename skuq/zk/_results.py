@@ -43,6 +43,8 @@ class VerifiedAudit(NamedTuple):
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
+    tolerance : float or None
+        The auditor's.
     """
 
     passed: bool
@@ -55,6 +57,7 @@ class VerifiedAudit(NamedTuple):
     notes: list[str]
     reference_string: Trust
     classes: list[Any]
+    tolerance: float | None
 
     def as_record(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -63,6 +66,7 @@ class VerifiedAudit(NamedTuple):
             "classes": self.classes,
             "passed": self.passed,
             "robust": self.robust,
+            "tolerance": self.tolerance,
             "level": self.level,
             "statement": self.statement,
             "n_proofs": self.n_proofs,
@@ -101,6 +105,8 @@ class Attestation(NamedTuple):
         Reason to trust the reference string, as found by the verifier.
     classes : list
         The committed classes, in their order.
+    certificate : dict or None
+        What the auditor certified about the commitment, if that was asked for.
     """
 
     label: Any
@@ -109,6 +115,7 @@ class Attestation(NamedTuple):
     statement: dict[str, Any]
     reference_string: Trust
     classes: list[Any]
+    certificate: dict[str, Any] | None
 
 
 def shown_classes(classes: list[Any]) -> str:

@@ -290,6 +290,7 @@ def _verify_verdict(
         notes_of(committed, statement, robust, [], tolerance),
         trust,
         committed.classes.tolist(),
+        tolerance,
     )
 
 
@@ -406,6 +407,7 @@ def _judged(
         notes_of(committed, statement, robust, [*extra, *power_notes(result, alpha)], tolerance),
         trust,
         committed.classes.tolist(),
+        tolerance,
     )
 
 

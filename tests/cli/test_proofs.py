@@ -17,11 +17,15 @@ from skuq.cli._main import main
 from skuq.cli._verdict import FAILED
 from skuq.datasets import make_gaussian_classes
 
+pytest.importorskip("cryptography")
 pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
 from skuq import zk
-from skuq.zk._files import write_manifest
+from skuq.zk._files import digest, read_json, write_manifest
 
 pytestmark = pytest.mark.slow  # they share proofs that take a minute
 
@@ -299,6 +303,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     assert made.exit_code == 0, made.output
     x = row[["width", "height"]].to_numpy()
     values = ",".join(map(repr, x[0].tolist()))
+    sign(tmp_path / "certificate.json")
     given = ["check", "--attestation", tmp_path / "a.json", "--commitment", "published"]
     given += ["--keys", "keys", TEST]
     path = tmp_path / "checked.json"
@@ -319,6 +324,15 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     by_file = run(*given, "--input", tmp_path / "row.csv", "--drop", "y", "--nonce", "case 12")
     assert by_file.exit_code == 0, by_file.output
     given += ["--nonce", "case 12"]
+    certified = ["--certificate", tmp_path / "certificate.json", "--auditor", "auditor.pub"]
+    own = run(*given, "--values", values, *certified)
+    assert own.exit_code == 0, own.output
+    assert "certified:  passed at alpha = 0.05 in 5 bins, confidence level 0.95" in own.stdout
+    assert "not compared with a list (https://auditor.example)" in own.stdout
+    (tmp_path / "revoked.txt").write_text(digest(read_json(certified[1])["certificate"]))
+    listed = ["--revoked", tmp_path / "revoked.txt"]
+    rejected(run(*given, "--values", values, *certified, *listed), "was revoked")
+    unusable(run(*given, "--values", values, *certified[:2]), "belong together")
     unusable(run(*given), "Give the input by --input or by --values.")
     rejected(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
     assert json.loads(path.read_text()) == {
@@ -330,6 +344,23 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     record["statement"]["confidence"] -= 1
     (tmp_path / "a.json").write_text(json.dumps(record))
     rejected(run(*given), "does not hold")
+
+
+def sign(path):
+    """Keys of an auditor, and the certificate of the audit."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    text, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    private = key.private_bytes(text, form, serialization.NoEncryption())
+    Path("auditor.pem").write_bytes(private)
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    Path("auditor.pub").write_bytes(key.public_key().public_bytes(text, form))
+    given = ["--certificate", path, "--revocations", "https://auditor.example", "--sign"]
+    made = verify(*given, "auditor.pem")
+    assert made.exit_code == 0, made.output
+    unusable(verify(*given, "auditor.pem"), "a certificate is never replaced")
+    unusable(verify(*given[:2]), "--certificate and --sign belong together")
+    unusable(verify("--certificate", "new.json", "--sign", "ref.csv"), "private Ed25519 key")
+    assert not Path("new.json").exists()
 
 
 # --- what cannot be used ---------------------------------------------------------------------
