@@ -14,16 +14,17 @@ from skuq.cli._files import (
     WRITABLE,
     InputError,
     check_outputs,
-    read_csv,
+    csv_options,
     require_plots,
+    text_columns,
 )
 from skuq.cli._printing import one_line, say
-from skuq.files import atomic_path
 from skuq.plugins import Plugin, discover
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from skuq.table_files import CsvFormat, TableFile
     from skuq.tables import TableModel
 
 FOLDER = click.Path(path_type=Path)
@@ -37,10 +38,10 @@ OF_TRAINING = (
 
 
 @click.command()
-@click.option("--train", type=READABLE, help="CSV file to train on.")
+@click.option("--train", type=READABLE, help="CSV or Parquet file to train on.")
 @click.option("--target", help="Its column with what is to be predicted.")
-@click.option("--predict", type=READABLE, help="CSV file with rows to predict.")
-@click.option("--out", type=WRITABLE, help="CSV file to write.")
+@click.option("--predict", type=READABLE, help="CSV or Parquet file with rows to predict.")
+@click.option("--out", type=WRITABLE, help="CSV or Parquet file to write.")
 @click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
 @click.option("--id", "id_column", help="Column that identifies rows; kept, not learnt from.")
 @click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
@@ -64,7 +65,7 @@ OF_TRAINING = (
     show_default=True,
     help="Estimator of uncertainty, by name; others than quam bring their own model.",
 )
-@click.option("--held-out", type=READABLE, help="CSV file to calibrate and measure on.")
+@click.option("--held-out", type=READABLE, help="CSV or Parquet file to calibrate and measure on.")
 @click.option(
     "--coverage",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -96,10 +97,12 @@ OF_TRAINING = (
     show_default=True,
     help="Processes; -1 uses all cores.",
 )
+@csv_options
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def quantify(
     context: click.Context,
+    /,
     *,
     predict: Path | None,
     out: Path | None,
@@ -108,6 +111,7 @@ def quantify(
     save: Path | None,
     load: Path | None,
     trust: bool,
+    csv_format: CsvFormat,
     quiet: bool,
     **training: Any,
 ) -> None:
@@ -116,16 +120,27 @@ def quantify(
     A model is trained on another table, which has a column with the target, or given, or loaded.
     """
     _check_options(context)
-    inputs = [path for path in (training["train"], predict, training["held_out"]) if path]
+    paths = {"train": training.pop("train"), "predict": predict}
+    paths["held_out"] = training.pop("held_out")
+    inputs = [path for path in paths.values() if path is not None]
     check_outputs([out, report], inputs)
     if report is not None:
         require_plots("--report")
+    from skuq.table_files import check_writable, open_table
+
     with _refused():
-        model = _loaded(load, trust) if load else _trained(save, trust, quiet, **training)
-        if predict is None or out is None:
-            notes = model.notes_
-        else:
-            notes = _scored(model, predict, out, report, coverage)
+        # All files are looked at before anything takes long.
+        if out is not None:
+            check_writable(out)
+        tables = {
+            name: open_table(path, csv_format) for name, path in paths.items() if path is not None
+        }
+        notes = [table.note for table in tables.values() if table.note]
+        new = tables.pop("predict", None)
+        model = _loaded(load, trust) if load else _trained(tables, save, trust, quiet, **training)
+        notes += model.notes_
+        if new is not None and out is not None:
+            notes += _scored(model, new, out, report, coverage)
     if not quiet:
         for note in notes:
             say(note)
@@ -173,29 +188,29 @@ def _option(name: str) -> str:
 @contextmanager
 def _refused() -> Iterator[None]:
     """Errors of input that cannot be used, in one line and with exit code 2."""
+    from skuq.table_files import TableFileError
     from skuq.tables import TableError
 
     try:
         yield
-    except (TableError, ImportError) as error:
+    except (TableError, TableFileError, ImportError) as error:
         raise InputError(one_line(error)) from error
     except OSError as error:
         raise InputError(f"Cannot write: {one_line(error)}") from error
 
 
 def _trained(
+    tables: dict[str, TableFile],
     save: Path | None,
     trust: bool,
     quiet: bool,
     *,
-    train: Path,
     target: str,
     id_column: str | None,
     drop: tuple[str, ...],
     task: str,
     model: str,
     method: str,
-    held_out: Path | None,
     missing: str,
     seed: int,
     jobs: int,
@@ -210,8 +225,9 @@ def _trained(
         estimator = _given(model, trust)
     else:
         estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs})
-    known = read_csv(train)
-    other = None if held_out is None else read_csv(held_out, like=known)
+    known, other = tables["train"].read(), None
+    if "held_out" in tables:
+        other = tables["held_out"].read(dtype=text_columns(known))
     fitted = TableModel(
         estimator,
         task=task,
@@ -232,28 +248,41 @@ def _loaded(folder: Path, trust: bool) -> TableModel:
 
 
 def _scored(
-    model: TableModel, predict: Path, out: Path, report: Path | None, coverage: float
+    model: TableModel, table: TableFile, out: Path, report: Path | None, coverage: float
 ) -> list[str]:
     """Write results and report, and return what there is to say."""
-    from skuq.reporting import table_report
-    from skuq.tables import table_notes
-
-    table = read_csv(predict, like=_like(model))
-    rows, counts = model.predict(table, coverage=coverage), model.count(table)
-    # All is computed before anything is written.
-    page = None if report is None else table_report(model, rows, counts, coverage=coverage)
-    with atomic_path(out) as partial:
-        rows.to_csv(partial, index=False)
-    if page is not None and report is not None:
-        page.write(report)
-    return [*model.notes_, *table_notes(counts), f"{len(rows)} rows were predicted."]
-
-
-def _like(model: TableModel) -> pd.DataFrame:
-    """A table whose columns of text are those of the training table."""
     import pandas as pd
 
-    return pd.DataFrame({name: ["text"] for name in model.seen_.categories})
+    from skuq.reporting import Report, table_report
+    from skuq.table_files import write_table
+    from skuq.tables import table_notes
+
+    total: list[pd.DataFrame] = []  # counts of all chunks so far
+    kept: list[pd.DataFrame] = []
+    pages: list[Report] = []
+
+    def results() -> Iterator[pd.DataFrame]:
+        for chunk in table.chunks(dtype=_kinds(model)):
+            rows, counts = model.predict(chunk, coverage=coverage), model.count(chunk)
+            total[:] = [counts if not total else total[0] + counts]
+            if report is not None:
+                kept.append(rows)
+            yield rows
+        # Before the file takes its place: if the report fails, nothing is written.
+        if report is not None:
+            rows = kept[0] if len(kept) == 1 else pd.concat(kept)
+            pages.append(table_report(model, rows, total[0], coverage=coverage))
+
+    n_rows = write_table(out, results())
+    if report is not None:
+        pages[0].write(report)
+    return [*table_notes(total[0]), f"{n_rows} rows were predicted."]
+
+
+def _kinds(model: TableModel) -> dict[str, type[str]]:
+    """Columns that are text whatever they look like: those of the training table, and names."""
+    names = [*model.seen_.categories, *([] if model.id_ is None else [model.id_])]
+    return dict.fromkeys(names, str)
 
 
 def _given(model: str, trust: bool) -> Any:

@@ -2,12 +2,13 @@
 
 from skuq.table_files._csv_format import CsvFormat, TableFileError
 from skuq.table_files._read import TableFile, open_table
-from skuq.table_files._write import write_table
+from skuq.table_files._write import check_writable, write_table
 
 __all__ = [
     "CsvFormat",
     "TableFile",
     "TableFileError",
+    "check_writable",
     "open_table",
     "write_table",
 ]

@@ -91,6 +91,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
     header, *rows = _header_and_rows(path, text, sep, is_cut)
     decimal = given.decimal or _decimal(path, rows, sep)
     _check_width(path, header, sep)
+    if not rows and not is_cut:
+        raise TableFileError(f"{path} has no rows.")
     found = CsvFormat(sep, decimal, encoding)
     return Sniffed(found, header, "" if found == given else _note(path, found, sample, text))
 

@@ -228,6 +228,8 @@ class ParquetFile(TableFile):
 
     def __init__(self, path: Path) -> None:
         with self._opened(path) as file:
+            if file.metadata.num_rows == 0:
+                raise TableFileError(f"{path} has no rows.")
             # What pandas wrote of a row index that has no name is not a column.
             names = [n for n in file.schema_arrow.names if not n.startswith("__index_level_")]
         self._stored = names
@@ -237,7 +239,7 @@ class ParquetFile(TableFile):
         self, dtype: Mapping[str, Any], words: bool, n_rows: int | None
     ) -> Iterator[pd.DataFrame]:
         with self._opened(self.path) as file:
-            size = n_rows or max(1, file.metadata.num_rows)
+            size = n_rows or file.metadata.num_rows
             for batch in file.iter_batches(size, columns=self._stored):
                 # In the order of the names: a file may be divided otherwise.
                 frame = batch.to_pandas(ignore_metadata=True).set_axis(self.columns, axis=1)

@@ -20,6 +20,23 @@ class _Writer(Protocol):
     def __call__(self, frame: pd.DataFrame) -> None: ...
 
 
+def check_writable(path: str | PathLike[str]) -> None:
+    """Raise an error that names the extra, if it is missing for the file's ending.
+
+    Parameters
+    ----------
+    path : path-like
+        File that `write_table` is to write, possibly much later.
+
+    Raises
+    ------
+    ImportError
+        If the file ends as Parquet does, and the extra 'parquet' is not installed.
+    """
+    if Path(path).suffix.lower() in PARQUET:
+        import_optional("pyarrow.parquet", extra="parquet")
+
+
 def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> int:
     """Write a table completely or not at all, one chunk of rows after the other.
 

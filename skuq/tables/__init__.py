@@ -1,6 +1,6 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
-from skuq.tables._columns import TableError
+from skuq.tables._errors import TableError
 from skuq.tables._learners import Comparison
 from skuq.tables._model import TableModel
 from skuq.tables._notes import table_notes

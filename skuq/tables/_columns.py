@@ -11,12 +11,16 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.labels import as_text
+from skuq.tables._dates_and_units import (
+    DateColumn,
+    UnitColumn,
+    date_column,
+    unit_column,
+    unread_note,
+)
+from skuq.tables._errors import TableError
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
-
-
-class TableError(ValueError):
-    """The table cannot be used as it is; the message says what to change."""
 
 
 class CleanColumns(TransformerMixin, BaseEstimator):
@@ -25,19 +29,58 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     The training table decides which columns are numbers. Other columns of a table are left
     out. Every kind of missing value becomes NaN.
 
+    Parameters
+    ----------
+    read_text : bool, default=True
+        Whether dates, and numbers with a unit, are read as numbers.
+
     Attributes
     ----------
     feature_names_in_ : ndarray of shape (n_features,), object
         Names of the columns.
+    dates_ : dict of str to DateColumn
+        Columns of dates, in whose place several columns of numbers stand.
+    units_ : dict of str to UnitColumn
+        Columns of numbers with a unit.
     numbers_ : list of str
-        Those that hold numbers.
+        Those columns of the result that hold numbers.
+    notes_ : list of str
+        How text was read, in sentences.
     """
+
+    def __init__(self, read_text: bool = True) -> None:
+        self.read_text = read_text
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn names and kinds of the columns."""
         self.feature_names_in_ = np.array(X.columns, dtype=object)
-        self.numbers_ = [name for name in X.columns if is_number(X[name])]
+        self.dates_: dict[str, DateColumn] = {}
+        self.units_: dict[str, UnitColumn] = {}
+        self.numbers_: list[str] = []
+        self.notes_: list[str] = []
+        for name in X.columns:
+            self._fit_column(name, _uncategorised(X[name]))
+        derived = [part for name, dates in self.dates_.items() for part in dates.names(name)]
+        for part in derived:
+            if part in X.columns:
+                raise TableError(f"Column {part!r} has the name of a part of a date; rename it.")
         return self
+
+    def _fit_column(self, name: str, column: pd.Series) -> None:
+        if is_number(column):
+            self.numbers_.append(name)
+        elif not self.read_text:
+            return
+        elif dates := date_column(column):
+            self.dates_[name] = dates
+            self.numbers_ += dates.names(name)
+            self.notes_.append(dates.note(name))
+        elif unit := unit_column(column):
+            self.units_[name] = unit
+            self.numbers_.append(name)
+            self.notes_.append(unit.note(name))
+        elif note := unread_note(column):
+            self.notes_.append(note)
 
     def transform(self, X: pd.DataFrame) -> pd.DataFrame:
         """Bring any table into the form of the training table."""
@@ -48,11 +91,23 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 f"The table to predict lacks {', '.join(lacking)}, which the training table "
                 "has; add these columns or leave them out of both (--drop)."
             )
-        columns = {
-            name: _numbers(X[name]) if name in self.numbers_ else _texts(X[name])
-            for name in self.feature_names_in_
-        }
+        columns: dict[str, pd.Series] = {}
+        for name in self.feature_names_in_:
+            columns |= self._transformed(name, _uncategorised(X[name]))
         return pd.DataFrame(columns).reset_index(drop=True)
+
+    def _transformed(self, name: str, column: pd.Series) -> dict[str, pd.Series]:
+        if name in self.dates_:
+            return self.dates_[name].numbers(column)
+        if name in self.units_:
+            return {name: self.units_[name].numbers(column)}
+        return {name: _numbers(column) if name in self.numbers_ else _texts(column)}
+
+
+def _uncategorised(column: pd.Series) -> pd.Series:
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.astype(column.cat.categories.dtype)
+    return column
 
 
 def is_number(column: pd.Series) -> bool:
@@ -77,6 +132,8 @@ def _numbers(column: pd.Series) -> pd.Series:
 
 def _texts(column: pd.Series) -> pd.Series:
     present = column.notna()
+    if infer_dtype(column, skipna=True) == "string":
+        return column.astype(object).where(present, np.nan)
     texts = [
         as_text(value) if known else np.nan for value, known in zip(column, present, strict=True)
     ]

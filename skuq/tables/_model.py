@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.labels import as_text, codes_of
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns, TableError
+from skuq.tables._columns import CleanColumns
 from skuq.tables._conformal import (
     conformal_limit,
     conformal_p_values,
@@ -28,6 +28,7 @@ from skuq.tables._conformal import (
     set_scores,
 )
 from skuq.tables._encoding import as_indicators
+from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison, compare_learners
 from skuq.tables._reasons import explained, rows_to_explain
 from skuq.tables._seen import Seen, marked_names
@@ -191,11 +192,12 @@ class TableModel:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
-        columns = CleanColumns().fit(train[features])
+        columns = CleanColumns(read_text=not self._is_given()).fit(train[features])
         X = self._clean(columns, train, "training table")
         check_training_columns(X, columns.numbers_)
         found = notes.missing_notes(X, "training table", self.missing)
-        found += notes.suspicion_notes(X, columns.numbers_)
+        found += columns.notes_
+        found += notes.suspicion_notes(X[[n for n in X if n in features]], columns.numbers_)
         if held_out is None:
             fit, held = _hold_out(y, regression, self.random_state)
             X_held, y_held = X.iloc[held].reset_index(drop=True), y[held]
@@ -403,6 +405,12 @@ class TableModel:
                 f"{type(self.estimator).__name__} cannot do a {self.task} (--task {self.task})."
             )
         return regression
+
+    def _is_given(self) -> bool:
+        """Whether the model is somebody else's, who gave it the columns as they are."""
+        return not (
+            isinstance(self.estimator, str) or hasattr(self.estimator, "predict_uncertainty")
+        )
 
     def _wanted(self, features: list[str]) -> list[str]:
         """The columns that a given model was trained on, else all."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from skuq.tables._columns import TableError
+from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison
 from skuq.tables._validation import ALL_DIFFERENT
 

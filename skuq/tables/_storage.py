@@ -17,7 +17,7 @@ import sklearn
 from skuq import __version__
 from skuq.extras import import_optional
 from skuq.files import atomic_path
-from skuq.tables._columns import TableError
+from skuq.tables._errors import TableError
 
 FORMAT = 1  # of the folder
 ABOUT, PLAIN, CODE = "about.json", "model.skops", "model.joblib"
@@ -35,6 +35,8 @@ OURS = frozenset(
         "skuq.quam._search_problem.SearchProblem",
         "skuq.quam._subnetwork.OutputBias",
         "skuq.tables._columns.CleanColumns",
+        "skuq.tables._dates_and_units.DateColumn",
+        "skuq.tables._dates_and_units.UnitColumn",
         "skuq.tables._learners.Comparison",
         "skuq.tables._plain.PlainNetwork",
         "skuq.tables._plain.PlainTensor",

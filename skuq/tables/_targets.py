@@ -11,7 +11,8 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype
 
 from skuq.base import FloatArray
 from skuq.labels import as_text
-from skuq.tables._columns import TableError, is_number
+from skuq.tables._columns import is_number
+from skuq.tables._errors import TableError
 
 MOST_CLASSES = 20  # values of whole numbers that are taken for classes unasked
 

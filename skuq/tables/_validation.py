@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from skuq.tables._columns import TableError
+from skuq.tables._errors import TableError
 
 ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
 TOO_LARGE = 1e100  # the square of such numbers, and with it their scale, cannot be computed

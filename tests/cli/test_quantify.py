@@ -13,6 +13,7 @@ from skuq import Uncertainty, UncertaintyMixin, extras
 from skuq.cli import _quantify
 from skuq.cli._main import main
 from skuq.plugins import Plugin
+from skuq.table_files import write_table
 from skuq.tables import TableModel, table_notes
 
 METHOD = ("--method", "quick")
@@ -257,8 +258,8 @@ def test_a_failure_on_the_way_leaves_nothing_half_written(folder, monkeypatch, m
     def fail(*args, **kwargs):
         raise RuntimeError("out of luck")
 
-    def fail_half_way(self, path, **kwargs):
-        path.write_text("prediction,conf", encoding="utf-8")
+    def fail_half_way(self, stream, **kwargs):
+        stream.write("prediction,conf")
         raise RuntimeError("out of luck")
 
     (folder / "out.csv").write_text("old", encoding="utf-8")
@@ -270,3 +271,91 @@ def test_a_failure_on_the_way_leaves_nothing_half_written(folder, monkeypatch, m
     result = quantify("--report", "report.html", *METHOD)
     assert str(result.exception) == "out of luck"
     assert files(folder) == before
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def table_of(name):
+    return pd.read_parquet(name) if name.endswith("parquet") else pd.read_csv(name)
+
+
+@pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
+def test_files_of_all_kinds_give_the_same_results(folder, flowers, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    assert quantify(*METHOD).exit_code == 0
+    write_table(f"known.{ending}", [flowers])
+    write_table(f"new.{ending}", [flowers.drop(columns="species")[::15]])
+    given = {"train": f"known.{ending}", "predict": f"new.{ending}", "out": f"out.{ending}"}
+    result = quantify(*METHOD, **given)
+    assert result.exit_code == 0, result.output
+    pd.testing.assert_frame_equal(
+        table_of(f"out.{ending}").replace("", None), pd.read_csv("out.csv"), check_dtype=False
+    )
+
+
+def test_rows_are_scored_and_written_in_chunks(folder, flowers, monkeypatch):
+    flowers["name"] = [f"{k:03}" for k in range(len(flowers))]
+    flowers.to_csv("known.csv", index=False)
+    flowers.to_csv("new.csv", index=False)
+    options = [*METHOD, "--id", "name"]
+    whole = quantify(*options, out="whole.csv")
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 40 * len(flowers.columns))
+    parts = quantify(*options, out="parts.csv")
+    whole_rows, rows = (
+        pd.read_csv(f"{name}.csv", dtype={"name": str}) for name in ("whole", "parts")
+    )
+    columns = [name for name in rows if name != "reasons"]  # of the most unusual of each chunk
+    pd.testing.assert_frame_equal(rows[columns], whole_rows[columns])
+    assert rows["name"].tolist() == flowers["name"].tolist()
+    assert whole.stdout.replace("whole", "parts") == parts.stdout
+
+
+def test_how_files_were_read_is_said(folder, flowers):
+    assert quantify(*METHOD, out="plain.csv").exit_code == 0
+    flowers.to_csv("known.csv", index=False, sep=";", decimal=",", encoding="cp1252")
+    result = quantify(*METHOD)
+    assert result.exit_code == 0, result.output
+    assert "known.csv was read with a semicolon as separator and a decimal comma." in result.stdout
+    pd.testing.assert_frame_equal(pd.read_csv("out.csv"), pd.read_csv("plain.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("new.csv.gz", b"a,b", "new.csv.gz is damaged"),
+        ("new.parquet", b"a,b", "new.parquet cannot be read as Parquet"),
+        ("new.csv", b"a,b\n1;2\n", "new.csv mixes separators"),
+        ("new.csv", b"a;b\n1,200;2,300\n", "state the decimal mark (--decimal)"),
+        ("new.csv", b"a,b\n\x81,1\n", "state its encoding (--encoding)"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named_before_anything_is_trained(
+    folder, name, content, message
+):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (folder / name).write_bytes(content)
+    before = files(folder)
+    assert message in refused(quantify(predict=name), folder, before)
+
+
+def test_a_fault_in_a_late_chunk_leaves_nothing_written(folder, flowers, monkeypatch):
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", 40 * len(flowers.columns))
+    new = flowers.drop(columns="species").astype({"petal length": object})
+    new.loc[100, "petal length"] = "long"
+    new.to_csv("new.csv", index=False)
+    before = files(folder)
+    message = refused(quantify("--quiet", *METHOD), folder, before)
+    assert "'petal length' holds numbers in the training table, but text" in message
+
+
+def test_without_pyarrow_parquet_is_refused_naming_the_extra(folder, monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name="pyarrow")
+
+    monkeypatch.setattr(extras, "import_module", absent)
+    before = files(folder)
+    message = refused(quantify(out="out.parquet"), folder, before)
+    assert message.endswith("pip install 'skuq[parquet]'")

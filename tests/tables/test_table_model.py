@@ -11,7 +11,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq import Uncertainty, UncertaintyMixin
@@ -416,14 +416,28 @@ def test_rare_values_of_a_text_column_share_one_column(train, table):
     assert features_seen(result, wide).shape[1] == 2 + 50 + n_new + 2
 
 
-def test_dates_count_as_text(train, table):
-    months = pd.date_range("2030-01-01", periods=60, freq="D").strftime("%Y-%m")
-    as_text = quantify(train.assign(colour=months), table.assign(colour="2030-01")).rows
-    stamps = pd.to_datetime(pd.Series(months))
-    as_dates = quantify(
-        train.assign(colour=stamps), table.assign(colour=pd.Timestamp("2030-01-01"))
-    ).rows
-    pd.testing.assert_frame_equal(as_text, as_dates)
+def test_dates_count_as_numbers(train, table):
+    days = pd.Series(pd.date_range("2030-01-01", periods=60, freq="D"))
+    stamps, texts = (
+        quantify(train.assign(colour=values), table.assign(colour=values[:1].tolist() * len(table)))
+        for values in (days, days.dt.strftime("%d.%m.%Y"))
+    )
+    pd.testing.assert_frame_equal(stamps.rows, texts.rows)
+    assert any("Column colour holds dates" in note for note in texts.notes)
+    assert not any("seems to number" in note for note in texts.notes)
+    late = quantify(train.assign(colour=days), table.assign(colour="2040-01-01")).rows
+    assert late["out_of_range"].str.contains("colour (days since 2030-01-01)", regex=False).all()
+
+
+def test_a_given_model_gets_dates_as_they_were(train, table):
+    dated = train.assign(colour=np.resize(["2030-01-01", "2030-01-02"], 60))
+    encoder = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["colour"]), ("passthrough", ["size", "count"])
+    )
+    model = make_pipeline(encoder, LogisticRegression())
+    model.fit(dated[["colour", "size", "count"]], dated["kind"])
+    new = table.assign(colour="2030-01-02")
+    assert len(quantify(dated, new, estimator=model, held_out=dated).rows) == len(table)
 
 
 def test_a_column_that_numbers_the_rows_is_told(train, table):

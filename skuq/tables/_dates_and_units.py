@@ -1,0 +1,215 @@
+"""Text that stands for numbers: dates, numbers with a unit, numbers with divided thousands.
+
+Both are recognised in the training table, from all its values, and only where they leave no doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype, is_object_dtype
+
+from skuq.tables._errors import TableError
+
+ISO = "ISO8601"
+# What values look like, and how they are parsed. Points divide dates where one begins with the day;
+# of dates with slashes the values themselves must say what comes first.
+FORMS = {
+    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": (ISO,),
+    r"\d{4}/\d\d?/\d\d?": ("%Y/%m/%d",),
+    r"\d\d?\.\d\d?\.\d{4}": ("%d.%m.%Y",),
+    r"\d\d?\.\d\d?\.\d{4} \d\d?:\d\d": ("%d.%m.%Y %H:%M",),
+    r"\d\d?/\d\d?/\d{4}": ("%d/%m/%Y", "%m/%d/%Y"),
+    r"\d\d?-\d\d?-\d{4}": ("%d-%m-%Y", "%m-%d-%Y"),
+    r"\d\d? [A-Za-z]+ \d{4}": ("%d %b %Y",),
+    r"[A-Za-z]+ \d\d?, \d{4}": ("%b %d, %Y",),
+}
+MONTH = r"([A-Za-z]{3})[a-z]*"  # of whose name the first three letters are enough
+WORDS = {"%d": "the day first", "%m": "the month first"}
+
+NUMBER = r"(?P<number>[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?)"
+SIGN = "[%\u2030\u00b0$\u20ac\u00a3\u00a5]"  # percent, per mille, degrees, currencies
+# A unit in letters needs a space: "12A" is rather the name of a thing.
+WITH_UNIT = re.compile(
+    rf"\s*(?P<before>{SIGN}?)\s*{NUMBER}(?P<after>\s*{SIGN}[^\d]*|\s+[^\d]+|)\s*"
+)
+STYLES = {
+    "point": re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d+|\d*(?=\.))(\.\d+)?([eE][+-]?\d+)?"),
+    "comma": re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+|\d*(?=,))(,\d+)?([eE][+-]?\d+)?"),
+}
+
+
+@dataclass(frozen=True)
+class DateColumn:
+    """A column of dates, and the numbers that stand for it.
+
+    Attributes
+    ----------
+    format : str
+        As `pandas.to_datetime` takes it.
+    first : str
+        Earliest training date.
+    has_time : bool
+        Whether times of the day differ.
+    """
+
+    format: str
+    first: str
+    has_time: bool
+
+    def names(self, name: str) -> list[str]:
+        """Names of the columns that take its place."""
+        parts = [f"days since {self.first}", "month", "weekday", *["hour"][: self.has_time]]
+        return [f"{name} ({part})" for part in parts]
+
+    def numbers(self, column: pd.Series) -> dict[str, pd.Series]:
+        """Columns of numbers, NaN where the date is missing."""
+        dates = _parsed(column, self.format)
+        bad = column[dates.isna() & column.notna()]
+        if len(bad):
+            raise TableError(
+                f"Column {column.name!r} holds dates in the training table, but "
+                f"{str(bad.iloc[0])!r} in another; write all dates alike."
+            )
+        days = (dates - pd.Timestamp(self.first)) / pd.Timedelta(days=1)
+        hour = (dates - dates.dt.normalize()) / pd.Timedelta(hours=1)
+        parts = [days, dates.dt.month, dates.dt.day_of_week, *[hour][: self.has_time]]
+        names = self.names(str(column.name))
+        return {name: part.astype(float) for name, part in zip(names, parts, strict=True)}
+
+    def note(self, name: str) -> str:
+        """What was done, as a sentence."""
+        order = WORDS.get(self.format[:2])
+        return (
+            f"Column {name} holds dates{f' with {order}' if order else ''}; it counts as "
+            f"{', '.join(self.names(name))}."
+        )
+
+
+@dataclass(frozen=True)
+class UnitColumn:
+    """A column of numbers that are written with a unit or with divided thousands.
+
+    Attributes
+    ----------
+    before, after : str
+        Unit before or after each number.
+    style : {"point", "comma"}
+        The decimal mark; the other one divides thousands.
+    """
+
+    before: str
+    after: str
+    style: str
+
+    def numbers(self, column: pd.Series) -> pd.Series:
+        """The numbers, NaN where they are missing."""
+        found = _divided(column)
+        fits = (found["before"] == self.before) & (found["after"] == self.after)
+        fits &= found["number"].fillna("").str.fullmatch(STYLES[self.style])
+        bad = column[~fits & column.notna()]
+        if len(bad):
+            raise TableError(
+                f"Column {column.name!r} holds {self._words()} in the training table, but "
+                f"{str(bad.iloc[0])!r} in another; write all of them alike."
+            )
+        numbers = found["number"].str.replace("," if self.style == "point" else ".", "")
+        return pd.to_numeric(numbers.str.replace(",", ".")).astype(float)
+
+    def note(self, name: str) -> str:
+        """What was done, as a sentence."""
+        return f"Column {name} holds {self._words()}; it counts as numbers."
+
+    def _words(self) -> str:
+        if unit := self.before or self.after:
+            return f"numbers with the unit {unit!r}"
+        commas = {"point": "commas that divide thousands", "comma": "decimal commas"}
+        return f"numbers with {commas[self.style]}"
+
+
+def date_column(column: pd.Series) -> DateColumn | None:
+    """Recognise dates; refuse those whose day and month cannot be told apart."""
+    values = column.dropna()
+    if is_datetime64_any_dtype(values) or _holds(values, "date", "datetime"):
+        formats: tuple[str, ...] = (ISO,) if len(values) else ()
+    elif _holds(values, "string"):
+        values = values.drop_duplicates().str.strip()
+        formats = next((f for form, f in FORMS.items() if values.str.fullmatch(form).all()), ())
+    else:
+        return None
+    fitting = [format for format in formats if _parsed(values, format).notna().all()]
+    if len(formats) == 2 and len(fitting) == 0:
+        raise _ambiguous(column.name, values, "in different orders")
+    if len(fitting) == 2:
+        raise _ambiguous(column.name, values, "whose day and month cannot be told apart")
+    if not fitting:
+        return None
+    dates = _parsed(values, fitting[0])
+    has_time = bool((dates != dates.dt.normalize()).any())
+    return DateColumn(fitting[0], str(dates.min().date()), has_time)
+
+
+def _ambiguous(name: object, values: pd.Series, why: str) -> TableError:
+    return TableError(
+        f"Column {name!r} holds dates {why}, such as {values.iloc[0]!r}; write them as "
+        f"2020-12-31, or leave the column out (--drop {name})."
+    )
+
+
+def unit_column(column: pd.Series) -> UnitColumn | None:
+    """Recognise numbers with one unit, or with divided thousands, that can be read in one way."""
+    values = column.dropna()
+    if not _holds(values, "string"):
+        return None
+    found = _divided(values.drop_duplicates())
+    units = found[["before", "after"]].drop_duplicates()
+    if found.isna().any(axis=None) or len(units) > 1:
+        return None
+    before, after = units.iloc[0]
+    marked = found["number"].str.contains(",", regex=False)
+    if not (before or after or marked.any()):
+        return None  # digits that someone wants as text
+    styles = [style for style, form in STYLES.items() if found["number"].str.fullmatch(form).all()]
+    if len(styles) > 1 and not found["number"].str.contains("[.,]").any():
+        styles = styles[:1]  # whole numbers
+    return UnitColumn(before, after, styles[0]) if len(styles) == 1 else None
+
+
+def unread_note(column: pd.Series) -> str | None:
+    """A sentence on numbers with units that could not be read."""
+    values = column.dropna()
+    if not _holds(values, "string"):
+        return None
+    values = values.drop_duplicates().str.strip()
+    # Such as 5kg or 1,200 EUR, but neither 12A nor 12.
+    form = rf"{SIGN}?\s*{NUMBER}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"
+    if not values.str.fullmatch(form).all() or values.str.fullmatch(r"[\d.]+").all():
+        return None
+    return (
+        f"Column {column.name} holds numbers with different units, or with marks that may be "
+        f"decimal ones or divide thousands, such as {values.iloc[0]!r}, and counts as text; write "
+        "plain numbers in one unit to have it count as numbers."
+    )
+
+
+def _holds(values: pd.Series, *kinds: str) -> bool:
+    return pd.api.types.infer_dtype(values, skipna=True) in kinds
+
+
+def _divided(column: pd.Series) -> pd.DataFrame:
+    """Unit before, number, and unit after of each value; NaN where it is not of this form."""
+    texts = column.where(column.isna(), column.astype(str)).astype(object)
+    return texts.astype("str").str.extract(rf"^{WITH_UNIT.pattern}$").apply(lambda s: s.str.strip())
+
+
+def _parsed(column: pd.Series, format: str) -> pd.Series:
+    """Dates without time zones (those with one in UTC), NaT where a value is none."""
+    if is_object_dtype(column) and not _holds(column.dropna(), "string"):
+        format = ISO  # dates as Python has them
+    texts = column if is_datetime64_any_dtype(column) else column.astype("str").str.strip()
+    if "%b" in format:
+        texts = texts.str.replace(MONTH, r"\1", regex=True)
+    dates = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
+    return dates.dt.tz_localize(None)

@@ -1,0 +1,131 @@
+"""Columns of text that stand for numbers: dates, and numbers with a unit."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skuq.tables import TableError
+from skuq.tables._columns import CleanColumns
+
+
+def clean(train, new=None, **options):
+    """Columns of another table (or of the training table), and what is said about them."""
+    columns = CleanColumns(**options).fit(pd.DataFrame({"c": train}))
+    return columns.transform(pd.DataFrame({"c": train if new is None else new})), columns.notes_
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        ["2020-01-31", "2021-12-25", None],
+        ["2020/1/31", "2021/12/25", None],
+        ["31.1.2020", "25.12.2021", None],
+        ["31/01/2020", "25/12/2021", None],
+        ["01/31/2020", "12/25/2021", None],
+        ["31-01-2020", "25-12-2021", None],
+        ["31 Jan 2020", "25 December 2021", None],
+        ["January 31, 2020", "Dec 25, 2021", None],
+        [" 2020-01-31", "2021-12-25 ", None],
+        pd.to_datetime(["2020-01-31", "2021-12-25", None]),
+        [datetime.date(2020, 1, 31), datetime.date(2021, 12, 25), None],
+        pd.Categorical(["2020-01-31", "2021-12-25", None]),
+    ],
+)
+def test_dates_become_days_months_and_weekdays(train):
+    X, notes = clean(train)
+    assert list(X) == ["c (days since 2020-01-31)", "c (month)", "c (weekday)"]
+    expected = [[0.0, 1.0, 4.0], [694.0, 12.0, 5.0], [np.nan] * 3]  # a Friday and a Saturday
+    np.testing.assert_array_equal(X.to_numpy(), expected)
+    (note,) = notes
+    assert note.startswith("Column c holds dates")
+
+
+def test_times_of_the_day_are_kept_where_they_differ():
+    X, _ = clean(["2020-01-31 06:30", "2020-02-01T18:00:00"])
+    np.testing.assert_array_equal(X["c (hour)"], [6.5, 18.0])
+    X, _ = clean(["2020-01-31T23:00:00-02:00", "2020-02-01T01:00:00Z"])  # the same moment
+    np.testing.assert_array_equal(X.iloc[0], X.iloc[1])
+
+
+def test_the_training_table_says_how_dates_are_read():
+    X, notes = clean(["13/02/2020", "01/03/2020"], ["02/03/2020"])
+    assert X["c (month)"].tolist() == [3.0]
+    assert "the day first" in notes[0]
+    X, _ = clean(["2020-01-31"], pd.to_datetime(["2020-02-01"]))
+    assert X["c (days since 2020-01-31)"].tolist() == [1.0]
+    with pytest.raises(TableError, match="'c' holds dates in the training table, but 'soon'"):
+        clean(["2020-01-31"], ["soon"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["01/02/2020", "11/12/2020"], "cannot be told apart, such as '01/02/2020'; .*--drop c"),
+        (["02/02/2020"], "cannot be told apart"),
+        (["31/01/2020", "01/31/2020"], "in different orders"),
+    ],
+)
+def test_dates_that_may_be_read_in_two_ways_are_refused(values, message):
+    with pytest.raises(TableError, match=message):
+        clean(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "words"),
+    [
+        (["44 h", "1.5 h", None], [44.0, 1.5, np.nan], "the unit 'h'"),
+        (["12%", "7 %"], [12.0, 7.0], "the unit '%'"),
+        (["$1,200", "$3.50"], [1200.0, 3.5], "the unit '$'"),
+        (["1.200,50 EUR", "7 EUR"], [1200.5, 7.0], "the unit 'EUR'"),
+        (["1,5 kg", "-2 kg"], [1.5, -2.0], "the unit 'kg'"),
+        (["1,234,567", "2"], [1234567.0, 2.0], "commas that divide thousands"),
+        (["1,5", "2"], [1.5, 2.0], "decimal commas"),
+    ],
+)
+def test_numbers_with_one_unit_are_read(values, expected, words):
+    X, notes = clean(values)
+    np.testing.assert_array_equal(X["c"], expected)
+    assert notes == [f"Column c holds numbers with {words}; it counts as numbers."]
+
+
+@pytest.mark.parametrize(
+    ("values", "is_said"),
+    [
+        (["1,200 EUR", "3,100 EUR"], True),
+        (["1 room", "2 rooms"], True),
+        (["5kg", "7kg"], True),
+        (["A11", "A12"], False),
+        (["12A", "13B"], False),
+        (["01", "02"], False),
+        (["20-30 years", "5-6 years"], False),
+        (["2020-13-45", "2020-01-01"], False),
+        (["yes", "no"], False),
+        (["<=50K", ">50K"], False),
+    ],
+)
+def test_what_leaves_doubt_stays_text(values, is_said):
+    X, notes = clean(values)
+    assert X["c"].tolist() == values
+    assert ["write plain numbers" in note for note in notes] == [True] * is_said
+
+
+def test_another_unit_is_refused():
+    with pytest.raises(TableError, match="unit 'h' in the training table, but '44 min'"):
+        clean(["44 h", "12 h"], ["1 h", "44 min"])
+    with pytest.raises(TableError, match="but '1,2,3'"):
+        clean(["1,200,300", "12"], ["1,2,3"])
+    X, _ = clean(["44 h", "12 h"], [None, None])
+    assert X["c"].isna().all()
+
+
+def test_a_model_of_somebody_else_gets_the_text_as_it_is():
+    X, notes = clean(["2020-01-31", "2021-12-25"], read_text=False)
+    assert X["c"].tolist() == ["2020-01-31", "2021-12-25"]
+    assert notes == []
+
+
+def test_a_column_named_like_a_part_of_a_date_is_refused():
+    with pytest.raises(TableError, match=r"'c \(month\)' has the name of a part"):
+        CleanColumns().fit(pd.DataFrame({"c": ["2020-01-31"], "c (month)": [1]}))
