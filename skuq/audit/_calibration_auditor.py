@@ -822,11 +822,16 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             check_consistent_length(group.codes, predictions.confidence)
         return parts_of(predictions, grouping, n_bins=self.n_bins, strategy=self.strategy)
 
-    def _audit_parts(self, parts: Parts, classes: ArrayLike | None) -> CalibrationAuditor:
-        """Audit sums without their samples."""
+    def _audit_parts(
+        self,
+        parts: Parts,
+        classes: ArrayLike | None,
+        rows: tuple[Any, TopLabelPredictions] | None = None,
+    ) -> CalibrationAuditor:
+        """Audit sums; of the samples only those in `rows` are looked at, and none is kept."""
         self._check_size(parts.sums.n_samples)
         self._parts = parts
-        self._judge()
+        self._judge(rows)
         if classes is not None:
             self.classes_ = np.asarray(classes)
         return self

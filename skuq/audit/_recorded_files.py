@@ -20,7 +20,7 @@ from skuq.audit._recorded import (
     probabilities_of,
     unknown_label,
 )
-from skuq.calibration import BinSums, top_label_predictions
+from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.calibration._groups import MAX_GROUPS, Grouping
 from skuq.labels import as_text
 from skuq.table_files import CsvFormat, TableFile, open_table
@@ -71,6 +71,7 @@ def audit_files(
     classes: Sequence[str] | None = None,
     *,
     groups: Sequence[str] = (),
+    features: Sequence[str] = (),
     format: CsvFormat = UNKNOWN,
     n_jobs: int | None = None,
     **params: Any,
@@ -95,6 +96,8 @@ def audit_files(
         column last. Default: the sorted labels of the files.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
+    features : sequence of str, default=()
+        Columns in which regions are searched; of all rows they are held in memory.
     format : CsvFormat, optional
         What is known of how CSV files are written.
     n_jobs : int, optional
@@ -113,7 +116,8 @@ def audit_files(
         If a file cannot be read, or lacks a column. It is a `ValueError`.
     ValueError
         If a label is missing or unknown, the columns are not as many as the labels or do not
-        hold probabilities, or the strategy is "quantile", whose bins depend on all rows.
+        hold probabilities, the strategy is "quantile", whose bins depend on all rows, or regions
+        are to be searched without columns to search in.
 
     Examples
     --------
@@ -132,26 +136,30 @@ def audit_files(
     auditor._validate_params()
     if auditor.strategy == "quantile":
         raise ValueError("Files are audited in chunks, for which `strategy` must be 'uniform'.")
+    if features and not auditor._searches():
+        auditor.set_params(search_regions=True)
+    if auditor._searches() and not features:
+        raise ValueError("`search_regions` needs columns to search in; name them as `features`.")
     check_columns(label, proba)
     tables = [open_table(path, format) for path in paths]
     for table in tables:
-        table.require([label, *proba, *groups])
+        table.require([label, *proba, *groups, *features])
     known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
     columns = _Columns(
         label, list(proba), list(groups), order_of_columns(proba, list(known), classes)
     )
-    parts = merged_parts(
-        Parallel(n_jobs=n_jobs)(
-            delayed(_file_parts)(table, columns, int(auditor.n_bins), len(tables) > 1)
-            for table in tables
-        )
+    found = Parallel(n_jobs=n_jobs)(
+        delayed(_file_parts)(table, columns, int(auditor.n_bins), len(tables) > 1, bool(features))
+        for table in tables
     )
+    parts = merged_parts([each for each, _ in found])
     auditor._audit_parts(
         parts._replace(
             group_sums=_named(parts.group_sums, columns.groups),
             group_density=_named(parts.group_density, columns.groups),
         ),
         columns.classes,
+        (_features(tables, features), _joined([kept for _, kept in found])) if features else None,
     )
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
     return AuditedFiles(auditor, note_on_columns(proba, columns.classes), notes)
@@ -177,9 +185,26 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
         return sorted(map(as_text, values))
 
 
-def _file_parts(table: TableFile, columns: _Columns, n_bins: int, is_one_of_many: bool) -> Parts:
-    """Sums of one file, of all rows and of each group."""
+def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
+    """Columns of all rows."""
+    import pandas as pd
+
+    wanted = list(dict.fromkeys(names))
+    return pd.concat(
+        [chunk[wanted] for table in tables for chunk in table.chunks()], ignore_index=True
+    )
+
+
+def _joined(parts: Sequence[TopLabelPredictions]) -> TopLabelPredictions:
+    return TopLabelPredictions(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _file_parts(
+    table: TableFile, columns: _Columns, n_bins: int, is_one_of_many: bool, keeps_rows: bool
+) -> tuple[Parts, TopLabelPredictions]:
+    """Sums of one file, of all rows and of each group, and the rows if they are to be kept."""
     parts: list[Parts] = []
+    kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     labels = _LabelCodes(table, columns)
     for chunk in table.chunks(dtype=columns.kinds, words=True):
         start = int(chunk.index[0])
@@ -189,7 +214,8 @@ def _file_parts(table: TableFile, columns: _Columns, n_bins: int, is_one_of_many
             grouping = [_grouping(chunk[name]) for name in columns.groups]
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
         parts = [merged_parts([*parts, parts_of(predictions, grouping, n_bins=n_bins)])]
-    return parts[0]
+        kept += [predictions] * keeps_rows
+    return parts[0], _joined(kept)
 
 
 def _grouping(column: pd.Series) -> Grouping:

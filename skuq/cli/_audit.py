@@ -110,6 +110,15 @@ class _Needed(click.Option):
 )
 @click.option("--groups", help="Columns whose groups are audited too, separated by commas.")
 @click.option(
+    "--features",
+    help="Columns in which regions of wrong confidence are searched, separated by commas.",
+)
+@click.option(
+    "--region-alpha",
+    type=click.FloatRange(0, 1),
+    help="Tolerated distance within such regions.  [default: that of --alpha]",
+)
+@click.option(
     "--report",
     type=WRITABLE,
     help="HTML report to write (needs extra 'plot'); its figures go beside it as JSON.",
@@ -156,6 +165,8 @@ def _passes(
     proba: str,
     classes: str | None,
     groups: str | None,
+    features: str | None,
+    region_alpha: float | None,
     report: Path | None,
     json_path: Path | None,
     jobs: int,
@@ -174,7 +185,11 @@ def _passes(
     from skuq.audit import audit_files
 
     label, columns, attributes = label.strip(), _split(proba), _split(groups)
-    _check_attributes(attributes, [label, *columns])
+    searched = _split(features)
+    _check_attributes("--groups", attributes, [label, *columns])
+    _check_attributes("--features", searched, [label, *columns])
+    if region_alpha is not None and not searched:
+        raise InputError("--region-alpha: name the columns to search (--features) too.")
     try:
         auditor, order, notes = audit_files(
             paths,
@@ -182,6 +197,8 @@ def _passes(
             columns,
             classes and _split(classes),
             groups=attributes,
+            features=searched,
+            search_regions=bool(searched) if region_alpha is None else region_alpha,
             format=csv_format,
             n_jobs=jobs,
             **settings,
@@ -204,16 +221,16 @@ def _split(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]
 
 
-def _check_attributes(attributes: list[str], outcomes: list[str]) -> None:
-    """Groups that follow from the outcome would fail every honest model."""
+def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -> None:
+    """Groups and regions that follow from the outcome would fail every honest model."""
     for name in attributes:
         if name in outcomes:
             raise InputError(
-                f"--groups: {name!r} is the label or a probability; name attributes that do not "
+                f"{option}: {name!r} is the label or a probability; name attributes that do not "
                 "depend on the outcome."
             )
         if attributes.count(name) > 1:
-            raise InputError(f"--groups: {name!r} is named twice.")
+            raise InputError(f"{option}: {name!r} is named twice.")
 
 
 def _write(

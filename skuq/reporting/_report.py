@@ -48,6 +48,8 @@ th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-alig
 thead th { border-bottom: 2px solid var(--dim); vertical-align: bottom; }
 tbody tr:nth-child(even) { background: var(--shade); }
 .number { text-align: right; white-space: nowrap; }
+thead .number { white-space: normal; }
+td:first-child { min-width: 7rem; }
 footer { color: var(--dim); font-size: 0.8rem; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --ink: #e3e7eb; --dim: #9ba6b1; --line: #3a434c; --page: #16191d; --shade: #1f2429; }

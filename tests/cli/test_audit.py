@@ -348,3 +348,39 @@ def test_without_matplotlib_only_the_page_is_refused(folder, monkeypatch):
     message = refused(audit("--report", "r.html"), folder, before)
     assert message.startswith("--report: matplotlib is needed for this and is not installed")
     assert audit("--json", "f.json").exit_code == 0
+
+
+def test_regions_are_searched_in_the_named_columns(folder):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {"age": rng.integers(18, 80, 1500), "job": rng.choice(["cook", "nurse"], 1500)}
+    )
+    p0 = rng.uniform(0.8, 1, 1500).round(6)
+    y = (rng.random(1500) > p0).astype(int)
+    p0[(X["age"] < 30) & (X["job"] == "nurse")] = 0.57
+    proba = np.column_stack([p0, 1 - p0])
+    table = X.assign(y=y, p0=proba[:, 0], p1=proba[:, 1])
+    table[:700].to_csv("a.csv", index=False)
+    table[700:].to_csv("b.csv", index=False)
+    result = audit(
+        "--features", "age,job", "--region-alpha", "0.2", "--json", "a.json", predictions="[ab].csv"
+    )
+    assert result.exit_code == 10
+    expected = CalibrationAuditor.from_predictions(y, proba, X=X, search_regions=0.2)
+    data = json.loads(Path("a.json").read_text())
+    assert data["regions"] == json.loads(json.dumps(audit_data(expected)))["regions"]
+    assert "Region " in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--features", "p0"], "--features: 'p0' is the label or a probability"),
+        (["--region-alpha", "0.1"], "--region-alpha: name the columns"),
+        (["--features", "nobody"], "nobody"),
+    ],
+)
+def test_columns_that_cannot_be_searched_are_refused(folder, options, words):
+    result = audit(*options, predictions="honest.csv")
+    assert result.exit_code == 2
+    assert words in result.stderr
