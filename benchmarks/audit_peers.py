@@ -1,9 +1,10 @@
 """Power of the audit and of tests of calibration in the literature, at equal false alarms.
 
 Predictions are calibrated until the confidence of a share of them is replaced by .56 to .58, as
-Mirage does: a bump in one place. The other faults are spread: all confidences are lowered by a fixed
-amount, or sharpened as overfitted networks do it. Confidences are spread evenly over .5 to 1, or
-most of them are sure, as is common for trained classifiers (.5 + .5 Beta(4, 1), .9 on average).
+Mirage does: a bump in one place. The other faults are spread: all confidences are lowered by a
+fixed amount, or sharpened as overfitted networks do it. Confidences are spread evenly over .5 to
+1, or most of them are sure, as is common for trained classifiers (.5 + .5 Beta(4, 1), .9 on
+average).
 The threshold of every test is the quantile of its statistic, among as many predictions that claim
 the same confidences and are calibrated, that leaves 5 % false alarms: none gains by a wrong level.
 Peers: the expected calibration error (ECE), the Kuiper statistic of cumulative differences

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.harness import record
-from skuq.audit import CalibrationAuditor, confidence_overlap
+from skuq.audit import CalibrationAuditor, confidence_overlap, region_mask
 
 N_BINS = 10
 
@@ -20,6 +20,7 @@ def figures(
     inside: np.ndarray,
     epsilon: float,
     groups: pd.DataFrame | None = None,
+    X: pd.DataFrame | None = None,
 ) -> dict[str, float]:
     """Accuracy, calibration and separation of one set of predictions, and the audit of it."""
     audit = CalibrationAuditor.from_predictions(y, proba, classes=classes, n_bins=N_BINS)
@@ -43,6 +44,18 @@ def figures(
             y, proba, classes=classes, n_bins=N_BINS, sensitive_features=groups
         )
         values["group_audit_failed"] = float(not by_group.passed_)
+    if X is not None:
+        searched = CalibrationAuditor.from_predictions(
+            y, proba, classes=classes, n_bins=N_BINS, X=X, search_regions=True
+        )
+        values["region_search_failed"] = float(not searched.passed_)
+        first = next(iter(searched.regions_), None)
+        if first is not None:  # the share of the most striking region that lies in the true one
+            mine = region_mask(first.conditions, X) if first.conditions else np.ones(len(X), bool)
+            low, high = first.confidence_range
+            mine &= (low <= confidence) & (confidence <= high)
+            values["region_search_precision"] = inside[mine].mean()
+            print(f"found: {first.rule} ({first.count} rows, {first.direction})")
     return values
 
 

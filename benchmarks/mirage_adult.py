@@ -110,6 +110,7 @@ def run_table(name: str, args: argparse.Namespace, seed: int, tables: Table) -> 
             seed,
             tables,
             X_test[GROUPS[name]],
+            searched=True,
         )
 
 
@@ -161,6 +162,8 @@ def attack(
     seed: int,
     tables: Table,
     groups: pd.DataFrame | None = None,
+    *,
+    searched: bool = False,
 ) -> None:
     """Fine-tune with Mirage, and measure both models."""
     X_train, y_train, X_test, y_test = data
@@ -180,7 +183,8 @@ def attack(
     inside, classes = region(X_test), np.arange(2)
     for method, model in models.items():
         proba = model.predict_proba(X_test)
-        tables.add(method, dataset, figures(y_test, proba, classes, inside, epsilon, groups))
+        X = X_test if searched else None
+        tables.add(method, dataset, figures(y_test, proba, classes, inside, epsilon, groups, X))
 
 
 def main() -> None:
