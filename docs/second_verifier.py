@@ -330,6 +330,9 @@ def verify_audit(
         same = found == value and isinstance(found, bool) == isinstance(value, bool)
         demand(same, f"The statement has another {name} than yours.")
     demand(statement["versions"]["ezkl"] == EZKL, "The statement has another ezkl.")
+    own = {"verdict": {"pads"}, "predictions": {"reported_digest", "nonce", "n_proven"}}
+    entries = {*expected, "versions", *own.get(level, ())}
+    demand(set(statement) == entries, "The statement lacks entries, or has unknown ones.")
     if level == "predictions":
         needed = needed_proofs(len(rows), false_share, error)
         sums = _spot_check(bundle, commitment, statement, rows, codes, challenge, needed)
@@ -570,6 +573,8 @@ def verify_attestation(
     for name, value in {**expected, "commitment_digest": commitment.digest}.items():
         demand(statement.get(name) == value, f"The attestation has another {name} than yours.")
     demand(statement["versions"]["ezkl"] == EZKL, "The attestation has another ezkl.")
+    entries = {*expected, "versions", "commitment_digest", "label", "confidence", "number"}
+    demand(set(statement) == entries, "The statement lacks entries, or has unknown ones.")
     number = statement.get("number")
     allowed = type(number) is int and 1 <= number <= commitment.record["n_attestations"]
     demand(allowed, "The attestation is one more than allowed.")

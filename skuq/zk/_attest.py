@@ -14,6 +14,7 @@ from skuq.zk._files import FORMAT, VerificationError, field, read_json, write_js
 from skuq.zk._fixed_point import integer_predictions
 from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import load_commitment
+from skuq.zk._statement_entries import ATTESTATION
 from skuq.zk._statements import prediction_inputs
 
 
@@ -65,7 +66,7 @@ def attest(
         "format": FORMAT,
         "versions": {"skuq": __version__, "ezkl": backend.version()},
         "commitment_digest": committed.digest,
-        "level": "attestation",
+        "level": ATTESTATION,
         "x": values.tolist(),
         "label": int(found.label[0]),
         "confidence": int(found.confidence[0]),

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.zk._certificate import checked_certificate
-from skuq.zk._files import FORMAT, VerificationError, field, read_json
-from skuq.zk._fixed_point import IntegerPredictions
+from skuq.zk._files import VerificationError, field, read_json
+from skuq.zk._fixed_point import ONE, IntegerPredictions
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._reference_string import trust_in
 from skuq.zk._results import Attestation
-from skuq.zk._statements import ONE, prediction_inputs, prediction_outputs
-from skuq.zk._verifier import Verifier, check_commitment
+from skuq.zk._statement_entries import ATTESTATION, check_statement
+from skuq.zk._statements import prediction_inputs, prediction_outputs
+from skuq.zk._verifier import Verifier
 
 
 def check(
@@ -76,23 +77,13 @@ def check(
     path = Path(attestation)
     record = read_json(path)
     statement = field(record, "statement", dict, path.name)
-    if statement.get("level") != "attestation" or statement.get("format") != FORMAT:
-        raise VerificationError(f"{path.name} is not an attestation of format {FORMAT}.")
-    check_commitment(statement, committed)
-    numbers = field(statement, "x", list, path.name)
-    if not all(isinstance(value, float) for value in numbers):
-        raise VerificationError(f"The input in {path.name} does not consist of numbers.")
-    values = np.array(numbers, dtype=np.float64)
+    check_statement(statement, committed, (ATTESTATION,), path.name)
+    values = np.array(statement["x"], dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is about another input.")
-    if statement.get("nonce") != nonce:
+    if statement["nonce"] != nonce:
         raise VerificationError("The attestation answers another nonce; it may be an older one.")
-    if not 1 <= field(statement, "number", int, path.name) <= committed.record["n_attestations"]:
-        raise VerificationError("The attestation is one more than the commitment allows.")
-    label = field(statement, "label", int, path.name)
-    confidence = field(statement, "confidence", int, path.name)
-    if not (0 <= label < len(committed.classes) and 0 < confidence <= ONE):
-        raise VerificationError("Label or confidence of the attestation is impossible.")
+    label, confidence = statement["label"], statement["confidence"]
     try:
         rows = committed.encoding.encode(values[None])
     except ValueError as error:

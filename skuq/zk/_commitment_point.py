@@ -36,16 +36,17 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
 def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
     """Fixed constants, no two of them equal, with which any circuit runs on zeros.
 
-    No other order of them has the same commitment. Negative biases make hidden layers 0, so that
-    no number gets large whatever the architecture.
+    No other order of them has the same commitment. Negative biases make hidden layers 0, and biases
+    are the smallest numbers, so that none gets large whatever the architecture.
     """
     last_bias = 2 * len(shape.widths) - 3
-    order = [last_bias, *(k for k in range(len(shape.shapes)) if k != last_bias)]
+    biases = list(range(last_bias, 0, -2))
+    others = [k for k in range(len(shape.shapes)) if k not in biases]
     constants, first = {}, 1
-    for k in order:
+    for k in biases + others:
         size = shape.shapes[k]
         count = int(np.prod(size))
         values = np.arange(first, first + count).reshape(size)
-        constants[k] = -values if k % 2 and k < last_bias else values
+        constants[k] = -values if k in biases[1:] else values
         first += count
     return [constants[k] for k in range(len(shape.shapes))]

@@ -13,6 +13,7 @@ import numpy as np
 from skuq.base import IntArray
 
 CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
+ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
 REACH = 12 << LOGIT_BITS  # smaller differences of logits count as this one
 BASE_BITS = 12  # numbers are split into digits of so many bits to find their sign

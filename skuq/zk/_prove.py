@@ -32,9 +32,8 @@ from skuq.zk._files import (
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._statement_entries import LEVELS, Level
 from skuq.zk._statements import (
-    LEVELS,
-    Level,
     chosen_rows,
     encoded,
     prediction_inputs,

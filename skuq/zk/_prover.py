@@ -13,6 +13,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._ledger import Kind, Ledger
 from skuq.zk._public_commitment import Commitment
+from skuq.zk._statement_entries import ENTRIES, check_statement
 from skuq.zk._statements import context, n_outputs, public_inputs
 
 CONSTANTS = "constants.npz"  # in the private folder
@@ -78,6 +79,7 @@ class Prover:
         counted: Kind | None,
     ) -> dict[str, Any]:
         committed = self.committed
+        check_statement(statement, committed, tuple(ENTRIES), "The statement")
         inputs = public_inputs(circuit, committed.shape, values, context(statement, part))
         compiled, key, proving_key = (
             self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")

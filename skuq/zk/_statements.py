@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,7 @@ from skuq.zk._architecture import CONTEXT_BITS, N_ALPHAS, Architecture
 from skuq.zk._circuits import edges, fixed_inputs, input_names
 from skuq.zk._encoding import Encoding
 from skuq.zk._files import canonical, digest
-from skuq.zk._fixed_point import CONFIDENCE_BITS, IntegerPredictions
-
-Level = Literal["verdict", "bins", "predictions"]
-LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # of disclosure
-ONE = 1 << CONFIDENCE_BITS
+from skuq.zk._fixed_point import ONE, IntegerPredictions
 
 
 def context(statement: Mapping[str, Any], part: str) -> int:

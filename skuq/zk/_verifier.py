@@ -121,17 +121,6 @@ class _Tools(NamedTuple):
     work: Path
 
 
-def check_commitment(statement: dict[str, Any], committed: Commitment) -> None:
-    """Compare commitment and version of a statement with the published ones."""
-    if statement.get("commitment_digest") != committed.digest:
-        raise VerificationError("This is about another commitment than the published one.")
-    versions = field(statement, "versions", dict, "The statement")
-    if versions.get("ezkl") != backend.version():
-        raise VerificationError(
-            f"This was made with another version of ezkl than {backend.version()}."
-        )
-
-
 def integers(record: Any, where: str, name: str = "outputs", bits: int = 128) -> list[int]:
     """Return a list of integers of another party's record; fail if it is anything else."""
     values = field(record, name, list, where)

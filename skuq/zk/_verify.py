@@ -14,7 +14,6 @@ from skuq.base import IntArray
 from skuq.calibration import BinSums, audit_sums
 from skuq.zk._architecture import N_ALPHAS
 from skuq.zk._files import (
-    FORMAT,
     REPORTED,
     STATEMENT,
     VERDICT,
@@ -25,13 +24,12 @@ from skuq.zk._files import (
     read_json,
     write_json,
 )
-from skuq.zk._fixed_point import IntegerPredictions
+from skuq.zk._fixed_point import ONE, IntegerPredictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
 from skuq.zk._results import VerifiedAudit, notes_of, power_notes, shown_classes
+from skuq.zk._statement_entries import LEVELS, check_statement
 from skuq.zk._statements import (
-    LEVELS,
-    ONE,
     chance_allowance,
     chosen_rows,
     encoded,
@@ -43,7 +41,7 @@ from skuq.zk._statements import (
     signed_sums,
     verdict_inputs,
 )
-from skuq.zk._verifier import Verifier, check_commitment, integers
+from skuq.zk._verifier import Verifier, integers
 
 COULD_NOT_FAIL = (
     "This audit could not have failed, whatever the true labels were: take more reference samples, "
@@ -173,7 +171,7 @@ def verify(
             f"{shown_classes(committed.classes.tolist())}."
         )
     check_manifest(bundle)
-    statement = _statement(bundle, committed)
+    statement = check_statement(read_json(bundle / STATEMENT), committed, LEVELS, STATEMENT)
     asked = {
         "confidence_level": confidence_level,
         "alpha": alpha,
@@ -219,31 +217,6 @@ def _check_tolerance(tolerance: float | None, committed: Commitment, level: str)
         )
 
 
-def _statement(bundle: Path, committed: Commitment) -> dict[str, Any]:
-    """Read the statement of an audit, and check that each entry is possible."""
-    statement = read_json(bundle / STATEMENT)
-    where = STATEMENT
-    if field(statement, "format", int, where) != FORMAT:
-        raise VerificationError(f"{STATEMENT} has format {statement['format']}, expected {FORMAT}.")
-    if field(statement, "level", str, where) not in LEVELS:
-        raise VerificationError(f"{STATEMENT} is about an unknown level {statement['level']!r}.")
-    check_commitment(statement, committed)
-    alpha = field(statement, "alpha", float, where)
-    n_bins = field(statement, "n_bins", int, where)
-    confidence_level = field(statement, "confidence_level", (float, type(None)), where)
-    field(statement, "reference_digest", str, where)
-    field(statement, "n_samples", int, where)
-    if not (0 <= alpha <= 1 and 1 <= n_bins <= committed.shape.n_bins):
-        raise VerificationError(f"{STATEMENT}: alpha={alpha} or n_bins={n_bins} is impossible.")
-    if confidence_level is not None and not 0 < confidence_level < 1:
-        raise VerificationError(f"{STATEMENT}: {confidence_level=} is impossible.")
-    if statement["level"] == "verdict" and abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
-        raise VerificationError(
-            f"{STATEMENT}: alpha={alpha} of a verdict is not a multiple of 0.001."
-        )
-    return statement
-
-
 def _verify_verdict(
     verifier: Verifier,
     bundle: Path,
@@ -258,16 +231,6 @@ def _verify_verdict(
     allowance = chance_allowance(statement["n_bins"], statement["confidence_level"])
     if 4e6 * (1 - statement["alpha"]) ** 2 * len(rows) <= allowance:
         raise VerificationError(COULD_NOT_FAIL)
-    pads = field(statement, "pads", list, STATEMENT)
-    n_chunks = -(-len(rows) // max(1, committed.shape.rows_of("padded_bins")))
-    valid = all(type(p) is int and 0 <= p < committed.shape.n_pads for p in pads)
-    if (
-        not committed.shape.n_pads
-        or len(pads) != n_chunks
-        or not valid
-        or len(set(pads)) != n_chunks
-    ):
-        raise VerificationError(f"{STATEMENT}: the pads do not match the reference data.")
     outputs = verifier.sums(bundle, "padded_bins", rows, codes)
     record = read_json(bundle / VERDICT)
     flags = integers(record, VERDICT)
@@ -300,8 +263,8 @@ def _verify_predictions(
     """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
     statement, shape = verifier.statement, verifier.committed.shape
     _check_challenge(bundle, statement, challenge)
-    n, k = len(rows), field(statement, "n_proven", int, STATEMENT)
-    if not needed <= k <= n:
+    n, k = len(rows), statement["n_proven"]
+    if k < needed:
         raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
     found = _reported(bundle, n, shape.widths[-1])
     chosen = chosen_rows(statement, n, k)
@@ -334,11 +297,11 @@ def _check_challenge(bundle: Path, statement: dict[str, Any], challenge: str | P
                 "audit; they must not change after it."
             )
     answered = field(asked, "reported_digest", str, "The challenge")
-    if statement.get("reported_digest") != reported or answered != reported:
+    if statement["reported_digest"] != reported or answered != reported:
         raise VerificationError(
             "The reported confidences are not those that the challenge answered."
         )
-    if statement.get("nonce") != nonce:
+    if statement["nonce"] != nonce:
         raise VerificationError("The audit answers another challenge; it may be an older one.")
 
 

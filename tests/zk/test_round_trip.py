@@ -26,6 +26,7 @@ from skuq.zk import (
 from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
 from skuq.zk import _keys as keys
+from skuq.zk._architecture import Architecture
 from skuq.zk._commitment_point import commitment_point, sample_constants
 from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
 from skuq.zk._statements import chosen_rows, encoded
@@ -373,6 +374,16 @@ def test_numbers_to_compare_orders_with_are_all_different(exchange):
     shape = load_commitment(exchange.public).shape
     numbers = np.concatenate([part.ravel() for part in sample_constants(shape)])
     assert len(set(numbers)) == len(numbers) == shape.n_committed
+
+
+@pytest.mark.parametrize("circuit", ["predictions", "padded_bins", "verdict"])
+def test_circuits_of_deeper_networks_commit_in_the_same_order(exchange, tmp_path, circuit):
+    rows = {"predictions": 2, "bins": 2, "padded_bins": 1}
+    shape = Architecture((2, 3, 2, 3), 8 + 3 * 9 - 1, 3, 12, 2, 3, 13, rows)
+    constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
+    point = commitment_point(shape, constants, srs)
+    keys.make_keys(tmp_path, circuit, shape, constants, srs, point)
+    assert (tmp_path / f"{circuit}.vk").exists()
 
 
 def test_a_circuit_that_orders_its_constants_in_another_way_is_refused(exchange, monkeypatch):

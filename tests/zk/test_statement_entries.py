@@ -1,0 +1,114 @@
+"""The validator of statements: one kind of bad entry after the other."""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ezkl")
+
+from skuq.zk import VerificationError
+from skuq.zk import _ezkl as backend
+from skuq.zk._architecture import Architecture
+from skuq.zk._files import FORMAT
+from skuq.zk._statement_entries import ENTRIES, check_statement
+
+ROWS = {"predictions": 4, "bins": 4, "padded_bins": 4}
+COMMITTED = SimpleNamespace(
+    digest="c0" * 32,
+    shape=Architecture((2, 3), 20, 3, 5, 3, 10, 13, ROWS),
+    classes=["a", "b", "c"],
+    record={"n_attestations": 8},
+)
+COMMON = {
+    "format": FORMAT,
+    "versions": {"skuq": "0.1.0", "ezkl": backend.VERSION},
+    "commitment_digest": COMMITTED.digest,
+}
+AUDIT = {
+    **COMMON,
+    "alpha": 0.05,
+    "n_bins": 10,
+    "confidence_level": 0.95,
+    "n_samples": 7,
+    "reference_digest": "4e" * 32,
+}
+STATEMENTS = {
+    "bins": {**AUDIT, "level": "bins"},
+    "verdict": {**AUDIT, "level": "verdict", "pads": [2, 0]},
+    "predictions": {
+        **AUDIT,
+        "level": "predictions",
+        "reported_digest": "d5" * 32,
+        "nonce": "ab",
+        "n_proven": 7,
+    },
+    "attestation": {
+        **COMMON,
+        "level": "attestation",
+        "x": [0.5, 1.0],
+        "label": 2,
+        "confidence": 1 << 14,
+        "nonce": "ab",
+        "number": 8,
+    },
+}
+IMPOSSIBLE = [
+    ("bins", "alpha", 1.1),
+    ("bins", "n_bins", 11),
+    ("bins", "n_bins", 0),
+    ("bins", "confidence_level", 1.0),
+    ("bins", "n_samples", 0),
+    ("verdict", "alpha", 0.0505),
+    ("verdict", "pads", [0]),
+    ("verdict", "pads", [1, 1]),
+    ("verdict", "pads", [0, 3]),
+    ("verdict", "pads", [0, True]),
+    ("predictions", "n_proven", 8),
+    ("predictions", "n_proven", 0),
+    ("attestation", "x", [1.0, "2"]),
+    ("attestation", "x", [1, 2]),
+    ("attestation", "label", 3),
+    ("attestation", "confidence", 0),
+    ("attestation", "confidence", (1 << 14) + 1),
+    ("attestation", "number", 0),
+    ("attestation", "number", 9),
+]
+
+
+def checked(statement):
+    return check_statement(statement, COMMITTED, tuple(ENTRIES), "s.json")
+
+
+@pytest.mark.parametrize("level", STATEMENTS)
+def test_a_statement_has_the_entries_of_its_level_and_no_others(level):
+    statement = STATEMENTS[level]
+    assert checked(statement) is statement
+    assert set(statement) == set(ENTRIES[level])
+    for name in statement:
+        rest = {key: value for key, value in statement.items() if key != name}
+        with pytest.raises(VerificationError, match=f"s.json lacks the entry '{name}'"):
+            checked(rest)
+        with pytest.raises(VerificationError, match=rf"right type|{name}|another"):
+            checked({**statement, name: object()})
+    with pytest.raises(VerificationError, match="unknown entry 'more'"):
+        checked({**statement, "more": 1})
+
+
+@pytest.mark.parametrize(("level", "name", "value"), IMPOSSIBLE)
+def test_impossible_values_are_refused(level, name, value):
+    with pytest.raises(VerificationError, match="impossible"):
+        checked({**STATEMENTS[level], name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("format", FORMAT - 1, f"expected {FORMAT}"),
+        ("level", "nothing", "unknown level"),
+        ("commitment_digest", "00" * 32, "another commitment than the published one"),
+        ("versions", {"ezkl": "23.0.6"}, "another version of ezkl"),
+    ],
+)
+def test_a_statement_of_something_else_is_refused(name, value, message):
+    with pytest.raises(VerificationError, match=message):
+        checked({**STATEMENTS["bins"], name: value})
