@@ -24,6 +24,7 @@ from skuq.files import write_atomically
 __all__ = ["Report"]
 
 MISSING = "\N{EN DASH}"
+LONGEST_WHOLE = 1e9  # a whole number up to which all digits are shown
 NUMBER = ' class="number"'
 NUMERAL = re.compile(r"[-+\N{MINUS SIGN}]?[\d,]+(\.\d+)?%?")
 
@@ -138,7 +139,7 @@ class Report:
         heading : str
             Heading of the section.
         frame : DataFrame
-            Numbers are shown with 4 significant digits, integers in full. Like them, texts that
+            Numbers are shown with 4 significant digits, whole ones in full. Like them, texts that
             hold nothing but a number are aligned to the right. The index is shown unless it only
             counts the rows (`pandas.RangeIndex`).
         caption : str
@@ -237,6 +238,8 @@ def _formatted(value: Any) -> str:
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return MISSING
     if isinstance(value, Real) and not isinstance(value, Integral):
+        if float(value).is_integer() and abs(value) < LONGEST_WHOLE:
+            return f"{float(value):.0f}"
         return f"{float(value):#.4g}".removesuffix(".")  # 0.5000, but 1234 and not 1234.
     return str(value)
 

@@ -29,7 +29,7 @@ from skuq.tables._conformal import (
 )
 from skuq.tables._encoding import as_indicators
 from skuq.tables._errors import TableError
-from skuq.tables._learners import LEARNERS, Comparison, compare_learners
+from skuq.tables._learners import COMPARED, LEARNERS, Comparison, compare_learners
 from skuq.tables._reasons import explained, rows_to_explain
 from skuq.tables._seen import Seen, marked_names
 from skuq.tables._targets import is_regression, target_values
@@ -44,6 +44,7 @@ MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
 MOST_TARGETS = 10  # classes that QUAM searches for
 N_TYPICAL = 20  # training rows whose values replace a row's to explain it
 TRUTH = {"True": True, "False": False}
+MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
 LONG = 60.0  # seconds from which an estimate is worth a sentence
 OUTPUTS = (
     "prediction",
@@ -219,6 +220,8 @@ class TableModel:
         self._typical = X_fit.iloc[typical].reset_index(drop=True)
         self._train(X_fit, y_fit)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
+        if self.encoder_ is None and held_out is None:
+            found.append(notes.FLATTERY)
         self.notes_ = found
         self._calibrate(X_held, y_held)
         return self
@@ -278,7 +281,7 @@ class TableModel:
         first = rows_to_explain(p_values, scored["epistemic"].to_numpy(), n_explained)
         scored["reasons"] = ""
         scored.loc[first, "reasons"] = explained(
-            X.iloc[first], unsupported.iloc[first], self._typical, self._epistemic
+            X.iloc[first], unsupported.iloc[first], self._typical, self._disagreement
         )
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
@@ -395,7 +398,8 @@ class TableModel:
     def _is_regression(self, train: pd.DataFrame, target: str) -> bool:
         if isinstance(self.estimator, str):
             return is_regression(train, target, self.task)
-        if not (is_classifier(self.estimator) or is_regressor(self.estimator)):
+        known = hasattr(self.estimator, "__sklearn_tags__")
+        if not known or not (is_classifier(self.estimator) or is_regressor(self.estimator)):
             raise TableError(
                 f"{type(self.estimator).__name__} is neither a classifier nor a regressor."
             )
@@ -449,9 +453,7 @@ class TableModel:
         self.comparison_, self.name_ = Comparison(), self.estimator
         if self.estimator == "auto":
             self._tell(1, "comparing learners.")
-            self.comparison_ = compare_learners(
-                X, y, numbers, regression=regression, seed=self.random_state
-            )
+            self.comparison_ = self._compare(X, y, COMPARED)
             self.name_ = self.comparison_.best
         if isinstance(self.name_, str):
             learner = LEARNERS[self.name_]
@@ -470,7 +472,7 @@ class TableModel:
             self.estimator_ = self._quam(frozen, y)
             self.name_ = f"the given {type(given).__name__}"
             words = f"searching models that contradict {self.name_}"
-        self._tell(2, f"{words}.{self._estimate(len(X), y)}")
+        self._tell(2, f"{words}.{self._estimate(X, y)}")
         if self.encoder_ is not None:
             self.encoder_.fit(X)
         pool = {}
@@ -492,12 +494,26 @@ class TableModel:
         many = len(np.unique(y)) > MOST_TARGETS
         return QUAMClassifier(estimator, n_targets=MOST_TARGETS if many else None, **options)
 
-    def _estimate(self, n_rows: int, y: NDArray[Any]) -> str:
+    def _compare(self, X: pd.DataFrame, y: NDArray[Any], names: Sequence[str]) -> Comparison:
+        return compare_learners(
+            X,
+            y,
+            self.columns_.numbers_,
+            regression=self.task_ == "regression",
+            names=names,
+            seed=self.random_state,
+        )
+
+    def _estimate(self, X: pd.DataFrame, y: NDArray[Any]) -> str:
         """How long it takes, if that is long: a fit of the learner, and two for each search."""
-        per_row = self.comparison_.seconds.get(self.name_, 0.0)
+        n_rows = len(X)
+        seconds = self.comparison_.seconds
+        if not seconds and self.name_ in LEARNERS and n_rows > MANY:
+            seconds = self._compare(X, y, [self.name_]).seconds
+        per_row = seconds.get(self.name_, 0.0)
         n_searches = 2 if self.task_ == "regression" else min(len(np.unique(y)), MOST_TARGETS)
-        seconds = per_row * n_rows * (2 + 2 * n_searches)
-        return f" This takes about {seconds / 60:.0f} minutes." if seconds > LONG else ""
+        expected = per_row * n_rows * (2 + 2 * n_searches)
+        return f" This takes about {expected / 60:.0f} minutes." if expected > LONG else ""
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
         self._tell(3, "scoring the held-out rows.")
@@ -539,8 +555,16 @@ class TableModel:
         # As a model of somebody else saw them, who read the same file.
         return X.assign(**{name: X[name].map(TRUTH) for name in self._truths})
 
-    def _epistemic(self, X: pd.DataFrame) -> FloatArray:
-        return predict_uncertainty(self.estimator_, self._encoded(X)).epistemic
+    def _disagreement(self, X: pd.DataFrame) -> FloatArray:
+        """What columns are explained by: the epistemic part, or the spread of regressors.
+
+        The former grows with the latter, and costs a quadrature for each row.
+        """
+        inputs = self._encoded(X)
+        if hasattr(self.estimator_, "predict_model_std"):
+            spread: FloatArray = self.estimator_.predict_model_std(inputs)
+            return spread
+        return predict_uncertainty(self.estimator_, inputs).epistemic
 
     def _scored(self, X: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
         """Predictions and uncertainty; and probabilities, or the scale of the intervals."""

@@ -10,6 +10,11 @@ from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison
 from skuq.tables._validation import ALL_DIFFERENT
 
+FLATTERY = (
+    "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
+    "and coverage would be worse on others. Calibrate on rows that it has not seen (--held-out)."
+)
+
 
 def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
     """Count missing values by column, or refuse them."""

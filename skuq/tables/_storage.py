@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED
@@ -21,28 +22,6 @@ from skuq.tables._errors import TableError
 
 FORMAT = 1  # of the folder
 ABOUT, PLAIN, CODE = "about.json", "model.skops", "model.joblib"
-# Classes of skuq that a stored model may hold; all of them only hold what they are given.
-OURS = frozenset(
-    {
-        "skuq.models._adopt.AdoptedModel",
-        "skuq.models._adopt._Chain",
-        "skuq.models._estimator_model.EstimatorModel",
-        "skuq.quam._classifier.QUAMClassifier",
-        "skuq.quam._pool_search.FoundNetworks",
-        "skuq.quam._refit_search.Refitted",
-        "skuq.quam._regressor.QUAMRegressor",
-        "skuq.quam._search_problem.FittedSearch",
-        "skuq.quam._search_problem.SearchProblem",
-        "skuq.quam._subnetwork.OutputBias",
-        "skuq.tables._columns.CleanColumns",
-        "skuq.tables._dates_and_units.DateColumn",
-        "skuq.tables._dates_and_units.UnitColumn",
-        "skuq.tables._learners.Comparison",
-        "skuq.tables._plain.PlainNetwork",
-        "skuq.tables._plain.PlainTensor",
-        "skuq.tables._seen.Seen",
-    }
-)
 # What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
 # not tell it what to do), and the preprocessing of a pipeline.
 HARMLESS = frozenset(
@@ -55,6 +34,28 @@ HARMLESS = frozenset(
     }
 )
 FRAMES = ("held_out_", "_typical")
+
+
+@cache
+def _known_types() -> frozenset[str]:
+    """Names of the types that a stored model may hold; those of skuq only hold what is in them."""
+    from skuq.models import AdoptedModel, EstimatorModel
+    from skuq.models._adopt import _Chain
+    from skuq.quam import QUAMClassifier, QUAMRegressor
+    from skuq.quam._pool_search import FoundNetworks
+    from skuq.quam._refit_search import Refitted
+    from skuq.quam._search_problem import FittedSearch, SearchProblem
+    from skuq.quam._subnetwork import OutputBias
+    from skuq.tables._columns import CleanColumns
+    from skuq.tables._dates_and_units import DateColumn, UnitColumn
+    from skuq.tables._learners import Comparison
+    from skuq.tables._plain import PlainNetwork, PlainTensor
+    from skuq.tables._seen import Seen
+
+    ours: tuple[type, ...] = (AdoptedModel, EstimatorModel, _Chain, QUAMClassifier, QUAMRegressor)
+    ours += (FoundNetworks, Refitted, FittedSearch, SearchProblem, OutputBias)
+    ours += (CleanColumns, DateColumn, UnitColumn, Comparison, PlainNetwork, PlainTensor, Seen)
+    return HARMLESS | {f"{each.__module__}.{each.__qualname__}" for each in ours}
 
 
 def require_skops() -> Any:
@@ -158,7 +159,7 @@ def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
         "task": model.task_,
         "target": model.target_,
         "columns": model.feature_names_in_.tolist(),
-        "model": model.notes_[-1],
+        "model": model.name_,
     }
 
 
@@ -227,7 +228,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def _unknown_types(skops: Any, path: Path) -> list[str]:
-    return sorted(set(skops.get_untrusted_types(file=path)) - OURS - HARMLESS)
+    return sorted(set(skops.get_untrusted_types(file=path)) - _known_types())
 
 
 def _read_skops(path: Path, *, trust: bool) -> Any:
@@ -239,7 +240,7 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
                 f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
                 f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
             )
-        return skops.load(path, trusted=sorted({*OURS, *HARMLESS, *unknown}))
+        return skops.load(path, trusted=sorted({*_known_types(), *unknown}))
     except TableError:
         raise
     except Exception as error:  # whatever a damaged file leads to

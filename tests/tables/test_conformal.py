@@ -1,0 +1,115 @@
+"""Conformal limits, sets and p-values: against MAPIE, by brute force, and by their guarantee."""
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+from skuq.tables._conformal import (
+    conformal_limit,
+    conformal_p_values,
+    halves,
+    interval_scores,
+    prediction_sets,
+    set_scores,
+)
+
+
+class GivenProba(ClassifierMixin, BaseEstimator):
+    """A fitted classifier whose inputs are its probabilities."""
+
+    def __init__(self, n_classes=3):
+        self.n_classes = n_classes
+
+    def fit(self, X=None, y=None):
+        self.classes_, self.n_features_in_ = np.arange(self.n_classes), self.n_classes
+        return self
+
+    def predict_proba(self, X):
+        return np.asarray(X)
+
+    def predict(self, X):
+        return self.predict_proba(X).argmax(axis=1)
+
+
+class GivenMean(RegressorMixin, BaseEstimator):
+    """A fitted regressor whose input is its prediction."""
+
+    def fit(self, X=None, y=None):
+        self.n_features_in_ = 1
+        return self
+
+    def predict(self, X):
+        return np.asarray(X)[:, 0]
+
+
+def drawn(n, seed):
+    """Probabilities, and labels drawn from them."""
+    random = np.random.default_rng(seed)
+    proba = random.dirichlet([0.6, 0.8, 1.0], size=n)
+    return proba, np.array([random.choice(3, p=p) for p in proba])
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.97])
+def test_sets_are_those_of_mapie(coverage):
+    mapie = pytest.importorskip("mapie.classification")
+    (proba, y), (new, _) = drawn(150, 0), drawn(60, 1)
+    ours = prediction_sets(new, conformal_limit(set_scores(proba, y), coverage))
+    peer = mapie.SplitConformalClassifier(
+        GivenProba().fit(), confidence_level=coverage, conformity_score="lac", prefit=True
+    )
+    _, sets = peer.conformalize(proba, y).predict_set(new)
+    theirs = sets[:, :, 0]
+    some = theirs.any(axis=1)  # ours are never empty
+    np.testing.assert_array_equal(ours[some], theirs[some])
+    assert (ours[~some].sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9])
+def test_intervals_are_those_of_mapie(coverage):
+    mapie = pytest.importorskip("mapie.regression")
+    random = np.random.default_rng(0)
+    predicted = random.normal(size=120)
+    y, new = predicted + random.standard_t(3, size=120), random.normal(size=(20, 1))
+    limit = conformal_limit(interval_scores(y, predicted, np.ones(120)), coverage)
+    peer = mapie.SplitConformalRegressor(GivenMean().fit(), confidence_level=coverage, prefit=True)
+    _, intervals = peer.conformalize(predicted[:, None], y).predict_interval(new)
+    np.testing.assert_allclose(intervals[:, :, 0], np.hstack([new - limit, new + limit]))
+
+
+def test_limits_cover_on_average_what_they_promise():
+    random, covered = np.random.default_rng(0), []
+    for _ in range(300):
+        scores, new = random.exponential(size=(2, 40))
+        covered.append((new <= conformal_limit(scores, 0.8)).mean())
+    error = np.std(covered) / np.sqrt(len(covered))
+    # At least 80 %, and more by less than one of 41.
+    assert 0.8 - 3 * error <= np.mean(covered) <= 0.8 + 1 / 41 + 3 * error
+
+
+def test_too_few_rows_bound_nothing():
+    assert conformal_limit(np.arange(8.0), 0.9) == np.inf
+    assert conformal_limit(np.arange(9.0), 0.9) == 8.0
+
+
+def test_p_values_count_more_unsupported_columns_before_more_uncertainty():
+    random = np.random.default_rng(0)
+    count, held_count = random.integers(0, 3, size=(2, 30))
+    epistemic, held = random.integers(0, 5, size=(2, 30)).astype(float)
+    at_least = [
+        sum((c, e) >= mine for c, e in zip(held_count, held, strict=True))
+        for mine in zip(count, epistemic, strict=True)
+    ]
+    by_hand = (1 + np.array(at_least)) / 31
+    np.testing.assert_allclose(conformal_p_values(count, epistemic, held_count, held), by_hand)
+
+
+def test_a_row_is_as_uncertain_as_itself_whatever_the_rounding():
+    none, held = np.zeros(2, int), np.array([0.3, -0.2])
+    rounded = held + 1e-12
+    np.testing.assert_allclose(conformal_p_values(none, rounded, none, held), [2 / 3, 1.0])
+
+
+def test_halves_share_no_row_and_hold_all():
+    first, second = halves(11, seed=0)
+    assert sorted([*first, *second]) == list(range(11))
+    assert abs(len(first) - len(second)) == 1

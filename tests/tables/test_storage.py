@@ -1,0 +1,176 @@
+"""Models of tables in folders: the same predictions again, and nothing that runs unasked."""
+
+import json
+import zipfile
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from torch import nn
+
+from skuq.tables import TableError, TableModel
+from skuq.tables._plain import NotPlainError, from_plain, to_plain
+from skuq.tables._storage import read_estimator
+
+pytest.importorskip("skops")
+
+
+@pytest.fixture(scope="module")
+def flowers():
+    """Iris, with a column of text, one of yes and no, and missing values."""
+    frame = load_iris(as_frame=True).frame
+    frame["soil"] = np.resize(["clay", "loam", None], len(frame))
+    frame["wet"] = np.resize([True, False], len(frame))
+    frame["sepal width (cm)"] = frame["sepal width (cm)"].where(frame.index % 9 > 0)
+    return frame.assign(target=load_iris().target_names[frame["target"]])
+
+
+@pytest.fixture(scope="module")
+def patients():
+    """Fifty patients, four measurements and how their illness went on."""
+    frame = load_diabetes(as_frame=True, scaled=False).frame
+    return frame[["age", "bmi", "bp", "s5", "target"]][:120].assign(target=frame["target"] + 0.5)
+
+
+def check_kept(model, table, folder):
+    expected = model.predict(table, n_explained=5)
+    model.save(folder / "kept")
+    loaded = TableModel.load(folder / "kept")
+    pd.testing.assert_frame_equal(loaded.predict(table, n_explained=5), expected)
+    pd.testing.assert_frame_equal(loaded.count(table), model.count(table))
+    assert loaded.measured_coverage() == model.measured_coverage()
+    assert loaded.notes_ == model.notes_
+    return loaded
+
+
+@pytest.mark.parametrize(
+    "name", ["hgb", "logistic", "network", pytest.param("forest", marks=pytest.mark.slow)]
+)
+def test_a_kept_classifier_predicts_the_same(flowers, tmp_path, name):
+    model = TableModel(name).fit(flowers[::2], "target")
+    check_kept(model, flowers[1::4].reset_index(drop=True), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("hgb", marks=pytest.mark.slow),
+        pytest.param("logistic", marks=pytest.mark.slow),
+        "network",
+    ],
+)
+def test_a_kept_regressor_predicts_the_same(patients, tmp_path, name):
+    model = TableModel(name).fit(patients[:90], "target")
+    check_kept(model, patients[90:], tmp_path)
+
+
+def test_a_kept_given_model_predicts_the_same(flowers, tmp_path):
+    X = flowers[["petal length (cm)", "petal width (cm)"]]
+    given = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, flowers["target"])
+    loaded = check_kept(TableModel(given).fit(flowers, "target"), flowers[:9], tmp_path)
+    assert loaded.predict(flowers)["prediction"].tolist() == given.predict(X).tolist()
+
+
+def test_a_folder_is_never_written_over(flowers, tmp_path):
+    model = TableModel("logistic").fit(flowers, "target")
+    (tmp_path / "kept").mkdir()
+    with pytest.raises(TableError, match="exists already"):
+        model.save(tmp_path / "kept")
+    with pytest.raises(TableError, match="does not exist; create it first"):
+        model.save(tmp_path / "absent" / "kept")
+
+
+def shouting(X):
+    raise RuntimeError("code of somebody else was run")
+
+
+def halved(X):
+    return X / 2
+
+
+def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
+    X = flowers[["petal length (cm)", "petal width (cm)"]]
+    given = make_pipeline(FunctionTransformer(halved), LogisticRegression())
+    given.fit(X, flowers["target"])
+    model = TableModel(given).fit(flowers, "target")
+    with pytest.raises(TableError, match=r"cannot be stored without code: .*halved.*--trust"):
+        model.save(tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+    model.save(tmp_path / "kept", trust=True)
+    with pytest.raises(TableError, match=r"holds a pickle.*say so \(--trust\)"):
+        TableModel.load(tmp_path / "kept")
+    loaded = TableModel.load(tmp_path / "kept", trust=True)
+    pd.testing.assert_frame_equal(loaded.predict(flowers), model.predict(flowers))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "saved with format 2, and this is format 1"),
+        ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, and this is skuq .*; load it with that"),
+        ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
+    ],
+)
+def test_a_model_of_another_version_is_refused(flowers, tmp_path, change, message):
+    TableModel("logistic").fit(flowers, "target").save(tmp_path / "kept")
+    path = tmp_path / "kept" / "about.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change), encoding="utf-8")
+    with pytest.raises(TableError, match=message):
+        TableModel.load(tmp_path / "kept")
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(TableError, match="holds no model that skuq has saved"):
+        TableModel.load(tmp_path)
+
+
+def test_a_forged_folder_runs_no_code(flowers, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    TableModel("logistic").fit(flowers, "target").save(tmp_path / "kept")
+    skops.dump(FunctionTransformer(shouting), tmp_path / "kept" / "model.skops")
+    with pytest.raises(TableError, match=r"may run code: .*shouting"):
+        TableModel.load(tmp_path / "kept")
+    (tmp_path / "kept" / "model.skops").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(TableError, match="cannot be loaded"):
+        TableModel.load(tmp_path / "kept")
+
+
+def test_a_file_of_somebody_else_is_read_without_its_code(flowers, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    skops.dump(FunctionTransformer(shouting), tmp_path / "f.skops")
+    with pytest.raises(TableError, match=r"may run code: .*shouting.*\(--trust\)"):
+        read_estimator(tmp_path / "f.skops")
+    joblib.dump(StandardScaler(), tmp_path / "f.joblib")
+    with pytest.raises(TableError, match="not a file of skops"):
+        read_estimator(tmp_path / "f.joblib")
+    assert isinstance(read_estimator(tmp_path / "f.joblib", trust=True), StandardScaler)
+    (tmp_path / "f.txt").write_text("nothing", encoding="utf-8")
+    with pytest.raises(TableError, match="cannot be loaded"):
+        read_estimator(tmp_path / "f.txt", trust=True)
+
+
+def test_no_training_row_is_kept_but_those_that_explain(flowers, tmp_path):
+    named = flowers.assign(plant=[f"plant {i}" for i in range(len(flowers))])
+    named["soil"] = np.resize([f"soil {i}" for i in range(75)], len(flowers))
+    TableModel("network").fit(named, "target", id_column="plant").save(tmp_path / "kept")
+    with zipfile.ZipFile(tmp_path / "kept" / "model.skops") as file:
+        largest = max(info.file_size for info in file.infolist() if "json" in info.filename)
+        content = b"".join(file.read(name) for name in file.namelist())
+    assert b"plant 1" not in content
+    assert largest < 10**7
+
+
+def test_networks_of_known_layers_are_arrays():
+    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2, bias=False)).double()
+    plain = to_plain({"a": [network]})
+    again = from_plain(plain)["a"][0]
+    assert not any("torch" in type(value).__module__ for value in plain["a"])
+    for name, value in network.state_dict().items():
+        assert again.state_dict()[name].equal(value)
+    with pytest.raises(NotPlainError, match="GELU"):
+        to_plain(nn.Sequential(nn.Linear(3, 4), nn.GELU()))
