@@ -346,7 +346,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the sums are of fewer predictions than bins.
+            If the sums are of fewer predictions than bins, or regions are to be searched.
 
         Examples
         --------
@@ -359,6 +359,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         """
         audit = cls(None, **params, n_bins=len(sums.count))
         audit._validate_params()
+        audit._check_no_search()
         return audit._audit_parts(Parts(sums, dict(group_sums or {})), classes)
 
     @_fit_context(prefer_skip_nested_validation=False)
@@ -775,6 +776,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         """Whether regions are to be searched; a tolerance of 0 does, False does not."""
         return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
 
+    def _check_no_search(self) -> None:
+        if self._searches():
+            raise ValueError(
+                "`search_regions` needs all samples at once, and parts keep only sums; use `fit` "
+                "or `from_predictions`, or audit parts with search_regions=False."
+            )
+
     def _conditions_of(self, X: Any) -> Conditions | None:
         return conditions_of(X) if self._searches() and X is not None else None
 
@@ -804,11 +812,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "`strategy='quantile'` puts the edges of its bins where all samples together have "
                 "their quantiles, so that parts cannot be added up; use 'uniform'."
             )
-        if self._searches():
-            raise ValueError(
-                "`search_regions` needs all samples at once, and parts keep only sums; use `fit` "
-                "or `from_predictions`, or audit parts with search_regions=False."
-            )
+        self._check_no_search()
         parts = self._add_up(predictions, grouping)
         self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
         for name in {"_predictions", "_grouping", "_conditions"} & vars(self).keys():

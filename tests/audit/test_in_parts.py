@@ -88,6 +88,8 @@ def test_sums_of_several_parties(table):
     few = at_once(table).sums_._replace(count=np.bincount([3] * 5, minlength=10))
     with pytest.raises(ValueError, match="n_samples=5, but at least 10"):
         CalibrationAuditor.from_sums(few)
+    with pytest.raises(ValueError, match="`search_regions` needs all samples"):
+        CalibrationAuditor.from_sums(at_once(table).sums_, search_regions=True)
     with pytest.raises(ValueError, match="over the same bins only"):
         merged_sums([at_once(table).sums_, at_once(table, n_bins=5).sums_])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.tables import TableError
+from skuq.tables import TableError, TableModel
 from skuq.tables._columns import CleanColumns
 
 
@@ -129,3 +129,14 @@ def test_a_model_of_somebody_else_gets_the_text_as_it_is():
 def test_a_column_named_like_a_part_of_a_date_is_refused():
     with pytest.raises(TableError, match=r"'c \(month\)' has the name of a part"):
         CleanColumns().fit(pd.DataFrame({"c": ["2020-01-31"], "c (month)": [1]}))
+
+
+def test_a_model_that_was_kept_reads_dates_and_units_as_before(tmp_path):
+    pytest.importorskip("skops")
+    days = pd.date_range("2020-01-01", periods=60).strftime("%d.%m.%Y")
+    train = pd.DataFrame({"day": days, "size": [f"{k % 7} kg" for k in range(60)]})
+    model = TableModel("logistic").fit(train.assign(kind=np.resize(["a", "b"], 60)), "kind")
+    model.save(tmp_path / "model")
+    rows = TableModel.load(tmp_path / "model").predict(train[:5])
+    pd.testing.assert_frame_equal(rows, model.predict(train[:5]))
+    assert any("Column size holds numbers with the unit 'kg'" in note for note in model.notes_)
