@@ -177,6 +177,11 @@ def _check_options(context: click.Context) -> None:
         )
     if "method" in given and "model" in given:
         raise InputError("--method brings its own model; --model is for the default method, quam.")
+    if "method" in given and "save" in given and "trust" not in given:
+        raise InputError(
+            "--save keeps models of --method as a pickle, which runs code when it is loaded; if "
+            "that is what you want, say so (--trust)."
+        )
     if context.params["jobs"] == 0:
         raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
 

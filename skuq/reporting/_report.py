@@ -55,6 +55,7 @@ footer { color: var(--dim); font-size: 0.8rem; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --ink: #e3e7eb; --dim: #9ba6b1; --line: #3a434c; --page: #16191d; --shade: #1f2429; }
 }
+@media (max-width: 40rem) { table { font-size: 0.8rem; } th, td { padding: 0.25rem 0.3rem; } }
 @media print { body { max-width: none; padding: 0; } .wide { overflow: visible; } }
 """
 

@@ -117,7 +117,9 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
             "root mean squared error": _number(np.sqrt((error**2).mean())),
             "that of always predicting the mean": _number(spread),
             f"intervals meant to hold {coverage:.0%} of targets hold": percent(covered),
-            "median width of these intervals": _number(size),
+            "median width of these intervals": (
+                _number(size) if np.isfinite(size) else "unbounded: too few held-out rows"
+            ),
         }
     else:
         right = held_out["label"] == held_out["prediction"]

@@ -42,6 +42,7 @@ from skuq.tables._validation import (
 
 MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
 MOST_TARGETS = 10  # classes that QUAM searches for
+KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
 N_TYPICAL = 20  # training rows whose values replace a row's to explain it
 TRUTH = {"True": True, "False": False}
 MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
@@ -477,13 +478,22 @@ class TableModel:
             self.encoder_.fit(X)
         pool = {}
         if self.estimator_.get_params().get("pool") == "auto":
-            from skuq.quam import make_pool
-
-            # A pool is made of rows, not of what an encoder makes of them.
-            pool["X_pool"] = self._encoded(make_pool(X, random_state=self.random_state))
+            pool["X_pool"] = self._encoded(self._pool(X))
         with self._asked():
             self.estimator_.fit(self._encoded(X), y, **pool)
         self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
+
+    def _pool(self, X: pd.DataFrame) -> pd.DataFrame:
+        """A pool of rows, not of what an encoder makes of them."""
+        from skuq.quam import make_pool
+
+        made: pd.DataFrame = make_pool(X, random_state=self.random_state)
+        if self.encoder_ is None:
+            try:
+                self.estimator.predict(self._encoded(made))
+            except ValueError:  # of an encoder that refuses categories that it does not know
+                made = make_pool(X, kinds=KNOWN_VALUES, random_state=self.random_state)
+        return made
 
     def _quam(self, estimator: Any, y: NDArray[Any]) -> Any:
         from skuq.quam import QUAMClassifier, QUAMRegressor

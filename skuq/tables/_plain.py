@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from skuq.models import BinaryLogits
 from skuq.models._default_networks import Affine
 
-# Layers without parameters, by name.
-SIMPLE = {layer.__name__: layer for layer in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)}
-SIMPLE["BinaryLogits"] = BinaryLogits
+# Layers without parameters.
+LAYERS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity, BinaryLogits)
+SIMPLE = {layer.__name__: layer for layer in LAYERS}
 
 
 class NotPlainError(TypeError):

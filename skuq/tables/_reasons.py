@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,7 +91,7 @@ def explained(
     return reasons(X, unsupported, contribution, own)
 
 
-def _shown(value: object) -> str:
+def _shown(value: Any) -> str:
     if pd.isna(value):
         return MISSING_TEXT
     return f"{value:.6g}" if isinstance(value, float) else as_text(value)

@@ -211,6 +211,7 @@ def refused(result, folder, before):
         ({}, ["--load", "kept"], "leave out --train, --target"),
         ({}, ["--model", "lightgbm"], "No model 'lightgbm': expected one of auto, hgb"),
         ({}, ["--model", "hgb", "--method", "quick"], "--method brings its own model"),
+        ({}, ["--save", "kept", "--method", "quick"], "say so (--trust)"),
         ({}, ["--task", "regression"], "'species' does not hold numbers"),
         ({"target": "measure"}, ["--train", "whole.csv"], "whole numbers of 60 values"),
         ({"target": "spcies"}, [], "Did you mean 'species'?"),

@@ -212,6 +212,17 @@ def test_rows_with_unsupported_values_are_unusual_to_every_model(shapes, name):
     assert "size = 90" in result.rows["reasons"][1]
 
 
+def test_a_given_model_may_refuse_categories_that_it_does_not_know(shapes):
+    train, odd = shapes
+    columns = make_column_transformer((OneHotEncoder(), ["shape"]), remainder="passthrough")
+    strict = make_pipeline(columns, LogisticRegression())
+    strict.fit(train[["shape", "size"]], train["kind"])
+    rows = quantify(train, odd[1:2], estimator=strict).rows
+    assert rows["conformal_p_value"][0] <= 0.05
+    with pytest.raises(TableError, match=r"Pipeline cannot serve this table: .*'new'"):
+        quantify(train, odd, estimator=strict)
+
+
 def test_a_given_model_is_never_trained_again(shapes):
     train, odd = shapes
     given = old_model(train[["shape", "size"]], train["kind"])
