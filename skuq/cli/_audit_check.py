@@ -108,6 +108,9 @@ def check(
 
 def _show_certificate(record: dict[str, Any], compared: bool) -> None:
     """Print what was certified; alpha and the rest of the question are for the client to judge."""
+    from skuq.zk._certificate import MAX_PLACE
+    from skuq.zk._files import printable
+
     level = record["confidence_level"]
     chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
     say(
@@ -116,5 +119,5 @@ def _show_certificate(record: dict[str, Any], compared: bool) -> None:
     )
     say(f"valid:      {record['issued']} to {record['expires']}")
     if not compared:
-        place = record["revocations"] or "no place is named"
+        place = printable(record["revocations"], MAX_PLACE) or "no place is named"
         say(f"revoked:    not compared with a list ({place})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -197,10 +198,8 @@ def checked_certificate(
         raise VerificationError("The certificate is not valid yet; compare the clocks.")
     if now >= _time(record["expires"]):
         raise VerificationError(f"The certificate expired on {record['expires']}.")
-    if revoked is not None:
-        listed = read_bytes(Path(revoked)).decode(errors="replace").split()
-        if found.digest in listed:
-            raise VerificationError("The certificate was revoked.")
+    if revoked is not None and found.digest in _digests(Path(revoked)):
+        raise VerificationError("The certificate was revoked.")
     return found
 
 
@@ -246,6 +245,14 @@ def _key(path: Path, kind: Literal["private", "public"]) -> Any:
     if not isinstance(found, expected):
         raise ValueError(f"{path.name} must hold a {kind} Ed25519 key, not one of another kind.")
     return found
+
+
+def _digests(path: Path) -> set[str]:
+    """Read a list of digests; anything else, such as the page of an error, is refused."""
+    listed = read_bytes(path).decode(errors="replace").split()
+    if not all(re.fullmatch("[0-9a-f]{64}", text) for text in listed):
+        raise VerificationError(f"{path.name} is not a list of digests of certificates.")
+    return set(listed)
 
 
 def _now() -> datetime:

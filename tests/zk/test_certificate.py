@@ -167,6 +167,11 @@ def test_a_revoked_certificate_is_refused(auditor, tmp_path):
     listed.write_text(f"{'0' * 64}\n{found.digest}\n")
     with pytest.raises(VerificationError, match="was revoked"):
         checked(path, auditor, revoked=listed)
+    listed.write_text("<html>404: not found</html>")
+    with pytest.raises(VerificationError, match="not a list of digests"):
+        checked(path, auditor, revoked=listed)
+    listed.write_text("")
+    assert checked(path, auditor, revoked=listed).passed
 
 
 def test_a_certificate_is_never_replaced(auditor):
