@@ -21,7 +21,8 @@ from skuq.evidential._propagation import propagate
 from skuq.evidential.comparison._methods import comparison_methods
 
 FULL = ["coraml", "citeseer_full", "amazon_photo", "coauthor_cs"]
-ABLATIONS = ["energy-diffused"]  # not in the paper: the probe's propagation of another score
+# Not in the paper: the probe's propagation of another score, and less of a node's own score.
+ABLATIONS = ["energy-diffused", "gnnsafe-0.2"]
 METHODS = [
     "entropy",
     "max-score",
@@ -121,6 +122,7 @@ def scores_of(
     settings = {"architecture": backbone, "random_state": seed, **TRAINING}
     model = GraphClassifier(task.graph, **settings).fit(**data)
     candidates = comparison_methods(task.graph, model, **settings)
+    candidates["gnnsafe-0.2"] = clone(candidates["gnnsafe"]).set_params(keep=0.2)
     candidates["gpn"].set_params(estimator__graph=task.raw_graph)
     score = {"setting": "max-score", "random_state": seed}
     candidates["dropout"] = MCDropoutClassifier(FrozenEstimator(model), n_samples=10, **score)

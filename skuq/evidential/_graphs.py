@@ -6,6 +6,7 @@ import os
 from copy import copy
 from functools import cached_property
 from importlib.util import find_spec
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -243,7 +244,8 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     network : torch.nn.Module
         A network with the attribute `takes_node_graph` is called with the NodeGraph; any other
         by the convention of its library: ``network(x, edge_index)`` if the graph was given as a
-        PyG object, ``network(graph, features)`` with a DGLGraph otherwise.
+        PyG object, or ``network(data)`` if it needs one argument only; ``network(graph,
+        features)`` with a DGLGraph otherwise.
     graph : NodeGraph
         Graph.
 
@@ -256,6 +258,9 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
         return network(graph)
     original = graph.original
     if hasattr(original, "edge_index"):
+        if takes_data(network):
+            data = copy(original)  # a network may alter it
+            return network(data.to(graph.device) if hasattr(data, "to") else data)
         return network(original.x.to(graph.device), original.edge_index.to(graph.device))
     if original is None:
         return network(graph.convolution, dense_features(graph))
@@ -263,8 +268,21 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     return network(original, original.ndata["feat"])
 
 
+def takes_data(network: nn.Module) -> bool:
+    """Whether a network is called with a whole PyG object: its `forward` needs one argument."""
+    if hasattr(network, "takes_data"):
+        return bool(network.takes_data)
+    needed = [
+        parameter
+        for parameter in signature(network.forward).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(needed) == 1
+
+
 def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
-    """Validate node ids of shape (n,) or (n, 1).
+    """Validate node ids of shape (n,) or (n, 1), or turn a mask of all nodes into ids.
 
     Raises
     ------
@@ -272,6 +290,12 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
         If they are not integers, out of range, empty, or of another shape.
     """
     ids = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
+    if ids.dtype == bool:
+        if ids.shape != (n_nodes,):
+            raise ValueError(
+                f"A mask must have one value for each of {n_nodes} nodes, got shape {ids.shape}."
+            )
+        ids = np.flatnonzero(ids)
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]
     if ids.ndim != 1:

@@ -12,6 +12,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of
+from skuq.models import labels_in_mask
 
 
 class Labelled(NamedTuple):
@@ -78,7 +79,7 @@ def labelled_nodes(
     graph : NodeGraph
         Graph.
     X, y, sample_weight, X_val, y_val
-        Arguments of `fit`.
+        Arguments of `fit`. With a mask of all nodes for `X`, labels may be those of all nodes.
     known_classes : ndarray of shape (n_classes,), default=None
         Classes of a trained model, which are possible besides those in `y`.
 
@@ -126,7 +127,7 @@ def has_validation(X_val: Any, y_val: Any) -> bool:
 
 def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     ids = checked_nodes(X, graph.n_nodes)
-    labels = column_or_1d(y, warn=True)
+    labels = labels_in_mask(X, column_or_1d(y, warn=True))
     check_consistent_length(ids, labels)
     check_classification_targets(labels)
     return ids, labels

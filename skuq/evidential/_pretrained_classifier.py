@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -65,6 +66,17 @@ class EvaluatedModel(NamedTuple):
     graph: NodeGraph | None
     outputs: Outputs
     data: LabelledData
+
+
+def _check_no_ids(X: Any) -> None:
+    """Refuse ids of nodes or a mask where there is no graph."""
+    values = np.empty(0) if isinstance(X, Mapping) else np.asarray(X)
+    if values.ndim == 1 and values.dtype.kind in "iub":
+        raise ValueError(
+            f"X holds {len(values)} whole numbers or booleans, such as ids of nodes, but there is "
+            "no graph: pass `graph`, such as EvidentialProbe(model, graph=data). Rows of a table "
+            "have shape (n_samples, n_features)."
+        )
 
 
 class PretrainedClassifier(
@@ -138,6 +150,7 @@ class PretrainedClassifier(
         seed: int,
     ) -> EvaluatedModel:
         validated = has_validation(X_val, y_val)
+        _check_no_ids(X)
         X, y = self._validate_training_data(X, y, min_samples=2)
         check_classification_targets(y)
         check_several_classes(y)

@@ -19,7 +19,13 @@ from torch import Tensor, nn
 
 from skuq.base import FloatArray
 from skuq.evidential._graph_classifier import GraphClassifier
-from skuq.evidential._graphs import NodeGraph, as_node_graph, call_on_graph, dense_features
+from skuq.evidential._graphs import (
+    NodeGraph,
+    as_node_graph,
+    call_on_graph,
+    dense_features,
+    takes_data,
+)
 from skuq.evidential._labelled import LabelledData
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._representations import Layer, read_layer
@@ -203,6 +209,7 @@ class PostProcessed(nn.Module):
         super().__init__()
         self.network = network
         self.takes_node_graph = getattr(network, "takes_node_graph", False)
+        self.takes_data = takes_data(network)
         self.steps = nn.Sequential(*steps)
 
     def forward(self, *inputs: Any) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import Measure, dirichlet_uncertainty
+from skuq.evidential._graphs import as_node_graph, graph_device
 from skuq.evidential._head import (
     Activation,
     LogitHead,
@@ -25,8 +28,9 @@ from skuq.evidential._head import (
     has_conventional_offset,
 )
 from skuq.evidential._labelled import Labelled
+from skuq.evidential._node_model import NodeModel
 from skuq.evidential._pretrained_classifier import EvaluatedModel, PretrainedClassifier
-from skuq.evidential._pretrained_model import Outputs, proba_of
+from skuq.evidential._pretrained_model import Outputs, node_outputs, proba_of
 from skuq.evidential._propagation import Propagation, propagate
 from skuq.evidential._representations import Layer
 from skuq.evidential._training_parameters import (
@@ -204,9 +208,9 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
             Inputs that the estimator was trained on; with a graph, ids of labelled nodes (all
-            other nodes enter the regularisers without their labels).
+            other nodes enter the regularisers without their labels), or a mask of all nodes.
         y : array-like of shape (n_samples,)
-            Class labels.
+            Class labels; with a mask, of the nodes in it or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights in the loss.
         X_val, y_val : arrays like `X` and `y`, default=None
@@ -251,10 +255,52 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
             )
         self.head_, self.history_ = self._fit_head(evaluated, head_seed)
         self._keep(evaluated)
+        self._propagation: Propagation | None = propagation
         if graph is not None:
             alpha = self._dirichlet(evaluated.outputs)
             self.alpha_ = propagate(graph.adjacency, alpha, propagation)
         return self
+
+    def with_graph(self, graph: Any) -> EvidentialProbe:
+        """Return a copy that answers for the nodes of another graph, without new training.
+
+        Parameters
+        ----------
+        graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
+            Graph with the same features of its nodes, in the same form as that of `fit`.
+
+        Returns
+        -------
+        EvidentialProbe
+            A copy, whose node ids are those of this graph. The estimator itself stays.
+
+        Raises
+        ------
+        ValueError
+            If the probe was fitted without a graph, or its model cannot be evaluated on this one.
+        TypeError
+            If `graph` is not a graph.
+
+        Examples
+        --------
+        >>> from skuq.datasets import make_node_classes
+        >>> from skuq.evidential import EvidentialProbe
+        >>> then, now = (make_node_classes(200, random_state=seed) for seed in (0, 1))
+        >>> probe = EvidentialProbe(graph=then.graph, random_state=0)
+        >>> probe = probe.fit(range(100), then.labels[:100])
+        >>> len(probe.with_graph(now.graph).predict_uncertainty(range(200)))
+        200
+        """
+        check_is_fitted(self)
+        if self.graph_ is None:
+            raise ValueError("This probe was fitted without a graph, so that it has no nodes.")
+        other = copy(self)
+        other.graph_ = as_node_graph(graph)
+        other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
+        outputs = node_outputs(other.model_, self.layer, graph_device(self.device))
+        alpha = self._dirichlet(outputs)
+        other.alpha_ = propagate(other.graph_.adjacency, alpha, self._propagation)
+        return other
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities: the estimator's own, unless they are propagated.

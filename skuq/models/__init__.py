@@ -15,7 +15,7 @@ from skuq.models._device import resolve_device
 from skuq.models._estimator_model import EstimatorModel, fit_or_take, is_network, last_step
 from skuq.models._evaluate import evaluate, moved, rows_at_once
 from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor
-from skuq.models._input_kinds import brings_preprocessing, takes_ids
+from skuq.models._input_kinds import brings_preprocessing, labels_in_mask, takes_ids
 from skuq.models._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
 from skuq.models._module_classifier import ModuleClassifier
 from skuq.models._networks import (
@@ -71,6 +71,7 @@ __all__ = [
     "float64_mlp",
     "is_fitted",
     "is_network",
+    "labels_in_mask",
     "last_step",
     "level_of_the_user",
     "moved",

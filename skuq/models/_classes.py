@@ -120,7 +120,9 @@ def classes_of_outputs(y: NDArray[Any], n_classes: int) -> NDArray[Any]:
     codes = np.arange(n_classes)
     if np.isin(labels, codes).all():
         return codes
+    others = labels[~np.isin(labels, codes)].tolist()
     raise ValueError(
-        f"The module returns {n_classes} logits, but `y` holds {len(labels)} labels that are "
-        f"not codes 0 to {n_classes - 1}: {labels[:5]}."
+        f"The module returns {n_classes} logits, but `y` holds {len(labels)} different labels, of "
+        f"which {others[:5]}{' and others' if len(others) > 5 else ''} are not among the codes 0 "
+        f"to {n_classes - 1}."
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -18,6 +20,24 @@ def brings_preprocessing(estimator: Any) -> bool:
             return False
         estimator = inside.estimator
     return True
+
+
+def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
+    """Labels of the nodes in a mask.
+
+    Parameters
+    ----------
+    X : array-like
+        Ids of nodes, or booleans, one for each node.
+    y : ndarray of shape (n_labelled,) or (n_nodes,)
+        Labels of these nodes, or with a mask of all nodes.
+
+    Returns
+    -------
+    ndarray of shape (n_labelled,)
+    """
+    mask = np.asarray(X)
+    return y[mask] if mask.dtype == bool and mask.shape == y.shape else y
 
 
 def takes_ids(estimator: Any) -> bool:

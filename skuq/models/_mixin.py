@@ -14,7 +14,7 @@ from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.models._dense import to_dense
-from skuq.models._input_kinds import brings_preprocessing, takes_ids
+from skuq.models._input_kinds import brings_preprocessing, labels_in_mask, takes_ids
 from skuq.models._transformers import as_rows, takes_tokens
 
 
@@ -81,8 +81,9 @@ class AdoptedInputsMixin:
                 "ids of nodes."
             )
         self.n_features_in_ = 1
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y)
+        y = labels_in_mask(X, column_or_1d(y, warn=True))
+        ids = np.asarray(X)
+        check_consistent_length(np.flatnonzero(ids) if ids.dtype == bool else X, y)
         return X, y
 
     def _validated_inputs(self, X: Any) -> Tensor:

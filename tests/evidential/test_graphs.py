@@ -226,6 +226,11 @@ def test_node_ids_are_taken_in_any_form(X):
     assert ids.tolist() == [3, 0, 3]
 
 
+@pytest.mark.parametrize("mask", [[True, False, False, True], torch.tensor([1, 0, 0, 1]).bool()])
+def test_a_mask_of_all_nodes_stands_for_the_ids_in_it(mask):
+    assert checked_nodes(mask, 4).tolist() == [0, 3]
+
+
 @pytest.mark.parametrize(
     ("X", "message"),
     [
@@ -236,7 +241,8 @@ def test_node_ids_are_taken_in_any_form(X):
         ([np.inf, 1.0], "between 0 and 3"),
         (["0", "1"], "which are integers, got dtype <U1"),
         ([None, 1], "which are integers, got dtype object"),
-        ([True, False], "which are integers, got dtype bool"),
+        ([True, False], r"one value for each of 4 nodes, got shape \(2,\)"),
+        ([False] * 4, "no node ids"),
         (np.zeros((2, 2), int), r"shape \(n,\) or \(n, 1\), got shape \(2, 2\)"),
         (np.zeros((2, 1, 1), int), r"got shape \(2, 1, 1\)"),
         (3, r"got shape \(\)"),

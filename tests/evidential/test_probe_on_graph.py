@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,11 +10,12 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq import EvidentialProbe, predict_uncertainty
+from skuq import EvidentialProbe, ReferenceClassifier, predict_uncertainty
 from skuq.evidential import (
     EvidentialGNN,
     GraphClassifier,
@@ -489,3 +491,74 @@ def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):
     search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2).fit(nodes, y)
     probe = EvidentialProbe(search, random_state=0).fit(nodes, y)
     np.testing.assert_array_equal(probe.predict(nodes), search.predict(nodes))
+
+
+def test_masks_of_nodes_are_their_ids_and_labels_may_be_of_all_nodes(gcn, data, nodes, y, others):
+    mask = np.isin(np.arange(len(data.labels)), nodes)
+    expected = new_probe(gcn).fit(nodes, y).predict_uncertainty(others)
+    for X, labels in ((mask, y), (mask, data.labels), (torch.tensor(mask), data.labels)):
+        probe = new_probe(gcn).fit(X, labels, X_val=~mask, y_val=data.labels)
+        assert len(probe.predict_uncertainty(~mask)) == len(others)
+        assert new_probe(gcn).fit(X, labels).predict_uncertainty(~mask) == expected
+    reference = ReferenceClassifier(FrozenEstimator(gcn)).fit(mask, data.labels)
+    np.testing.assert_allclose(reference.predict_proba(mask), gcn.predict_proba(nodes), rtol=1e-5)
+
+
+@pytest.mark.parametrize("X", [np.arange(6), [True] * 6, pd.Series(range(6)), torch.arange(6)])
+def test_ids_without_a_graph_are_named(X):
+    with pytest.raises(ValueError, match=r"6 whole numbers or booleans.* no graph: pass `graph`"):
+        EvidentialProbe(Rows()).fit(X, np.arange(6) % 3)
+
+
+class OfData(Rows):
+    def forward(self, data):
+        return super().forward(None, data.x)
+
+
+class OfFeaturesAndEdges(Rows):
+    def forward(self, x, edge_index, edge_weight=None):
+        return super().forward(None, x)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_network_may_take_a_whole_pyg_object(data, nodes, y, wrapped):
+    edges = torch.tensor(np.stack(data.adjacency.nonzero()))
+    graph = SimpleNamespace(x=torch.tensor(data.features).float(), edge_index=edges)
+    found = []
+    for network in (OfData(), OfFeaturesAndEdges()):
+        if wrapped:
+            network = fitted_net(network)
+        found.append(new_probe(network, graph=graph).fit(nodes, y).predict_dirichlet(nodes))
+    np.testing.assert_array_equal(*found)
+
+
+def fitted_net(network):
+    net = NeuralNetClassifier(network, verbose=0, criterion=nn.CrossEntropyLoss)
+    net.initialize()
+    net.classes_inferred_ = np.array([2, 0, 1])  # to be sorted
+    return net
+
+
+@pytest.mark.parametrize("scheme", ["auto", None])
+def test_another_graph_is_answered_by_the_same_head(gcn, data, nodes, y, scheme):
+    probe = new_probe(gcn, propagation=scheme).fit(nodes, y)
+    order = np.random.default_rng(0).permutation(len(data.labels))
+    adjacency = data.adjacency.toarray()[np.ix_(order, order)]
+    other = probe.with_graph((adjacency, np.asarray(data.features)[order]))
+    everyone = np.arange(len(order))
+    np.testing.assert_allclose(
+        other.predict_dirichlet(everyone), probe.predict_dirichlet(order), rtol=1e-4
+    )
+    assert probe.graph_.n_nodes == len(order)
+    smaller = probe.with_graph((adjacency[:9, :9], np.asarray(data.features)[order[:9]]))
+    assert len(smaller.predict_uncertainty(np.ones(9, bool))) == 9
+    with pytest.raises(ValueError, match="between 0 and 8"):
+        smaller.predict_uncertainty([9])
+
+
+def test_another_graph_needs_one_to_begin_with_and_the_same_features(probe):
+    with pytest.raises(ValueError, match="cannot be evaluated on this graph"):
+        probe.with_graph((np.zeros((4, 4)), np.ones((4, 2))))
+    rows = EvidentialProbe(nn.Linear(2, 2), max_epochs=1).fit(np.eye(2), [0, 1])
+    with pytest.raises(ValueError, match="fitted without a graph"):
+        rows.with_graph((np.zeros((4, 4)), np.ones((4, 2))))

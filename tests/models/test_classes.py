@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq import EvidentialProbe, MirageFineTuner, QUAMClassifier, ReferenceClassifier
-from skuq.models import MLP
+from skuq.models import MLP, classes_of_outputs
 
 MAKERS = {
     "QUAMClassifier": lambda net: QUAMClassifier(net, search="pointwise"),
@@ -53,3 +53,11 @@ def test_logits_and_log_probabilities_are_not_warned_of():
     assert not fit("ReferenceClassifier", MLP(30, 3))
     assert not fit("ReferenceClassifier", nn.Sequential(MLP(30, 3), nn.LogSoftmax(dim=-1)))
     assert not fit("ReferenceClassifier", LogisticRegression())
+
+
+def test_labels_that_are_no_codes_are_named_and_not_those_that_are():
+    with pytest.raises(ValueError, match=r"5 logits, .* 7 different labels, of which \[5, 6\] are"):
+        classes_of_outputs(np.arange(7), 5)
+    with pytest.raises(ValueError, match=r"'e'\] and others are not among the codes 0 to 2"):
+        classes_of_outputs(np.array(list("abcdefg")), 3)
+    np.testing.assert_array_equal(classes_of_outputs(np.array([0, 3]), 5), np.arange(5))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Literal
 
 import torch
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -44,8 +45,10 @@ class LogitUncertainty(PretrainedClassifier):
         (0, z) of two classes, the mean of each sample's logits is subtracted first.
     propagation : {"smoothing", "diffusion", None}, default=None
         How scores are averaged over a graph: "smoothing" is that of GNNSafe (Eq. 86), 2 steps in
-        which each node keeps a fifth of its score and receives the rest from the mean of its
+        which each node keeps a share of its score and receives the rest from the mean of its
         neighbours; "diffusion" is that of the probe, 10 steps of personalised PageRank.
+    keep : float, default=0.5
+        The share that smoothing keeps, in [0, 1]; by default that of GNNSafe's authors.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -86,6 +89,7 @@ class LogitUncertainty(PretrainedClassifier):
         "graph": "no_validation",
         "score": [StrOptions({"entropy", "max-score", "energy"})],
         "propagation": [StrOptions({"smoothing", "diffusion"}), None],
+        "keep": [Interval(Real, 0, 1, closed="both")],
         "device": [str, torch.device],
         "random_state": ["random_state"],
     }
@@ -97,6 +101,7 @@ class LogitUncertainty(PretrainedClassifier):
         graph: Any = None,
         score: Score = "entropy",
         propagation: Literal["smoothing", "diffusion"] | None = None,
+        keep: float = 0.5,
         device: str = "auto",
         random_state: Any = None,
     ):
@@ -104,6 +109,7 @@ class LogitUncertainty(PretrainedClassifier):
         self.graph = graph
         self.score = score
         self.propagation = propagation
+        self.keep = keep
         self.device = device
         self.random_state = random_state
 
@@ -195,5 +201,5 @@ class LogitUncertainty(PretrainedClassifier):
 
     def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
         if self.propagation == "smoothing":
-            return smooth(graph.adjacency, score, keep=0.2)  # Eq. 86
+            return smooth(graph.adjacency, score, keep=self.keep)  # Eq. 86
         return score if self.propagation is None else diffuse(graph.adjacency, score)

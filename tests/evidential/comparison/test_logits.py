@@ -54,14 +54,17 @@ def test_score_samples_rank_by_the_score(iris, regression):
     np.testing.assert_array_equal(-scored.score_samples(X), scored.predict_uncertainty(X).epistemic)
 
 
-def test_smoothing_on_a_graph_against_dense_matrices(gcn, data, nodes, y, others):
+@pytest.mark.parametrize("keep", [0.5, 0.2])
+def test_smoothing_on_a_graph_against_dense_matrices(gcn, data, nodes, y, others, keep):
     adjacency = data.adjacency.toarray()
     degree = adjacency.sum(axis=1, keepdims=True)
     mean = np.where(degree > 0, adjacency / np.maximum(degree, 1), np.eye(len(degree)))
     plain = LogitUncertainty(gcn, score="energy").fit(nodes, y)
-    smoothed = LogitUncertainty(gcn, score="energy", propagation="smoothing").fit(nodes, y)
+    share = {} if keep == 0.5 else {"keep": keep}
+    smoothed = LogitUncertainty(gcn, score="energy", propagation="smoothing", **share)
+    smoothed.fit(nodes, y)
     everyone = range(len(adjacency))
-    step = 0.2 * np.eye(len(mean)) + 0.8 * mean
+    step = keep * np.eye(len(mean)) + (1 - keep) * mean
     expected = step @ step @ plain.predict_uncertainty(everyone).total
     np.testing.assert_allclose(smoothed.predict_uncertainty(everyone).total, expected)
     np.testing.assert_array_equal(smoothed.predict_proba(others), gcn.predict_proba(others))
