@@ -444,7 +444,8 @@ class TableModel:
 
     def _tell(self, step: int, text: str) -> None:
         if self.progress is not None:
-            self.progress(f"{step} of 3: {text}")
+            skipped = 0 if self.estimator == "auto" else 1  # nothing is compared
+            self.progress(f"{step - skipped} of {3 - skipped}: {text}")
 
     def _train(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
         """Choose a learner, train it, and search around it."""

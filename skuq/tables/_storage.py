@@ -23,10 +23,11 @@ from skuq.tables._errors import TableError
 FORMAT = 1  # of the folder
 ABOUT, PLAIN, CODE = "about.json", "model.skops", "model.joblib"
 # What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
-# not tell it what to do), and the preprocessing of a pipeline.
+# not tell it what to do), the preprocessing of a pipeline, and patterns of column names.
 HARMLESS = frozenset(
     {
         "numpy.dtype",
+        "sklearn.compose._column_transformer.make_column_selector",
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
         "sklearn.pipeline.Pipeline",
         "sklearn.pipeline.Pipeline.transform",

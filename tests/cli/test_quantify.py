@@ -103,7 +103,7 @@ def test_results_are_those_of_the_package_one_row_each_in_order(folder):
     for note in [*model.notes_, *table_notes(model.count(new))]:
         assert note in result.stdout
     assert "10 rows were predicted." in result.stdout
-    assert [line[:6] for line in result.stderr.splitlines()] == ["2 of 3", "3 of 3"]
+    assert [line[:6] for line in result.stderr.splitlines()] == ["1 of 2", "2 of 2"]
 
 
 def test_a_report_is_written_beside_the_table(folder):

@@ -7,10 +7,12 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 from torch import nn
 
 from skuq.tables import TableError, TableModel
@@ -138,6 +140,22 @@ def test_a_forged_folder_runs_no_code(flowers, tmp_path):
     (tmp_path / "kept" / "model.skops").write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(TableError, match="cannot be loaded"):
         TableModel.load(tmp_path / "kept")
+
+
+def test_a_common_pipeline_is_read_without_trust(flowers, tmp_path):
+    skops = pytest.importorskip("skops.io")
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    columns = make_column_transformer(
+        (codes, make_column_selector(dtype_exclude="number")), remainder="passthrough"
+    )
+    X = flowers.drop(columns="target")
+    given = make_pipeline(columns, HistGradientBoostingClassifier(max_iter=5))
+    skops.dump(given.fit(X, flowers["target"]), tmp_path / "f.skops")
+    again = read_estimator(tmp_path / "f.skops")
+    np.testing.assert_array_equal(again.predict_proba(X), given.predict_proba(X))
+    # Yes and no reach it as it saw them in training.
+    rows = TableModel(again).fit(flowers, "target").predict(X, n_explained=0)
+    np.testing.assert_allclose(rows["confidence"], given.predict_proba(X).max(axis=1))
 
 
 def test_a_file_of_somebody_else_is_read_without_its_code(flowers, tmp_path):
