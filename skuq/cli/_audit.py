@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from skuq.cli._files import (
     WRITABLE,
+    CsvOptions,
     InputError,
     check_outputs,
     csv_options,
@@ -25,9 +26,6 @@ from skuq.cli._files import (
 from skuq.cli._lazy import LazyGroup
 from skuq.cli._printing import one_line, say, say_bins
 from skuq.cli._verdict import exit_with_verdict
-
-if TYPE_CHECKING:
-    from skuq.table_files import CsvFormat
 
 COMMANDS = {
     "attest": (
@@ -170,7 +168,7 @@ def _passes(
     report: Path | None,
     json_path: Path | None,
     jobs: int,
-    csv_format: CsvFormat,
+    csv_format: CsvOptions,
     quiet: bool,
     **settings: Any,
 ) -> bool:
@@ -183,6 +181,7 @@ def _passes(
     paths = files_of("--predictions", predictions)
     check_outputs([report, json_path], paths)
     from skuq.audit import audit_files
+    from skuq.table_files import CsvFormat
 
     label, columns, attributes = label.strip(), _split(proba), _split(groups)
     searched = _split(features)
@@ -199,7 +198,7 @@ def _passes(
             groups=attributes,
             features=searched,
             search_regions=bool(searched) if region_alpha is None else region_alpha,
-            format=csv_format,
+            format=CsvFormat(*csv_format),
             n_jobs=jobs,
             **settings,
         )

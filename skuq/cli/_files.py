@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+CsvOptions = tuple[str | None, str | None, str | None]  # as `CsvFormat`
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
 SEPARATORS = {"tab": "\t", "\\t": "\t"}  # names of what a shell does not pass on easily
 WRITABLE = click.Path(dir_okay=False, path_type=Path)
@@ -86,9 +87,8 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_format(
         *args: Any, sep: str | None, decimal: str | None, encoding: str | None, **options: Any
     ) -> Any:
-        from skuq.table_files import CsvFormat
-
-        csv_format = CsvFormat(SEPARATORS.get(str(sep).lower(), sep), decimal, encoding)
+        # The class that holds them imports pandas, which the help of a subcommand must not.
+        csv_format = (SEPARATORS.get(str(sep).lower(), sep), decimal, encoding)
         return command(*args, csv_format=csv_format, **options)
 
     for name, what in (

@@ -12,6 +12,7 @@ import click
 from skuq.cli._files import (
     READABLE,
     WRITABLE,
+    CsvOptions,
     InputError,
     check_outputs,
     csv_options,
@@ -24,7 +25,7 @@ from skuq.plugins import Plugin, discover
 if TYPE_CHECKING:
     import pandas as pd
 
-    from skuq.table_files import CsvFormat, TableFile
+    from skuq.table_files import TableFile
     from skuq.tables import TableModel
 
 FOLDER = click.Path(path_type=Path)
@@ -111,7 +112,7 @@ def quantify(
     save: Path | None,
     load: Path | None,
     trust: bool,
-    csv_format: CsvFormat,
+    csv_format: CsvOptions,
     quiet: bool,
     **training: Any,
 ) -> None:
@@ -126,14 +127,16 @@ def quantify(
     check_outputs([out, report], inputs)
     if report is not None:
         require_plots("--report")
-    from skuq.table_files import check_writable, open_table
+    from skuq.table_files import CsvFormat, check_writable, open_table
 
     with _refused():
         # All files are looked at before anything takes long.
         if out is not None:
             check_writable(out)
         tables = {
-            name: open_table(path, csv_format) for name, path in paths.items() if path is not None
+            name: open_table(path, CsvFormat(*csv_format))
+            for name, path in paths.items()
+            if path is not None
         }
         notes = [table.note for table in tables.values() if table.note]
         new = tables.pop("predict", None)
