@@ -239,9 +239,10 @@ def _formatted(value: Any) -> str:
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return MISSING
     if isinstance(value, Real) and not isinstance(value, Integral):
-        if float(value).is_integer() and abs(value) < LONGEST_WHOLE:
-            return f"{float(value):.0f}"
-        return f"{float(value):#.4g}".removesuffix(".")  # 0.5000, but 1234 and not 1234.
+        number = float(value)
+        if number.is_integer() and abs(number) < LONGEST_WHOLE:
+            return f"{number:.0f}"
+        return f"{number:#.4g}".removesuffix(".")  # 0.5000, but 1234 and not 1234.
     return str(value)
 
 
