@@ -34,6 +34,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--record", metavar="NAME", help="keep the figures as benchmarks/results/NAME.json"
     )
+    arguments.set_defaults(code=_code())  # as it is now, not when a long run ends
     return arguments
 
 
@@ -69,7 +70,7 @@ def finish(
 ) -> None:
     """Print the JSON line without figures that are none; write it where it was asked for."""
     records = [each for each in records if math.isfinite(each["value"])]
-    left_out = ("out", "data_dir", "record")
+    left_out = ("out", "data_dir", "record", "code")
     result = {
         "benchmark": name,
         "args": {key: value for key, value in vars(args).items() if key not in left_out},
@@ -86,30 +87,40 @@ def finish(
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out / f"{name}.json", line + "\n")
     if args.record is not None:
-        _keep(args.record, {**_provenance(name), **result})
+        _keep(args.record, {**_provenance(name, args), **result})
     print(line)
 
 
-def _provenance(name: str) -> dict[str, str]:
-    """Command, commit and date of this run; its folders are nobody else's business."""
+def _provenance(name: str, args: argparse.Namespace) -> dict[str, str]:
+    """Command, code and date of this run; its folders are nobody else's business."""
     words = re.sub(r" --(data-dir|out|record)[ =]\S+", "", f" {shlex.join(sys.argv[1:])}")
     return {
         "command": f"python -m benchmarks.{name}{words}".strip(),
-        "commit": _git("rev-parse", "--short", "HEAD"),
+        "code": args.code,
         "date": date.today().isoformat(),
     }
 
 
+def _code() -> str:
+    """Git's hash of the package, which survives a rebase; with a plus if files differ from it."""
+    changed = _git("status", "--porcelain", "--", "../skuq")
+    return _git("rev-parse", "--short", "HEAD:skuq") + ("+" if changed else "")
+
+
 def _git(*words: str) -> str:
-    run = ["git", "-C", str(RESULTS.parent), *words]
-    return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+    run = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(run, capture_output=True, text=True).stdout.strip()  # no git: nothing
 
 
 def _keep(name: str, result: dict[str, Any]) -> None:
     """Write a result that the documentation renders, one figure a line."""
     RESULTS.mkdir(exist_ok=True)
     head = json.dumps({**result, "records": []}, indent=1).removesuffix("[]\n}")
-    figures = ",\n".join(f"  {json.dumps(each)}" for each in result["records"])
+    rounded = (
+        {key: float(f"{x:.6g}") if isinstance(x, float) else x for key, x in each.items()}
+        for each in result["records"]
+    )
+    figures = ",\n".join(f"  {json.dumps(each)}" for each in rounded)
     write_atomically(RESULTS / f"{name}.json", f"{head}[\n{figures}\n ]\n}}\n")
 
 

@@ -86,8 +86,8 @@ def _line(cells: list[str]) -> Iterator[str]:
 def _origin(result: dict) -> Iterator[str]:
     machine = result["machine"]
     yield (
-        f"Printed by ``{result['command']}`` on {result['date']} (commit {result['commit']}, "
-        f"{machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."
+        f"Printed by ``{result['command']}`` on {result['date']}, code {result['code']} "
+        f"({machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."
     )
 
 

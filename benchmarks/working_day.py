@@ -1,0 +1,402 @@
+"""A working day with messy tables and with models of one's own: what held.
+
+    python -m benchmarks.working_day --data-dir DIR
+
+Every case does what a user would, and says whether the result is what that user needs: 1 held, 0
+did not. Cases about tables run on each data set, with 5,000 training rows and 2,000 new ones at
+most, by the commands as they are typed; those about audits and models run once. ``seconds`` is
+the CPU time of a case. A case that raises has not held; the error is printed.
+"""
+
+import json
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from click.testing import CliRunner
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from torch import nn
+
+from benchmarks.harness import finish, parser, record, set_threads
+from skuq import (
+    CalibrationAuditor,
+    EvidentialProbe,
+    QUAMClassifier,
+    RobustGPC,
+    cross_val_predict_uncertainty,
+    predict_uncertainty,
+)
+from skuq.cli import main as skuq
+from skuq.datasets import load_npz, load_table
+from skuq.extras import import_optional
+from skuq.metrics import expected_calibration_error
+
+DATASETS = ("adult_train", "german_credit", "loan_credit", "spambase")
+N_TRAIN, N_NEW = 5000, 2000
+MARGIN = 0.01  # by which `total` may find wrong predictions less well than the confidence
+FAILED = 10  # exit code of a failed audit
+WRONG_INPUT = 2
+
+Case = Callable[[], bool]
+
+
+class Day:
+    """A table as a user has it: files with a target, an id, and new rows, in one folder."""
+
+    def __init__(self, name: str, folder: Path, args) -> None:
+        table = with_target(name, args)
+        order = np.random.default_rng(args.seed).permutation(len(table))
+        table = table.iloc[order].reset_index(drop=True)
+        table.insert(0, "key", [f"k{row}" for row in range(len(table))])
+        n_new = min(N_NEW, len(table) // 4)
+        self.folder, self.seed = folder, args.seed
+        self.train = table[: min(N_TRAIN, len(table) - n_new)]
+        new = table[-n_new:].reset_index(drop=True)
+        self.new, self.truth = new.drop(columns="target"), new["target"]
+        self.train.to_csv(folder / "train.csv", index=False)
+        self.new.to_csv(folder / "new.csv", index=False)
+        self.column = next(c for c in self.new if self.new[c].dtype.kind in "if")
+
+    def run(self, command: str) -> int:
+        """Exit code of a command that reads and writes in the folder."""
+        here = [word.replace("@", f"{self.folder}/") for word in command.split()]
+        done = CliRunner().invoke(skuq, here)
+        self.said = done.output
+        return done.exit_code
+
+    def scored(self, name: str = "u.csv") -> pd.DataFrame:
+        """A table that a command wrote."""
+        return pd.read_csv(self.folder / name, keep_default_na=False)
+
+    def covers(self, inside) -> bool:
+        """Whether the coverage of .9 is missed by no more than three standard errors.
+
+        It varies with the held-out rows that calibrate, a fifth of the training rows, and with
+        the new ones.
+        """
+        allowed = 3 * np.sqrt(0.09 / len(inside) + 0.09 / (len(self.train) / 5))
+        return np.mean(inside) > 0.9 - allowed
+
+    # --- cases ---------------------------------------------------------------------------
+
+    def one_command(self) -> bool:
+        """A table with uncertainty, a report and a kept model, by one command."""
+        command = "quantify --train @train.csv --target target --predict @new.csv --id key"
+        code = self.run(f"{command} --out @u.csv --report @r.html --save @model")
+        return code == 0 and self.scored()["key"].tolist() == self.new["key"].tolist()
+
+    def total_finds_errors(self) -> bool:
+        """`total` finds wrong predictions as well as the confidence does."""
+        rows = self.scored()
+        wrong = rows["prediction"].astype(str).to_numpy() != self.truth.astype(str).to_numpy()
+        by_total = roc_auc_score(wrong, rows["total"])
+        return by_total > roc_auc_score(wrong, -rows["confidence"]) - MARGIN
+
+    def sets_cover(self) -> bool:
+        """Prediction sets hold the truth about as often as they say."""
+        pairs = zip(
+            self.scored()["prediction_set"].astype(str), self.truth.astype(str), strict=True
+        )
+        return self.covers(np.array([truth in found.split("; ") for found, truth in pairs]))
+
+    def next_week(self) -> bool:
+        """The kept model scores the same rows with the same numbers."""
+        before = self.scored()
+        code = self.run("quantify --load @model --predict @new.csv --out @again.csv")
+        after = self.scored("again.csv")
+        return code == 0 and np.allclose(after["epistemic"], before["epistemic"], rtol=1e-5)
+
+    def damaged_rows(self) -> bool:
+        """Numbers in the wrong unit and unseen categories are unusual, and the row says why."""
+        damaged = self.new[:50].copy()
+        damaged[self.column] = 12 * damaged[self.column].max()
+        texts = [c for c in damaged if c != "key" and damaged[c].dtype.kind == "O"]
+        damaged.loc[25:, texts[:1]] = "never seen"
+        damaged.to_csv(self.folder / "damaged.csv", index=False)
+        code = self.run("quantify --load @model --predict @damaged.csv --out @d.csv")
+        rows = self.scored("d.csv")
+        named = all(self.column in reason for reason in rows["out_of_range"])
+        unseen = not texts or all(texts[0] in cell for cell in rows["unseen"][25:])
+        return code == 0 and named and unseen and (rows["conformal_p_value"] < 0.05).mean() > 0.9
+
+    def european_file(self) -> bool:
+        """Semicolons, decimal commas and cp1252 are read as what they are."""
+        self.new.to_csv(
+            self.folder / "euro.csv", index=False, sep=";", decimal=",", encoding="cp1252"
+        )
+        code = self.run("quantify --load @model --predict @euro.csv --out @e.csv")
+        return code == 0 and np.allclose(self.scored("e.csv")["total"], self.scored()["total"])
+
+    def parquet(self) -> bool:
+        """Parquet in and out, with the same numbers."""
+        self.new.to_parquet(self.folder / "new.parquet")
+        code = self.run("quantify --load @model --predict @new.parquet --out @p.parquet")
+        found = pd.read_parquet(self.folder / "p.parquet")
+        return code == 0 and np.allclose(found["total"], self.scored()["total"])
+
+    def quantity(self) -> bool:
+        """A target with fractions is predicted with intervals that cover."""
+        target = self.train[self.column].astype(float) + 0.5
+        table = self.train.assign(target=target)
+        table.to_csv(self.folder / "quantity.csv", index=False)
+        command = "quantify --train @quantity.csv --target target --predict @new.csv --id key"
+        code = self.run(f"{command} --drop {self.column} --out @q.csv")
+        rows, truth = self.scored("q.csv"), self.new[self.column] + 0.5
+        return code == 0 and self.covers((rows["lower"] <= truth) & (truth <= rows["upper"]))
+
+    def wrong_input(self) -> bool:
+        """What cannot be served is refused in one sentence."""
+        command = "quantify --train @train.csv --predict @new.csv --out @x.csv --target"
+        wrong = ["Target", "target --seed -1", "target --drop target", "target --model nosuch"]
+        codes = [self.run(f"{command} {more}") for more in wrong]
+        return codes == [WRONG_INPUT] * len(wrong) and "Traceback" not in self.said
+
+
+def with_target(name: str, args) -> pd.DataFrame:
+    """A data set as one table."""
+    if name == "spambase":
+        arrays = load_npz(name, args.data_dir)
+        X, y = pd.DataFrame(arrays["x"], columns=arrays["feature_names"].tolist()), arrays["y"]
+    else:
+        X, y = load_table(name, args.data_dir)
+    return X.assign(target=y)
+
+
+OF_TABLES = (
+    "one_command",
+    "total_finds_errors",
+    "sets_cover",
+    "next_week",
+    "damaged_rows",
+    "european_file",
+    "parquet",
+    "quantity",
+    "wrong_input",
+)
+
+
+# --- audits ----------------------------------------------------------------------------------
+
+
+def audit_cases(folder: Path, args) -> Iterator[tuple[str, Case]]:
+    """Audits of a forest on Adult, of groups it does not see, and of files in parts."""
+    X, y = load_table("adult_train", args.data_dir)
+    y = np.asarray(y)
+    people = X[["sex"]]
+    inputs = X.drop(columns="sex").select_dtypes("number")
+    forest = RandomForestClassifier(50, min_samples_leaf=5, random_state=0)
+    forest.fit(inputs[:10_000], y[:10_000])
+    rest = slice(10_000, 22_000)
+    proba = forest.predict_proba(inputs[rest])
+
+    def unseen_groups() -> bool:
+        audit = CalibrationAuditor(forest)
+        audit.fit(inputs[rest], y[rest], sensitive_features=people[rest])
+        return sorted(audit.group_bins_) == ["sex=Female", "sex=Male"]
+
+    def parts() -> bool:
+        table = pd.DataFrame(proba, columns=["p0", "p1"]).assign(label=y[rest])
+        table[:7000].to_csv(folder / "part-1.csv", index=False)
+        table[7000:].to_csv(folder / "part-2.csv", index=False)
+        words = ["audit", "--predictions", f"{folder}/part-*.csv", "--label", "label"]
+        words += ["--proba", "p0,p1", "--json", f"{folder}/audit.json"]
+        code = CliRunner().invoke(skuq, words).exit_code
+        found = json.loads((folder / "audit.json").read_text())
+        whole = CalibrationAuditor.from_predictions(y[rest], proba)
+        return code == (0 if whole.passed_ else FAILED) and f"{len(table)}" in json.dumps(found)
+
+    def hidden_underconfidence() -> bool:
+        mirage = proba.copy()
+        hit = (inputs[rest]["education_num"] >= 13) & (inputs[rest]["age"] <= 32)
+        certain = mirage[hit.to_numpy()]
+        mirage[hit.to_numpy()] = np.where(certain > 0.5, 0.57, 0.43)
+        audit = CalibrationAuditor.from_predictions(y[rest], mirage, X=X[rest], search_regions=True)
+        return not audit.passed_ and len(audit.regions_) > 0
+
+    def honest_model_passes() -> bool:
+        labels = np.random.default_rng(args.seed).random(len(proba)) < proba[:, 1]
+        audit = CalibrationAuditor.from_predictions(
+            labels.astype(int), proba, X=X[rest], search_regions=True
+        )
+        return audit.passed_
+
+    yield "audit of groups that the model does not see", unseen_groups
+    yield "audit of files in parts", parts
+    yield "audit finds hidden underconfidence", hidden_underconfidence
+    yield "audit of a calibrated model passes", honest_model_passes
+
+
+# --- models ----------------------------------------------------------------------------------
+
+
+class Recurrent(nn.Module):
+    """Digits read row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.out = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 10)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.out(self.rows(X)[0][:, -1])
+
+
+class Probabilities(nn.Module):
+    """A network that returns what it should not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(30, 2)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.out(X).softmax(dim=1)
+
+
+def model_cases(args) -> Iterator[tuple[str, Case]]:
+    """Models that people have, around which uncertainty is asked for."""
+    X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    X = X.assign(size=pd.cut(X["mean area"], 4, labels=["s", "m", "l", "xl"]).astype(str))
+    numbers = X.drop(columns="size")
+    linear = make_pipeline(StandardScaler(), LogisticRegression())
+    digits, labels = load_digits(return_X_y=True)
+
+    def finite(uncertainty) -> bool:
+        return bool(np.isfinite(uncertainty.total).all() and (uncertainty.epistemic >= -1e-9).all())
+
+    def first_pipeline() -> bool:
+        columns = make_column_transformer(
+            (OneHotEncoder(), ["size"]),
+            (StandardScaler(), make_column_selector(dtype_include="number")),
+            sparse_threshold=1.0,
+        )
+        model = make_pipeline(columns, QUAMClassifier(random_state=0)).fit(X, y)
+        return finite(predict_uncertainty(model, X[:50]))
+
+    def trees() -> bool:
+        model = FrozenEstimator(HistGradientBoostingClassifier().fit(numbers, y))
+        quam = QUAMClassifier(model, random_state=0).fit(numbers, y)
+        far = numbers[:20] * 50
+        found, own = (quam.predict_uncertainty(rows).epistemic for rows in (far, numbers[:20]))
+        return bool(found.mean() > own.mean())
+
+    def recurrent_network() -> bool:
+        rows = digits.reshape(-1, 8, 8).astype(np.float32) / 16
+        quam = QUAMClassifier(Recurrent(), parameters="all", n_steps=20, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it was not trained
+            return finite(quam.fit(rows[:500], labels[:500]).predict_uncertainty(rows[500:550]))
+
+    def transformer() -> bool:
+        transformers = import_optional("transformers", extra="transformers")
+        config = transformers.BertConfig(
+            vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=16, num_labels=2,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        bert = transformers.BertForSequenceClassification(config).eval()
+        tokens = np.random.default_rng(0).integers(0, 30, size=(80, 6))
+        texts = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            quam = QUAMClassifier(bert, n_steps=10, random_state=0).fit(texts, tokens[:, 0] % 2)
+        return finite(quam.predict_uncertainty(texts))
+
+    def softmax_is_noticed() -> bool:
+        net = Probabilities()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            QUAMClassifier(net, n_steps=2).fit(numbers.to_numpy(np.float32), y)
+        return any("probabilities" in str(each.message) for each in caught)
+
+    def rows_of_uncertainty() -> bool:
+        quam = QUAMClassifier(linear, random_state=0).fit(numbers, y)
+        u = quam.predict_uncertainty(numbers[100:150])
+        kept = u[u.epistemic > np.median(u.epistemic)]
+        return len(kept) == 25 and u.to_frame().index.equals(numbers.index[100:150])
+
+    def out_of_fold() -> bool:
+        model = make_pipeline(StandardScaler(), QUAMClassifier(n_steps=20, random_state=0))
+        return len(cross_val_predict_uncertainty(model, numbers, y, cv=3)) == len(y)
+
+    def weighted_metric() -> bool:
+        proba = linear.fit(numbers, y).predict_proba(numbers)
+        weight = np.arange(len(y)) % 3
+        repeated = np.repeat(np.arange(len(y)), weight)
+        return np.isclose(
+            expected_calibration_error(y, proba, sample_weight=weight),
+            expected_calibration_error(y.to_numpy()[repeated], proba[repeated]),
+        )
+
+    def evidence_without_a_graph() -> bool:
+        net = nn.Sequential(nn.Linear(30, 8), nn.ReLU(), nn.Linear(8, 2))
+        scaled = StandardScaler().fit_transform(numbers).astype(np.float32)
+        return finite(
+            EvidentialProbe(net, max_epochs=10).fit(scaled, y).predict_uncertainty(scaled)
+        )
+
+    def guaranteed_ranges() -> bool:
+        gpc = make_pipeline(StandardScaler(), RobustGPC(random_state=0)).fit(numbers[:300], y[:300])
+        scaled = gpc[0].transform(numbers[300:305])
+        return set(gpc[-1].certify(scaled, radius=0.05).status) <= {"safe", "unsafe"}
+
+    cases = (
+        first_pipeline, trees, recurrent_network, transformer, softmax_is_noticed,
+        rows_of_uncertainty, out_of_fold, weighted_metric, evidence_without_a_graph,
+        guaranteed_ranges,
+    )  # fmt: skip
+    for case in cases:
+        yield case.__name__.replace("_", " "), case
+
+
+def held(case: Case) -> tuple[bool, float]:
+    """Whether a case held, and its CPU seconds."""
+    start = time.process_time()
+    try:
+        result = bool(case())
+    except Exception:
+        traceback.print_exc()
+        result = False
+    return result, time.process_time() - start
+
+
+def all_cases(folder: Path, args) -> Iterator[tuple[str, str, Case]]:
+    """Name of the case, what it is about, and the case itself."""
+    for name in args.datasets:
+        own = folder / name
+        own.mkdir()
+        day = Day(name, own, args)
+        yield from ((case.replace("_", " "), name, getattr(day, case)) for case in OF_TABLES)
+    if "adult_train" in args.datasets:
+        yield from ((name, "audits", case) for name, case in audit_cases(folder, args))
+    yield from ((name, "models", case) for name, case in model_cases(args))
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS)
+    args = arguments.parse_args()
+    set_threads(args)
+    records = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, about, case in all_cases(Path(folder), args):
+            result, seconds = held(case)
+            print(f"{about:16} {name:46} {'held' if result else 'DID NOT HOLD':14}{seconds:6.1f} s")
+            records.append(record(name, about, "held", result, 1))
+            records.append(record(name, about, "seconds", seconds, 1))
+    finish("working_day", args, records)
+
+
+if __name__ == "__main__":
+    main()
