@@ -18,6 +18,7 @@ MAX_CUTS = 9  # of a column of numbers
 MAX_VALUES = 20  # of a column of texts, the most frequent ones
 MAX_COLUMNS = 1000  # of a table that is searched
 MAX_SAMPLES = 50_000  # that are searched
+MAX_CELLS = 5_000_000  # that are searched; bounds memory for wide tables
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # as pandas infers them
 
 
@@ -55,8 +56,8 @@ def conditions_of(X: Any) -> Conditions | None:
     Parameters
     ----------
     X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
-        Inputs; arrays of more than two dimensions are flattened. Of more than 50,000 samples so
-        many are taken, evenly spaced.
+        Inputs; arrays of more than two dimensions are flattened. Of more than 50,000 samples, or
+        5 million values, so many are taken, evenly spaced.
 
     Returns
     -------
@@ -75,9 +76,10 @@ def conditions_of(X: Any) -> Conditions | None:
     if table is None or table.shape[1] > MAX_COLUMNS:
         return None
     n_samples, n_columns = table.shape
-    rows = np.arange(min(n_samples, MAX_SAMPLES)) * n_samples // min(n_samples, MAX_SAMPLES)
+    n_rows = min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
+    rows = np.arange(n_rows) * n_samples // max(1, n_rows)
     cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, n_columns)), 1, MAX_CUTS))
-    part = table.iloc[rows] if n_samples > MAX_SAMPLES else table
+    part = table.iloc[rows] if n_rows < n_samples else table
     made = [
         (name if isinstance(name, str) else k, rule, mask)
         for k, name in enumerate(table.columns)

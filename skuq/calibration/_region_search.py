@@ -145,9 +145,9 @@ def search_regions(
     with a probability alpha above its confidence, and in a second test alpha below (a scan
     statistic [1]_). All samples serve to find a region and to test it, and since regions
     overlap, thousands of them cost less than a Bonferroni correction. The error is divided as in
-    `scan_bins`. Simulations have a fixed seed; from 10,000 samples on there are fewer of them, and
-    of more than 50,000 samples so many are used, evenly spaced. In a table of more than about
-    200 columns regions have one condition on the inputs.
+    `scan_bins`. Simulations have a fixed seed; from 10,000 samples on there are fewer of them,
+    and of more than 50,000 samples, or 5 million values, so many are used, evenly spaced. In a
+    table of more than about 200 columns regions have one condition on the inputs.
 
     References
     ----------
@@ -230,7 +230,10 @@ def _needed_alpha(
     """Smallest alpha with which no evidence reaches the thresholds, by bisection."""
     samples = _samples(conditions, predictions)
     pairs = _pairs(samples)
-    size, right = _sum(samples, pairs, 1.0), _sum(samples, pairs, samples.correct)
+    size, right = (
+        _sum(samples, pairs, values).astype(np.int64)
+        for values in (np.ones_like(samples.correct), samples.correct)
+    )
     low, high = 0.0, 1.0
     while high - low > TOLERANCE_PRECISION:
         middle = (low + high) / 2
@@ -323,8 +326,8 @@ def _evidence(
     edge = np.clip(samples.confidence + sign * alpha, 0.0, 1.0)
     drawn = rng.random((len(edge), n_simulated), dtype=np.float32) < edge[:, None]
     correct = np.column_stack([samples.correct, drawn]).astype(np.float32)
-    masks = samples.masks.astype(np.float32)
-    size, expected = _sum(samples, pairs, 1.0).astype(np.int64), _sum(samples, pairs, edge)
+    masks, every = samples.masks.astype(np.float32), np.ones_like(samples.correct)
+    size, expected = _sum(samples, pairs, every).astype(np.int64), _sum(samples, pairs, edge)
     evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
     for first in np.unique(pairs[:, 0]):
         here = np.flatnonzero(pairs[:, 0] == first)
@@ -337,7 +340,7 @@ def _evidence(
     return evidence, np.sort(largest[1:])
 
 
-def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | float) -> FloatArray:
+def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | BoolArray) -> FloatArray:
     """Sum of values of the samples of each pair, shape (n_pairs,)."""
     return ((samples.masks * values) @ samples.masks.T.astype(float))[*pairs.T]
 

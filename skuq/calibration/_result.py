@@ -110,7 +110,7 @@ def audit_sums(
     Raises
     ------
     ValueError
-        If `alpha` is not in [0, 1], or `confidence_level` not in (0, 1).
+        If `alpha` or `region_alpha` is not in [0, 1], or `confidence_level` not in (0, 1).
 
     Examples
     --------
@@ -123,13 +123,15 @@ def audit_sums(
     """
     if not 0 <= alpha <= 1:
         raise ValueError(f"`alpha` must be a share in [0, 1], got {alpha}.")
+    if region_alpha is not None and not 0 <= region_alpha <= 1:
+        raise ValueError(f"`region_alpha` must be a share in [0, 1], got {region_alpha}.")
     if not 0 < confidence_level < 1:
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     tolerated = alpha if region_alpha is None else region_alpha
-    shared = {"confidence_level": confidence_level, "n_families": n_families}
+    shared: dict[str, Any] = {"confidence_level": confidence_level, "n_families": n_families}
     bins, *group_bins = (audit_bins(part, alpha=alpha, **shared) for part in families)
     tail = (1 - confidence_level) / 2
     low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from skuq.base import FloatArray
 from skuq.calibration import BinAudit, BinSums, detectable_gap
 from skuq.files import atomic_paths, write_atomically
 from skuq.reporting import _audit_sentences as texts
@@ -212,7 +212,7 @@ def _condition(column: Any, rule: Any) -> dict[str, Any]:
     return {"column": column, "value": rule if plain else str(rule)}
 
 
-def _number(value: ArrayLike) -> float | None:
+def _number(value: FloatArray | float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 

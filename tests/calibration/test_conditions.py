@@ -104,3 +104,8 @@ def test_without_samples_the_conditions_are_those_of_the_rest():
     assert rest.rows.tolist() == list(range(40))
     for (name, rule), mask in zip(rest.rules, rest.masks, strict=True):
         np.testing.assert_array_equal(region_mask({name: rule}, FRAME[~removed]), mask)
+
+
+def test_of_a_wide_table_fewer_samples_are_taken(monkeypatch):
+    monkeypatch.setattr(_conditions, "MAX_CELLS", 60)
+    assert len(conditions_of(np.zeros((30, 3))).rows) == 20

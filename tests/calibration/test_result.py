@@ -35,7 +35,11 @@ def test_an_empty_group_is_not_a_family():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"alpha": 5}, "`alpha` must be a share"), ({"confidence_level": 95}, "`confidence_level`")],
+    [
+        ({"alpha": 5}, "`alpha` must be a share"),
+        ({"region_alpha": 5}, "`region_alpha` must be a share"),
+        ({"confidence_level": 95}, "`confidence_level`"),
+    ],
 )
 def test_percentages_are_refused(settings, message):
     sums = BinSums(
