@@ -23,8 +23,8 @@ class MeasuredTable(Directive):
     """Rows and columns of ``benchmarks/results/NAME.json``, with the command that printed them.
 
     One line for each row and column: what it is called in the file, and its heading. Rows are
-    methods and columns data sets of one ``metric``; with several metrics, one column for each
-    of both. A cell that has no figure shows a dash.
+    methods and columns data sets; with several metrics, one column for each of both. With
+    ``turned``, rows are data sets and columns methods. A cell that has no figure shows a dash.
 
     .. code-block:: rst
 
@@ -44,6 +44,7 @@ class MeasuredTable(Directive):
         "rows": names,
         "digits": directives.nonnegative_int,
         "first": directives.unchanged,
+        "turned": directives.flag,
     }
 
     def run(self) -> list[nodes.Node]:
@@ -58,7 +59,8 @@ class MeasuredTable(Directive):
 
     def _table(self, records: list[dict]) -> Iterator[str]:
         metrics, columns, rows = (self.options[key] for key in ("metrics", "columns", "rows"))
-        figures = {(r["method"], r["dataset"], r["metric"]): r["value"] for r in records}
+        names = ["dataset", "method"] if "turned" in self.options else ["method", "dataset"]
+        figures = {tuple(r[key] for key in (*names, "metric")): r["value"] for r in records}
         cells = [(column, metric) for column in columns for metric in metrics]
         lacking = [name for name in rows if not any((name, *cell) in figures for cell in cells)]
         if lacking:

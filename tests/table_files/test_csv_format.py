@@ -125,7 +125,7 @@ def test_numbers_are_read_with_the_mark_of_all(tmp_path, content, column):
 def test_a_file_that_is_not_a_table_is_refused(tmp_path, content, message):
     path = written(tmp_path, content)
     with pytest.raises(TableFileError, match=message) as caught:
-        list(open_table(path).chunks(n_rows=1))
+        list(open_table(path).chunks())
     assert str(caught.value).startswith(f"{path} ")
 
 
