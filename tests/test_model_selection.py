@@ -25,7 +25,7 @@ def slow_loop(X, y, splits, **params):
     return Uncertainty(*parts)
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_each_row_is_asked_of_a_model_that_was_not_trained_on_it(n_jobs):
     X, y = noisy_problem()
     expected = slow_loop(X, y, StratifiedKFold(3).split(X, y))  # the default of a classifier

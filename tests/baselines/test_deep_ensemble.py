@@ -98,7 +98,7 @@ def test_frozen_module_cannot_be_trained_again(iris, dropped):
     [
         ({"members": []}, "`members` is empty"),
         ({"members": [MLP(4, 3)], "estimator": LogisticRegression()}, "both given"),
-        ({"members": [MLP(4, 3), MLP(4, 4)]}, "returns 4 logits, but `y` holds 3 labels"),
+        ({"members": [MLP(4, 3), MLP(4, 4)]}, "returns 4 logits, but `y` holds 3 different labels"),
     ],
 )
 def test_ensembles_that_cannot_be_are_refused(iris, params, message):

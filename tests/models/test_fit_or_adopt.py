@@ -46,7 +46,7 @@ def test_classifiers_that_cannot_be_trained(estimator, y, error, message):
     ("model", "y", "message"),
     [
         (LogisticRegression().fit(X, Y), np.where(Y == 2, 7, Y), r"not among the classes: \[7\]"),
-        (MLP(4, 3), np.array(["a", "b"])[Y % 2], "returns 3 logits, but `y` holds 2 labels"),
+        (MLP(4, 3), np.array(["a", "b"])[Y % 2], "returns 3 logits, but `y` holds 2 different"),
         (MLP(4, 1), Y, r"must return logits .* got shape \(1, 1\)"),
     ],
     ids=["unknown label", "number of labels", "one output"],

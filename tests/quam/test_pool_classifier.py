@@ -157,6 +157,7 @@ def test_the_pool_is_made_or_given_or_a_function(iris, estimator):
     assert not np.allclose(given.epistemic, made.epistemic)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [None, BOOSTING])
 def test_search_on_new_inputs_is_explicit_and_leaves_the_estimator(iris, estimator):
     X, y = iris

@@ -50,6 +50,7 @@ def check_kept(model, table, folder):
     return loaded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["hgb", "logistic", "network", pytest.param("forest", marks=pytest.mark.slow)]
 )
