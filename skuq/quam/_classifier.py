@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
@@ -35,7 +34,7 @@ from skuq.quam._importance_sampling import (
     best_adversarial_models,
     estimate_uncertainty,
 )
-from skuq.quam._mixin import Met, QUAMMixin, reduce_piece
+from skuq.quam._mixin import Met, QUAMMixin, checked_weights, reduce_piece
 from skuq.quam._objectives import Objective, Targeted, Untargeted, classification_objective
 from skuq.quam._search import Trajectories, search_batch
 from skuq.quam._search_parameters import SearchParameters
@@ -247,9 +246,7 @@ class QUAMClassifier(
         X, y = self._validate_training_data(X, y)
         X_pool = None if X_pool is None else self._checked_pool(X_pool)
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, y, dtype=np.float64, ensure_non_negative=True
-            )
+            sample_weight = checked_weights(sample_weight, y)
         training = {"sample_weight": sample_weight, "seed": fit_seed}
         if self._refits:
             self.model_ = fit_or_take(self.estimator, X, y, **training)

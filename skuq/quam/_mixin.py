@@ -19,7 +19,7 @@ from sklearn.utils import (
     gen_batches,
     get_tags,
 )
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 from torch import Tensor
 
 from skuq.base import FloatArray, IntArray, Uncertainty
@@ -55,6 +55,14 @@ _MOST_ROWS = 8192  # of a chunk
 _CHUNKS_PER_JOB = 8
 _FEWEST = 1000  # inputs of a pool with new ones
 _N_BACKGROUND = 500  # training inputs kept for explanations
+
+
+def checked_weights(sample_weight: Any, y: NDArray[Any]) -> FloatArray:
+    """Weights of the samples as float64, none of them negative and not all 0."""
+    weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+    if not weight.any():  # which older versions of scikit-learn let pass
+        raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
+    return weight
 
 
 class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
 
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.models import fit_or_adopt_regressor, fit_or_take, resolve_device
 from skuq.quam._importance_sampling import ImportanceSampling
-from skuq.quam._mixin import Met, QUAMMixin, reduce_piece
+from skuq.quam._mixin import Met, QUAMMixin, checked_weights, reduce_piece
 from skuq.quam._noise import estimate_noise
 from skuq.quam._objectives import Objective
 from skuq.quam._refit_search import RefitProblem, split_signs
@@ -297,9 +296,7 @@ device, n_jobs, random_state, verbose
         y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         if sample_weight is None:
             return X, y, None
-        weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
+        weight = checked_weights(sample_weight, y)
         kept = np.flatnonzero(weight)
         return _safe_indexing(X, kept), y[kept], weight[kept]
 

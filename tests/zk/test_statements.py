@@ -124,6 +124,7 @@ def test_outputs_of_predictions_are_read_as_they_were_written(n_classes):
 
 
 def test_an_input_of_the_wrong_size_is_named():
+    pytest.importorskip("onnx")
     with pytest.raises(ValueError, match=r"'rows' must have shape \(4, 2\), got 6 numbers"):
         public_inputs("predictions", shape_of(), {"rows": np.zeros((3, 2), int)}, 1)
 
