@@ -459,6 +459,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         AttributeError
             If `estimator` is not a fitted classifier with `predict_proba`.
         """
+        X = as_rows(self.estimator, X)
         validate_data(self, X, reset=not hasattr(self, "n_features_in_"), skip_check_array=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)

@@ -68,7 +68,7 @@ def stacked_forward(
     Raises
     ------
     RuntimeError
-        If the inputs do not fit.
+        If the inputs do not fit, or memory does not suffice for all variants at once.
 
     Examples
     --------
@@ -88,8 +88,10 @@ def stacked_forward(
                     forward, in_dims=(0, None if shared_input else 0)
                 )
                 return batched(dict(parameters), X)
+            except torch.OutOfMemoryError:
+                raise  # all at once is too much: a slow loop would hide that
             except (NotImplementedError, RuntimeError):
-                pass  # the loop works, or says what is wrong
+                pass  # torch has no narrower error for these; the loop works, or says what is wrong
         n_models = len(next(iter(parameters.values())))
         return torch.stack(
             [

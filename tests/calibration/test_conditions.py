@@ -78,6 +78,8 @@ def test_what_is_no_table_of_bounded_width_has_no_conditions(X):
 def test_columns_that_divide_nothing_give_no_intervals(column):
     frame = pd.DataFrame({"x": pd.Series(column)})
     assert not any(isinstance(rule, tuple) for _, rule in conditions_of(frame).rules)
+    divided = conditions_of(pd.DataFrame({"x": np.arange(40.0)}))  # the same look finds these
+    assert any(isinstance(rule, tuple) for _, rule in divided.rules)
 
 
 def test_a_wide_table_is_cut_less_often_and_texts_have_a_limit():

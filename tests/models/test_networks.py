@@ -213,3 +213,21 @@ def test_unusable_device_is_refused(device):
 
 def test_auto_device_is_cuda_exactly_when_there_is_one():
     assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
+
+
+def test_a_lack_of_memory_is_not_hidden_by_a_slow_loop():
+    class TooLarge(nn.Module):
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, X):
+            TooLarge.calls += 1
+            raise torch.OutOfMemoryError("too much")
+
+    net = TooLarge()
+    with pytest.raises(torch.OutOfMemoryError):
+        stacked_forward(net, stack_parameters(net, 3), torch.ones(4, 2), shared_input=True)
+    assert TooLarge.calls == 1
