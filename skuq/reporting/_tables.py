@@ -164,9 +164,9 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
     shown["prediction"] = first["prediction"].map(_number) if regression else first["prediction"]
     if not regression:
         shown["confidence"] = first["confidence"].map("{:.0%}".format)
-    shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
+    shown["reasons"] = first["reasons"]  # where a narrow screen still shows them
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
-    shown["reasons"] = first["reasons"]
+    shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
     return shown.reset_index(drop=True)
 
 
