@@ -679,9 +679,9 @@ def test_the_most_unusual_rows_are_listed_first_with_their_reasons(report_of, la
     table.loc[17, ["size", "colour"]] = [1234.0, "b"]
     result, page = report_of(large, table)
     head, *rows = page.rows["Rows to look at first"]
-    assert head == ["row", "prediction", "confidence", "epistemic", "p", "reasons"]
+    assert head == ["row", "prediction", "confidence", "reasons", "p", "epistemic"]
     assert rows[0][0] == "18"
-    assert "size = 1234" in rows[0][-1]
+    assert "size = 1234" in rows[0][head.index("reasons")]
     shown = result.rows["conformal_p_value"][[int(row[0]) - 1 for row in rows]]
     assert shown.is_monotonic_increasing
     assert shown.max() <= result.rows["conformal_p_value"].nsmallest(len(rows)).max()
@@ -728,7 +728,8 @@ def test_names_and_values_of_the_user_are_text_and_never_markup(report_of, large
     large = large.rename(columns={"size": hostile, "kind": "<b>kind"})
     large["colour"] = np.where(large["colour"] == "a", hostile, "b")
     _, page = report_of(large, large, target="<b>kind")
-    assert any(hostile in row[-1] for row in page.rows["Rows to look at first"])
+    head, *rows = page.rows["Rows to look at first"]
+    assert any(hostile in row[head.index("reasons")] for row in rows)
     assert "How certain are the predictions of <b>kind?" in page.text
     assert page.addresses
     assert all(address.startswith("data:") for address in page.addresses)
