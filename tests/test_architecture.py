@@ -42,6 +42,7 @@ EQUATIONS = [
     "gpc-monotone",  # Eq. 26
     "gpc-rounding",  # Eq. 27
     "gpc-quadrature",  # Eq. 28
+    "gpc-three-classes",  # Eq. 29
 ]
 
 

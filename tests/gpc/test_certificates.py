@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF
+from sklearn.datasets import load_iris
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from skuq import RobustGPC
 from skuq.gpc import _certificates as certificates
 from skuq.gpc.bounds._neighbourhoods import around
 from skuq.gpc.bounds._probability_model import Limits, Minima
@@ -186,3 +188,30 @@ def test_a_safe_radius_is_as_close_to_a_counterexample_as_was_asked_for():
     assert near.sum() >= 3
     assert (found.upper - found.lower <= 0.01)[near].all()
     assert (found.lower[~near] == 1.0).all()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"kernel": ConstantKernel(2500.0) * RBF(1.0), "optimizer": None},
+        pytest.param({}, marks=pytest.mark.slow),  # whose latent functions are wide too
+    ],
+)
+def test_safe_is_never_said_where_predict_disagrees(parameters):
+    X, y = (part[::3] if parameters else part for part in load_iris(return_X_y=True))
+    gpc = RobustGPC(device="cpu", random_state=0, **parameters).fit(X, y)
+    classes = gpc.predict(X)
+    near, far = X[classes == 1][:2], X[classes == 2][:2]
+    for _ in range(45):  # to within a few float64 numbers of the decision
+        middle = (near + far) / 2
+        same = (gpc.predict(middle) == 1)[:, None]
+        near, far = np.where(same, middle, near), np.where(same, far, middle)
+    points = np.concatenate([near, far, X[:1]])
+    labels = gpc.predict(points)
+    tried = points + 1e-9 * np.random.default_rng(0).uniform(-1, 1, (10, *points.shape))
+    changed = gpc.predict(tried.reshape(-1, 4)).reshape(10, -1) != labels
+    found = gpc.certify(points, radius=1e-9, max_regions=1)
+    assert not (changed.any(axis=0) & (found.status == "safe")).any()
+    assert found.status[-1] == "safe"
+    for i in np.flatnonzero(found.status == "unsafe"):
+        assert gpc.predict(found.counterexample[i : i + 1]) != labels[i]
