@@ -1,6 +1,7 @@
 """What all benchmarks share: arguments, threads, and the JSON line."""
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from datetime import date
 from importlib.metadata import version
@@ -34,7 +36,8 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--record", metavar="NAME", help="keep the figures as benchmarks/results/NAME.json"
     )
-    arguments.set_defaults(code=_code())  # as it is now, not when a long run ends
+    # As the code is now, not when a long run ends.
+    arguments.set_defaults(code=_code(), parts=code_parts(), began=time.monotonic())
     return arguments
 
 
@@ -67,10 +70,16 @@ def finish(
     args: argparse.Namespace,
     records: list[dict[str, Any]],
     packages: Sequence[str] = (),
+    *,
+    starts_processes: bool = False,
 ) -> None:
-    """Print the JSON line without figures that are none; write it where it was asked for."""
+    """Print the JSON line without figures that are none; write it where it was asked for.
+
+    Figures are out of date once a part of skuq changes that the run has loaded, or any part if
+    what it measures ran in processes that it started.
+    """
     records = [each for each in records if math.isfinite(each["value"])]
-    left_out = ("out", "data_dir", "record", "code")
+    left_out = ("out", "data_dir", "record", "code", "parts", "began")
     result = {
         "benchmark": name,
         "args": {key: value for key, value in vars(args).items() if key not in left_out},
@@ -87,17 +96,20 @@ def finish(
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out / f"{name}.json", line + "\n")
     if args.record is not None:
-        _keep(args.record, {**_provenance(name, args), **result})
+        _keep(args.record, {**_provenance(name, args, starts_processes), **result})
     print(line)
 
 
-def _provenance(name: str, args: argparse.Namespace) -> dict[str, str]:
-    """Command, code and date of this run; its folders are nobody else's business."""
+def _provenance(name: str, args: argparse.Namespace, starts_processes: bool) -> dict[str, Any]:
+    """Command, code, date and length of this run; its folders are nobody else's business."""
     words = re.sub(r" --(data-dir|out|record)[ =]\S+", "", f" {shlex.join(sys.argv[1:])}")
+    loaded = {module.split(".")[1] for module in sys.modules if module.startswith("skuq.")}
     return {
         "command": f"python -m benchmarks.{name}{words}".strip(),
         "code": args.code,
+        "parts": {p: code for p, code in args.parts.items() if starts_processes or p in loaded},
         "date": date.today().isoformat(),
+        "seconds": round(time.monotonic() - args.began),
     }
 
 
@@ -105,6 +117,14 @@ def _code() -> str:
     """Git's hash of the package, which survives a rebase; with a plus if files differ from it."""
     changed = _git("status", "--porcelain", "--", "../skuq")
     return _git("rev-parse", "--short", "HEAD:skuq") + ("+" if changed else "")
+
+
+@functools.cache
+def code_parts() -> dict[str, str]:
+    """Git's hash of each package and module of skuq, as last committed."""
+    lines = _git("ls-tree", "--abbrev=7", "HEAD", "../skuq/").splitlines()
+    entries = (re.split(r"\s", line, maxsplit=3) for line in lines)
+    return {Path(path).stem: code for _, _, code, path in entries if Path(path).suffix != ".typed"}
 
 
 def _git(*words: str) -> str:

@@ -20,7 +20,8 @@ author = "the skuq developers"
 copyright = "the skuq developers"
 release = version = skuq.__version__
 
-sys.path.insert(0, os.path.dirname(__file__))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]  # the directives, and the benchmarks they read
 extensions = [
     "command_help",
     "measured_table",

@@ -3,14 +3,13 @@
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+from benchmarks.harness import RESULTS, code_parts
 
 
 def names(text: str) -> dict[str, str]:
@@ -86,11 +85,14 @@ def _line(cells: list[str]) -> Iterator[str]:
 
 
 def _origin(result: dict) -> Iterator[str]:
-    machine = result["machine"]
+    machine, now = result["machine"], code_parts()
+    changed = [part for part, code in result.get("parts", {}).items() if now.get(part) != code]
     yield (
         f"Printed by ``{result['command']}`` on {result['date']}, code {result['code']} "
         f"({machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."
     )
+    if changed and now:
+        yield f"Since then these parts of skuq changed: {', '.join(changed)}."
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

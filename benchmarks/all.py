@@ -1,0 +1,117 @@
+"""Measure again what `benchmarks/results` holds, most stale first, as far as a budget of time goes.
+
+    python -m benchmarks.all --budget 60m --data-dir DIR
+    python -m benchmarks.all --list
+
+A result is stale if a part of skuq changed that its run had loaded. Those that changed come first,
+then the oldest. Each is measured with the command it was recorded with, and replaced; what moved
+beyond its spread is printed: figures by more than twice the larger standard deviation and half a
+percent, times by more than half. ``--all`` measures results that are not stale, too.
+"""
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.harness import RESULTS, code_parts
+
+# Results of a time when the length of a run was not recorded.
+UNKNOWN_SECONDS = 600
+
+
+class Result(NamedTuple):
+    """A recorded result, and the parts of skuq that changed since."""
+
+    name: str
+    content: dict[str, Any]
+    changed: list[str]
+
+    @property
+    def seconds(self) -> int:
+        """How long its run took."""
+        return self.content.get("seconds", UNKNOWN_SECONDS)
+
+
+def results(folder: Path, parts: dict[str, str]) -> list[Result]:
+    """All results of a folder, most stale first."""
+    found = []
+    for path in folder.glob("*.json"):
+        content = json.loads(path.read_text())
+        recorded = content.get("parts", {"skuq": "unknown"})
+        changed = [name for name, code in recorded.items() if parts.get(name) != code]
+        found.append(Result(path.stem, content, changed))
+    return sorted(found, key=lambda r: (not r.changed, r.content["date"], r.name))
+
+
+def seconds_of(text: str) -> float:
+    """Length of time, such as 90s, 60m, or 2h."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time such as 90s, 60m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def moved(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    """Lines about figures that changed by more than their spread, came, or went."""
+    old, new = (
+        {(r["method"], r["dataset"], r["metric"]): r for r in each["records"]}
+        for each in (before, after)
+    )
+    for key in old | new:
+        name = ", ".join(key)
+        if key not in new:
+            yield f"{name}: was {old[key]['value']:g}, is missing"
+        elif key not in old:
+            yield f"{name}: {new[key]['value']:g} is new"
+        elif abs(new[key]["value"] - old[key]["value"]) > _spread(key[2], old[key], new[key]):
+            yield f"{name}: {old[key]['value']:g} to {new[key]['value']:g}"
+
+
+def _spread(metric: str, old: dict[str, Any], new: dict[str, Any]) -> float:
+    share = 0.5 if "second" in metric else 0.005
+    return max(2 * old["std"], 2 * new["std"], share * abs(old["value"]))
+
+
+def measure(result: Result, data_dir: Path) -> bool:
+    """Run a result's command again and record what it prints; whether it ran to its end."""
+    words = shlex.split(result.content["command"])[1:]  # without "python"
+    options = ["--data-dir", str(data_dir), "--record", result.name]
+    return subprocess.run([sys.executable, *words, *options]).returncode == 0
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--budget", type=seconds_of, default="60m", help="such as 90s, 60m, 2h")
+    arguments.add_argument("--data-dir", type=Path, default=Path("../shared/data"))
+    arguments.add_argument("--list", action="store_true", help="show what is stale, run nothing")
+    arguments.add_argument("--all", action="store_true", help="those that are not stale, too")
+    args = arguments.parse_args()
+    report: dict[str, list[str]] = {}
+    end = time.monotonic() + args.budget
+    for result in results(RESULTS, code_parts()):
+        state = f"changed since: {', '.join(result.changed)}" if result.changed else "up to date"
+        print(f"{result.name}: {result.content['date']}, {result.seconds} s, {state}", flush=True)
+        if args.list or not (result.changed or args.all):
+            continue
+        if time.monotonic() + result.seconds > end:
+            print("  left out: does not fit into what is left of the budget")
+            continue
+        if not measure(result, args.data_dir):
+            report[result.name] = ["did not run to its end"]
+            continue
+        after = json.loads((RESULTS / f"{result.name}.json").read_text())
+        report[result.name] = list(moved(result.content, after))
+    for name, lines in report.items():
+        print(f"{name}: {'nothing moved' if not lines else ''}", *lines, sep="\n  ")
+    print(json.dumps({"benchmark": "all", "moved": report}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Which recorded results are stale, and which figures moved."""
+
+import argparse
+import json
+
+import pytest
+
+from benchmarks import all as remeasure
+
+
+def figure(value, std=0.0, metric="auroc", method="quam"):
+    return {
+        "method": method,
+        "dataset": "adult",
+        "metric": metric,
+        "value": value,
+        "std": std,
+        "n": 9,
+    }
+
+
+def result(*figures, **entries):
+    return {
+        "command": "python -m benchmarks.x",
+        "date": "2026-01-02",
+        "records": [*figures],
+    } | entries
+
+
+def test_results_whose_parts_changed_come_first_and_of_these_the_oldest(tmp_path):
+    kept = {
+        "current": result(parts={"quam": "1"}, date="2025-01-01"),
+        "younger": result(parts={"quam": "0"}, date="2026-02-01"),
+        "older": result(parts={"quam": "1", "gpc": "0"}, date="2026-01-01"),
+    }
+    for name, content in kept.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    found = remeasure.results(tmp_path, {"quam": "1", "gpc": "1", "zk": "7"})
+    assert [(each.name, each.changed) for each in found] == [
+        ("older", ["gpc"]),
+        ("younger", ["quam"]),
+        ("current", []),
+    ]
+
+
+def test_a_result_that_does_not_say_what_it_loaded_is_stale(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps(result()))
+    (found,) = remeasure.results(tmp_path, {"quam": "1"})
+    assert found.changed
+    assert found.seconds == remeasure.UNKNOWN_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (figure(0.9), figure(0.904), False),  # within half a percent
+        (figure(0.9), figure(0.89), True),
+        (figure(0.9, std=0.01), figure(0.89), False),
+        (figure(0.9), figure(0.89, std=0.01), False),
+        (figure(0.9, std=0.01), figure(0.87), True),
+        (figure(4.0, metric="seconds_fit"), figure(5.0, metric="seconds_fit"), False),
+        (figure(4.0, metric="seconds_fit"), figure(7.0, metric="seconds_fit"), True),
+    ],
+)
+def test_figures_move_when_they_leave_their_spread(before, after, says):
+    assert bool(list(remeasure.moved(result(before), result(after)))) == says
+
+
+def test_figures_that_came_or_went_are_named():
+    lines = list(remeasure.moved(result(figure(0.9)), result(figure(0.9, method="entropy"))))
+    assert len(lines) == 2
+    assert "quam, adult, auroc: was 0.9, is missing" in lines
+    assert "entropy, adult, auroc: 0.9 is new" in lines
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5m", 90), ("2h", 7200)])
+def test_budgets(text, seconds):
+    assert remeasure.seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["60", "m", "-3m", "1d"])
+def test_what_is_no_length_of_time_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="60m"):
+        remeasure.seconds_of(text)
+
+
+def test_a_result_is_measured_with_its_own_command(monkeypatch, tmp_path):
+    calls = []
+
+    class Ended:
+        returncode = 0
+
+    def run(words):
+        calls.append(words)
+        return Ended()
+
+    monkeypatch.setattr(remeasure.subprocess, "run", run)
+    content = result(command="python -m benchmarks.quam_mnist --share .5 .1 --ood 'two words'")
+    assert remeasure.measure(remeasure.Result("mixed", content, []), tmp_path)
+    assert calls[0][1:] == [
+        "-m", "benchmarks.quam_mnist", "--share", ".5", ".1", "--ood", "two words",
+        "--data-dir", str(tmp_path), "--record", "mixed",
+    ]  # fmt: skip
