@@ -2,8 +2,7 @@
 
 import json
 import shutil
-import subprocess
-import sys
+from contextlib import chdir
 from pathlib import Path
 
 import joblib
@@ -32,30 +31,16 @@ pytestmark = pytest.mark.slow  # they share proofs that take a minute
 ASKED = ["--alpha", "0.05", "--bins", "5", "--confidence-level", "0.95", "--level", "bins"]
 TEST = "--test-string"  # the provider's own reference string
 
-CODE = """
-import json, sys
-from skuq.cli._main import main
-for given in json.loads(sys.argv[1]):
-    try: main(["audit", *given])
-    except SystemExit as end: assert not end.code, end.code
-"""
-
-
-def process(folder, *commands):
-    """Run commands in a folder and a process of their own; return what was printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, json.dumps(commands)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
 
 def run(*arguments):
     return CliRunner().invoke(main, ["audit", *map(str, arguments)])
+
+
+def done(*arguments):
+    """What a command printed that did what it should."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def verify(*arguments, audit="bundle", data="ref.csv", label="y", commitment="published"):
@@ -93,11 +78,9 @@ def provider(tmp_path_factory):
         folder / "ref.csv", index=False
     )
     given = ["--model", "model.joblib", "--data", "train.csv", "--drop", "y", "--out", "model"]
-    told = process(
-        folder,
-        ["commit", *given, "--proofs", "3", "--attestations", "1", "--bins", "5"],
-        ["prove", *reference("model/public"), "--bins", "5", "--out", "bundle"],
-    )
+    with chdir(folder):
+        told = done("commit", *given, "--proofs", 3, "--attestations", 1, "--bins", 5)
+        told += done("prove", *reference("model/public"), "--bins", 5, "--out", "bundle")
     record = json.loads((folder / "model" / "public" / "commitment.json").read_text())
     assert f"Commitment point:   {record['commitment_point']}" in told
     assert "Proofs: 1\nFor the auditor: bundle" in told
@@ -114,7 +97,7 @@ def reference(commitment):
 
 @pytest.fixture(scope="module")
 def checked(provider, tmp_path_factory):
-    """The auditor's folder, and what the auditor's own process printed."""
+    """The auditor's folder, and what the auditor's own call printed."""
     folder = tmp_path_factory.mktemp("auditor")
     shutil.copytree(provider / "model" / "public", folder / "published")
     shutil.copytree(provider / "bundle", folder / "bundle")
@@ -122,8 +105,8 @@ def checked(provider, tmp_path_factory):
     away = provider.rename(provider.with_name("elsewhere"))
     try:  # nothing of the provider is where it was while the auditor verifies
         given = ["--audit", "bundle", *reference("published"), "--keys", "keys"]
-        given += [*ASKED, TEST, "--json", "verified.json"]
-        told = process(folder, ["verify", *given])
+        with chdir(folder):
+            told = done("verify", *given, *ASKED, TEST, "--json", "verified.json")
     finally:
         away.rename(provider)
     return folder, told
@@ -145,7 +128,7 @@ def copy(auditor, tmp_path):
 # --- two parties -----------------------------------------------------------------------------
 
 
-def test_an_auditor_verifies_in_a_process_that_has_nothing_of_the_provider(checked):
+def test_an_auditor_verifies_in_a_folder_that_has_nothing_of_the_provider(checked):
     folder, told = checked
     shown = {path.relative_to(folder).parts[0] for path in folder.rglob("*")}
     assert shown == {"published", "bundle", "ref.csv", "keys", "verified.json"}
