@@ -10,13 +10,14 @@ import pytest
 RL = [
     "_algorithm",
     "_baselines",
+    "_callbacks",
     "_checkpoint",
     "_envs",
     "_estimator",
-    "_history",
+    "_film",
     "_policies",
+    "_runs",
 ]
-RL += ["_run_config", "_film", "_runs", "_spaces", "_training", "_env_seeds", "_play"]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
     "dgl": [

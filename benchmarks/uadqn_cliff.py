@@ -11,9 +11,7 @@ from joblib import Parallel, delayed
 from scipy.stats import t
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
-from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
-from skuq.uadqn._history import TrainingHistory
-from skuq.uadqn._settings import GRIDWORLD
+from skuq.uadqn import GRIDWORLD, QuantileDQN, TrainingHistory, UADQNAlgorithm, make_env
 
 COMMON = {
     name: value

@@ -16,9 +16,8 @@ import pandas as pd
 from joblib import Parallel, delayed
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
-from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, TrainingHistory, UADQNAlgorithm
 from skuq.uadqn._envs import make_env
-from skuq.uadqn._history import TrainingHistory
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 METHODS = {

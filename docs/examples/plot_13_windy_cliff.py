@@ -12,7 +12,7 @@ import numpy as np
 
 from skuq import UADQN
 from skuq.plotting import AgentTrainingDisplay
-from skuq.uadqn._settings import GRIDWORLD
+from skuq.uadqn import GRIDWORLD
 
 # %%
 # Env seeds are the training data. ``aleatoric_factor`` is the number of aleatoric standard

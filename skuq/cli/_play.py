@@ -20,7 +20,11 @@ from skuq.cli._printing import one_line
 )
 @click.option("--gif", type=WRITABLE, help="GIF file to write (needs extra 'plot').")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the environment."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the environment in the first episode; each further episode adds 1.",
 )
 @click.option(
     "--max-steps",
@@ -54,21 +58,33 @@ def play(
 
 
 def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int) -> None:
-    plays = import_rl("skuq play", "_play")
-    env, film = _stage(agent.config["env"], gif is not None)
-    scores = []
-    for episode in range(1, episodes + 1):
+    envs, films = import_rl("skuq play", "_envs"), import_rl("skuq play", "_film")
+    algorithm, name = agent.algorithm, agent.config["env"]
+    film = None if gif is None else _film(films, name)
+    estimates: list[Any] = []
+
+    def make() -> Any:
+        return _made(envs, name) if film is None else film.begin_episode()
+
+    def act(observations: Any) -> Any:
+        return algorithm.predict(observations, deterministic=True)[0]
+
+    def watch(observation: Any, action: int | None, score: float) -> None:
+        estimate = None
+        if action is not None:
+            estimate = films.estimate_action(algorithm, observation, action)
+            estimates.append(estimate)
         if film is not None:
-            film.episode = episode
-        played = plays.play_episode(
-            agent.algorithm,
-            env,
-            seed=seed if episode == 1 else None,
-            max_steps=max_steps,
-            watch=film and film.watch,
+            film.take(observation, estimate, score)
+
+    scores = []
+    for episode in range(episodes):
+        estimates.clear()
+        (played,) = envs.play_episodes(
+            make, act, [seed + episode], max_steps=max_steps, watch=watch
         )
         scores.append(played.score)
-        click.echo(f"episode {episode}: {_line(played)}")
+        click.echo(f"episode {episode + 1}: {_line(played, estimates)}")
     click.echo(f"mean return: {sum(scores) / episodes:.4g}")
     if film is not None and gif is not None:
         try:
@@ -79,32 +95,33 @@ def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int
         click.echo(f"GIF: {gif}{rest}")
 
 
-def _stage(name: str, filmed: bool) -> tuple[Any, Any]:
-    """The environment, and a film of it if one is wanted."""
-    envs = import_rl("skuq play", "_envs")
+def _made(envs: Any, name: str) -> Any:
     try:
-        env = envs.make_env(name)
+        return envs.make_env(name)
     except Exception as error:  # environments fail in any way
         raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error
-    if not filmed:
-        return env, None
-    films = import_rl("skuq play --gif", "_film")
+
+
+def _film(films: Any, name: str) -> Any:
     try:
-        return films.stage(name, env)
+        return films.Film(name)
     except ImportError as error:
         raise InputError(f"--gif: {error}") from error
     except films.FilmError as error:
         raise InputError(f"{name}: {one_line(error)}; leave out --gif.") from error
+    except ValueError as error:
+        raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error
 
 
-def _line(played: Any) -> str:
+def _line(played: Any, estimates: list[Any]) -> str:
+    """Return, length and falls of an episode, and the mean deviations of its actions' returns."""
     parts = [f"return {played.score:.4g}", f"{played.steps} steps"]
     if not played.ended:
         parts[-1] += " (cut)"
     if played.falls is not None:
         parts.append(f"{played.falls} falls")
     for name in ("epistemic", "aleatoric"):
-        spread = getattr(played, name)
+        spread = sum(getattr(estimate, name) for estimate in estimates) / len(estimates)
         if not math.isnan(spread):
             parts.append(f"{name} sd {spread:.3g}")
     return ", ".join(parts)

@@ -76,9 +76,9 @@ def train_agent(
     training of uadqn.
     """
     runs = import_rl("skuq train-agent", "_runs")
-    history = import_rl("skuq train-agent", "_history")
+    shown = import_rl("skuq train-agent", "_callbacks")
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
-    progress = () if quiet else (_announce(out, history, steps),)
+    progress = () if quiet else (_announce(out, shown, steps),)
     try:
         outcome = runs.train_run(
             out,
@@ -90,8 +90,8 @@ def train_agent(
     except (runs.RunError, runs.CheckpointError, OSError) as error:
         raise InputError(one_line(error)) from error
     except KeyboardInterrupt:
-        for shown in progress:
-            shown.close()
+        for bar in progress:
+            bar.close()
         saved = runs.last_saved_step(out)
         click.echo(f"Interrupted; repeat the command to continue from step {saved}.", err=True)
         click.get_current_context().exit(1)
@@ -103,10 +103,10 @@ def train_agent(
     _say(_picture(outcome.history, out / "training.png"), quiet)
 
 
-def _announce(out: Path, history: Any, steps: int) -> Any:
+def _announce(out: Path, callbacks: Any, steps: int) -> Any:
     """Progress bar, after a line about where training continues."""
 
-    class Announced(history.TrainingProgress):
+    class Announced(callbacks.TrainingProgress):
         def _on_training_start(self) -> None:
             if self.num_timesteps:
                 click.echo(f"The run in {out} continues from step {self.num_timesteps}.")

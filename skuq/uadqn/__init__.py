@@ -5,40 +5,44 @@ Parts that need stable-baselines3 (extra ``rl``) are imported when they are used
 
 from typing import TYPE_CHECKING, Any
 
-from skuq.uadqn._estimates import (
-    aleatoric_part,
-    aleatoric_variance,
-    epistemic_variance,
-    quantile_variance,
-    risk_adjusted_values,
-)
 from skuq.uadqn._estimator import UADQN
 from skuq.uadqn._losses import (
+    aleatoric_part,
+    aleatoric_variance,
     bellman_targets,
+    epistemic_variance,
     prior_scale,
     quantile_levels,
     quantile_loss,
     quantile_loss_gradient,
+    quantile_variance,
+    risk_adjusted_values,
 )
 from skuq.uadqn._optional_imports import HOME, rl_object
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
-from skuq.uadqn._settings import GRIDWORLD, MINATAR, settings_for
 
 if TYPE_CHECKING:
     from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
     from skuq.uadqn._baselines import BootstrappedDQN, DQNAlgorithm
+    from skuq.uadqn._callbacks import Episode, TrainingHistory
     from skuq.uadqn._checkpoint import (
-        CheckpointCallback,
         CheckpointError,
+        ExactCheckpointCallback,
         latest_checkpoint,
         load_checkpoint,
         save_checkpoint,
     )
     from skuq.uadqn._envs import CliffWindEnv, make_env
-    from skuq.uadqn._history import Episode, TrainingHistory
     from skuq.uadqn._policies import CnnPolicy, GridCNN, GridPolicy, MlpPolicy, MultiInputPolicy
-    from skuq.uadqn._run_config import make_run_config
-    from skuq.uadqn._runs import load_agent, train_run
+    from skuq.uadqn._runs import (
+        GRIDWORLD,
+        MINATAR,
+        RunError,
+        load_agent,
+        make_run_config,
+        settings_for,
+        train_run,
+    )
 
 __all__ = [
     "GRIDWORLD",
@@ -46,17 +50,18 @@ __all__ = [
     "UADQN",
     "AnchoredQuantileRegressor",
     "BootstrappedDQN",
-    "CheckpointCallback",
     "CheckpointError",
     "CliffWindEnv",
     "CnnPolicy",
     "DQNAlgorithm",
     "Episode",
+    "ExactCheckpointCallback",
     "GridCNN",
     "GridPolicy",
     "MlpPolicy",
     "MultiInputPolicy",
     "QuantileDQN",
+    "RunError",
     "TrainingHistory",
     "UADQNAlgorithm",
     "aleatoric_part",

@@ -13,13 +13,15 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
 from skuq.uadqn._envs import ensure_registered
-from skuq.uadqn._estimates import (
+from skuq.uadqn._losses import (
     aleatoric_part,
+    bellman_targets,
     epistemic_variance,
+    quantile_loss,
+    quantile_loss_gradient,
     risk_adjusted_values,
     sampled_values,
 )
-from skuq.uadqn._losses import bellman_targets, quantile_loss, quantile_loss_gradient
 from skuq.uadqn._policies import (
     CnnPolicy,
     GridPolicy,
@@ -42,7 +44,7 @@ class QuantileDQN(QRDQN):
     Parameters
     ----------
     policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks: a `skuq.uadqn._policies.MlpPolicy` or a subclass of it. "CnnPolicy" takes
+        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" takes
         images, "GridPolicy" small grids such as MinAtar's.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
@@ -215,7 +217,7 @@ class UADQNAlgorithm(QuantileDQN):
     Parameters
     ----------
     policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
-        Networks: a `skuq.uadqn._policies.MlpPolicy` or a subclass of it. "CnnPolicy" takes
+        Networks: a `skuq.uadqn.MlpPolicy` or a subclass of it. "CnnPolicy" takes
         images, "GridPolicy" small grids such as MinAtar's. Its arguments (``n_quantiles``,
         ``net_arch``, ``init_gain``, ``prior_gain``) go into `policy_kwargs`.
     env : gymnasium.Env, VecEnv or str

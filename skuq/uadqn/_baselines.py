@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
@@ -19,6 +20,7 @@ from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
+from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
 from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._networks import stacked_mlp
 from skuq.uadqn._policies import GridCNN, default_arch, image_extractor, optimizer_options
@@ -244,7 +246,7 @@ class BootstrappedDQN(DQNAlgorithm):
 
     Examples
     --------
-    >>> from skuq.uadqn._baselines import BootstrappedDQN
+    >>> from skuq.uadqn import BootstrappedDQN
     >>> agent = BootstrappedDQN("MlpPolicy", "CartPole-v1", learning_starts=32, seed=0)
     >>> agent = agent.learn(64)
     >>> agent.predict_q([[0.0, 0.0, 0.0, 0.0]]).shape
@@ -343,3 +345,12 @@ class BootstrappedDQN(DQNAlgorithm):
     ) -> None:
         super()._store_transition(replay_buffer, action, obs, reward, dones, infos)
         self.heads[dones] = self._draw_heads(int(dones.sum()))
+
+
+# The agents, by the names that commands and runs have for them.
+METHODS: dict[str, type[OffPolicyAlgorithm]] = {
+    "uadqn": UADQNAlgorithm,
+    "qrdqn": QuantileDQN,
+    "dqn": DQNAlgorithm,
+    "bootstrapped": BootstrappedDQN,
+}

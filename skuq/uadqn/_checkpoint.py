@@ -11,23 +11,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
-from stable_baselines3.common.base_class import BaseAlgorithm
+import numpy as np
+import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 import skuq
 from skuq.files import atomic_path
-from skuq.uadqn._history import TrainingHistory
-from skuq.uadqn._optional_imports import rl_object
-from skuq.uadqn._random import random_states, set_random_states
-from skuq.uadqn._settings import METHODS
+from skuq.uadqn._baselines import METHODS
+from skuq.uadqn._callbacks import TrainingHistory
 
 MANIFEST, ALGORITHM, BUFFER, STATE = "manifest.json", "algorithm.zip", "buffer.pkl", "state.pkl"
+ALGORITHMS = {cls.__name__: cls for cls in METHODS.values()}
 LIBRARIES = ("stable-baselines3", "sb3-contrib", "gymnasium", "torch", "numpy")
 
 
@@ -38,7 +41,7 @@ class CheckpointError(ValueError):
 def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_name: str) -> Path:
     """Save everything that is needed to continue training.
 
-    Call it between two steps, as `CheckpointCallback` does.
+    Call it between two steps, as `ExactCheckpointCallback` does.
 
     Parameters
     ----------
@@ -135,7 +138,7 @@ def load_checkpoint(checkpoint: Path, env_name: str, device: str = "auto") -> tu
         If it is incomplete or damaged, or of another environment or other versions.
     """
     manifest = _checked_manifest(checkpoint, env_name)
-    cls: type[BaseAlgorithm] = rl_object(manifest["algorithm"])
+    cls = ALGORITHMS[manifest["algorithm"]]
     state = cloudpickle.loads((checkpoint / STATE).read_bytes())
     # Its observation is still the last one: a forced reset would begin another episode.
     algorithm: Any = cls.load(
@@ -171,7 +174,7 @@ def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
     for name in (ALGORITHM, BUFFER, STATE):
         if not (checkpoint / name).is_file() or _digest(checkpoint / name) != digests.get(name):
             raise CheckpointError(f"{checkpoint / name} is missing, or not as it was written.")
-    if named not in METHODS.values():
+    if named not in ALGORITHMS:
         raise CheckpointError(f"{checkpoint} is of an unknown algorithm {named!r}.")
     return manifest
 
@@ -185,24 +188,26 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class CheckpointCallback(BaseCallback):
-    """Save a checkpoint at regular steps.
+class ExactCheckpointCallback(BaseCallback):
+    """Save checkpoints from which training continues bit for bit.
+
+    stable-baselines3's own `CheckpointCallback` saves networks and settings alone.
 
     Parameters
     ----------
-    folder : Path
+    save_path : Path
         Folder of the checkpoints.
-    interval : int
-        Steps from one to the next.
+    save_freq : int
+        Steps from one to the next, those of all environments together.
     history : TrainingHistory
         Callback of the same run; it must come before this one.
     env_name : str
         Name of the environment.
     """
 
-    def __init__(self, folder: Path, interval: int, history: TrainingHistory, env_name: str):
+    def __init__(self, save_path: Path, save_freq: int, history: TrainingHistory, env_name: str):
         super().__init__()
-        self.folder, self.interval = folder, interval
+        self.save_path, self.save_freq = save_path, save_freq
         self.history, self.env_name = history, env_name
         self.saved = 0
 
@@ -211,13 +216,47 @@ class CheckpointCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         # Here the last step is stored and learnt from; in `_on_step` it is not yet.
-        if self.num_timesteps - self.saved >= self.interval:
+        if self.num_timesteps - self.saved >= self.save_freq:
             self.save()
 
     def save(self) -> None:
         """Save now."""
-        save_checkpoint(self.folder, self.model, self.history, self.env_name)
+        save_checkpoint(self.save_path, self.model, self.history, self.env_name)
         self.saved = self.num_timesteps
 
     def _on_step(self) -> bool:
         return True
+
+
+def random_states() -> dict[str, Any]:
+    """States of Python's, numpy's and torch's global generators."""
+    # A GPU that nobody has used yet has no state worth keeping, and asking would open it.
+    opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 - the library's generator is this one
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if opened else [],
+    }
+
+
+def set_random_states(states: dict[str, Any]) -> None:
+    """Put back what `random_states` returned; states of GPUs that are not here are left."""
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])  # noqa: NPY002
+    torch.set_rng_state(states["torch"])
+    for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(state, device)
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Leave the global generators as they were, whatever the block draws or seeds."""
+    states = random_states()
+    cudnn = torch.backends.cudnn
+    flags = cudnn.deterministic, cudnn.benchmark  # seeding for a GPU sets them
+    try:
+        yield
+    finally:
+        set_random_states(states)
+        cudnn.deterministic, cudnn.benchmark = flags

@@ -1,10 +1,11 @@
-"""Environments: the windy cliff of the paper, and `make_env` for ids, callables and instances."""
+"""Environments: the windy cliff of the paper, making them, and episodes in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -15,6 +16,8 @@ from skuq.extras import import_optional
 Env = gym.Env[Any, Any]
 EnvLike = str | Env | Callable[[], Env]
 
+MAX_ENVS = 256  # that are played side by side
+MAX_STEPS = 27_000  # of an episode without a limit of its own: half an hour of Atari
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
 # Colours that differ in lightness too, so that they are told apart without colour vision.
@@ -55,7 +58,7 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
     Examples
     --------
     >>> import gymnasium as gym
-    >>> import skuq.uadqn._envs
+    >>> from skuq.uadqn import CliffWindEnv  # registers the id
     >>> env = gym.make("CliffWind-v0")
     >>> obs, info = env.reset(seed=0)
     >>> obs, reward, terminated, truncated, info = env.step(0)
@@ -154,7 +157,7 @@ def make_env(env: EnvLike, **options: Any) -> Env:
 
     Examples
     --------
-    >>> from skuq.uadqn._envs import make_env
+    >>> from skuq.uadqn import make_env
     >>> make_env("CliffWind-v0").action_space
     Discrete(4)
     """
@@ -200,6 +203,142 @@ def ensure_registered(env: Any) -> None:
     minatar = isinstance(env, str) and env.startswith("MinAtar/")
     if minatar and "MinAtar/Breakout-v1" not in gym.registry:
         import_optional("minatar.gym", extra="rl").register_envs()
+
+
+class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+    """Episodes that take given seeds in turn.
+
+    In the first round, episode i is reset with seed i itself. In later rounds each seed is
+    replaced by one derived from it and the round: otherwise an agent would meet the same
+    random events again and again, and learn them as certain.
+
+    Parameters
+    ----------
+    env : gymnasium.Env
+        Environment.
+    seeds : sequence of int
+        Seeds of the environment.
+    """
+
+    def __init__(self, env: Env, seeds: Sequence[int]):
+        super().__init__(env)
+        self.seeds = [int(seed) for seed in seeds]
+        self.n_episodes = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode; `seed` is ignored."""
+        turn, position = divmod(self.n_episodes, len(self.seeds))
+        self.n_episodes += 1
+        seed = self.seeds[position]
+        if turn:
+            seed = int(np.random.SeedSequence([seed, turn]).generate_state(1)[0] >> 1)
+        return self.env.reset(seed=seed, options=options)
+
+
+class Played(NamedTuple):
+    """One episode, as it was played.
+
+    Attributes
+    ----------
+    score : float
+        Undiscounted return.
+    steps : int
+        Steps in it.
+    falls : int or None
+        Steps whose ``info["fell"]`` was true; None if the environment does not report it.
+    ended : bool
+        Whether it came to an end, and was not cut by the limit of steps.
+    """
+
+    score: float = 0.0
+    steps: int = 0
+    falls: int | None = None
+    ended: bool = False
+
+
+def play_episodes(
+    make: Callable[[], Env],
+    act: Callable[[Any], np.ndarray],
+    seeds: Sequence[int],
+    *,
+    max_steps: int = MAX_STEPS,
+    watch: Callable[[Any, int | None, float], None] | None = None,
+) -> list[Played]:
+    """Play one episode for each seed, many side by side.
+
+    Actions of all environments are computed in one batch, which is what makes scoring fast.
+
+    Parameters
+    ----------
+    make : callable
+        Makes a new environment at each call.
+    act : callable
+        Maps a batch of observations (array, or dict of arrays) to actions (n_samples,).
+    seeds : sequence of int
+        Seed of each episode.
+    max_steps : int, default=27_000
+        Steps after which an episode is cut; the default is half an hour of Atari.
+    watch : callable, default=None
+        Called before each step with the observation, the action and the return so far, and
+        at the end of an episode with None for the action.
+
+    Returns
+    -------
+    list of Played
+        One for each seed.
+
+    Raises
+    ------
+    ValueError
+        If `make` returns one environment twice.
+    """
+    played: list[Played] = []
+    for i in range(0, len(seeds), MAX_ENVS):
+        with ExitStack() as stack:
+            envs = [stack.enter_context(closing(make())) for _ in seeds[i : i + MAX_ENVS]]
+            if len({id(env.unwrapped) for env in envs}) < len(envs):
+                raise ValueError(
+                    "`env` returns the same environment at each call; let it make a new one."
+                )
+            played += _play_together(envs, act, seeds[i : i + MAX_ENVS], max_steps, watch)
+    return played
+
+
+def _play_together(
+    envs: Sequence[Env],
+    act: Callable[[Any], np.ndarray],
+    seeds: Sequence[int],
+    max_steps: int,
+    watch: Callable[[Any, int | None, float], None] | None,
+) -> list[Played]:
+    observations = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
+    played = [Played() for _ in envs]
+    running = list(range(len(envs)))
+    while running and played[running[0]].steps < max_steps:
+        actions = act(_batch([observations[i] for i in running]))
+        for i, action in zip(tuple(running), actions.tolist(), strict=True):
+            if watch is not None:
+                watch(observations[i], action, played[i].score)
+            observations[i], reward, terminated, truncated, info = envs[i].step(action)
+            score, steps, falls, _ = played[i]
+            if "fell" in info:
+                falls = (falls or 0) + int(info["fell"])
+            ended = bool(terminated or truncated)
+            played[i] = Played(score + float(reward), steps + 1, falls, ended)
+            if ended:
+                running.remove(i)
+    if watch is not None:
+        for observation, of in zip(observations, played, strict=True):
+            watch(observation, None, of.score)
+    return played
+
+
+def _batch(observations: list[Any]) -> Any:
+    if isinstance(observations[0], dict):
+        return {key: np.stack([o[key] for o in observations]) for key in observations[0]}
+    return np.stack(observations)
 
 
 if "CliffWind-v0" not in gym.registry:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import pickle
 import warnings
+import zipfile
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,11 +19,12 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
+from skuq.files import atomic_path
 from skuq.models import resolve_device
-from skuq.uadqn._estimates import aleatoric_part, epistemic_variance, risk_adjusted_values
-from skuq.uadqn._optional_imports import rl_module
-from skuq.uadqn._validation import checked_observations, checked_seeds
+from skuq.uadqn._losses import aleatoric_part, epistemic_variance, risk_adjusted_values
+from skuq.uadqn._optional_imports import rl_module, rl_object
 
+SAVED = "uadqn.pkl"  # what `UADQN.save` adds to the file of its algorithm
 BATCH = 4096  # observations that are evaluated at once
 # Parameters that the algorithm takes by the same name.
 PASSED_ON = (
@@ -100,17 +105,17 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     algorithm_ : UADQNAlgorithm
         The agent, with everything stable-baselines3 offers.
     history_ : pandas.DataFrame
-        One row for each episode of training; columns as `skuq.uadqn._history.Episode`.
+        One row for each episode of training; columns as `skuq.uadqn.Episode`.
     observation_space_, action_space_ : gymnasium.spaces.Space
         Spaces of the environment.
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
-        Levels of the quantiles, see `skuq.uadqn._losses.quantile_levels`.
+        Levels of the quantiles, see `skuq.uadqn.quantile_levels`.
 
     Notes
     -----
     Uncertainty is in squared return. It is about returns under greedy continuation by mean
     return, as QR-DQN learns them (limitations in Sec. 2.4 of [1]_). Defaults are for small
-    environments; the paper's settings are in `skuq.uadqn._settings`.
+    environments; `skuq.uadqn.settings_for` has the paper's.
 
     References
     ----------
@@ -235,18 +240,30 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 f"comes after learning_starts={self.learning_starts} steps.",
                 stacklevel=3,  # past scikit-learn's own wrapper
             )
-        algorithm, history = rl_module("_training").train(
-            lambda policy, env: rl_module("_algorithm").UADQNAlgorithm(policy, env, **options),
-            self.env,
-            seeds,
-            self.total_timesteps,
-            policy=self.policy,
-            verbose=self.verbose,
-        )
-        env = algorithm.get_env().envs[0]
-        self.algorithm_, self.history_ = algorithm, history
+        envs, callbacks = rl_module("_envs"), rl_module("_callbacks")
+        env = envs.SeededEpisodes(envs.make_env(self.env), seeds)
+        policy = self._policy_for(env.observation_space)
+        history = callbacks.TrainingHistory()
+        shown = [callbacks.TrainingProgress(self.total_timesteps)] if self.verbose else []
+        with rl_module("_checkpoint").random_states_kept():
+            try:
+                algorithm = rl_object("UADQNAlgorithm")(policy, env, **options)
+            except AssertionError as error:  # how stable-baselines3 refuses observations
+                raise ValueError(str(error)) from error
+            algorithm.learn(self.total_timesteps, callback=[history, *shown])
+        self.algorithm_, self.history_ = algorithm, history.to_frame()
         self.observation_space_, self.action_space_ = env.observation_space, env.action_space
         return self
+
+    def _policy_for(self, observation_space: Any) -> str:
+        if self.policy == "auto":
+            name: str = rl_module("_policies").policy_for(observation_space)
+            return name
+        if self.policy == "MultiInputPolicy" and not hasattr(observation_space, "spaces"):
+            raise ValueError(
+                f"MultiInputPolicy takes dictionaries; for {observation_space} use 'auto'."
+            )
+        return self.policy
 
     def predict(self, X: Any) -> IntArray:
         """Choose the best action after each observation, without exploration.
@@ -331,11 +348,78 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         -------
         float
             Undiscounted return, mean over seeds.
+
+        Warns
+        -----
+        UserWarning
+            If an episode had to be cut after 27,000 steps.
         """
         check_is_fitted(self)
         seeds = checked_seeds(X)
-        make_env, play = rl_module("_envs").make_env, rl_module("_play").play_episodes
-        return float(play(lambda: make_env(self.env), self._act, seeds).mean())
+        envs = rl_module("_envs")
+        played = envs.play_episodes(
+            lambda: envs.make_env(self.env), self._act, seeds, max_steps=envs.MAX_STEPS
+        )
+        n_cut = sum(not episode.ended for episode in played)
+        if n_cut:
+            warnings.warn(
+                f"{n_cut} of {len(played)} episodes had not ended after {envs.MAX_STEPS} steps and "
+                "were cut; wrap the environment in gymnasium's TimeLimit.",
+                stacklevel=2,
+            )
+        return float(np.mean([episode.score for episode in played]))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted agent: parameters, networks and history, without the replay buffer.
+
+        The file is a zip file of stable-baselines3, so `skuq.uadqn.UADQNAlgorithm.load` reads it,
+        too.
+
+        Parameters
+        ----------
+        path : path-like
+            File; it is written completely or not at all.
+        """
+        check_is_fitted(self)
+        state = self.__getstate__()
+        _, algorithm = state.pop("algorithm_")
+        with atomic_path(path) as partial:
+            partial.write_bytes(algorithm)
+            with zipfile.ZipFile(partial, "a") as archive:
+                archive.writestr(SAVED, rl_module("_checkpoint").cloudpickle.dumps(state))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load an agent that `save` has written; its pickled objects can run code: trust them.
+
+        Parameters
+        ----------
+        path : path-like
+            File.
+
+        Returns
+        -------
+        UADQN
+            The fitted agent, as it was.
+
+        Raises
+        ------
+        ValueError
+            If the file is not one of `save`.
+        """
+        try:
+            with zipfile.ZipFile(path) as archive:
+                state = pickle.loads(archive.read(SAVED))
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise ValueError(
+                f"{path} was not written by UADQN.save; files of algorithms are loaded with "
+                "skuq.uadqn.UADQNAlgorithm.load."
+            ) from error
+        agent = cls.__new__(cls)
+        agent.__setstate__(
+            state | {"algorithm_": (rl_object("UADQNAlgorithm"), Path(path).read_bytes())}
+        )
+        return agent
 
     @property
     def quantile_levels_(self) -> FloatArray:
@@ -368,7 +452,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
         if "algorithm_" in state:
-            # Loggers and environments cannot be pickled; the library's own format can.
+            # Loggers and environments cannot be pickled; stable-baselines3's own format can.
             stream = io.BytesIO()
             state["algorithm_"].save(stream)
             state["algorithm_"] = (type(state["algorithm_"]), stream.getvalue())
@@ -382,6 +466,61 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 device = str(resolve_device(state["device"]))
             except ValueError:  # it was trained on a GPU that is not here
                 device = "cpu"
-            with rl_module("_random").random_states_kept():  # loading seeds them
+            with rl_module("_checkpoint").random_states_kept():  # loading seeds them
                 state["algorithm_"] = cls.load(io.BytesIO(saved), device=device)
         super().__setstate__(state)
+
+
+def checked_seeds(X: Any) -> IntArray:
+    """Seeds as an array (n_seeds,), or a ValueError that says what they should be."""
+    seeds = np.asarray(X)
+    if seeds.ndim == 2 and seeds.shape[1] == 1:
+        seeds = seeds[:, 0]
+    if seeds.ndim != 1 or not len(seeds):
+        raise ValueError(
+            "X must be seeds of the environment, of shape (n_seeds,) or (n_seeds, 1) with at "
+            f"least one seed, got shape {np.shape(X)}."
+        )
+    try:
+        whole = [int(seed) for seed in seeds.tolist()] if seeds.dtype.kind in "iufO" else []
+    except (TypeError, ValueError, OverflowError):
+        whole = []
+    if whole != seeds.tolist() or min(whole) < 0 or max(whole) >= 2**63:
+        raise ValueError(
+            f"Seeds of an environment are integers from 0 to 2**63 - 1, got {seeds[:5]}..."
+        )
+    return seeds.astype(np.int64)
+
+
+def checked_observations(X: Any, space: Any) -> Any:
+    """Observations of the space's shape and dtype, or a ValueError that says what is wrong."""
+    if hasattr(space, "spaces"):
+        if not isinstance(X, dict) or set(X) != set(space.spaces):
+            raise ValueError(f"Observations must be a dict with keys {sorted(space.spaces)}.")
+        parts = {key: checked_observations(X[key], part) for key, part in space.spaces.items()}
+        if len({len(part) for part in parts.values()}) > 1:
+            sizes = {key: len(part) for key, part in parts.items()}
+            raise ValueError(f"Observations have different numbers of samples: {sizes}.")
+        return parts
+    X = np.asarray(X)
+    if X.shape[1:] != space.shape or not X.size:
+        hint = "; one observation needs a first axis of length 1" if X.shape == space.shape else ""
+        raise ValueError(
+            f"Observations must have the shape (n_samples, {', '.join(map(str, space.shape))}) "
+            f"with at least one sample, got {X.shape}{hint}."
+        )
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"Observations must be numbers, got dtype {X.dtype}.")
+    return _converted(X, space)
+
+
+def _converted(X: np.ndarray, space: Any) -> np.ndarray:
+    """Numbers in the dtype of a space, which must hold them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = X.astype(space.dtype)
+    if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
+        raise ValueError(f"Observations contain NaN, or infinity as {space.dtype}.")
+    counted = converted.dtype.kind in "iu"  # states or pixels: whole, and among those there are
+    if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
+        raise ValueError(f"Observations must be elements of {space}, got other values.")
+    return converted

@@ -1,4 +1,4 @@
-"""GIFs of an agent's episodes, with its uncertainty below each frame."""
+"""Episodes as they are watched: value and uncertainty of each action, and GIFs of both."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from skuq.extras import import_optional
 from skuq.files import atomic_path
-from skuq.uadqn._envs import make_env
-from skuq.uadqn._play import ActionEstimate
+from skuq.uadqn._envs import Env, make_env
+from skuq.uadqn._losses import aleatoric_part, epistemic_variance, quantile_variance
 
 SIDE = 320  # pixels of a frame's longer side, at least; larger ones are made smaller
 MAX_FRAMES = 1_000  # for they are all in memory until the end
@@ -25,6 +26,54 @@ _CHANNELS = (
 )  # fmt: skip
 _BARS = ("#0072B2", "#D55E00")  # epistemic, aleatoric: as in pictures of the training
 _NO_PICTURES = "The environment has no pictures (render mode 'rgb_array')"
+
+
+class ActionEstimate(NamedTuple):
+    """Value and uncertainty of an action, as an agent estimates them.
+
+    Attributes
+    ----------
+    value : float
+        Expected return.
+    epistemic, aleatoric : float
+        Standard deviations of the return; NaN where the agent does not estimate them.
+    """
+
+    value: float
+    epistemic: float = np.nan
+    aleatoric: float = np.nan
+
+
+def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEstimate:
+    """Value and uncertainty of an action.
+
+    Parameters
+    ----------
+    algorithm : stable_baselines3 algorithm
+        One of those of `skuq.uadqn`.
+    observation : ndarray, or dictionary of them
+        One observation.
+    action : int
+        The action.
+
+    Returns
+    -------
+    ActionEstimate
+        UA-DQN estimates both uncertainties, QR-DQN the aleatoric one (epistemic uncertainty
+        included), bootstrapped DQN the epistemic one, DQN none.
+    """
+    if not hasattr(algorithm, "predict_quantiles"):
+        tensor, _ = algorithm.policy.obs_to_tensor(observation)
+        with torch.no_grad():
+            values = algorithm.q_net(tensor)[..., 0, action].cpu().double().numpy()
+        spread = values.std(ddof=1) if values.ndim else np.nan  # over heads
+        return ActionEstimate(float(values.mean()), epistemic=float(spread))
+    quantiles = algorithm.predict_quantiles(observation)[:, 0, action].astype(np.float64)
+    value, own = float(quantiles[0].mean()), float(quantile_variance(quantiles[0]))
+    if len(quantiles) < 3:
+        return ActionEstimate(value, aleatoric=own**0.5)
+    aleatoric = float(aleatoric_part(quantiles, algorithm.aleatoric))
+    return ActionEstimate(value, float(epistemic_variance(quantiles[1:])) ** 0.5, aleatoric**0.5)
 
 
 class FilmError(ValueError):
@@ -64,43 +113,6 @@ def _rendered(env: Any) -> np.ndarray:
     return picture
 
 
-def stage(name: str, env: Any) -> tuple[Any, Film]:
-    """An environment that can be filmed, and a film of it.
-
-    Parameters
-    ----------
-    name : str
-        Id of the environment.
-    env : gymnasium.Env
-        The environment as it is without pictures.
-
-    Returns
-    -------
-    env : gymnasium.Env
-        The same if pictures can be made of its observations, else one that makes pictures.
-    film : Film
-
-    Raises
-    ------
-    ImportError
-        If pillow is not installed.
-    FilmError
-        If the environment has no pictures, or lacks a package to make them.
-    """
-    if not draws_itself(env):
-        if "rgb_array" not in (env.metadata.get("render_modes") or ()):
-            raise FilmError(_NO_PICTURES)
-        try:
-            env = make_env(name, render_mode="rgb_array")
-            env.reset(seed=0)
-            _rendered(env)
-        except FilmError:
-            raise
-        except Exception as error:  # environments draw with whatever packages they like
-            raise FilmError(f"The environment cannot draw itself: {error}") from error
-    return env, Film(env)
-
-
 class _Shot(NamedTuple):
     picture: np.ndarray
     episode: int
@@ -113,13 +125,12 @@ class Film:
 
     Parameters
     ----------
-    env : gymnasium.Env
-        Environment, made with ``render_mode="rgb_array"`` unless `draws_itself`.
+    name : str
+        Id of the environment. Grids of channels are drawn from its observations; else it is
+        made with ``render_mode="rgb_array"``.
 
     Attributes
     ----------
-    episode : int
-        Number of the episode, which the frames state.
     n_left_out : int
         Frames that came when the film was full.
 
@@ -127,18 +138,44 @@ class Film:
     ------
     ImportError
         If pillow is not installed.
+    FilmError
+        If the environment has no pictures, or lacks a package to make them.
     """
 
-    def __init__(self, env: Any):
+    def __init__(self, name: str):
         self._image = import_optional("PIL.Image", extra="plot")
         self._draw = import_optional("PIL.ImageDraw", extra="plot")
         fonts = import_optional("PIL.ImageFont", extra="plot")
         self._font = fonts.load_default(size=14)
-        self.env, self.episode, self.n_left_out = env, 1, 0
+        self._name = name
+        self._options: dict[str, str] = {}
+        self.episode, self.n_left_out = 0, 0
         self._shots: list[_Shot] = []
+        self.env = make_env(name)
+        if not draws_itself(self.env):
+            self._render_pictures()
 
-    def watch(self, observation: Any, estimate: ActionEstimate | None, score: float) -> None:
-        """Take a frame; `skuq.uadqn._play.play_episode` calls it."""
+    def _render_pictures(self) -> None:
+        if "rgb_array" not in (self.env.metadata.get("render_modes") or ()):
+            raise FilmError(_NO_PICTURES)
+        self._options = {"render_mode": "rgb_array"}
+        try:
+            self.env = make_env(self._name, **self._options)
+            self.env.reset(seed=0)
+            _rendered(self.env)
+        except FilmError:
+            raise
+        except Exception as error:  # environments draw with whatever packages they like
+            raise FilmError(f"The environment cannot draw itself: {error}") from error
+
+    def begin_episode(self) -> Env:
+        """Make the environment of the next episode."""
+        self.episode += 1
+        self.env = make_env(self._name, **self._options)
+        return self.env
+
+    def take(self, observation: Any, estimate: ActionEstimate | None, score: float) -> None:
+        """Take a frame; at the end of an episode there is no action to estimate."""
         if len(self._shots) >= MAX_FRAMES:
             self.n_left_out += 1
             return

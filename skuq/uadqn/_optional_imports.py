@@ -9,27 +9,31 @@ from skuq.extras import import_optional
 
 # Modules of the public names that need stable-baselines3.
 HOME = {
-    "BootstrappedDQN": "_baselines",
-    "CheckpointCallback": "_checkpoint",
-    "CheckpointError": "_checkpoint",
-    "CliffWindEnv": "_envs",
-    "CnnPolicy": "_policies",
-    "DQNAlgorithm": "_baselines",
-    "Episode": "_history",
-    "GridCNN": "_policies",
-    "GridPolicy": "_policies",
-    "MlpPolicy": "_policies",
-    "MultiInputPolicy": "_policies",
-    "QuantileDQN": "_algorithm",
-    "TrainingHistory": "_history",
-    "UADQNAlgorithm": "_algorithm",
-    "latest_checkpoint": "_checkpoint",
-    "load_agent": "_runs",
-    "load_checkpoint": "_checkpoint",
-    "make_env": "_envs",
-    "make_run_config": "_run_config",
-    "save_checkpoint": "_checkpoint",
-    "train_run": "_runs",
+    name: module
+    for module, names in {
+        "_algorithm": ("QuantileDQN", "UADQNAlgorithm"),
+        "_baselines": ("BootstrappedDQN", "DQNAlgorithm"),
+        "_callbacks": ("Episode", "TrainingHistory"),
+        "_checkpoint": (
+            "CheckpointError",
+            "ExactCheckpointCallback",
+            "latest_checkpoint",
+            "load_checkpoint",
+            "save_checkpoint",
+        ),
+        "_envs": ("CliffWindEnv", "make_env"),
+        "_policies": ("CnnPolicy", "GridCNN", "GridPolicy", "MlpPolicy", "MultiInputPolicy"),
+        "_runs": (
+            "GRIDWORLD",
+            "MINATAR",
+            "RunError",
+            "load_agent",
+            "make_run_config",
+            "settings_for",
+            "train_run",
+        ),
+    }.items()
+    for name in names
 }
 
 
@@ -47,7 +51,7 @@ def rl_module(name: str) -> Any:
 
 
 def rl_object(name: str) -> Any:
-    """Import the public class or function of that name, one of `HOME`.
+    """Import the public object of that name, one of `HOME`.
 
     Raises
     ------

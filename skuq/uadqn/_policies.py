@@ -21,14 +21,19 @@ from stable_baselines3.common.torch_layers import (
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from skuq.uadqn._estimates import risk_adjusted_values, sampled_values
-from skuq.uadqn._losses import prior_scale, quantile_levels
+from skuq.uadqn._losses import (
+    prior_scale,
+    quantile_levels,
+    risk_adjusted_values,
+    sampled_values,
+)
 from skuq.uadqn._networks import StackedConv2d, stacked_mlp, weights_of
-from skuq.uadqn._spaces import MIN_GRID, MIN_IMAGE, is_large_enough
 
 Space = spaces.Space[Any]
 Discrete = spaces.Discrete[Any]
 
+MIN_GRID = 3  # cells that `GridCNN` needs each way
+MIN_IMAGE = 36  # pixels that `NatureCNN` of stable-baselines3 does
 DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
 # Layers that behave differently in training.
 MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
@@ -214,7 +219,7 @@ class StackedQuantileNetwork(BasePolicy):
     gains : sequence of float
         Gain of each network's orthogonal initialisation; the value network comes first.
     levels : {"midpoint", "paper"}
-        Levels of the quantiles, see `skuq.uadqn._losses.quantile_levels`.
+        Levels of the quantiles, see `skuq.uadqn.quantile_levels`.
     epistemic_factor, aleatoric_factor, aleatoric
         Choice of actions, see `MlpPolicy`.
     normalize_images : bool, default=True
@@ -332,7 +337,7 @@ class MlpPolicy(QRDQNPolicy):
     n_quantiles : int, default=50
         Number of quantiles.
     levels : {"midpoint", "paper"}, default="midpoint"
-        Levels of the quantiles, see `skuq.uadqn._losses.quantile_levels`.
+        Levels of the quantiles, see `skuq.uadqn.quantile_levels`.
     net_arch : list of int, default=None
         Widths of hidden layers after the features; None is [128] after `GridCNN`, none
         after `NatureCNN`, else [100, 100].
@@ -470,3 +475,37 @@ class MultiInputPolicy(MlpPolicy):
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
         return CombinedExtractor
+
+
+def policy_for(observation_space: spaces.Space[Any]) -> str:
+    """Name of the policy that suits an observation space.
+
+    Images are those of stable-baselines3: bytes from 0 to 255. Three-dimensional arrays of float
+    or bool are grids of (height, width, channels) if they cannot be anything else: smaller than
+    an image each way, with no more channels than cells on either side. All others are flattened.
+
+    Examples
+    --------
+    >>> from gymnasium.spaces import Box
+    >>> from skuq.uadqn._policies import policy_for
+    >>> policy_for(Box(0, 1, (10, 10, 4)))
+    'GridPolicy'
+    """
+    if isinstance(observation_space, spaces.Dict):
+        return "MultiInputPolicy"
+    if is_image_space(observation_space):
+        return "CnnPolicy" if is_large_enough(observation_space) else "MlpPolicy"
+    return "GridPolicy" if _is_grid(observation_space) else "MlpPolicy"
+
+
+def is_large_enough(image: spaces.Space[Any]) -> bool:
+    """Return whether `NatureCNN` can take images of these shapes, wherever their channels are."""
+    return sorted(image.shape or (0, 0))[-2] >= MIN_IMAGE
+
+
+def _is_grid(space: spaces.Space[Any]) -> bool:
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype == np.uint8:
+        return False
+    height, width, channels = space.shape
+    sides = min(height, width), max(height, width)
+    return sides[0] >= MIN_GRID and sides[1] < MIN_IMAGE and channels <= sides[0]

@@ -13,7 +13,7 @@ from skuq import extras
 from skuq.cli._main import main
 from skuq.cli._train_agent import train_agent
 
-FILES = {"agent.zip", "checkpoints", "config.json", "history.csv"}
+FILES = {".lock", "agent.zip", "checkpoints", "config.json", "history.csv"}
 QUICK = {
     "learning_rate": 1e-3,
     "learning_starts": 40,
@@ -28,9 +28,9 @@ QUICK = {
 def rl(monkeypatch, tmp_path):
     """Settings that a test can wait for; runs lie in the current folder."""
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import _run_config
+    from skuq.uadqn import _runs
 
-    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.setattr(_runs, "settings_for", lambda env: dict(QUICK))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -136,7 +136,7 @@ def test_the_same_command_again_changes_nothing(rl):
 
 @pytest.mark.slow
 def test_an_interrupt_names_the_step_and_the_same_command_goes_on_from_there(rl, monkeypatch):
-    from skuq.uadqn._history import TrainingHistory
+    from skuq.uadqn._callbacks import TrainingHistory
 
     def interrupted(self):
         if self.num_timesteps == 70:
@@ -202,9 +202,9 @@ def test_what_cannot_be_trained_is_refused_in_one_line_and_leaves_nothing(rl, op
     ],
 )
 def test_a_run_is_not_overwritten_by_another(rl, run_folder, monkeypatch, changed, message):
-    from skuq.uadqn import _run_config
+    from skuq.uadqn import _runs
 
-    monkeypatch.setattr(_run_config, "settings_for", lambda env: QUICK | {"learning_starts": 20})
+    monkeypatch.setattr(_runs, "settings_for", lambda env: QUICK | {"learning_starts": 20})
     before = contents(run_folder)
     assert message in refused(train(*changed, out=run_folder))
     assert contents(run_folder) == before
@@ -261,7 +261,7 @@ def test_values_out_of_range_are_refused(rl, option, value):
 
 def test_the_methods_are_those_of_the_package():
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn._run_config import METHODS
+    from skuq.uadqn._runs import METHODS
 
     (option,) = [p for p in train_agent.params if p.name == "method"]
     assert list(option.type.choices) == list(METHODS)
@@ -277,7 +277,7 @@ LINE = re.compile(
 
 def test_play_prints_a_line_for_each_episode_as_it_is(run_folder):
     from skuq.uadqn._envs import make_env
-    from skuq.uadqn._estimates import aleatoric_variance, epistemic_variance
+    from skuq.uadqn._losses import aleatoric_variance, epistemic_variance
     from skuq.uadqn._runs import load_agent
 
     result = run("play", run_folder, "--episodes", 4, "--seed", 7)
@@ -286,7 +286,7 @@ def test_play_prints_a_line_for_each_episode_as_it_is(run_folder):
     agent, env = load_agent(run_folder, "cpu").algorithm, make_env("CliffWind-v0")
     scores = []
     for i, line in enumerate(lines):
-        observation, _ = env.reset(seed=None if i else 7)
+        observation, _ = env.reset(seed=7 + i)
         done, rewards, spreads, falls = False, [], [], 0
         while not done:
             action = agent.predict(observation, deterministic=True)[0]
@@ -323,7 +323,7 @@ def test_play_states_the_uncertainties_that_an_agent_has(rl, method, names):
 
 def test_the_estimate_is_of_the_chosen_action(rl):
     from skuq.uadqn import BootstrappedDQN, DQNAlgorithm
-    from skuq.uadqn._play import estimate_action
+    from skuq.uadqn._film import estimate_action
 
     kwargs = {"net_arch": [8]}
     observation = np.array([0.1, -0.2, 0.3, 0.4], np.float32)
@@ -345,7 +345,7 @@ def test_the_estimate_is_of_the_chosen_action(rl):
 def test_the_aleatoric_part_is_the_one_that_the_agent_uses():
     pytest.importorskip("stable_baselines3")
     from skuq.uadqn import UADQNAlgorithm
-    from skuq.uadqn._play import estimate_action
+    from skuq.uadqn._film import estimate_action
 
     agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", aleatoric="variance", device="cpu")
     observation = np.zeros(4, np.float32)
@@ -450,19 +450,25 @@ def test_frames_are_brought_to_a_size_that_can_be_seen(shape, size):
     pytest.importorskip("PIL")
     pytest.importorskip("stable_baselines3")
     from skuq.uadqn._film import LINE as HEIGHT
-    from skuq.uadqn._film import Film
-    from skuq.uadqn._play import ActionEstimate
+    from skuq.uadqn._film import ActionEstimate, Film
+    from tests.uadqn.environments import RandomEnv
 
-    class Painting:
-        observation_space = type("Space", (), {"shape": (4,), "dtype": np.float32})
-        metadata = {"render_fps": None}
+    class Painting(RandomEnv):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": None}
+
+        def __init__(self, render_mode=None):
+            super().__init__()
+            self.render_mode = render_mode
 
         def render(self):
             return np.full((*shape, 3), 0.5)
 
-    film = Film(Painting())
-    film.watch(None, ActionEstimate(1.0), 0.0)
-    film.watch(None, None, 1.0)
+    name = f"Painting{shape[0]}-v0"
+    register(name, Painting)
+    film = Film(name)
+    film.begin_episode().reset()
+    film.take(None, ActionEstimate(1.0), 0.0)
+    film.take(None, None, 1.0)
     film._shots[0] = film._shots[0]._replace(estimate=ActionEstimate(1.0, 0.5, 2.0))
     (first, last) = film._frames(2.0, np.array([True, True]))
     assert first.size == last.size == (size[0], size[1] + 3 * HEIGHT + 8)
@@ -537,11 +543,3 @@ def test_without_pillow_a_gif_is_refused_and_playing_is_not(run_folder, monkeypa
     assert message.startswith("--gif: PIL is needed for this and is not installed")
     assert message.endswith("pip install 'skuq[plot]'")
     assert run("play", run_folder).exit_code == 0
-
-
-def test_the_command_offers_every_method():
-    pytest.importorskip("stable_baselines3")
-    from skuq.uadqn._settings import METHODS
-
-    (option,) = (param for param in train_agent.params if param.name == "method")
-    assert list(option.type.choices) == list(METHODS)

@@ -15,15 +15,15 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
 from skuq.uadqn import _checkpoint as checkpoint
+from skuq.uadqn._callbacks import TrainingHistory
 from skuq.uadqn._checkpoint import (
-    CheckpointCallback,
     CheckpointError,
+    ExactCheckpointCallback,
     latest_checkpoint,
     load_checkpoint,
     save_checkpoint,
 )
 from skuq.uadqn._envs import make_env
-from skuq.uadqn._history import TrainingHistory
 from tests.uadqn.environments import SMALL, RandomEnv
 
 FAST = {"learning_starts": 40, "batch_size": 8, "buffer_size": 100, "target_update_interval": 30}
@@ -57,7 +57,11 @@ def interrupted(folder, agent, name="some"):
     history = TrainingHistory()
     with pytest.raises(KeyboardInterrupt):
         learn(
-            agent, STEPS, history, CheckpointCallback(folder, INTERVAL, history, name), Stop(STOP)
+            agent,
+            STEPS,
+            history,
+            ExactCheckpointCallback(folder, INTERVAL, history, name),
+            Stop(STOP),
         )
     return latest_checkpoint(folder)
 
@@ -140,7 +144,7 @@ def test_saving_disturbs_nothing(tmp_path):
     states = []
     for saves in (False, True):
         history, agent = TrainingHistory(), make(UADQNAlgorithm, cliff())
-        saver = CheckpointCallback(tmp_path, 7, history, "some")
+        saver = ExactCheckpointCallback(tmp_path, 7, history, "some")
         learn(agent, 120, *([history, saver] if saves else [history]))
         states.append(state_of(agent, history))
     assert_equal(*states)

@@ -1,22 +1,12 @@
-"""Training on env seeds: seeds of episodes, their noise, and networks for the observations."""
+"""Episodes that take given seeds in turn."""
 
 import numpy as np
 import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from gymnasium import spaces
-
-from skuq.uadqn._env_seeds import SeededEpisodes
-from skuq.uadqn._history import Episode
-from skuq.uadqn._training import train
+from skuq.uadqn._envs import SeededEpisodes
 from tests.uadqn.environments import SeedTeller
-
-
-@pytest.fixture(autouse=True)
-def made():
-    SeedTeller.made.clear()
-    return SeedTeller.made
 
 
 def seeds_of(n_episodes, seeds):
@@ -58,46 +48,3 @@ def test_a_seed_of_the_caller_is_left_aside_and_options_are_passed_on():
     assert env.unwrapped.options == [{"a": 1}]
     np.testing.assert_array_equal(observation, [3, 0])
     assert info == {}
-
-
-class Still:
-    """An algorithm that takes one action, as far as training needs one."""
-
-    def __init__(self, policy, env):
-        self.policy, self.env = policy, env
-
-    def learn(self, total_timesteps, callback):
-        self.env.reset()
-        for _ in range(total_timesteps):
-            if any(self.env.step(0)[2:4]):
-                self.env.reset()
-
-
-def test_training_never_repeats_a_sequence_of_noise(made):
-    algorithm, history = train(Still, SeedTeller, [2, 3, 4], 300, policy="auto")
-    (env,) = made
-    assert env.seeds[:3] == [2, 3, 4]
-    assert len(env.seeds) > 60
-    assert len(set(env.seeds)) == len(set(env.noise)) == len(env.seeds)
-    assert algorithm.policy == "MlpPolicy"
-    assert tuple(history.columns) == Episode._fields
-
-
-@pytest.mark.parametrize(
-    ("space", "policy"),
-    [
-        (spaces.Box(0, 1, (4,)), "MlpPolicy"),
-        (spaces.Box(0, 1, (4, 3)), "MlpPolicy"),
-        (spaces.Box(0, 1, (6, 5, 2)), "GridPolicy"),
-        (spaces.Discrete(3), "MlpPolicy"),
-        (spaces.MultiDiscrete([3, 2]), "MlpPolicy"),
-        (spaces.Dict({"a": spaces.Box(0, 1, (6, 5, 2))}), "MultiInputPolicy"),
-    ],
-)
-def test_networks_suit_observations(space, policy):
-    env = SeedTeller()
-    env.observation_space = space
-    algorithm, _ = train(Still, env, [0], 1, policy="auto")
-    assert algorithm.policy == policy
-    algorithm, _ = train(Still, env, [0], 1, policy="another")
-    assert algorithm.policy == "another"

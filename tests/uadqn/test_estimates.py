@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from skuq.uadqn._estimates import (
+from skuq.uadqn._losses import (
     aleatoric_part,
     aleatoric_variance,
     epistemic_variance,

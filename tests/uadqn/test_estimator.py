@@ -21,8 +21,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
-from skuq.uadqn import _estimator, _play
-from skuq.uadqn._history import Episode
+from skuq.uadqn import UADQNAlgorithm, _envs, _estimator
+from skuq.uadqn._callbacks import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
 
@@ -206,6 +206,34 @@ def test_pickle_round_trip(env, tmp_path):
         assert loaded.observation_space_ == model.observation_space_
     again = pickle.loads(pickle.dumps(loaded)).fit(SEEDS)
     np.testing.assert_array_equal(all_quantiles(again, X), all_quantiles(model, X))
+
+
+def test_a_saved_agent_is_the_same_and_its_file_is_one_of_stable_baselines3(agent, tmp_path):
+    path = tmp_path / "agent.zip"
+    agent.save(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["agent.zip"]
+    loaded = UADQN.load(path)
+    assert loaded.get_params() == agent.get_params()
+    pd.testing.assert_frame_equal(loaded.history_, agent.history_)
+    np.testing.assert_array_equal(loaded.predict_quantiles(CELLS), agent.predict_quantiles(CELLS))
+    assert loaded.score([3, 4]) == agent.score([3, 4])
+    algorithm = UADQNAlgorithm.load(path, device="cpu")
+    np.testing.assert_array_equal(
+        algorithm.predict(CELLS, deterministic=True)[0], agent.predict(CELLS)
+    )
+
+
+def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_path):
+    with pytest.raises(NotFittedError):
+        make().save(tmp_path / "agent.zip")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "text").write_text("mine")
+    agent.algorithm_.save(tmp_path / "algorithm.zip")
+    for name in ("text", "algorithm.zip"):
+        with pytest.raises(ValueError, match=r"was not written by UADQN\.save"):
+            UADQN.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        UADQN.load(tmp_path / "absent.zip")
 
 
 def test_an_unfitted_agent_can_be_pickled():
@@ -557,7 +585,7 @@ def test_score_is_the_mean_return_of_greedy_episodes(env):
 
 
 def test_episodes_without_end_are_cut_with_a_warning(monkeypatch):
-    monkeypatch.setattr(_play, "MAX_STEPS", 5)
+    monkeypatch.setattr(_envs, "MAX_STEPS", 5)
     endless = make(RandomEnv(length=10**9), total_timesteps=20).fit(SEEDS)
     with pytest.warns(UserWarning, match="3 of 3 episodes had not ended after 5 steps") as caught:
         score = endless.score([1, 2, 3])

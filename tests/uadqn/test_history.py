@@ -12,7 +12,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from skuq.uadqn import DQNAlgorithm, UADQNAlgorithm
-from skuq.uadqn._history import Episode, TrainingHistory, TrainingProgress
+from skuq.uadqn._callbacks import Episode, TrainingHistory, TrainingProgress
 from tests.uadqn.environments import SMALL
 
 

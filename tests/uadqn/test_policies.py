@@ -25,9 +25,9 @@ from skuq.uadqn._policies import (
     MlpPolicy,
     MultiInputPolicy,
     image_extractor,
+    policy_for,
     stack_extractors,
 )
-from skuq.uadqn._spaces import policy_for
 from tests.uadqn.environments import GRID, SMALL, VECTOR, perturb
 
 ACTIONS = spaces.Discrete(3)

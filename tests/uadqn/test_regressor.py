@@ -11,10 +11,15 @@ from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
 from skuq import AnchoredQuantileRegressor
-from skuq.uadqn._anchored import AnchoredLoss, QuantileNetworks
-from skuq.uadqn._estimates import aleatoric_variance, epistemic_variance
-from skuq.uadqn._losses import prior_scale, quantile_levels, quantile_loss
+from skuq.uadqn._losses import (
+    aleatoric_variance,
+    epistemic_variance,
+    prior_scale,
+    quantile_levels,
+    quantile_loss,
+)
 from skuq.uadqn._networks import weights_of
+from skuq.uadqn._regressor import AnchoredLoss, QuantileNetworks
 
 QUICK = {"max_epochs": 5, "hidden_sizes": (10,), "random_state": 0}
 

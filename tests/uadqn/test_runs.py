@@ -17,12 +17,18 @@ import gymnasium as gym
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
-from skuq.uadqn import UADQNAlgorithm, _run_config
+from skuq.uadqn import UADQNAlgorithm
 from skuq.uadqn import _runs as runs
 from skuq.uadqn._checkpoint import CheckpointError
-from skuq.uadqn._runs import RunError, last_saved_step, load_agent, make_run_config, train_run
-from skuq.uadqn._settings import settings_for
-from skuq.uadqn._spaces import policy_for
+from skuq.uadqn._policies import policy_for
+from skuq.uadqn._runs import (
+    RunError,
+    last_saved_step,
+    load_agent,
+    make_run_config,
+    settings_for,
+    train_run,
+)
 from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
 
 QUICK = {
@@ -39,7 +45,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Settings that a test can wait for."""
-    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.setattr(runs, "settings_for", lambda env: dict(QUICK))
 
 
 def train(folder, steps=400, env="CliffWind-v0", seed=0, method="uadqn", stop=None, **factors):
@@ -80,7 +86,7 @@ def assert_same_run(one, other):
 
 
 def test_uadqn_is_configured_with_the_settings_of_its_environment_and_given_factors(monkeypatch):
-    monkeypatch.setattr(_run_config, "settings_for", settings_for)
+    monkeypatch.setattr(runs, "settings_for", settings_for)
     config = make_run_config(
         "MinAtar/Asterix-v1", 10, seed=3, aleatoric_factor=0.7, epistemic_factor=None
     )
@@ -118,7 +124,7 @@ def test_baselines_take_what_they_have(monkeypatch, method, networks):
     everything = {"net_arch": [8], "init_gain": 1.0, "prior_gain": 2.0, "levels": "paper"}
     factors = {"epistemic_factor": 2.0, "aleatoric_factor": 0.5}
     given = QUICK | factors | {"policy_kwargs": everything}
-    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(given))
+    monkeypatch.setattr(runs, "settings_for", lambda env: dict(given))
     settings = make_run_config("CliffWind-v0", 100, method=method).settings
     assert settings.pop("policy_kwargs") == networks
     assert not settings.keys() & factors.keys()
@@ -128,7 +134,7 @@ def test_baselines_take_what_they_have(monkeypatch, method, networks):
 
 def test_baselines_without_networks_of_their_own_are_not_given_any(monkeypatch):
     given = QUICK | {"policy_kwargs": {"prior_gain": 2.0}}
-    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(given))
+    monkeypatch.setattr(runs, "settings_for", lambda env: dict(given))
     assert "policy_kwargs" not in make_run_config("CliffWind-v0", 100, method="dqn").settings
 
 
@@ -284,6 +290,7 @@ def test_what_an_interrupted_save_has_left_is_cleared_away(tmp_path):
     names = [path.name for path in (tmp_path / "checkpoints").iterdir()]
     assert names == ["step-000000000400"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".lock",
         "agent.zip",
         "checkpoints",
         "config.json",
@@ -295,8 +302,8 @@ SCRIPT = """
 import signal
 import sys
 from pathlib import Path
-from skuq.uadqn import _run_config, _runs as runs
-_run_config.settings_for = lambda env: {settings!r}
+from skuq.uadqn import _runs as runs
+runs.settings_for = lambda env: {settings!r}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
 runs.train_run(
     Path(sys.argv[1]), runs.make_run_config("CliffWind-v0", int(sys.argv[2])),
@@ -325,6 +332,27 @@ def test_a_process_that_is_killed_at_any_time_goes_on_bit_for_bit(tmp_path):
     train(run, steps=steps)
     train(tmp_path / "whole", steps=steps)
     assert_same_run(tmp_path / "whole", run)
+
+
+@pytest.mark.slow
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", SCRIPT.format(settings=QUICK), str(run), "100000"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while not (run / "history.csv").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with pytest.raises(RunError, match="Another process trains in"):
+            train(run, steps=100_000)
+        assert process.poll() is None  # and is not disturbed by that
+    finally:
+        process.kill()
+        process.wait()
+    saved = last_saved_step(run)  # the lock ended with the process
+    interrupt(run, steps=100_000, stop=saved + 1)
 
 
 # --- what is refused ---------------------------------------------------------------------------
@@ -364,7 +392,7 @@ def test_epsilon_schedules_are_not_extended(tmp_path, method):
 
 def test_settings_that_a_file_writes_otherwise_are_the_same(tmp_path, monkeypatch):
     given = QUICK | {"policy_kwargs": {"net_arch": (8, 8), "init_gain": 1.0}}
-    monkeypatch.setattr(_run_config, "settings_for", lambda env: dict(given))
+    monkeypatch.setattr(runs, "settings_for", lambda env: dict(given))
     interrupt(tmp_path, steps=150, stop=120)
     assert train(tmp_path, steps=150).begun_at == 100
     assert train(tmp_path, steps=150).history is None

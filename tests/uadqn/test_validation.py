@@ -7,7 +7,7 @@ pytest.importorskip("gymnasium")
 
 from gymnasium import spaces
 
-from skuq.uadqn._validation import checked_observations, checked_seeds
+from skuq.uadqn._estimator import checked_observations, checked_seeds
 from tests.uadqn.environments import MIXED
 
 CELL = spaces.Box(0, 1, (10,), np.float32)

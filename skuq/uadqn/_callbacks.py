@@ -1,4 +1,4 @@
-"""History of an agent's training: one row for each episode, and a progress bar."""
+"""Callbacks of training: its history, one row for each episode, and a progress bar."""
 
 from __future__ import annotations
 
@@ -53,8 +53,7 @@ class TrainingHistory(BaseCallback):
 
     Examples
     --------
-    >>> from skuq.uadqn import UADQNAlgorithm
-    >>> from skuq.uadqn._history import TrainingHistory
+    >>> from skuq.uadqn import TrainingHistory, UADQNAlgorithm
     >>> history = TrainingHistory()
     >>> agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0)
     >>> agent = agent.learn(100, callback=history)

@@ -1,15 +1,12 @@
 """Episodes played side by side: returns against episodes played one by one."""
 
-import warnings
-
 import numpy as np
 import pytest
 
 pytest.importorskip("stable_baselines3")
 
-from skuq.uadqn import _play
-from skuq.uadqn._envs import RIGHT, CliffWindEnv, make_env
-from skuq.uadqn._play import play_episodes
+from skuq.uadqn import _envs
+from skuq.uadqn._envs import RIGHT, CliffWindEnv, Played, make_env, play_episodes
 from tests.uadqn.environments import SeedTeller
 
 
@@ -32,6 +29,10 @@ def alone(make, act, seed):
     raise AssertionError("the episode did not end")
 
 
+def scores(played):
+    return [episode.score for episode in played]
+
+
 def guess(observation):
     """Right in the first step alone, so that each step counts differently."""
     return int(observation[0]) % 100 if observation[1] == 0 else 99
@@ -39,9 +40,8 @@ def guess(observation):
 
 @pytest.mark.parametrize("seeds", [[3], [0, 1, 2, 3, 4], [14, 5, 3, 3, 0, 77]])
 def test_returns_are_those_of_episodes_played_alone(seeds):
-    returns = play_episodes(SeedTeller, lambda X: np.array([guess(x) for x in X]), seeds)
-    assert returns.dtype == np.float64
-    np.testing.assert_array_equal(returns, [alone(SeedTeller, guess, seed) for seed in seeds])
+    returns = scores(play_episodes(SeedTeller, lambda X: np.array([guess(x) for x in X]), seeds))
+    assert returns == [alone(SeedTeller, guess, seed) for seed in seeds]
 
 
 def test_returns_on_the_cliff_are_those_of_episodes_played_alone():
@@ -51,9 +51,11 @@ def test_returns_on_the_cliff_are_those_of_episodes_played_alone():
     def make():
         return make_env("CliffWind-v0")
 
-    returns = play_episodes(make, act, range(60))
-    expected = [alone(make, lambda x: act(x[None])[0], seed) for seed in range(60)]
-    np.testing.assert_array_equal(returns, expected)
+    played = play_episodes(make, act, range(60))
+    returns = scores(played)
+    assert returns == [alone(make, lambda x: act(x[None])[0], seed) for seed in range(60)]
+    # Along the ledge, an episode without a fall is worth 10 - 4.
+    assert [episode.falls for episode in played] == [int(score < 6) for score in returns]
     assert len(set(returns)) > 2
 
 
@@ -79,26 +81,39 @@ def test_dictionaries_of_observations_come_as_a_batch():
         assert X["seed"].shape == X["step"].shape == (len(X["seed"]), 1)
         return X["seed"][:, 0] % 100
 
-    returns = play_episodes(lambda: SeedTeller(as_dict=True), act, [0, 3, 4])
-    np.testing.assert_array_equal(returns, [100, 400, 500])
+    played = play_episodes(lambda: SeedTeller(as_dict=True), act, [0, 3, 4])
+    assert played == [
+        Played(100, 1, None, True),
+        Played(400, 4, None, True),
+        Played(500, 5, None, True),
+    ]
 
 
-def test_episodes_without_end_are_cut_with_a_warning(monkeypatch):
-    monkeypatch.setattr(_play, "MAX_STEPS", 3)
-
+@pytest.mark.parametrize(("limit", "ended"), [(3, [True, False, False, True]), (5, [True] * 4)])
+def test_episodes_are_cut_at_the_limit_and_not_those_that_end_with_it(limit, ended):
     def act(X):
         return np.full(len(X), 99)
 
-    with pytest.warns(UserWarning, match=r"^2 of 4 episodes had not ended after 3 steps.*TimeLi"):
-        returns = play_episodes(SeedTeller, act, [1, 3, 4, 0])
-    np.testing.assert_array_equal(returns, [-3, -6, -6, -1])
+    played = play_episodes(SeedTeller, act, [2, 3, 4, 0], max_steps=limit)
+    assert [episode.ended for episode in played] == ended
+    assert [episode.steps for episode in played] == [min(steps, limit) for steps in (3, 4, 5, 1)]
 
 
-def test_an_episode_of_exactly_the_limit_is_not_cut(monkeypatch):
-    monkeypatch.setattr(_play, "MAX_STEPS", 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        play_episodes(SeedTeller, lambda X: np.zeros(len(X), int), [2, 7])
+def test_an_episode_can_be_watched():
+    seen = []
+    play_episodes(
+        SeedTeller,
+        lambda X: np.full(len(X), 99),
+        [2],
+        watch=lambda observation, action, score: seen.append((*observation, action, score)),
+    )
+    assert seen == [(2, 0, 99, 0), (2, 1, 99, -1), (2, 2, 99, -3), (2, 3, None, -6)]
+
+
+def test_an_environment_cannot_play_beside_itself():
+    env = SeedTeller()
+    with pytest.raises(ValueError, match="same environment at each call"):
+        play_episodes(lambda: env, lambda X: np.zeros(len(X), int), [1, 2])
 
 
 def test_many_seeds_are_played_some_at_a_time(monkeypatch):
@@ -118,6 +133,6 @@ def test_many_seeds_are_played_some_at_a_time(monkeypatch):
 
     seeds = range(7)
     at_once = play_episodes(CliffWindEnv, act, seeds)
-    monkeypatch.setattr(_play, "MAX_ENVS", 3)
-    np.testing.assert_array_equal(play_episodes(Watched, act, seeds), at_once)
+    monkeypatch.setattr(_envs, "MAX_ENVS", 3)
+    assert play_episodes(Watched, act, seeds) == at_once
     assert (max(most), len(open_now)) == (3, 0)
