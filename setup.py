@@ -10,6 +10,10 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "skuq" / "__init__.py").read_text())[1]
 
+# A package index shows no files of the repository: the picture and its caption stay at home.
+README = (HERE / "README.md").read_text(encoding="utf-8")
+DESCRIPTION = re.sub(r"!\[[^]]*\]\(docs/[^)]*\)\n\n\*[^*]*\*\n\n", "", README)
+
 EXTRAS = {
     "plot": ["matplotlib>=3.11.2"],
     "distributed": ["dask>=2026.8.0", "distributed>=2026.8.0"],
@@ -66,7 +70,7 @@ setup(
     name="skuq",
     version=VERSION,
     description="Honest uncertainty for scikit-learn users",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=DESCRIPTION,
     long_description_content_type="text/markdown",
     license="BSD-3-Clause",
     python_requires=">=3.11",

@@ -3,7 +3,6 @@
 import pickle
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -269,23 +268,6 @@ def test_processes_and_pickles_change_nothing(model):
     parallel = pickle.loads(pickle.dumps(model)).set_params(n_jobs=2, verbose=0)
     for ours, theirs in zip(found, parallel.predict_proba_bounds(X, 0.1, tol=0.05), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.slow
-def test_a_dask_cluster_gives_what_one_process_gives(model):
-    distributed = pytest.importorskip("distributed")
-    X = np.random.default_rng(0).normal(size=(70, 2))
-    alone = model.certify(X, radius=0.1)
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster),
-        joblib.parallel_config(backend="dask"),
-    ):
-        together = pickle.loads(pickle.dumps(model)).certify(X, radius=0.1)
-    np.testing.assert_array_equal(alone.status, together.status)
-    np.testing.assert_allclose(alone.margin_lower, together.margin_lower, atol=1e-9)
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit", "softmax"])

@@ -2,7 +2,6 @@
 
 import pickle
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -180,22 +179,6 @@ def test_batch_size_does_not_change_the_result(iris):
     whole = quam.set_params(batch_size=20).predict_uncertainty(iris[0][:20])
     pieces = quam.set_params(batch_size=3).predict_uncertainty(iris[0][:20])
     np.testing.assert_allclose(pieces.epistemic, whole.epistemic, rtol=1e-9)
-
-
-@pytest.mark.slow
-def test_dask_cluster_gives_what_one_process_gives(iris):
-    distributed = pytest.importorskip("distributed")
-    quam = QUAMClassifier(**QUICK).fit(*iris)
-    serial = quam.predict_uncertainty(iris[0][:30])
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster),
-        joblib.parallel_config(backend="dask"),
-    ):
-        on_cluster = quam.set_params(n_jobs=2).predict_uncertainty(iris[0][:30])
-    np.testing.assert_allclose(on_cluster.epistemic, serial.epistemic, rtol=1e-12)
 
 
 def test_sample_weight_zero_removes_a_sample_from_the_search(iris, trained_module):

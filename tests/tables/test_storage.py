@@ -51,12 +51,11 @@ def check_kept(model, table, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["hgb", "logistic", "network", pytest.param("forest", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["hgb", "logistic", "network", "forest"])
 def test_a_kept_classifier_predicts_the_same(flowers, tmp_path, name):
-    model = TableModel(name).fit(flowers[::2], "target")
-    check_kept(model, flowers[1::4].reset_index(drop=True), tmp_path)
+    two = flowers[flowers["target"] != "virginica"]
+    model = TableModel(name).fit(two[::2], "target")
+    check_kept(model, two[1::4].reset_index(drop=True), tmp_path)
 
 
 @pytest.mark.parametrize(
