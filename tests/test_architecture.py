@@ -43,6 +43,8 @@ EQUATIONS = [
     "gpc-rounding",  # Eq. 27
     "gpc-quadrature",  # Eq. 28
     "gpc-three-classes",  # Eq. 29
+    "gpc-whitened",  # Eq. 30
+    "gpc-whitened-rounding",  # Eq. 31
 ]
 
 

@@ -102,7 +102,10 @@ class Expansion(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes."""
+    """The rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes.
+
+    Value and Jacobian are whitened if the model is; the rest is of ``r(x)`` itself.
+    """
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
@@ -171,22 +174,23 @@ class Expander:
         """
         centers, half_widths = center_and_half_widths(lower, upper)
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
-        errors = self._rounding(rows.magnitude)
+        norms = self.kernel.norms(half_widths)
+        errors = self._rounding(rows.magnitude, norms.a1 + norms.a2)
         mean, mean_gradient, covariance, gradient, r_R = self._first_order(rows)
         slopes = torch.diag_embed(self._prior_slopes * half_widths**2)[:, None]
         jacobian_R = torch.einsum("bmf,pmn->bpfn", rows.jacobian, self.model.reduction)
         bilinear = jacobian_R @ rows.jacobian[:, None]
-        hessian = -2 * (bilinear + rows.hessian(r_R))
+        hessian = -2 * (bilinear + rows.hessian(self.model.unwhiten(r_R)))
         if self.kernel.order == 1:  # no second derivatives for the prior's share to cancel
             hessian = hessian + 2 * slopes * self._same[:, None, None]
-        norms = self.kernel.norms(half_widths)
         deviations = _Deviations.of(covariance, slopes - bilinear, norms, errors[1], self.model)
         b1, beta = self.kernel.gradient_norms(half_widths)
+        weights = self.model.unwhiten(self.model.weights)
         return Expansion(
             Moments(
                 mean,
                 mean_gradient,
-                rows.hessian(self.model.weights.expand(len(mean), -1, -1)),
+                rows.hessian(weights.expand(len(mean), -1, -1)),
                 self.model.norms * norms.rho[:, None] + errors[0],  # Eq. 9
                 self.model.norms[:, None] * beta[:, None] + 2 * errors[0][..., None],
             ),
@@ -204,7 +208,7 @@ class Expander:
         rows = self._rows(points, torch.ones_like(points), owner, 1)
         mean, mean_gradient, covariance, gradient, _ = self._first_order(rows)
         return Evaluation(
-            mean, covariance, mean_gradient, gradient, *self._rounding(rows.magnitude)
+            mean, covariance, mean_gradient, gradient, *self._rounding(rows.magnitude, 0.0)
         )
 
     def shares(self, half_widths: Tensor) -> Tensor:
@@ -248,7 +252,8 @@ class Expander:
             magnitudes.append(size * condition)
         value, magnitude = _total(values), _total(magnitudes)
         jacobian = _total(jacobians) if jacobians else torch.zeros_like(delta)
-        return _Rows(value, jacobian, magnitude, curvature, diagonal)
+        whitened = self.model.whiten(value), self.model.whiten(jacobian.mT).mT
+        return _Rows(*whitened, magnitude, curvature, diagonal)
 
     def _first_order(self, rows: _Rows) -> tuple[Tensor, ...]:
         """Values and gradients of means and covariances, and ``r(x)' R`` for each pair."""
@@ -262,16 +267,27 @@ class Expander:
             r_R,
         )
 
-    def _rounding(self, magnitude: Tensor) -> tuple[Tensor, Tensor]:
+    def _rounding(self, magnitude: Tensor, norm: Tensor | float) -> tuple[Tensor, Tensor]:
         """Rounding errors of the polynomials of the means (b, L) and covariances (b, n_pairs).
 
         Sums of m products of numbers that are themselves accurate to a few units in the last
-        place, times their condition, which `magnitude` holds.
+        place, times their condition, which `magnitude` holds. `norm` is that of the polynomial
+        of ``k(c + t, .)`` without its value.
         """
         # Eq. 27
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
-        mean = unit * magnitude @ self.model.weights.abs().T
-        return mean, 2 * unit * (magnitude**2 @ self.model.row_sums.T + self.model.kernel.variance)
+        variance, whitening = self.model.kernel.variance, self.model.whitening
+        if whitening is None:
+            mean = unit * magnitude @ self.model.weights.abs().T
+            squared = magnitude**2 @ self.model.row_sums.T
+            return mean, 2 * unit * (squared + variance)
+        # Eq. 31
+        moved = torch.linalg.vector_norm(magnitude @ whitening.matrix.abs().mT, dim=-1)
+        length = whitening.excess**0.5 * (variance**0.5 + norm) + torch.zeros_like(moved)
+        mean = 4 * unit * (moved + length)[:, None] * whitening.coefficients
+        crossed = (length * moved)[:, None] * whitening.spectral
+        squared = (length**2)[:, None] * whitening.frobenius
+        return mean, 4 * unit * (2 * crossed + squared + variance)
 
 
 class _Deviations(NamedTuple):

@@ -9,10 +9,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from skuq.base import FloatArray
 from skuq.gpc.bounds._stationary import StationaryKernel, from_sklearn
-from skuq.gpc.inference._posterior import Posterior
+from skuq.gpc.inference._posterior import JointPosterior, Posterior
 
 UNIT = 2.0**-53  # relative rounding error of one float64 operation
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """Rows ``T r(x)`` in the place of ``r(x)``: all but orthonormal functions.
+
+    Attributes
+    ----------
+    matrix : Tensor of shape (m, m)
+        T.
+    excess : float
+        Bound c of the largest eigenvalue of ``T K T'`` (Eq. 30): the rows have a length of at
+        most the root of c times the norm in the kernel's Hilbert space.
+    coefficients : Tensor of shape (L,)
+        Lengths of the means' coefficients.
+    spectral, frobenius : Tensor of shape (n_pairs,)
+        Norms of the matrices R.
+    """
+
+    matrix: Tensor
+    excess: float
+    coefficients: Tensor
+    spectral: Tensor
+    frobenius: Tensor
+
+    def to(self, device: torch.device) -> Whitening:
+        """The same with its tensors on a device."""
+        tensors = (self.coefficients, self.spectral, self.frobenius)
+        return Whitening(
+            self.matrix.to(device), self.excess, *(tensor.to(device) for tensor in tensors)
+        )
 
 
 @dataclass(frozen=True)
@@ -37,6 +69,8 @@ class LatentModel:
     varsigma : float
         The covariance is positive semi-definite up to this share of the prior's (Eq. 2 of the
         proofs page).
+    whitening : Whitening, default=None
+        What `weights` and `reduction` multiply in the place of ``r(x)``.
     """
 
     kernel: StationaryKernel
@@ -45,12 +79,15 @@ class LatentModel:
     reduction: Tensor
     norms: Tensor
     varsigma: float
+    whitening: Whitening | None = None
 
     @classmethod
     def from_posterior(cls, posterior: Posterior, device: torch.device) -> LatentModel:
         """Prepare a posterior; costs a few decompositions of its matrices, once."""
         inputs = torch.tensor(posterior.inputs, dtype=torch.float64)
         kernel = from_sklearn(posterior.kernel, inputs.shape[1])
+        if isinstance(posterior, JointPosterior) and posterior.whitener is not None:
+            return cls._whitened(kernel, inputs, posterior, posterior.whitener, device)
         weights = torch.tensor(posterior.weights, dtype=torch.float64)
         matrices = torch.tensor(posterior.reduction(), dtype=torch.float64)
         inputs_at_origin = inputs - inputs.mean(0)  # where distances lose the fewest digits
@@ -66,6 +103,44 @@ class LatentModel:
         return cls(
             kernel.to(device), inputs, weights, reduction.to(device), norms.to(device), varsigma
         )
+
+    @classmethod
+    def _whitened(
+        cls,
+        kernel: StationaryKernel,
+        inputs: Tensor,
+        posterior: JointPosterior,
+        whitener: FloatArray,
+        device: torch.device,
+    ) -> LatentModel:
+        T = torch.tensor(whitener, dtype=torch.float64)
+        weights = torch.tensor(posterior.coefficients, dtype=torch.float64)
+        matrices = torch.tensor(posterior.matrices, dtype=torch.float64)
+        excess = _largest_of_whitened(kernel, inputs, T)
+        eigenvalues = torch.linalg.eigvalsh(_joint(matrices, len(weights)))
+        slack = 8 * len(eigenvalues) * UNIT * float(eigenvalues.abs().max())
+        most, least = float(eigenvalues[-1]) + slack, float(eigenvalues[0]) - slack
+        varsigma = max(0.0, most * excess - 1) + max(0.0, -least) * excess  # Eq. 30
+        coefficients = torch.linalg.vector_norm(weights, dim=-1) * (1 + 1e-12)
+        whitening = Whitening(
+            T,
+            excess,
+            coefficients,
+            torch.linalg.matrix_norm(matrices, 2) * (1 + 1e-9),
+            torch.linalg.matrix_norm(matrices) * (1 + 1e-9),
+        )
+        reduction = (matrices + matrices.mT) / 2
+        tensors = (inputs, weights, reduction, excess**0.5 * coefficients)
+        moved = (tensor.to(device) for tensor in tensors)
+        return cls(kernel.to(device), *moved, varsigma, whitening.to(device))
+
+    def whiten(self, rows: Tensor) -> Tensor:
+        """From ``r(x)`` of shape (..., m) to what `weights` and `reduction` multiply."""
+        return rows if self.whitening is None else rows @ self.whitening.matrix.mT
+
+    def unwhiten(self, weights: Tensor) -> Tensor:
+        """From coefficients of the whitened rows, shape (..., m), to those of ``r(x)``."""
+        return weights if self.whitening is None else weights @ self.whitening.matrix
 
     @property
     def n_latent(self) -> int:
@@ -92,13 +167,38 @@ def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float)
     of negative eigenvalues, plus the rounding error of computing both, of relative size `unit`.
     """
     m = len(gram)
-    joint = reduction.new_zeros(n_latent, m, n_latent, m)
-    for block, c, d in zip(reduction, *np.triu_indices(n_latent), strict=True):
-        joint[c, :, d], joint[d, :, c] = block, block.mT
-    values, vectors = torch.linalg.eigh(joint.reshape(n_latent * m, -1))
+    values, vectors = torch.linalg.eigh(_joint(reduction, n_latent))
     factor = (vectors * values.clamp(min=0).sqrt()).reshape(n_latent, m, -1)
     product = torch.einsum("cmi,cmj->ij", factor, gram @ factor)
     largest = torch.linalg.eigvalsh(product)[-1]
     scale = float(gram.diagonal().sum() * values.abs().max())
     negative = float((-values[0]).clamp(min=0) * gram.diagonal().sum())
     return max(0.0, float(largest) - 1) + negative + n_latent * unit * max(1.0, scale)
+
+
+def _joint(reduction: Tensor, n_latent: int) -> Tensor:
+    """The matrices of all pairs as blocks of a symmetric one, (L m, L m)."""
+    m = reduction.shape[-1]
+    joint = reduction.new_zeros(n_latent, m, n_latent, m)
+    for block, c, d in zip(reduction, *np.triu_indices(n_latent), strict=True):
+        joint[c, :, d], joint[d, :, c] = block, block.mT
+    return joint.reshape(n_latent * m, -1)
+
+
+def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) -> float:
+    """Bound of the largest eigenvalue of ``T K T'`` (Eq. 30).
+
+    With L the inverse of T, up to rounding, ``K <= L L' + eta`` and ``T L = I + E``.
+    """
+    m, d = inputs.shape
+    L = torch.linalg.solve_triangular(T, torch.eye(m).to(T), upper=False)
+    gram, sensitivity = kernel(inputs, inputs), kernel.sensitivity(inputs)
+    sums, entries = 1.1 * (m + 8) * UNIT, 1.1 * (d + 32) * UNIT  # Eq. 27
+    rounding = sums * (L.abs() @ L.abs().mT) + entries * sensitivity
+    difference = torch.linalg.eigvalsh(L @ L.mT - gram)
+    least = float(difference[0]) - 8 * m * UNIT * float(difference.abs().max())
+    eta = max(0.0, float(rounding.sum(-1).max()) - least)
+    product = (T @ L - torch.eye(m).to(T)).abs() + sums * (T.abs() @ L.abs())
+    error = float((product.sum(0).max() * product.sum(1).max()).sqrt())
+    stretch = float(T.abs().sum(0).max() * T.abs().sum(1).max())
+    return ((1 + error) ** 2 + eta * stretch) * (1 + 1e-12)

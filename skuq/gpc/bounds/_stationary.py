@@ -11,6 +11,7 @@ of the user guide (`docs/guide/robust_gpc_proofs.rst`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -192,6 +193,12 @@ class Term:
             roots = roots + profile.sixth((half_widths**2 * precision).sum(-1))
         return self.variance ** (1 / 6) * roots
 
+    def squared_distances(self, X: Tensor, Z: Tensor) -> Iterator[Tensor]:
+        """Matrices of s between the rows of `X` and of `Z`, one for each profile."""
+        for root in self.precisions.sqrt():
+            mode = "donot_use_mm_for_euclid_dist"  # small distances keep their digits
+            yield torch.cdist(X * root, Z * root, compute_mode=mode) ** 2
+
 
 @dataclass(frozen=True)
 class StationaryKernel:
@@ -258,12 +265,19 @@ class StationaryKernel:
         total = X.new_zeros(len(X), len(Z))
         for term in self.terms:
             values = torch.full_like(total, term.variance)
-            for profile, precision in zip(term.profiles, term.precisions, strict=True):
-                root = precision.sqrt()
-                mode = "donot_use_mm_for_euclid_dist"  # small distances keep their digits
-                squared = torch.cdist(X * root, Z * root, compute_mode=mode) ** 2
+            for profile, squared in zip(term.profiles, term.squared_distances(X, Z), strict=True):
                 values = values * profile.derivatives(squared, 0)[0]
             total = total + values
+        return total
+
+    def sensitivity(self, X: Tensor) -> Tensor:
+        """Covariances between the rows of `X`, each times its condition ``1 + s``."""
+        total = X.new_zeros(len(X), len(X))
+        for term in self.terms:
+            values, condition = torch.full_like(total, term.variance), torch.ones_like(total)
+            for profile, squared in zip(term.profiles, term.squared_distances(X, X), strict=True):
+                values, condition = values * profile.derivatives(squared, 0)[0], condition + squared
+            total = total + values * condition
         return total
 
     def reach(self, X: Tensor) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from skuq.base import FloatArray
 from skuq.gpc.inference._laplace import Evidence
 from skuq.gpc.inference._likelihoods import TiltedMoments, tilted_moments
-from skuq.gpc.inference._posterior import BinaryPosterior
+from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._prior import Conditional, Prior
 
 _MAX_SWEEPS = 500
@@ -116,7 +116,7 @@ def ep_posterior(
     *,
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
-) -> BinaryPosterior:
+) -> Posterior:
     """Gaussian posterior whose marginals match the moments of the tilted ones.
 
     Parameters
@@ -126,7 +126,7 @@ def ep_posterior(
 
     Returns
     -------
-    BinaryPosterior
+    Posterior
 
     References
     ----------

@@ -12,7 +12,7 @@ import numpy as np
 
 from skuq.base import FloatArray
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, Derivatives
-from skuq.gpc.inference._posterior import BinaryPosterior
+from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._prior import Conditional, Prior
 
 _MAX_NEWTON = 200
@@ -123,7 +123,7 @@ def laplace_posterior(
     *,
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
-) -> BinaryPosterior:
+) -> Posterior:
     """Gaussian posterior around the most probable latent function.
 
     Parameters
@@ -133,7 +133,7 @@ def laplace_posterior(
 
     Returns
     -------
-    BinaryPosterior
+    Posterior
 
     References
     ----------

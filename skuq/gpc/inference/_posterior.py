@@ -152,7 +152,11 @@ class FactoredPosterior:
 
 @dataclass(frozen=True)
 class JointPosterior:
-    """Posterior of one latent function per class, with the matrices themselves.
+    """Posterior of latent functions in whitened rows ``T r(x)``, with the matrices themselves.
+
+    The rows of inducing points all but depend on one another, and what is left of ``r' R r``
+    after cancellation is rounding. In whitened rows, which are orthonormal functions, no entry
+    of a matrix exceeds 1, and nothing cancels (Eq. 30 of the proofs page of the user guide).
 
     Parameters
     ----------
@@ -160,32 +164,44 @@ class JointPosterior:
         With the hyperparameters that were used, shared by all classes.
     inputs : ndarray of shape (m, n_features)
         Training inputs, or inducing points.
-    weights : ndarray of shape (L, m)
-        Coefficients of the means.
+    coefficients : ndarray of shape (L, m)
+        Coefficients of the means in the whitened rows.
     matrices : ndarray of shape (L (L + 1) / 2, m, m)
-        As `Posterior.reduction` returns them.
+        The matrices R of `Posterior.reduction`, of the whitened rows.
+    whitener : ndarray of shape (m, m), default=None
+        T; None is the identity.
     """
 
     kernel: Any
     inputs: FloatArray
-    weights: FloatArray
+    coefficients: FloatArray
     matrices: FloatArray
+    whitener: FloatArray | None = None
+
+    @property
+    def weights(self) -> FloatArray:
+        """Coefficients of the means in ``r(x)`` itself, shape (L, m)."""
+        return self.coefficients if self.whitener is None else self.coefficients @ self.whitener
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
-        n_latent = len(self.weights)
+        n_latent = len(self.coefficients)
         mean, cov = np.empty((len(X), n_latent)), np.empty((len(X), n_latent, n_latent))
         prior = prior_variance(self.kernel)
         for rows, cross in _cross_covariances(self.kernel, self.inputs, X, len(self.inputs)):
-            mean[rows] = cross @ self.weights.T
+            white = cross if self.whitener is None else cross @ self.whitener.T
+            mean[rows] = white @ self.coefficients.T
             for matrix, c, d in zip(self.matrices, *np.triu_indices(n_latent), strict=True):
-                value = prior * (c == d) - np.einsum("ij,ij->i", cross @ matrix, cross)
+                value = prior * (c == d) - np.einsum("ij,ij->i", white @ matrix, white)
                 cov[rows, c, d] = cov[rows, d, c] = np.maximum(value, 0.0) if c == d else value
         return mean, cov
 
     def reduction(self) -> FloatArray:
         """Matrices R of all pairs of classes, shape (L (L + 1) / 2, m, m)."""
-        return self.matrices
+        if self.whitener is None:
+            return self.matrices
+        result: FloatArray = self.whitener.T @ self.matrices @ self.whitener
+        return result
 
 
 def _cross_covariances(

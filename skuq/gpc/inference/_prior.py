@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from skuq.base import FloatArray
 from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
-from skuq.gpc.inference._posterior import BinaryPosterior
+from skuq.gpc.inference._posterior import BinaryPosterior, Posterior
 
 _MAX_JITTER = 1e-4  # of the mean diagonal
 _WEAK_SITE = 1e-7  # of the posterior precision; the difference from 1 is imprecise below
@@ -54,7 +54,7 @@ class Conditional(Protocol):
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
 
-    def posterior(self, alpha: FloatArray) -> BinaryPosterior:
+    def posterior(self, alpha: FloatArray) -> Posterior:
         """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
 
 

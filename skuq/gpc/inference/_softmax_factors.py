@@ -179,10 +179,9 @@ class LowRankSoftmax:
         matrices = np.empty((len(rows[0]), *prior.factor.shape))
         for out, c, d in zip(matrices, *rows, strict=True):
             inner = np.eye(len(out)) * (c == d) - self._inverse[c, :, d]
-            matrix = prior.to_inputs(prior.to_inputs(inner.T).T)
-            out[:] = 0.5 * (matrix + matrix.T) if c == d else matrix
-        weights = prior.to_inputs((alpha @ prior.features).T).T
-        return JointPosterior(prior.kernel, prior.inputs, weights, matrices)
+            out[:] = 0.5 * (inner + inner.T) if c == d else inner
+        means = alpha @ prior.features
+        return JointPosterior(prior.kernel, prior.inputs, means, matrices, prior.whitener())
 
 
 def _reciprocal(values: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ from sklearn.cluster import MiniBatchKMeans
 
 from skuq.base import FloatArray
 from skuq.gpc.inference._kernels import covariance_with_pullback
-from skuq.gpc.inference._posterior import BinaryPosterior
+from skuq.gpc.inference._posterior import JointPosterior
 from skuq.gpc.inference._prior import cholesky_with_jitter
 
 _JITTER = 1e-9  # of the prior variance; with less, rounding in predictions grows instead
@@ -119,6 +119,11 @@ class LowRankPrior:
         """``factor^-T values``: from whitened coordinates to weights of inducing points."""
         return solve_triangular(self.factor, values, lower=True, trans="T")
 
+    def whitener(self) -> FloatArray:
+        """The inverse of the factor, with which ``K_xm`` becomes features of x."""
+        inverse: FloatArray = lapack.dtrtri(self.factor, lower=1)[0]
+        return inverse
+
     def gradient(self, cross: FloatArray, own: FloatArray) -> FloatArray:
         """``sum G_nm dK_nm + sum G_mm dK_mm``, both given in whitened coordinates.
 
@@ -174,10 +179,10 @@ class LowRankConditional:
         own = 0.5 * (np.eye(len(a)) - self._inverse) - np.outer(a, b)
         return self._prior.gradient(cross, own)
 
-    def posterior(self, alpha: FloatArray) -> BinaryPosterior:
+    def posterior(self, alpha: FloatArray) -> JointPosterior:
         """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
         prior = self._prior
-        weights = prior.to_inputs(alpha @ prior.features)
-        matrix = np.eye(len(weights)) - self._inverse
-        matrix = prior.to_inputs(prior.to_inputs(matrix).T)
-        return BinaryPosterior(prior.kernel, prior.inputs, weights[None], 0.5 * (matrix + matrix.T))
+        matrix = np.eye(len(self._inverse)) - self._inverse
+        matrix = 0.5 * (matrix + matrix.T)
+        means = (alpha @ prior.features)[None]
+        return JointPosterior(prior.kernel, prior.inputs, means, matrix[None], prior.whitener())
