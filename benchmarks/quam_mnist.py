@@ -14,7 +14,8 @@ data set NAME, the rest MNIST's test images. Each batch is scored by
 "auroc" ranks by the epistemic part for QUAM, by the total one for all others ("energy" is that
 of the logits; "neighbours" and "mahalanobis" are distances from the training images in the
 features that enter the first linear and the last layer). "auroc_total" and "auroc_epistemic" are
-those of the other part. "quam-pointwise" searches each image on its own, at .7 seconds each, and
+those of the other part. Batches of small shares are drawn several times, until a hundred OOD
+images were scored. "quam-pointwise" searches each image on its own, at .7 seconds each, and
 runs only if asked for. ``mean_rank`` is over runs, data sets and shares, and leaves out
 quam-pool-NAME.
 
@@ -24,6 +25,7 @@ batch that was searched, images differ from those that were not, so the held-out
 search, as they would in use; ``false_alarms_outside`` is the rate if they do not.
 """
 
+import math
 import time
 from typing import NamedTuple
 
@@ -56,6 +58,8 @@ METHODS = (
     "laplace",
 )
 AUROC = r"auroc(_share_.*)?"
+FEWEST_OOD = 100  # fewer images leave an AUROC to chance
+CELL = ["run", "dataset", "share", "repeat"]
 POINTWISE = {"search": "pointwise", "parameters": in_linear_layers, "train_batch_size": 128}
 
 
@@ -100,11 +104,14 @@ class Batch(NamedTuple):
 
     dataset: str
     share: float
+    repeat: int
     X: np.ndarray
     is_ood: np.ndarray
 
 
-def draw(name: str, share: float, data: Images, n: int, random: np.random.Generator) -> Batch:
+def draw(
+    name: str, share: float, repeat: int, data: Images, n: int, random: np.random.Generator
+) -> Batch:
     """Draw a batch of test images without replacement."""
     parts = [(data.test["mnist"], 1 - share), (data.test[name], share)]
     size = min(2 * n, *(int(len(X) / part) for X, part in parts if part))
@@ -113,7 +120,7 @@ def draw(name: str, share: float, data: Images, n: int, random: np.random.Genera
         X[random.permutation(len(X))[:number]]
         for (X, _), number in zip(parts, (size - n_ood, n_ood), strict=True)
     ]
-    return Batch(name, share, np.concatenate(drawn), np.arange(size) >= size - n_ood)
+    return Batch(name, share, repeat, np.concatenate(drawn), np.arange(size) >= size - n_ood)
 
 
 def searched(model, pool: np.ndarray, args):
@@ -157,8 +164,14 @@ def alarms(model, batch: Batch, held_out: np.ndarray, args) -> dict[str, float]:
 def batches(data: Images, args, run: int) -> list[Batch]:
     """All batches of one run."""
     random = np.random.default_rng([args.seed, run])
-    unusual = [(name, share) for share in args.share if share > 0 for name in args.ood]
-    ordinary = [("mnist", 0.0)] if 0 in args.share else []
+    unusual = [
+        (name, share, repeat)
+        for share in args.share
+        if share > 0
+        for name in args.ood
+        for repeat in range(math.ceil(FEWEST_OOD / (2 * args.n * share)))
+    ]
+    ordinary = [("mnist", 0.0, 0)] if 0 in args.share else []
     return [draw(*each, data, args.n, random) for each in (*unusual, *ordinary)]
 
 
@@ -174,15 +187,15 @@ def measure(models: dict, data: Images, args, run: int) -> list[dict]:
             else:
                 found = alarms(model, batch, data.held_out[-2 * args.n :], args)
             shown = {metric: round(float(value), 4) for metric, value in found.items()}
-            print(run, batch.dataset, batch.share, f"{method:14}", shown, flush=True)
+            print(run, *batch[:3], f"{method:14}", shown, flush=True)
             for metric, value in found.items():
-                cell = {"run": run, "dataset": batch.dataset, "share": batch.share}
+                cell = dict(zip(CELL, (run, *batch[:3]), strict=True))
                 rows.append({"method": method, "metric": metric, "value": value, **cell})
     return rows
 
 
 def summaries(rows: pd.DataFrame, args) -> list[dict]:
-    """Means over runs, and the mean rank of each method by AUROC over all batches."""
+    """Means over runs and draws, and the mean rank of each method by AUROC over all batches."""
     if len(args.share) > 1:  # else the metric needs no share
         shares = "_share_" + rows["share"].map("{:g}".format)
         rows["metric"] += shares.where(rows["share"] > 0, "")
@@ -191,7 +204,7 @@ def summaries(rows: pd.DataFrame, args) -> list[dict]:
     n = 2 * args.n
     records = [record(*key, values.mean(), n, values.std(ddof=0)) for key, values in means]
     compared = rows[rows["method"].isin(args.methods) & rows["metric"].str.fullmatch(AUROC)]
-    ranks = compared.groupby(["run", "dataset", "share"])["value"].rank(ascending=False)
+    ranks = compared.groupby(CELL)["value"].rank(ascending=False)
     for method, of_method in ranks.groupby(compared["method"], sort=False):
         mean, std = of_method.mean(), of_method.std(ddof=0)
         records.append(record(method, "all", "mean_rank", mean, len(of_method), std))

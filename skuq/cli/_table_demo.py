@@ -7,21 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty
+from skuq.datasets import make_loans
 from skuq.extras import import_optional
 from skuq.information import entropy
 from skuq.metrics import detection_metrics
 from skuq.plotting import UncertaintyHistogramDisplay
 from skuq.quam import Explanation, QUAMClassifier
 from skuq.reporting import Report
-
-JOBS, HOMES = ("office", "workshop", "care", "self-employed"), ("owned", "rented", "shared")
 
 
 class TableDemoResult(NamedTuple):
@@ -55,40 +53,6 @@ class TableDemoResult(NamedTuple):
     explanation: Explanation
 
 
-def make_loans(
-    n_samples: int, random: np.random.Generator
-) -> tuple[pd.DataFrame, NDArray[np.str_]]:
-    """Generate loans, and whether they were repaid.
-
-    Parameters
-    ----------
-    n_samples : int
-        Number of rows.
-    random : Generator
-        Randomness.
-
-    Returns
-    -------
-    X : DataFrame of shape (n_samples, 6)
-        Age, years in the job, income and amount as numbers; kind of job and home as categories.
-    y : ndarray of shape (n_samples,), str
-        "repaid" or "late".
-    """
-    age = random.uniform(18, 75, size=n_samples)
-    years = (age - 18) * random.beta(1.5, 2.5, size=n_samples)
-    job, home = (random.choice(names, size=n_samples) for names in (JOBS, HOMES))
-    income = np.exp(random.normal(7.6 + 0.015 * years + 0.2 * (job == "office"), 0.25))
-    amount = income * random.gamma(3, 1.5, size=n_samples)
-    burden = amount / income - 4.5 + 1.5 * (home == "owned") - 1.5 * (job == "self-employed")
-    late = random.uniform(size=n_samples) < 1 / (1 + np.exp(2 - burden + 0.1 * years))
-    X = pd.DataFrame(
-        {"age": age, "years in job": years, "income": income, "amount": amount}
-        | {"job": job, "home": home}
-    )
-    categories = {"job": pd.CategoricalDtype([*JOBS]), "home": pd.CategoricalDtype([*HOMES])}
-    return X.round(1).astype(categories), np.where(late, "late", "repaid")
-
-
 def _left_out(X: pd.DataFrame) -> BoolArray:
     """A group of which the training data have no row."""
     group: BoolArray = ((X["age"] > 60) & (X["home"] == "shared")).to_numpy()
@@ -98,7 +62,7 @@ def _left_out(X: pd.DataFrame) -> BoolArray:
 def _unusual(X: pd.DataFrame, group: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Rows of each kind, made from ordinary ones."""
     # In pandas, a value that is none of the categories is a missing one.
-    unseen = pd.Categorical([None] * len(X), categories=JOBS)
+    unseen = pd.Categorical([None] * len(X), dtype=X["job"].dtype)
     contradictory = X.assign(age=X["age"].clip(upper=25)).assign(**{"years in job": 35.0})
     return {
         "income in cents": X.assign(income=X["income"] * 100),
@@ -127,9 +91,9 @@ def run_table_demo(
     TableDemoResult
     """
     random = np.random.default_rng(random_state)
-    X, y = make_loans(n_train, random)
+    X, y = make_loans(n_train, random_state=random)
     X, y = X[~_left_out(X)], y[~_left_out(X)]
-    X_test, y_test = make_loans(n_test, random)
+    X_test, y_test = make_loans(n_test, random_state=random)
     group = _left_out(X_test)
     X_test, y_test, X_group = X_test[~group], y_test[~group], X_test[group]
     trees = HistGradientBoostingClassifier(max_iter=50, random_state=random_state)

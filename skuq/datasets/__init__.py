@@ -2,7 +2,12 @@
 
 from skuq.datasets._digits import SIDE, DigitsWithOOD, load_digits_with_ood
 from skuq.datasets._files import load_npz, load_table
-from skuq.datasets._generated import GAUSSIAN_REGION, make_gaussian_classes, make_heteroscedastic
+from skuq.datasets._generated import (
+    GAUSSIAN_REGION,
+    make_gaussian_classes,
+    make_heteroscedastic,
+    make_loans,
+)
 from skuq.datasets._graphs import GraphData, load_graph, make_node_classes
 
 __all__ = [
@@ -16,5 +21,6 @@ __all__ = [
     "load_table",
     "make_gaussian_classes",
     "make_heteroscedastic",
+    "make_loans",
     "make_node_classes",
 ]

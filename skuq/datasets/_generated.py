@@ -1,10 +1,11 @@
-"""The papers' synthetic data."""
+"""The papers' synthetic data, and a table."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
@@ -12,6 +13,7 @@ from skuq.base import FloatArray
 
 # Corners of the uncertainty region of the mixture below, per feature.
 GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
+_JOBS, _HOMES = ("office", "workshop", "care", "self-employed"), ("owned", "rented", "shared")
 
 
 def make_gaussian_classes(
@@ -91,3 +93,48 @@ def make_heteroscedastic(
     x = rng.uniform(-4, 4, size=n_samples)
     noise = (0.2 + 0.8 * np.exp(-((x / 1.5) ** 2))) * rng.normal(size=n_samples)
     return x[:, None], np.sin(2 * x) + 0.3 * x**2 - 0.4 * x + 1 + noise
+
+
+def make_loans(
+    n_samples: int = 1000, *, random_state: int | np.random.Generator | None = None
+) -> tuple[pd.DataFrame, NDArray[np.str_]]:
+    """Draw loans, and whether they were repaid in time.
+
+    The log-odds of being late grow with the ratio of amount and income and fall with the years
+    in the job; they are 1.5 higher with a home of one's own and 1.5 lower for the self-employed.
+
+    Parameters
+    ----------
+    n_samples : int, default=1000
+        Number of rows.
+    random_state : int, Generator or None, default=None
+        Randomness.
+
+    Returns
+    -------
+    X : DataFrame of shape (n_samples, 6)
+        Age and years in the job, monthly income and amount as numbers; kind of job and home as
+        categories.
+    y : ndarray of shape (n_samples,), str
+        "repaid" or "late".
+
+    Examples
+    --------
+    >>> X, y = make_loans(200, random_state=0)
+    >>> list(X), sorted(set(y.tolist()))
+    (['age', 'years in job', 'income', 'amount', 'job', 'home'], ['late', 'repaid'])
+    """
+    random = np.random.default_rng(random_state)
+    age = random.uniform(18, 75, size=n_samples)
+    years = (age - 18) * random.beta(1.5, 2.5, size=n_samples)
+    job, home = (random.choice(names, size=n_samples) for names in (_JOBS, _HOMES))
+    income = np.exp(random.normal(7.6 + 0.015 * years + 0.2 * (job == "office"), 0.25))
+    amount = income * random.gamma(3, 1.5, size=n_samples)
+    burden = amount / income - 4.5 + 1.5 * (home == "owned") - 1.5 * (job == "self-employed")
+    late = random.uniform(size=n_samples) < 1 / (1 + np.exp(2 - burden + 0.1 * years))
+    X = pd.DataFrame(
+        {"age": age, "years in job": years, "income": income, "amount": amount}
+        | {"job": job, "home": home}
+    )
+    categories = {"job": pd.CategoricalDtype([*_JOBS]), "home": pd.CategoricalDtype([*_HOMES])}
+    return X.round(1).astype(categories), np.where(late, "late", "repaid")

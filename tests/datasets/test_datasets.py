@@ -3,8 +3,10 @@
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
 
 from skuq.audit import region_mask
 from skuq.datasets import (
@@ -14,6 +16,7 @@ from skuq.datasets import (
     load_table,
     make_gaussian_classes,
     make_heteroscedastic,
+    make_loans,
 )
 
 
@@ -243,3 +246,19 @@ def test_file_that_holds_no_table_is_refused_with_what_it_lacks(folder):
         load_table("flowers", folder)
     with pytest.raises(FileNotFoundError, match="No data set 'moons'"):
         load_table("moons", folder)
+
+
+def test_a_logistic_regression_finds_what_loans_depend_on():
+    X, y = make_loans(40_000, random_state=0)
+    known = pd.DataFrame(
+        {
+            "burden": X["amount"] / X["income"],
+            "years": X["years in job"],
+            "owned": X["home"] == "owned",
+            "self-employed": X["job"] == "self-employed",
+            "age": X["age"],
+        }
+    ).astype(float)
+    model = LogisticRegression(C=np.inf, max_iter=1000).fit(known, y == "late")
+    np.testing.assert_allclose(model.coef_[0], [1, -0.1, 1.5, -1.5, 0], atol=0.1)
+    assert model.intercept_[0] == pytest.approx(-6.5, abs=0.2)
