@@ -18,8 +18,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.gpc._limits_of_fit import check_memory, warn_of_scales
 from skuq.gpc._region_queries import RegionQueriesMixin
 from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
@@ -76,7 +78,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
     random_state : int, RandomState instance or None, default=None
         Restarts and inducing points.
     verbose : int, default=0
-        Whether to show a progress bar while certifying.
+        Whether to show a progress bar while fitting and certifying.
 
     Attributes
     ----------
@@ -197,12 +199,17 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
             If the data are not finite numbers, hold a single class, have more classes than
             the likelihood or the inference is for, if the kernel is not supported, or if the
             marginal likelihood is not a number under the hyperparameters to start from.
+        MemoryError
+            If an exact fit takes more memory than is free; before it begins.
 
         Warns
         -----
+        UserWarning
+            If features of very different spread share one length-scale.
         sklearn.exceptions.ConvergenceWarning
             If the posterior approximation did not converge, or the covariance was so close to
-            singular that its diagonal had to be raised noticeably.
+            singular that its diagonal had to be raised noticeably, or the search for
+            hyperparameters stopped early.
         """
         resolve_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
@@ -216,6 +223,9 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.likelihood_ = self._chosen_likelihood()
         kernel = self._initial_kernel(X, weight)
+        warn_of_scales(X, kernel)
+        if self.n_inducing is None:
+            check_memory(len(X), len(self.classes_), self.likelihood_, kernel)
         random = check_random_state(self.random_state)
         inducing = None
         if self.n_inducing is not None:
@@ -223,20 +233,27 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         make_prior = partial(_make_prior, X=X, inducing=inducing)
         evidence, posterior = self._methods(codes, weight)
 
+        starts = 1 + self.n_restarts
+        bar = tqdm(total=self.max_iter * starts, desc="RobustGPC", disable=not self.verbose)
+
         def objective(candidate: Kernel, state: FloatArray | None) -> Evidence:
             gradient = self.optimizer is not None
-            return evidence(make_prior(candidate), state=state, eval_gradient=gradient)
+            found = evidence(make_prior(candidate), state=state, eval_gradient=gradient)
+            bar.set_postfix(log_evidence=f"{found.value:.1f}", refresh=False)
+            bar.update()
+            return found
 
-        if self.optimizer is None:
-            best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
-        else:
-            best = maximise_evidence(
-                objective,
-                kernel,
-                max_iter=self.max_iter,
-                n_restarts=self.n_restarts,
-                rng=np.random.default_rng(random.randint(np.iinfo(np.int32).max)),
-            )
+        with bar:
+            if self.optimizer is None:
+                best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
+            else:
+                best = maximise_evidence(
+                    objective,
+                    kernel,
+                    max_iter=self.max_iter,
+                    n_restarts=self.n_restarts,
+                    rng=np.random.default_rng(random.randint(np.iinfo(np.int32).max)),
+                )
         self._keep(best)
         self.posterior_: Posterior = posterior(make_prior(best.kernel), state=best.evidence.state)
         self._probability_models: dict[str, ProbabilityModel] = {}

@@ -14,6 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from skuq.base import FloatArray
 from skuq.gpc.inference._laplace import Evidence
 
+_STEEP = 1.0  # nats per unit of a hyperparameter's logarithm: not what a maximum looks like
+
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 
@@ -130,7 +132,8 @@ def maximise_evidence(
     Warns
     -----
     sklearn.exceptions.ConvergenceWarning
-        If the best run failed to go on before it converged or spent its `max_iter`.
+        If the best run failed to go on before it converged or spent its `max_iter`, or
+        stopped where the evidence still rises.
 
     Examples
     --------
@@ -151,9 +154,13 @@ def maximise_evidence(
         with suppress(NoEvidenceError):
             runs.append(_run(objective, kernel, start, max_iter))
     best = max(runs, key=lambda run: _rank(run.evidence))
-    if best.message.startswith("ABNORMAL"):
+    steepness = _steepness(best.kernel, best.evidence)
+    if best.message.startswith("ABNORMAL") or (
+        not best.message.startswith("STOP") and steepness > _STEEP
+    ):
         warnings.warn(
-            f"The optimiser of the marginal likelihood stopped early ({best.message}); the best "
+            f"The optimiser of the marginal likelihood stopped early ({best.message}), "
+            f"where it still rises by {steepness:.2g} per unit of a logarithm; the best "
             "hyperparameters found so far are used. Scale the features, or start the kernel's "
             "hyperparameters elsewhere.",
             ConvergenceWarning,
@@ -161,6 +168,15 @@ def maximise_evidence(
         )
     n_lost = 1 + len(drawn) - len(runs)  # drawn starts that allowed no evaluation but their own
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
+
+
+def _steepness(kernel: Any, evidence: Evidence) -> float:
+    """Largest derivative of the evidence along which its bounds let a hyperparameter move."""
+    theta = kernel.theta
+    if not len(theta):
+        return 0.0
+    room = np.where(evidence.gradient > 0, kernel.bounds[:, 1] - theta, theta - kernel.bounds[:, 0])
+    return float(np.abs(np.where(room > 1e-6, evidence.gradient, 0.0)).max())
 
 
 def _drawn_starts(

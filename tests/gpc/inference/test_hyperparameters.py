@@ -95,6 +95,15 @@ def test_a_search_that_gets_stuck_is_reported():
         maximise_evidence(misleading, START)
 
 
+def test_a_search_that_ends_on_a_slope_is_reported():
+    def flat_in_its_last_digits(kernel, state):
+        theta = kernel.theta
+        return Evidence(1e12 + 3.0 * theta.sum(), np.full_like(theta, 3.0), theta, 0.0, True)
+
+    with pytest.warns(ConvergenceWarning, match="stopped early.* rises by 3 "):
+        maximise_evidence(flat_in_its_last_digits, START)
+
+
 def test_bounds_are_kept():
     found = maximise_evidence(laplace, 1.0 * RBF(1.0, (0.9, 1.1)))
     assert 0.9 <= found.kernel.k2.length_scale <= 1.1
