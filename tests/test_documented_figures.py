@@ -34,8 +34,10 @@ def typed_figures(page):
 
 
 def test_typed_figures_are_seen():
-    rows = "   * - a\n     - 0.954 ± 0.002\n     - 12 %\n   * - b\n     - .8\n     - 3,400\n"
-    assert len(list(typed_figures(f".. list-table::\n\n{rows}\nText.\n"))) == 4
+    rows = (
+        "   * - a\n     - 0.954 ± 0.002\n     - 12 %\n   * - b\n     - .8\n     - 3,400\n     - 5\n"
+    )
+    assert len(list(typed_figures(f".. list-table::\n\n{rows}\nText.\n"))) == 5
     assert not list(typed_figures(f".. measured-table:: name\n\n{rows}"))
 
 
