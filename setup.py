@@ -40,8 +40,8 @@ EXTRAS = {
         "sphinx-gallery>=0.22.1",
     ],
 }
-# The gallery draws graphs, agents and chains.
-EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"], *EXTRAS["sgmcmc"]]
+# The gallery draws graphs, agents and chains, and checks a proof.
+EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"], *EXTRAS["sgmcmc"], *EXTRAS["zk"]]
 EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],
