@@ -26,7 +26,7 @@ class Architecture(NamedTuple):
     logit_bits : int
         Binary digits after the point of the logits.
     digits : int
-        Digits of BASE_BITS bits that hold every number in the circuit.
+        Digits that hold every number in the circuit.
     n_salts : int
         Random numbers that are committed to beside the weights.
     n_pads : int

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq import __version__
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import FORMAT, VerificationError, field, read_json, write_json
 from skuq.zk._fixed_point import integer_predictions
 from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import load_commitment
-from skuq.zk._statement_entries import ATTESTATION
+from skuq.zk._statement_entries import ATTESTATION, AttestationStatement
 from skuq.zk._statements import prediction_inputs
 
 
@@ -62,16 +61,17 @@ def attest(
     prover = Prover(committed, timeout)
     _check_ledger(prover, out)
     found = integer_predictions(prover.network(), rows)
-    statement = {
-        "format": FORMAT,
-        "versions": {"skuq": __version__, "ezkl": backend.version()},
-        "commitment_digest": committed.digest,
-        "level": ATTESTATION,
-        "x": values.tolist(),
-        "label": int(found.label[0]),
-        "confidence": int(found.confidence[0]),
-        "nonce": str(nonce),
-    }
+    statement = AttestationStatement(
+        format=FORMAT,
+        versions=backend.versions(),
+        commitment_digest=committed.digest,
+        level=ATTESTATION,
+        x=tuple(values.tolist()),
+        label=int(found.label[0]),
+        confidence=int(found.confidence[0]),
+        nonce=str(nonce),
+        number=prover.next_attestation(),
+    )
     write_json(out, prover.attest(statement, prediction_inputs(committed.shape, rows)))
     return out
 

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from skuq import __version__
 from skuq.extras import import_optional
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import (
@@ -128,7 +127,7 @@ def certify(
         "passed": audit.passed,
         "robust": audit.robust,
         "reference_string": audit.reference_string,
-        "versions": {"skuq": __version__, "ezkl": backend.version()},
+        "versions": backend.versions(),
         "issued": issued.strftime(TIME),
         "expires": (issued + timedelta(days=valid_days)).strftime(TIME),
         "revocations": revocations,

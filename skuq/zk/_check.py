@@ -13,7 +13,7 @@ from skuq.zk._fixed_point import ONE, IntegerPredictions
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._reference_string import trust_in
 from skuq.zk._results import Attestation
-from skuq.zk._statement_entries import ATTESTATION, check_statement
+from skuq.zk._statement_entries import read_attestation
 from skuq.zk._statements import prediction_inputs, prediction_outputs
 from skuq.zk._verifier import Verifier
 
@@ -76,14 +76,14 @@ def check(
         certified = found.record
     path = Path(attestation)
     record = read_json(path)
-    statement = field(record, "statement", dict, path.name)
-    check_statement(statement, committed, (ATTESTATION,), path.name)
-    values = np.array(statement["x"], dtype=np.float64)
+    stated = field(record, "statement", dict, path.name)
+    statement = read_attestation(stated, committed, path.name)
+    values = np.array(statement.x, dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is about another input.")
-    if statement["nonce"] != nonce:
+    if statement.nonce != nonce:
         raise VerificationError("The attestation answers another nonce; it may be an older one.")
-    label, confidence = statement["label"], statement["confidence"]
+    label, confidence = statement.label, statement.confidence
     try:
         rows = committed.encoding.encode(values[None])
     except ValueError as error:
@@ -100,7 +100,7 @@ def check(
         committed.classes[label].item(),
         confidence / ONE,
         values.tolist(),
-        statement,
+        statement.record(),
         trust,
         committed.classes.tolist(),
         certified,

@@ -11,7 +11,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import LOG_ROWS, Architecture
 from skuq.zk._circuits import build
 from skuq.zk._encoding import Encoding
-from skuq.zk._fixed_point import BASE_BITS, IntegerNetwork, value_bits
+from skuq.zk._fixed_point import IntegerNetwork, digits_of, value_bits
 
 SALT_BITS = 24  # what single precision holds exactly
 REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
@@ -30,10 +30,11 @@ def fit_shape(
 ) -> Architecture:
     """Choose the size of the circuits: the smallest in which a proof covers several rows."""
     widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
-    digits = -(-value_bits(network, encoding.limits()) // BASE_BITS)
+    bits = value_bits(network, encoding.limits())
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
     found: Architecture | None = None
     for log_rows in LOG_ROWS:
+        digits = digits_of(bits, log_rows)
         shape = Architecture(widths, network.logit_bits, digits, n_salts, 0, n_bins, log_rows, {})
         if shape.n_committed > _room(shape):
             continue

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from skuq import __version__
 from skuq.models import adopt
 from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import MAX_BINS, PAD_BITS, Architecture
@@ -173,7 +172,7 @@ def _write(
         keys[circuit] = digest_file(private / f"{circuit}.vk")
     record = {
         "format": FORMAT,
-        "versions": {"skuq": __version__, "ezkl": backend.version()},
+        "versions": backend.versions(),
         "architecture": {**shape._asdict(), "widths": list(shape.widths)},
         "commitment_point": point,
         "keys": keys,

@@ -20,14 +20,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from skuq import __version__
 from skuq.extras import import_optional
 from skuq.zk._architecture import Architecture
-from skuq.zk._fixed_point import BASE_BITS, CONFIDENCE_BITS, REACH
+from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, digit_base, digits_of
 
 VERSION = "23.0.5"  # the one for which soundness of the circuits was looked into
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
-VERDICT_DIGITS = 9  # squares of sums are longer than what a network computes
+VERDICT_BITS = 108  # squares of sums are longer than what a network computes
+INNER_COLUMNS = 3  # numbers side by side in a row; with four, constraints get a higher degree
 BLINDING_ROWS = 10
 UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
@@ -50,8 +52,14 @@ def version() -> str:
     return VERSION
 
 
+def versions() -> dict[str, str]:
+    """Software of this machine, as files name it."""
+    return {"skuq": __version__, "ezkl": version()}
+
+
 def options(circuit: str, shape: Architecture) -> dict[str, Any]:
     """Arguments by which the proof system lays out a circuit."""
+    digits = digits_of(VERDICT_BITS, shape.log_rows) if circuit == "verdict" else shape.digits
     return {
         "input_visibility": "public",
         "output_visibility": "public",
@@ -60,8 +68,9 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         "input_scale": CONFIDENCE_BITS,
         "param_scale": 0,
         "scale_rebase_multiplier": 1,
-        "decomp_base": 1 << BASE_BITS,
-        "decomp_legs": VERDICT_DIGITS if circuit == "verdict" else shape.digits,
+        "num_inner_cols": INNER_COLUMNS,
+        "decomp_base": digit_base(shape.log_rows),
+        "decomp_legs": digits,
         "lookup_range": (-REACH, 0),
         # Inputs are the verifier's own, and outputs are compared; neither needs a range check.
         "ignore_range_check_inputs_outputs": True,

@@ -16,7 +16,6 @@ CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
 ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
 REACH = 12 << LOGIT_BITS  # smaller differences of logits count as this one
-BASE_BITS = 12  # numbers are split into digits of so many bits to find their sign
 WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
 # Binary digits that a logit loses before exp. More, as of a network of many layers, would make the
 # quotient ambiguous in the field, and finally the unit smaller than single precision holds.
@@ -85,6 +84,22 @@ def value_bits(network: IntegerNetwork, limits: IntArray) -> int:
             low, high = 2 * np.maximum(low, 0), 2 * np.maximum(high, 0)
     spread = 2 * (max(high) - min(low)) * tie_factor(network.n_classes) + network.n_classes
     return max(int(largest).bit_length(), int(spread).bit_length()) + 1
+
+
+def digit_base(log_rows: int) -> int:
+    """Base of the digits into which numbers are split to find their sign.
+
+    Each digit is looked up in a table, which is one column of the circuit but for its last rows.
+    """
+    return (1 << log_rows) - 16
+
+
+def digits_of(bits: int, log_rows: int) -> int:
+    """Number of digits that hold every number of so many bits."""
+    base, digits = digit_base(log_rows), 1
+    while base**digits < 1 << bits:
+        digits += 1
+    return digits
 
 
 def tie_factor(n_classes: int) -> int:

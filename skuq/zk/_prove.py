@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
-from skuq import __version__
 from skuq.base import IntArray
 from skuq.files import write_atomically
 from skuq.zk import _ezkl as backend
@@ -32,7 +31,13 @@ from skuq.zk._files import (
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._prover import Prover
 from skuq.zk._public_commitment import Commitment, load_commitment
-from skuq.zk._statement_entries import LEVELS, Level
+from skuq.zk._statement_entries import (
+    LEVELS,
+    AuditStatement,
+    Level,
+    SpotCheckStatement,
+    VerdictStatement,
+)
 from skuq.zk._statements import (
     chosen_rows,
     encoded,
@@ -134,17 +139,17 @@ def prove(
     prover = Prover(committed, timeout)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     _check_parameters(committed, alpha, n_bins, confidence_level, level, len(rows))
-    statement = {
-        "format": FORMAT,
-        "versions": {"skuq": __version__, "ezkl": backend.version()},
-        "commitment_digest": committed.digest,
-        "level": level,
-        "alpha": float(alpha),
-        "n_bins": int(n_bins),
-        "confidence_level": confidence_level,
-        "n_samples": len(rows),
-        "reference_digest": reference_digest(rows, codes),
-    }
+    statement = AuditStatement(
+        format=FORMAT,
+        versions=backend.versions(),
+        commitment_digest=committed.digest,
+        level=level,
+        alpha=float(alpha),
+        n_bins=int(n_bins),
+        confidence_level=confidence_level,
+        n_samples=len(rows),
+        reference_digest=reference_digest(rows, codes),
+    )
     run = _AuditRun(prover, Path(out), statement, bool(verbose))
     if level == "predictions":
         return _prove_predictions(run, rows, challenge, false_share, error)
@@ -181,14 +186,14 @@ class _AuditRun:
     written and never read back: a statement planted there could make pads serve twice.
     """
 
-    def __init__(self, prover: Prover, out: Path, statement: dict[str, Any], verbose: bool):
+    def __init__(self, prover: Prover, out: Path, statement: AuditStatement, verbose: bool):
         self.committed, self.statement = prover.committed, statement
         self._prover, self._out, self._verbose = prover, out, verbose
-        self._state = prover.private / AUDITS / digest(statement)
+        self._state = prover.private / AUDITS / digest(statement.canonical())
 
-    def answering(self, reported: bytes, **entries: Any) -> _AuditRun:
+    def answering(self, reported: bytes, statement: SpotCheckStatement) -> _AuditRun:
         """Continue with the answer to a challenge, and the same reports."""
-        run = _AuditRun(self._prover, self._out, {**self.statement, **entries}, self._verbose)
+        run = _AuditRun(self._prover, self._out, statement, self._verbose)
         run._state.mkdir(parents=True, exist_ok=True)
         write_atomically(run._state / REPORTED, reported)
         return run
@@ -209,7 +214,9 @@ class _AuditRun:
     def begin(self) -> None:
         """Take pads, if any are needed, and write the statement."""
         self.check_out()
-        self.statement = self.file(STATEMENT, self._complete_statement)
+        record = self.file(STATEMENT, self._complete_statement)
+        kind = VerdictStatement if "pads" in record else type(self.statement)
+        self.statement = kind.of(record)
 
     def file(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Make a file of the audit, unless that was done before, and hand it out."""
@@ -258,24 +265,25 @@ class _AuditRun:
         return Bundle(self._out, 0, False)
 
     def _complete_statement(self) -> dict[str, Any]:
-        if self.statement["level"] != "verdict":
-            return self.statement
-        n = -(-self.statement["n_samples"] // self.committed.shape.rows_of("padded_bins"))
-        return {**self.statement, "pads": self._prover.take_pads(n)}
+        record = self.statement.record()
+        if self.statement.level != "verdict":
+            return record
+        n = -(-self.statement.n_samples // self.committed.shape.rows_of("padded_bins"))
+        return {**record, "pads": self._prover.take_pads(n)}
 
     def _predictions(self, rows: IntArray) -> dict[str, Any]:
         found = integer_predictions(self._prover.network(), rows)
         report = {"label": found.label.tolist(), "confidence": found.confidence.tolist()}
-        return {"reference_digest": self.statement["reference_digest"], **report}
+        return {"reference_digest": self.statement.reference_digest, **report}
 
 
 def _prove_sums(run: _AuditRun, rows: IntArray, codes: IntArray) -> Bundle:
     """Prove all reference data, chunk by chunk, at level "bins" or "verdict"."""
     shape = run.committed.shape
-    circuit = "bins" if run.statement["level"] == "bins" else "padded_bins"
     run.begin()
+    circuit = "bins" if run.statement.level == "bins" else "padded_bins"
     outputs = run.chunks(circuit, reference_chunks(shape, circuit, rows, codes, run.statement))
-    if circuit == "padded_bins":
+    if isinstance(run.statement, VerdictStatement):
         padded = verdict_inputs(shape, run.committed.tolerance, run.statement, outputs)
         run.file(VERDICT, partial(run.prove, "verdict", padded, "verdict"))
     return run.finish(len(outputs) + (circuit == "padded_bins"))
@@ -292,21 +300,21 @@ def _prove_predictions(
     if challenge is None:
         return run.await_challenge(rows)
     reported = run.reported(rows)
-    answered = {**run.statement, "reported_digest": digest(reported)}
     asked = read_json(Path(challenge))
     nonce = field(asked, "nonce", str, "The challenge")
+    n_proven = min(len(rows), sample_size(false_share, error))
+    entries = {"reported_digest": digest(reported), "nonce": nonce, "n_proven": n_proven}
+    statement = SpotCheckStatement.of({**run.statement.record(), **entries})
     for name in ("reported_digest", "commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != answered[name]:
+        if field(asked, name, str, "The challenge") != getattr(statement, name):
             raise ValueError(
                 "The challenge answers other reported confidences than these, or is about another "
                 "commitment or other reference data."
             )
-    n_proven = min(len(rows), sample_size(false_share, error))
-    entries = {"reported_digest": digest(reported), "nonce": nonce, "n_proven": n_proven}
-    run = run.answering(reported, **entries)
+    run = run.answering(reported, statement)
     run.begin()
     run.file(REPORTED, dict)  # made above
-    chosen = rows[chosen_rows(run.statement, len(rows), n_proven)]
+    chosen = rows[chosen_rows(statement, len(rows), n_proven)]
     size = run.committed.shape.rows_of("predictions")
     values = [
         prediction_inputs(run.committed.shape, chosen[start : start + size])

@@ -13,7 +13,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._ledger import Kind, Ledger
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._statement_entries import ENTRIES, check_statement
+from skuq.zk._statement_entries import AttestationStatement, Statement, check_statement
 from skuq.zk._statements import context, n_outputs, public_inputs
 
 CONSTANTS = "constants.npz"  # in the private folder
@@ -59,28 +59,32 @@ class Prover:
         )
 
     def prove(
-        self, statement: dict[str, Any], circuit: str, values: dict[str, Any], part: str
+        self, statement: Statement, circuit: str, values: dict[str, Any], part: str
     ) -> dict[str, Any]:
         """Prove one part of the statement of an audit; return proof and outputs as JSON."""
         return self._proven(statement, circuit, values, part, "audits")
 
-    def attest(self, statement: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-        """Number the statement of an attestation, and prove it."""
-        statement = {**statement, "number": self.ledger.take("attestations") + 1}
+    def next_attestation(self) -> int:
+        """Take the number of an attestation, from 1: no other one will have it."""
+        return self.ledger.take("attestations") + 1
+
+    def attest(self, statement: AttestationStatement, values: dict[str, Any]) -> dict[str, Any]:
+        """Prove an attestation that has a number."""
         record = self._proven(statement, "predictions", values, "predictions 0", None)
-        return {"statement": statement, "proof": record["proof"]}
+        return {"statement": statement.record(), "proof": record["proof"]}
 
     def _proven(
         self,
-        statement: dict[str, Any],
+        statement: Statement,
         circuit: str,
         values: dict[str, Any],
         part: str,
         counted: Kind | None,
     ) -> dict[str, Any]:
         committed = self.committed
-        check_statement(statement, committed, tuple(ENTRIES), "The statement")
-        inputs = public_inputs(circuit, committed.shape, values, context(statement, part))
+        check_statement(statement, committed)
+        bound = context(statement.canonical(), part)
+        inputs = public_inputs(circuit, committed.shape, values, bound)
         compiled, key, proving_key = (
             self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
         )

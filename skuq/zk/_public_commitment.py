@@ -22,11 +22,11 @@ from skuq.zk._files import (
     read_json,
 )
 from skuq.zk._fixed_point import (
-    BASE_BITS,
     EXACT_BITS,
     MAX_SHIFT,
     ROUNDING,
     WEIGHT_BITS,
+    digits_of,
     logit_shift,
 )
 from skuq.zk._names import check_classes
@@ -167,8 +167,6 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError(f"the architecture is malformed ({error})") from error
     counts = [*shape.widths, shape.digits, shape.n_salts, shape.n_bins]
     counts += shape.rows_per_proof.values()
-    if shape.digits * BASE_BITS > EXACT_BITS + BASE_BITS:
-        raise ValueError("the architecture is malformed (too many digits)")
     if len(shape.widths) < 2 or min(counts) < 1 or shape.n_pads < 0:
         raise ValueError("the architecture is malformed (a size is not positive)")
     if shape.n_bins > MAX_BINS:
@@ -177,6 +175,8 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the network has too many layers for its precision")
     if shape.log_rows not in LOG_ROWS or not set(shape.rows_per_proof) <= set(CIRCUITS):
         raise ValueError("the architecture is malformed (size or names of circuits)")
+    if shape.digits > digits_of(EXACT_BITS, shape.log_rows):
+        raise ValueError("the architecture is malformed (too many digits)")
     # A verifier must not be made to build a huge key. All constants must be in one column, since
     # only one commitment is compared.
     room = 2**shape.log_rows - backend.BLINDING_ROWS

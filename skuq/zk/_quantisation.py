@@ -126,12 +126,12 @@ def fit_fixed_point(
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
-    for bits in WEIGHT_BITS:
-        encoding = fit_encoding(network, X, bits)
-        rounded = integer_network(network, encoding, bits)
+    for input_bits, weight_bits in _precisions(len(network.weights)):
+        encoding = fit_encoding(network, X, input_bits)
+        rounded = integer_network(network, encoding, weight_bits)
         shift = logit_shift(rounded.logit_bits, rounded.n_classes)
         if shift > MAX_SHIFT or value_bits(rounded, encoding.limits()) > EXACT_BITS:
-            break
+            continue
         found = agreement(reference, integer_predictions(rounded, encoding.encode(X)))
         best = found if best is None or found.maximum < best.maximum else best
         if found.maximum + ROUNDING <= tolerance:
@@ -141,6 +141,15 @@ def fit_fixed_point(
         f"Confidences cannot be kept within tolerance={tolerance:g} of the model's ({reached}); "
         "allow a larger tolerance, or commit to a network with fewer layers or smaller weights."
     )
+
+
+def _precisions(n_layers: int) -> list[tuple[int, int]]:
+    """Binary digits of inputs and of weights, the ones that make the smallest logits first.
+
+    Inputs may be finer than weights: their error passes through all layers.
+    """
+    pairs = [(w + more, w) for w in WEIGHT_BITS for more in range(3) if w + more in WEIGHT_BITS]
+    return sorted(pairs, key=lambda bits: bits[0] + n_layers * bits[1])
 
 
 def probabilities(network: DenseNetwork, X: ArrayLike) -> FloatArray:

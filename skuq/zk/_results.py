@@ -12,6 +12,7 @@ from skuq.zk._files import MAX_MESSAGE, printable
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import Trust
+from skuq.zk._statement_entries import AuditStatement
 
 POWER = 0.8  # probability of a finding, for the smallest gap that is reported
 
@@ -155,7 +156,7 @@ def _detectable(result: AuditResult, alpha: float) -> FloatArray:
 
 def notes_of(
     committed: Commitment,
-    statement: dict[str, Any],
+    statement: AuditStatement,
     robust: bool,
     extra: list[str],
     tolerance: float | None,
@@ -163,13 +164,13 @@ def notes_of(
     """Describe the question and the limits of the answer, in words that are not the provider's."""
     agreed = committed.record["agreement"]
     chance = "without allowance for chance"
-    if statement["confidence_level"] is not None:
-        chance = f"at a confidence level of {statement['confidence_level']:g}"
+    if statement.confidence_level is not None:
+        chance = f"at a confidence level of {statement.confidence_level:g}"
     notes = [
         "All proofs hold, and all are bound to the published commitment.",
         f"The question was whether accuracy and confidence differ by at most alpha = "
-        f"{statement['alpha']:g} in each of {statement['n_bins']} bins, {chance}, on "
-        f"{statement['n_samples']} samples.",
+        f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
+        f"{statement.n_samples} samples.",
         *extra,
         f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}. On the provider's "
         f"calibration data they were within {agreed['maximum']:.4f} of the model's, as the "

@@ -18,15 +18,16 @@ from skuq.zk._circuits import edges, fixed_inputs, input_names
 from skuq.zk._encoding import Encoding
 from skuq.zk._files import canonical, digest
 from skuq.zk._fixed_point import ONE, IntegerPredictions
+from skuq.zk._statement_entries import AuditStatement, SpotCheckStatement, VerdictStatement
 
 
-def context(statement: Mapping[str, Any], part: str) -> int:
-    """Hash of a statement and a place in it: the public input that binds a proof to both.
+def context(statement: bytes, part: str) -> int:
+    """Hash of a statement's text and a place in it: the public input that binds a proof to both.
 
     Public inputs are part of the transcript from which a proof's challenges are derived
     (Fiat-Shamir).
     """
-    text = canonical(dict(statement)) + b"\n" + part.encode()
+    text = statement + b"\n" + part.encode()
     return int.from_bytes(hashlib.sha256(text).digest(), "big") >> (256 - CONTEXT_BITS)
 
 
@@ -78,15 +79,15 @@ def reference_chunks(
     circuit: str,
     rows: IntArray,
     codes: IntArray,
-    statement: Mapping[str, Any],
+    statement: AuditStatement,
 ) -> list[dict[str, Any]]:
     """Inputs of all chunks of reference data, for the circuits "bins" and "padded_bins"."""
     size, chunks = shape.rows_of(circuit), []
     for k, start in enumerate(range(0, len(rows), size)):
         part = slice(start, start + size)
-        values = bins_inputs(shape, circuit, rows[part], codes[part], statement["n_bins"])
-        if circuit == "padded_bins":
-            values["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[statement["pads"][k]]
+        values = bins_inputs(shape, circuit, rows[part], codes[part], statement.n_bins)
+        if isinstance(statement, VerdictStatement):
+            values["chunk"] = np.eye(shape.n_pads, dtype=np.int64)[statement.pads[k]]
         chunks.append(values)
     return chunks
 
@@ -94,17 +95,17 @@ def reference_chunks(
 def verdict_inputs(
     shape: Architecture,
     tolerance: float,
-    statement: Mapping[str, Any],
+    statement: VerdictStatement,
     outputs: list[list[int]],
 ) -> dict[str, Any]:
     """Inputs of the final proof of a verdict, from the outputs of all chunks."""
     used = np.zeros(shape.n_pads, np.int64)
-    used[statement["pads"]] = 1
+    used[list(statement.pads)] = 1
     return {
         "sums": np.array(outputs, dtype=object).sum(axis=0),
         "chunks": used,
-        "alphas": thresholds(statement["alpha"], tolerance),
-        "chance": [chance_allowance(statement["n_bins"], statement["confidence_level"])],
+        "alphas": thresholds(statement.alpha, tolerance),
+        "chance": [chance_allowance(statement.n_bins, statement.confidence_level)],
     }
 
 
@@ -204,7 +205,7 @@ def sample_size(false_share: float, error: float) -> int:
     return math.ceil(math.log(error) / math.log1p(-false_share))
 
 
-def chosen_rows(statement: Mapping[str, Any], n: int, k: int) -> IntArray:
+def chosen_rows(statement: SpotCheckStatement, n: int, k: int) -> IntArray:
     """Choose the rows to prove: those with the smallest hashes.
 
     They depend on the nonce and on what was fixed before the auditor chose it, but not on
@@ -212,7 +213,7 @@ def chosen_rows(statement: Mapping[str, Any], n: int, k: int) -> IntArray:
     until no false report is among the rows.
     """
     names = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
-    seed = canonical({name: statement[name] for name in names})
+    seed = canonical({name: getattr(statement, name) for name in names})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(n)]
     return np.array(sorted(sorted(range(n), key=keys.__getitem__)[:k]), np.int64)
 

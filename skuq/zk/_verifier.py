@@ -15,6 +15,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._files import CHUNKS, VerificationError, field, read_json
 from skuq.zk._keys import verifying_key
 from skuq.zk._public_commitment import Commitment
+from skuq.zk._statement_entries import AuditStatement, Statement
 from skuq.zk._statements import (
     context,
     known_outputs,
@@ -31,13 +32,13 @@ class Verifier:
     ----------
     committed : Commitment
         The published commitment.
-    statement : dict
-        Statement that the proofs must be bound to.
+    statement : Statement
+        What the proofs must be bound to.
     keys : str, Path or None
         The verifier's own folder for verifying keys; None builds them anew.
     """
 
-    def __init__(self, committed: Commitment, statement: dict[str, Any], keys: str | Path | None):
+    def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
         self._keys = None if keys is None else Path(keys)
 
@@ -69,6 +70,7 @@ class Verifier:
 
     def sums(self, bundle: Path, circuit: str, rows: IntArray, codes: IntArray) -> list[list[int]]:
         """Verify the sums of all chunks of reference data, and return them."""
+        assert isinstance(self.statement, AuditStatement)
         values = reference_chunks(self.committed.shape, circuit, rows, codes, self.statement)
         return self.chunks(bundle, circuit, values)
 
@@ -101,7 +103,7 @@ class Verifier:
             )
         if len(outputs) != n_outputs(circuit, committed.shape):
             raise VerificationError(f"The result of {part!r} has the wrong length.")
-        hashed = context(self.statement, part)
+        hashed = context(self.statement.canonical(), part)
         inputs = public_inputs(circuit, committed.shape, values, hashed)
         known = known_outputs(circuit, values)
         instances = [v for numbers in inputs for v in numbers] + [*outputs, *known, hashed]

@@ -28,7 +28,12 @@ from skuq.zk._fixed_point import ONE, IntegerPredictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
 from skuq.zk._results import VerifiedAudit, notes_of, power_notes, shown_classes
-from skuq.zk._statement_entries import LEVELS, check_statement
+from skuq.zk._statement_entries import (
+    AuditStatement,
+    SpotCheckStatement,
+    VerdictStatement,
+    read_audit,
+)
 from skuq.zk._statements import (
     chance_allowance,
     chosen_rows,
@@ -171,7 +176,7 @@ def verify(
             f"{shown_classes(committed.classes.tolist())}."
         )
     check_manifest(bundle)
-    statement = check_statement(read_json(bundle / STATEMENT), committed, LEVELS, STATEMENT)
+    statement = read_audit(read_json(bundle / STATEMENT), committed, STATEMENT)
     asked = {
         "confidence_level": confidence_level,
         "alpha": alpha,
@@ -179,29 +184,30 @@ def verify(
         "level": level,
     }
     for name, value in asked.items():
-        if statement[name] != value:
-            raise VerificationError(
-                f"The audit is about {name}={statement[name]}, asked was {value}."
-            )
+        stated = getattr(statement, name)
+        if stated != value:
+            raise VerificationError(f"The audit is about {name}={stated}, asked was {value}.")
     _check_tolerance(tolerance, committed, level)
     rows, codes = encoded(committed.encoding, committed.classes, X_ref, y_ref)
-    if statement["reference_digest"] != reference_digest(rows, codes):
+    if statement.reference_digest != reference_digest(rows, codes):
         raise VerificationError("The audit is about other reference data than these.")
-    if statement["n_samples"] != len(rows):
+    if statement.n_samples != len(rows):
         raise VerificationError("The audit states another number of reference samples.")
     verifier = Verifier(committed, statement, keys)
-    if level == "verdict":
-        return _verify_verdict(verifier, bundle, rows, codes, trust, tolerance)
+    if isinstance(statement, VerdictStatement):
+        return _verify_verdict(verifier, statement, bundle, rows, codes, trust, tolerance)
     extra: list[str] = []
-    if level == "bins":
+    if isinstance(statement, SpotCheckStatement):
+        needed = min(len(rows), sample_size(false_share, error))
+        found, n_proofs, extra = _verify_predictions(
+            verifier, statement, bundle, rows, challenge, needed
+        )
+        totals = signed_sums(found, codes, statement.n_bins, committed.shape.n_bins)
+    else:
         outputs = verifier.sums(bundle, "bins", rows, codes)
         totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
         n_proofs = len(outputs)
-    else:
-        needed = min(len(rows), sample_size(false_share, error))
-        found, n_proofs, extra = _verify_predictions(verifier, bundle, rows, challenge, needed)
-        totals = signed_sums(found, codes, statement["n_bins"], committed.shape.n_bins)
-    sums = read_sums(totals, statement["n_bins"], committed.shape.n_bins)
+    sums = read_sums(totals, statement.n_bins, committed.shape.n_bins)
     return _judged(committed, statement, sums, n_proofs, extra, trust, tolerance)
 
 
@@ -219,6 +225,7 @@ def _check_tolerance(tolerance: float | None, committed: Commitment, level: str)
 
 def _verify_verdict(
     verifier: Verifier,
+    statement: VerdictStatement,
     bundle: Path,
     rows: IntArray,
     codes: IntArray,
@@ -226,10 +233,10 @@ def _verify_verdict(
     tolerance: float | None,
 ) -> VerifiedAudit:
     """Verify the sums under pads and the verdict on them, which stay unknown."""
-    committed, statement = verifier.committed, verifier.statement
+    committed = verifier.committed
     # The largest gap, in the best case that all predictions are in one bin.
-    allowance = chance_allowance(statement["n_bins"], statement["confidence_level"])
-    if 4e6 * (1 - statement["alpha"]) ** 2 * len(rows) <= allowance:
+    allowance = chance_allowance(statement.n_bins, statement.confidence_level)
+    if 4e6 * (1 - statement.alpha) ** 2 * len(rows) <= allowance:
         raise VerificationError(COULD_NOT_FAIL)
     outputs = verifier.sums(bundle, "padded_bins", rows, codes)
     record = read_json(bundle / VERDICT)
@@ -246,7 +253,7 @@ def _verify_verdict(
         passed,
         robust,
         "verdict",
-        statement,
+        statement.record(),
         None,
         None,
         len(outputs) + 1,
@@ -258,12 +265,17 @@ def _verify_verdict(
 
 
 def _verify_predictions(
-    verifier: Verifier, bundle: Path, rows: IntArray, challenge: str | Path | None, needed: int
+    verifier: Verifier,
+    statement: SpotCheckStatement,
+    bundle: Path,
+    rows: IntArray,
+    challenge: str | Path | None,
+    needed: int,
 ) -> tuple[IntegerPredictions, int, list[str]]:
     """Verify a spot check; return the reports, the number of proofs, and what they are worth."""
-    statement, shape = verifier.statement, verifier.committed.shape
+    shape = verifier.committed.shape
     _check_challenge(bundle, statement, challenge)
-    n, k = len(rows), statement["n_proven"]
+    n, k = len(rows), statement.n_proven
     if k < needed:
         raise VerificationError(f"{k} predictions were proven, {needed} of {n} are needed.")
     found = _reported(bundle, n, shape.widths[-1])
@@ -281,7 +293,9 @@ def _verify_predictions(
     return found, len(outputs), _spot_check_notes(n, k)
 
 
-def _check_challenge(bundle: Path, statement: dict[str, Any], challenge: str | Path | None) -> None:
+def _check_challenge(
+    bundle: Path, statement: SpotCheckStatement, challenge: str | Path | None
+) -> None:
     """Check that the audit answers the auditor's own challenge to the reported confidences."""
     if challenge is None:
         raise VerificationError(
@@ -291,17 +305,17 @@ def _check_challenge(bundle: Path, statement: dict[str, Any], challenge: str | P
     reported = digest_file(bundle / REPORTED)
     nonce = field(asked, "nonce", str, "The challenge")
     for name in ("commitment_digest", "reference_digest"):
-        if field(asked, name, str, "The challenge") != statement[name]:
+        if field(asked, name, str, "The challenge") != getattr(statement, name):
             raise VerificationError(
                 "The challenge was about another commitment or other reference data than this "
                 "audit; they must not change after it."
             )
     answered = field(asked, "reported_digest", str, "The challenge")
-    if statement["reported_digest"] != reported or answered != reported:
+    if statement.reported_digest != reported or answered != reported:
         raise VerificationError(
             "The reported confidences are not those that the challenge answered."
         )
-    if statement["nonce"] != nonce:
+    if statement.nonce != nonce:
         raise VerificationError("The audit answers another challenge; it may be an older one.")
 
 
@@ -337,7 +351,7 @@ def _spot_check_notes(n: int, k: int) -> list[str]:
 
 def _judged(
     committed: Commitment,
-    statement: dict[str, Any],
+    statement: AuditStatement,
     sums: BinSums,
     n_proofs: int,
     extra: list[str],
@@ -345,9 +359,9 @@ def _judged(
     tolerance: float | None,
 ) -> VerifiedAudit:
     """Judge sums at alpha, and at alpha minus and plus the tolerance."""
-    if int(sums.count.sum()) != statement["n_samples"]:
+    if int(sums.count.sum()) != statement.n_samples:
         raise VerificationError("The proven sums do not add up to the number of reference samples.")
-    alpha, confidence_level = statement["alpha"], statement["confidence_level"]
+    alpha, confidence_level = statement.alpha, statement.confidence_level
     allowed = committed.tolerance if tolerance is None else tolerance
     verdicts = [
         _passes(sums, value, confidence_level)
@@ -362,8 +376,8 @@ def _judged(
     return VerifiedAudit(
         verdicts[1] if tolerance is None else all(verdicts),
         robust,
-        statement["level"],
-        statement,
+        statement.level,
+        statement.record(),
         sums,
         result,
         n_proofs,

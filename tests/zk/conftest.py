@@ -14,6 +14,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove
 from skuq.zk._files import read_json
 from skuq.zk._prover import Prover
+from skuq.zk._statement_entries import VerdictStatement
 from skuq.zk._statements import verdict_inputs
 from tests.zk.exchange import Exchange
 from tests.zk.tampering import ALPHA, COMMITTED, N_BINS, SAMPLE, N
@@ -103,7 +104,8 @@ def interrupt_the_second(patch):
 def verdict_at_another_alpha(made):
     """A valid proof of the same commitment about the same sums, but for alpha=0.2."""
     prover, committed = Prover(made.committed), made.committed
-    statement = {**read_json(made.verdict / "statement.json"), "alpha": 0.2}
+    record = read_json(made.verdict / "statement.json")
+    statement = VerdictStatement.of({**record, "alpha": 0.2})
     outputs = [
         [int(v) for v in read_json(path)["outputs"]]
         for path in sorted((made.verdict / "chunks").iterdir())

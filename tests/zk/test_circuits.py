@@ -22,10 +22,10 @@ from skuq.zk._circuits import build, input_names
 from skuq.zk._dense_network import DenseNetwork
 from skuq.zk._encoding import Column, Encoding
 from skuq.zk._fixed_point import (
-    BASE_BITS,
     CONFIDENCE_BITS,
     IntegerNetwork,
     IntegerPredictions,
+    digits_of,
     integer_predictions,
     value_bits,
 )
@@ -55,7 +55,7 @@ class Circuits:
         rng = np.random.default_rng(seed)
         self.folder, self.network = folder, network
         widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
-        digits = -(-value_bits(network, limits) // BASE_BITS)
+        digits = digits_of(value_bits(network, limits), 13)
         points = {"predictions": POINTS, "bins": POINTS, "padded_bins": POINTS}
         self.shape = Architecture(widths, network.logit_bits, digits, 4, n_pads, n_bins, 13, points)
         layers = zip(network.weights, network.biases, strict=True)

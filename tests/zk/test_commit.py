@@ -36,9 +36,7 @@ def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
     shape = run.committed.shape
     assert shape.log_rows == 13
     assert shape.circuits == ("predictions", "bins", "padded_bins", "verdict")
-    assert (
-        25 <= min(shape.rows_per_proof.values()) <= max(shape.rows_per_proof.values()) < N
-    )  # two chunks
+    assert all(25 <= shape.rows_of(circuit) < N for circuit in ("bins", "padded_bins"))  # 2 chunks
     assert shape.n_pads == 2
     labels, confidence = reported_predictions(run.honest, run.X)
     proba = run.model.predict_proba(run.X)

@@ -5,6 +5,7 @@ Level "verdict" and all other tamperings are in the tests that share the fixture
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,7 @@ from skuq.zk import _keys as keys
 from skuq.zk._architecture import Architecture
 from skuq.zk._commitment_point import commitment_point, sample_constants
 from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
+from skuq.zk._statement_entries import AuditStatement
 from skuq.zk._statements import chosen_rows, encoded
 from skuq.zk._verify import _check_challenge, _judged
 from tests.zk.exchange import ASKED, TEST, N
@@ -245,13 +247,19 @@ def test_no_text_of_the_provider_is_in_the_report(exchange, tmp_path, monkeypatc
     assert "ceremony" not in " ".join(notes)
 
 
+def question(exchange, **entries):
+    """The statement of the honest audit, with other entries."""
+    record = read_json(exchange.audit("bins") / "statement.json")
+    return AuditStatement.of({**record, **entries})
+
+
 def test_the_tolerance_of_the_auditor_counts(exchange):
     committed = load_commitment(exchange.public)
     sums = exchange.verify("bins").sums
     gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
-    statement = {"alpha": gap + 0.01, "confidence_level": None, "n_samples": N, "n_bins": 2}
+    statement = question(exchange, alpha=gap + 0.01, confidence_level=None)
     judged = [
-        _judged(committed, {**statement, "level": "bins"}, sums, 1, [], "test", tolerance)
+        _judged(committed, statement, sums, 1, [], "test", tolerance)
         for tolerance in (None, 0.005, 0.015)
     ]
     assert [found.passed for found in judged] == [True, True, False]
@@ -265,10 +273,10 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
     write_json(tmp_path / REPORTED, reports)
     path = challenge(tmp_path, exchange.public, *data, tmp_path / "challenge.json")
     asked, rows = read_json(path), set()
-    _check_challenge(tmp_path, asked, path)
+    _check_challenge(tmp_path, SimpleNamespace(**asked), path)
     for k in range(9):
         for name in ("commitment_digest", "reference_digest"):
-            ground = {**asked, name: digest(f"{k}")}
+            ground = SimpleNamespace(**{**asked, name: digest(f"{k}")})
             rows.add(tuple(chosen_rows(ground, N, 4)))
             with pytest.raises(VerificationError, match="must not change after it"):
                 _check_challenge(tmp_path, ground, path)
@@ -422,11 +430,10 @@ def test_other_versions_of_the_proof_system_are_refused(exchange, tmp_path, monk
 
 def test_an_audit_that_could_not_fail_is_refused(exchange):
     committed, sums = load_commitment(exchange.public), exchange.verify("bins").sums
-    statement = {"n_samples": N, "n_bins": 2, "level": "bins"}
     for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
-        question = {**statement, "alpha": alpha, "confidence_level": confidence_level}
+        asked = question(exchange, alpha=alpha, confidence_level=confidence_level)
         with pytest.raises(VerificationError, match="could not have failed"):
-            _judged(committed, question, sums, 1, [], "test", None)
+            _judged(committed, asked, sums, 1, [], "test", None)
 
 
 def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
@@ -434,10 +441,10 @@ def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
     many = sums._replace(
         count=50 * sums.count, correct=50 * sums.correct, confidence=50 * sums.confidence
     )
-    question = {"alpha": 0.05, "confidence_level": 0.95, "n_bins": 2, "level": "bins"}
     gaps = []
     for found, n in ((sums, N), (many, 50 * N)):
-        result = _judged(committed, {**question, "n_samples": n}, found, 1, [], "test", None)
+        asked = question(exchange, alpha=0.05, n_samples=n)
+        result = _judged(committed, asked, found, 1, [], "test", None)
         assert any("Smallest underconfidence" in note for note in result.notes)
         gaps.append(result.as_record()["bins"]["detectable_gap"][1])
     assert gaps[0] is None or gaps[0] > gaps[1]

@@ -1,5 +1,6 @@
 """The validator of statements: one kind of bad entry after the other."""
 
+from dataclasses import FrozenInstanceError, fields
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,15 @@ pytest.importorskip("ezkl")
 from skuq.zk import VerificationError
 from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import Architecture
-from skuq.zk._files import FORMAT
-from skuq.zk._statement_entries import ENTRIES, check_statement
+from skuq.zk._files import FORMAT, canonical
+from skuq.zk._statement_entries import (
+    ATTESTATION,
+    JSON_TYPES,
+    KINDS,
+    check_statement,
+    read_attestation,
+    read_audit,
+)
 
 ROWS = {"predictions": 4, "bins": 4, "padded_bins": 4}
 COMMITTED = SimpleNamespace(
@@ -76,14 +84,20 @@ IMPOSSIBLE = [
 
 
 def checked(statement):
-    return check_statement(statement, COMMITTED, tuple(ENTRIES), "s.json")
+    read = read_attestation if statement.get("level") == ATTESTATION else read_audit
+    return read(statement, COMMITTED, "s.json")
 
 
 @pytest.mark.parametrize("level", STATEMENTS)
 def test_a_statement_has_the_entries_of_its_level_and_no_others(level):
     statement = STATEMENTS[level]
-    assert checked(statement) is statement
-    assert set(statement) == set(ENTRIES[level])
+    found = checked(statement)
+    assert type(found) is KINDS[level]
+    assert found.record() == statement
+    assert found.canonical() == canonical(statement)
+    check_statement(found, COMMITTED)
+    with pytest.raises(FrozenInstanceError):
+        found.level = "bins"
     for name in statement:
         rest = {key: value for key, value in statement.items() if key != name}
         with pytest.raises(VerificationError, match=f"s.json lacks the entry '{name}'"):
@@ -92,6 +106,17 @@ def test_a_statement_has_the_entries_of_its_level_and_no_others(level):
             checked({**statement, name: object()})
     with pytest.raises(VerificationError, match="unknown entry 'more'"):
         checked({**statement, "more": 1})
+
+
+def test_audits_and_attestations_are_no_substitutes():
+    with pytest.raises(VerificationError, match="unknown level"):
+        read_audit(STATEMENTS["attestation"], COMMITTED, "s.json")
+    with pytest.raises(VerificationError, match="unknown level"):
+        read_attestation(STATEMENTS["bins"], COMMITTED, "s.json")
+
+
+def test_every_entry_has_a_type():
+    assert {entry.name for kind in KINDS.values() for entry in fields(kind)} == set(JSON_TYPES)
 
 
 @pytest.mark.parametrize(("level", "name", "value"), IMPOSSIBLE)

@@ -1,6 +1,7 @@
 """Statements and public inputs: sums, thresholds, samples, and files."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from skuq.calibration._sums import bin_sums
 from skuq.zk._architecture import Architecture
 from skuq.zk._circuits import edges
 from skuq.zk._encoding import Column, Encoding
+from skuq.zk._files import canonical
 from skuq.zk._fixed_point import CONFIDENCE_BITS, IntegerPredictions
 from skuq.zk._statements import (
     CONTEXT_BITS,
@@ -193,14 +195,10 @@ def test_a_sample_needs_shares_between_none_and_all(share, error, name):
         sample_size(share, error)
 
 
-def stated(nonce):
+def stated(nonce, **others):
     """What was fixed before any row is chosen."""
-    return {
-        "commitment_digest": "c",
-        "reference_digest": "r",
-        "reported_digest": "p",
-        "nonce": nonce,
-    }
+    fixed = {"commitment_digest": "c", "reference_digest": "r", "reported_digest": "p"}
+    return SimpleNamespace(**{**fixed, "nonce": nonce, **others})
 
 
 @pytest.mark.parametrize("k", [1, 7, 50])
@@ -211,18 +209,18 @@ def test_chosen_rows_are_distinct_and_in_order(k):
     assert 0 <= rows.min() <= rows.max() < 50
 
 
-@pytest.mark.parametrize("name", sorted(stated("")))
+@pytest.mark.parametrize("name", sorted(vars(stated(""))))
 def test_chosen_rows_depend_on_all_that_was_fixed_before(name):
     first, same = (chosen_rows(stated("a"), 200, 20).tolist() for _ in range(2))
     assert first == same
-    assert chosen_rows({**stated("a"), name: "other"}, 200, 20).tolist() != first
+    assert chosen_rows(stated(**{"nonce": "a", name: "other"}), 200, 20).tolist() != first
 
 
 @pytest.mark.parametrize("name", ["alpha", "confidence_level", "versions", "anything"])
 def test_chosen_rows_do_not_depend_on_what_the_provider_may_write_after_the_challenge(name):
     # Else it could try many statements until the rows suit it.
     first = chosen_rows(stated("a"), 200, 20).tolist()
-    assert chosen_rows({**stated("a"), name: "c"}, 200, 20).tolist() == first
+    assert chosen_rows(stated("a", **{name: "c"}), 200, 20).tolist() == first
 
 
 def test_a_larger_sample_holds_the_smaller_one():
@@ -241,13 +239,13 @@ def test_no_row_is_chosen_more_often_than_chance_allows():
 
 def test_a_context_depends_on_the_statement_and_on_the_part():
     found = {
-        context(statement, part)
+        context(canonical(statement), part)
         for statement in ({"a": 1}, {"a": 2}, {"a": 1, "b": None})
         for part in ("bins 0", "bins 1", "verdict")
     }
     assert len(found) == 9
     assert all(0 <= value < 1 << CONTEXT_BITS for value in found)
-    assert context({"a": 1, "b": 2}, "x") == context({"b": 2, "a": 1}, "x")
+    assert canonical({"a": 1, "b": 2}) == canonical({"b": 2, "a": 1})
 
 
 # Labels and reference data

@@ -14,6 +14,7 @@ from skuq.zk import (
 from skuq.zk import _ezkl as backend
 from skuq.zk import _verify as auditor
 from skuq.zk._files import REPORTED, VERDICT, digest_file, read_json, write_json, write_manifest
+from skuq.zk._statement_entries import SpotCheckStatement
 from skuq.zk._statements import chosen_rows
 from tests.zk.tampering import (
     CHUNK,
@@ -339,7 +340,7 @@ def test_reports_that_were_changed_before_the_challenge_fail(run, tmp_path, tamp
 def test_a_false_report_among_the_proven_is_named_when_all_else_holds(run, monkeypatch, tmp_path):
     """Were the proofs fresh ones of the false report, its row would give it away."""
     bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
-    statement = read_json(bundle / "statement.json")
+    statement = SpotCheckStatement.of(read_json(bundle / "statement.json"))
     row = int(chosen_rows(statement, N, 22)[5])
     report(bundle, row, confidence=9000)
     asked = {**read_json(run.challenge), "reported_digest": digest_file(bundle / REPORTED)}

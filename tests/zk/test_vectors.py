@@ -6,6 +6,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from skuq.zk._circuits import edges
 from skuq.zk._encoding import encoding_of
 from skuq.zk._files import canonical, digest
 from skuq.zk._fixed_point import IntegerPredictions
+from skuq.zk._statement_entries import VerdictStatement
 
 FILE = Path(__file__).with_name("vectors.json")
 SECOND = Path(__file__).parents[2] / "docs" / "second_verifier.py"
@@ -52,6 +54,7 @@ STATEMENT = {
     "n_bins": N_BINS,
     "confidence_level": 0.95,
     "n_samples": 3,
+    "reference_digest": "4e" * 32,
     "pads": [1, 0],
 }
 CHALLENGE = {
@@ -66,6 +69,8 @@ PROOF_HEAD = bytes(range(64))
 
 
 def by_the_package():
+    statement = VerdictStatement.of(STATEMENT)
+    challenged = SimpleNamespace(**CHALLENGE)
     shape = Architecture(
         **{**RECORD["architecture"], "widths": tuple(RECORD["architecture"]["widths"])}
     )
@@ -74,13 +79,13 @@ def by_the_package():
     tolerance = RECORD["tolerance"]
     inputs = {
         "predictions": statements.prediction_inputs(shape, rows),
-        "bins": statements.reference_chunks(shape, "bins", rows, codes, STATEMENT)[1],
-        "padded_bins": statements.reference_chunks(shape, "padded_bins", rows, codes, STATEMENT)[0],
-        "verdict": statements.verdict_inputs(shape, tolerance, STATEMENT, SUMS),
+        "bins": statements.reference_chunks(shape, "bins", rows, codes, statement)[1],
+        "padded_bins": statements.reference_chunks(shape, "padded_bins", rows, codes, statement)[0],
+        "verdict": statements.verdict_inputs(shape, tolerance, statement, SUMS),
     }
     totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
     sums = statements.read_sums(totals, N_BINS, shape.n_bins)
-    bound = statements.context(STATEMENT, "bins 1")
+    bound = statements.context(canonical(STATEMENT), "bins 1")
     return {
         "canonical": canonical(RECORD).decode(),
         "commitment_digest": digest(RECORD),
@@ -88,7 +93,7 @@ def by_the_package():
         "reference_digest": statements.reference_digest(rows, codes),
         "context": str(bound),
         "edges": edges(N_BINS, shape.n_bins).tolist(),
-        "chosen_rows": statements.chosen_rows(CHALLENGE, 12, 5).tolist(),
+        "chosen_rows": statements.chosen_rows(challenged, 12, 5).tolist(),
         "n_proven": statements.sample_size(0.02, 0.01),
         "thresholds": statements.thresholds(0.05, tolerance),
         "chance": statements.chance_allowance(N_BINS, 0.95),
