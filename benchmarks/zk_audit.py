@@ -177,8 +177,8 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         "prove_seconds_per_point": figures["prove_seconds"] / n_proven,
         "prove_cpu_seconds_per_point": figures["prove_cpu_seconds"] / n_proven,
         "bundle_bytes": _bytes(bundle),
-        "proof_bytes_per_point": _bytes(bundle / "chunks") / n_proven,
-        "attestation_bytes": (folder / "attestation.json").stat().st_size,
+        "proof_kilobytes_per_point": _bytes(bundle / "chunks") / n_proven / 1e3,
+        "attestation_kilobytes": (folder / "attestation.json").stat().st_size / 1e3,
         "public_bytes": _bytes(public),
         "proving_key_bytes": sum(p.stat().st_size for p in (folder / "provider").rglob("*.pk")),
         "peak_gib": _peak(),
@@ -246,7 +246,7 @@ def main() -> None:
     seconds, traffic = PAPER[args.model]
     records += [
         record("paper", dataset, "prove_seconds_per_point", seconds, args.n),
-        record("paper", dataset, "proof_bytes_per_point", traffic, args.n),
+        record("paper", dataset, "proof_kilobytes_per_point", traffic / 1e3, args.n),
     ]
     finish("zk_audit", args, records, ("ezkl", "onnx"))
 
