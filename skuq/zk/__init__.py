@@ -6,6 +6,7 @@ from skuq.zk._check import check
 from skuq.zk._commit import commit
 from skuq.zk._ezkl import ProofSystemError
 from skuq.zk._files import VerificationError
+from skuq.zk._groups import group_confidence_level, joint_verdict
 from skuq.zk._prove import Bundle, prove, reported_predictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._results import Attestation, VerifiedAudit
@@ -26,6 +27,8 @@ __all__ = [
     "check",
     "check_certificate",
     "commit",
+    "group_confidence_level",
+    "joint_verdict",
     "load_commitment",
     "prove",
     "reported_predictions",
