@@ -23,8 +23,6 @@ from skuq.uadqn import aleatoric_variance, epistemic_variance
 
 METHODS = {
     "default": {},
-    # For one feature and a function that bends a lot, the anchors may pull less.
-    "weak_anchors": {"noise_scale": 0.2, "max_epochs": 300},
     # Networks, number of steps and anchors of the released notebook; scaling, random biases and
     # decaying steps are the estimator's own. 10,000 steps of 64 samples are 2,500 epochs. The
     # anchors' weight of 1e-4 on a loss that is averaged over 50 quantiles is noise_scale .495 on

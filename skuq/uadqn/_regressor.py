@@ -65,18 +65,19 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     activation : {"tanh", "relu"}, default="tanh"
         Activation between the layers. With "relu" the epistemic part grows without bound away
         from the data; such networks want a smaller gain.
-    noise_scale : float, default=0.5
-        Scale of the noise that the posterior assumes, in standard deviations of the target;
-        its square is the strength of the pull to the start. More of it smooths, 0 is plain
-        quantile regression.
+    noise_scale : float, default=0.25
+        Scale of the noise that the posterior assumes, in standard deviations of the target and
+        for one feature; with p features it is sqrt(p) times as large, as distances between
+        samples are. Its square is the strength of the pull to the start. More of it smooths, 0
+        is plain quantile regression.
     prior_gain : float, default=3.0
         Gain of the networks' orthogonal initialisation: how much they bend, and differ,
         before any data.
-    max_epochs : int, default=150
+    max_epochs : int, default=200
         Passes over the training data.
     batch_size : int, default=64
         Samples per step; -1 takes all.
-    learning_rate : float, default=1e-2
+    learning_rate : float, default=2e-2
         Learning rate of Adam at the start; it goes to 0 along a cosine.
     device : str, default="auto"
         Where to compute: "auto" takes CUDA if there is one. Results are on the CPU.
@@ -154,11 +155,11 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         n_quantiles: int = 50,
         hidden_sizes: Sequence[int] = (100, 100),
         activation: str = "tanh",
-        noise_scale: float = 0.5,
+        noise_scale: float = 0.25,
         prior_gain: float = 3.0,
-        max_epochs: int = 150,
+        max_epochs: int = 200,
         batch_size: int = 64,
-        learning_rate: float = 1e-2,
+        learning_rate: float = 2e-2,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -229,8 +230,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             device=resolve_device(self.device),
             verbose=self.verbose,
         )
+        noise_scale = self.noise_scale * X.shape[1] ** 0.5
         self.networks_, self.history_ = fit_anchored(
-            data, self._new_networks, self.noise_scale, settings=settings, seed=seed
+            data, self._new_networks, noise_scale, settings=settings, seed=seed
         )
         self.quantile_levels_ = quantile_levels(self.n_quantiles, dtype=torch.float64).numpy()
         return self

@@ -8,7 +8,22 @@ pytest.importorskip("stable_baselines3")
 
 from gymnasium import spaces
 from sb3_contrib import QRDQN
+from stable_baselines3 import HerReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.common.callbacks import (
+    CheckpointCallback,
+    EvalCallback,
+    EveryNTimesteps,
+    StopTrainingOnMaxEpisodes,
+    StopTrainingOnRewardThreshold,
+)
+from stable_baselines3.common.envs import BitFlippingEnv, IdentityEnv
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from torch import nn
 
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, GridCNN, QuantileDQN, UADQNAlgorithm
 from tests.uadqn.environments import IMAGE, MIXED, VECTOR, RandomEnv, perturb
@@ -18,9 +33,9 @@ SPACES = [("MlpPolicy", VECTOR), ("CnnPolicy", IMAGE), ("MultiInputPolicy", MIXE
 every_algorithm = pytest.mark.parametrize("cls", ALGORITHMS)
 
 
-def make(cls, policy="MlpPolicy", space=VECTOR, policy_kwargs=None, **options):
+def make(cls, policy="MlpPolicy", space=VECTOR, env=None, policy_kwargs=None, **options):
     widths = {"net_arch": [8]}
-    env = RandomEnv(space)
+    env = env or RandomEnv(space)
     options = {"seed": 0, "buffer_size": 100, "batch_size": 8, "learning_starts": 10} | options
     agent = cls(policy, env, policy_kwargs=widths | (policy_kwargs or {}), **options)
     perturb(agent.policy.parameters())
@@ -239,3 +254,331 @@ def test_uadqn_has_no_epsilon_and_says_how_it_explores(name):
         make(UADQNAlgorithm, **{name: 0.1})
     for cls in (QuantileDQN, DQNAlgorithm, BootstrappedDQN):
         assert getattr(make(cls, **{name: 0.1}), name) == 0.1
+
+
+# Saving and loading
+
+
+def parameters(agent):
+    return [p.detach().clone() for p in agent.policy.parameters()]
+
+
+def are_equal(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@every_algorithm
+def test_a_loaded_agent_learns_on_from_its_buffer_as_the_saved_one(cls, tmp_path):
+    agents = [make(cls).learn(30)]
+    agents[0].save(tmp_path / "agent.zip")
+    agents[0].save_replay_buffer(tmp_path / "buffer.pkl")
+    # In the file alone the environment's state is missing: both go on in new ones.
+    for _ in range(2):
+        agents.append(cls.load(tmp_path / "agent.zip", env=RandomEnv()))
+        agents[-1].load_replay_buffer(tmp_path / "buffer.pkl")
+        assert agents[-1].replay_buffer.size() == 30
+        agents[-1].set_random_seed(3)
+        agents[-1].learn(20, reset_num_timesteps=False)
+        assert agents[-1].num_timesteps == 50
+    saved, one, other = map(parameters, agents)
+    assert are_equal(one, other)
+    assert not are_equal(saved, one)
+
+
+@every_algorithm
+def test_what_is_left_out_of_a_file_and_what_is_put_in_on_loading(cls, tmp_path):
+    agent = make(cls)
+    agent.save(tmp_path / "agent.zip", exclude=["learning_starts"])
+    loaded = cls.load(tmp_path / "agent.zip", custom_objects={"gamma": 0.5})
+    assert (agent.learning_starts, loaded.learning_starts) == (10, 5_000)  # the default
+    assert loaded.gamma == 0.5
+    assert are_equal(parameters(loaded), parameters(agent))
+
+
+@every_algorithm
+def test_parameters_can_be_taken_out_and_put_in(cls):
+    one, other = make(cls), make(cls, seed=1)
+    assert not are_equal(parameters(one), parameters(other))
+    given = one.get_parameters()
+    assert set(given) == {"policy", "policy.optimizer"}
+    other.set_parameters(given)
+    assert are_equal(parameters(one), parameters(other))
+    with pytest.raises(ValueError, match="nothing is an invalid object name"):
+        other.set_parameters({"nothing": {}})
+    with pytest.raises(ValueError, match="match agents"):
+        other.set_parameters({"policy": given["policy"]})
+
+
+@every_algorithm
+def test_environments_can_be_changed_for_those_of_the_same_spaces(cls):
+    agent = make(cls).learn(15)
+    agent.set_env(RandomEnv(length=2))
+    agent.learn(10, reset_num_timesteps=False)
+    assert agent.num_timesteps == 25
+    with pytest.raises(ValueError, match="Observation spaces do not match"):
+        agent.set_env(RandomEnv(spaces.Box(-1, 1, (7,))))
+
+
+# Callbacks and loggers
+
+
+@every_algorithm
+def test_callbacks_of_the_library_are_called(cls, tmp_path):
+    calls = []
+    evaluation = EvalCallback(
+        Monitor(RandomEnv(length=3)),
+        callback_on_new_best=StopTrainingOnRewardThreshold(-100),
+        eval_freq=25,
+        n_eval_episodes=2,
+        best_model_save_path=str(tmp_path / "best"),
+        verbose=0,
+    )
+    callbacks = [
+        CheckpointCallback(10, str(tmp_path), save_replay_buffer=True),
+        EveryNTimesteps(10, CallCounter(calls)),
+        evaluation,
+    ]
+    agent = make(cls).learn(60, callback=callbacks)
+    assert agent.num_timesteps == 25  # stopped: any score is above the threshold
+    assert calls == [10, 20]
+    for step in (10, 20):
+        assert cls.load(tmp_path / f"rl_model_{step}_steps.zip").num_timesteps == step
+        assert (tmp_path / f"rl_model_replay_buffer_{step}_steps.pkl").exists()
+    best = cls.load(tmp_path / "best" / "best_model.zip")
+    assert are_equal(parameters(best), parameters(agent))
+
+
+class CallCounter(StopTrainingOnMaxEpisodes):
+    """Notes the steps at which it is called."""
+
+    def __init__(self, calls):
+        super().__init__(max_episodes=100)
+        self.calls = calls
+
+    def _on_step(self):
+        self.calls.append(self.num_timesteps)
+        return True
+
+
+@every_algorithm
+def test_the_library_stops_after_a_number_of_episodes(cls):
+    agent = make(cls).learn(100, callback=StopTrainingOnMaxEpisodes(4))
+    assert agent.num_timesteps == 20
+
+
+@every_algorithm
+def test_scores_and_losses_reach_loggers_and_tensorboard(cls, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    agent = make(cls, env=Monitor(RandomEnv()))
+    agent.LOSS_INTERVAL = 1
+    agent.set_logger(configure(str(tmp_path), ["csv", "tensorboard"]))
+    agent.learn(60, log_interval=2)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    tags = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "train/loss", "time/fps"}
+    if cls is UADQNAlgorithm:
+        tags |= {"rollout/epistemic", "rollout/aleatoric", "rollout/exploratory"}
+    assert tags <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("rollout/ep_len_mean")] == [
+        10,
+        20,
+        30,
+        40,
+        50,
+        60,
+    ]
+    assert {event.value for event in events.Scalars("rollout/ep_len_mean")} == {5.0}
+    assert (tmp_path / "progress.csv").read_text().count("\n") == 7
+
+
+@every_algorithm
+def test_tensorboard_can_be_asked_for_in_the_constructor(cls, tmp_path):
+    pytest.importorskip("tensorboard")
+    make(cls, tensorboard_log=str(tmp_path)).learn(12, tb_log_name="mine")
+    assert list(tmp_path.glob("mine_1/events.*"))
+
+
+# Vectorised and wrapped environments
+
+
+@every_algorithm
+def test_normalised_environments_are_saved_beside_the_agent(cls, tmp_path):
+    env = VecNormalize(DummyVecEnv([RandomEnv] * 2))
+    agent = make(cls, env=env).learn(40)
+    # The buffer keeps what the environment said, and is normalised when it is sampled.
+    kept = agent.replay_buffer.observations[: agent.replay_buffer.size()]
+    assert np.abs(kept).max() <= 1
+    sampled = agent.replay_buffer.sample(50, env=env)
+    assert sampled.observations.abs().max() > 1
+    env.save(tmp_path / "normalised.pkl")
+    loaded = VecNormalize.load(tmp_path / "normalised.pkl", DummyVecEnv([RandomEnv] * 2))
+    np.testing.assert_array_equal(loaded.obs_rms.mean, env.obs_rms.mean)
+    agent.save(tmp_path / "agent.zip")
+    cls.load(tmp_path / "agent.zip", env=loaded).learn(12)
+
+
+@every_algorithm
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train_freq": (2, "step"), "gradient_steps": -1},
+        {"train_freq": 4, "gradient_steps": 2},
+        {"train_freq": 1, "gradient_steps": 1, "target_update_interval": 1},
+    ],
+)
+def test_several_environments_may_be_stepped_between_updates(cls, options):
+    agent = make(cls, env=DummyVecEnv([RandomEnv] * 3), **options).learn(48)
+    assert agent.num_timesteps == 48
+    per_update = {-1: 6 / 6, 2: 12 / 2, 1: 3 / 1}[options["gradient_steps"]]
+    assert agent._n_updates == pytest.approx((48 - 10) / per_update, abs=6)
+
+
+@every_algorithm
+def test_updates_may_wait_for_the_end_of_an_episode(cls):
+    agent = make(cls, train_freq=(1, "episode"), gradient_steps=3).learn(40)
+    assert agent._n_updates == 3 * (40 // 5 - 2)
+    # stable-baselines3 cannot tell whose episode with several environments
+    with pytest.raises(AssertionError, match="only one env"):
+        make(cls, env=DummyVecEnv([RandomEnv] * 2), train_freq=(1, "episode")).learn(40)
+
+
+@pytest.mark.slow
+@every_algorithm
+def test_environments_may_live_in_other_processes(cls):
+    env = SubprocVecEnv([RandomEnv, RandomEnv])
+    try:
+        assert make(cls, env=env).learn(30)._n_updates > 0
+    finally:
+        env.close()
+
+
+# Spaces
+
+
+@every_algorithm
+@pytest.mark.parametrize(
+    "space", [spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([2, 2]), spaces.MultiBinary(3)], ids=str
+)
+def test_only_finitely_many_single_actions_are_taken(cls, space):
+    env = RandomEnv()
+    env.action_space = space
+    with pytest.raises(AssertionError, match="Discrete"):
+        make(cls, env=env)
+
+
+@every_algorithm
+@pytest.mark.parametrize(
+    ("policy", "space"),
+    [
+        ("MlpPolicy", spaces.Discrete(4)),
+        ("MlpPolicy", spaces.MultiDiscrete([3, 2])),
+        ("MlpPolicy", spaces.MultiBinary([2, 3])),
+        ("MultiInputPolicy", spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)})),
+    ],
+    ids=str,
+)
+def test_observations_of_all_kinds_are_learnt_from_and_evaluated(cls, policy, space):
+    agent = make(cls, policy, space).learn(14)
+    assert agent._n_updates > 0
+    score, _ = evaluate_policy(agent, agent.get_env(), n_eval_episodes=2, warn=False)
+    assert np.isfinite(score)
+
+
+# Replay buffers
+
+
+@every_algorithm
+def test_hindsight_experience_is_replayed(cls):
+    env = BitFlippingEnv(n_bits=3, continuous=False, max_steps=3)
+    goals = {"n_sampled_goal": 2, "goal_selection_strategy": "future"}
+    agent = make(
+        cls,
+        "MultiInputPolicy",
+        env=env,
+        replay_buffer_class=HerReplayBuffer,
+        replay_buffer_kwargs=goals,
+    ).learn(40)
+    assert isinstance(agent.replay_buffer, HerReplayBuffer)
+    assert agent._n_updates > 0
+
+
+@every_algorithm
+def test_targets_may_be_several_steps_ahead(cls, tmp_path):
+    agent = make(cls, n_steps=3).learn(30)
+    assert isinstance(agent.replay_buffer, NStepReplayBuffer)
+    assert agent._n_updates > 0
+    agent.save(tmp_path / "agent.zip")
+    assert cls.load(tmp_path / "agent.zip", env=RandomEnv()).n_steps == 3
+
+
+@every_algorithm
+def test_transitions_may_be_kept_in_half_the_memory(cls):
+    options = {
+        "optimize_memory_usage": True,
+        "replay_buffer_kwargs": {"handle_timeout_termination": False},
+    }
+    agent = make(cls, **options).learn(30)
+    assert agent._n_updates > 0
+
+
+# Modes, and learning
+
+
+class Noisy(BaseFeaturesExtractor):
+    """Behaves differently in training."""
+
+    def __init__(self, space):
+        super().__init__(space, 8)
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+
+    def forward(self, observations):
+        return self.layers(observations)
+
+
+def test_layers_that_differ_in_training_are_taken_by_dqn_and_switched():
+    for cls in (DQNAlgorithm, BootstrappedDQN):
+        agent = make(cls, policy_kwargs={"features_extractor_class": Noisy}).learn(20)
+        x = observations(agent, 20)
+        statistics = agent.q_net.features_extractor.layers[1].running_mean.clone()
+        actions = [agent.predict(x, deterministic=True)[0] for _ in range(3)]
+        np.testing.assert_array_equal(actions[0], actions[1])
+        np.testing.assert_array_equal(actions[0], actions[2])
+        now = agent.q_net.features_extractor.layers[1].running_mean
+        assert torch.equal(statistics, now)  # acting changes no statistics
+        assert not agent.policy.training
+
+
+@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN])
+def test_layers_that_differ_in_training_are_refused_where_networks_are_samples(cls):
+    with pytest.raises(ValueError, match="batch normalisation or dropout"):
+        make(cls, policy_kwargs={"features_extractor_class": Noisy})
+
+
+@every_algorithm
+def test_the_same_seed_gives_the_same_agent(cls):
+    one, same, other = (make(cls, seed=seed).learn(25) for seed in (3, 3, 4))
+    assert are_equal(parameters(one), parameters(same))
+    np.testing.assert_array_equal(one.replay_buffer.actions, same.replay_buffer.actions)
+    assert not are_equal(parameters(one), parameters(other))
+
+
+@pytest.mark.slow
+@every_algorithm
+def test_the_identity_is_learnt(cls):
+    """The action that the observation names brings 1, any other 0."""
+    env = Monitor(IdentityEnv(4))
+    options = {} if cls is UADQNAlgorithm else {"exploration_fraction": 0.5}
+    agent = cls(
+        "MlpPolicy",
+        env,
+        learning_rate=5e-3,
+        gamma=0.0,
+        learning_starts=50,
+        target_update_interval=50,
+        policy_kwargs={"net_arch": [32]},
+        seed=0,
+        **options,
+    ).learn(800)
+    score, _ = evaluate_policy(agent, env, n_eval_episodes=5, warn=False)
+    assert score >= 90  # of 100 steps
