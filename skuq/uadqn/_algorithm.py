@@ -341,19 +341,17 @@ class UADQNAlgorithm(QuantileDQN):
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         # The generator that stable-baselines3 seeds and draws from.
         noise = np.random.standard_normal(values.shape)  # noqa: NPY002
-        actions = sampled_values(values, quantiles, self.epistemic_factor, noise).argmax(-1)
-        self.decision = self._decision(quantiles, values, actions)
+        epistemic = epistemic_variance(quantiles[1:])  # Eq. 6
+        actions = sampled_values(values, epistemic, self.epistemic_factor, noise).argmax(-1)
+        taken = np.arange(len(actions)), actions
+        self.decision = Decision(
+            float(epistemic[taken].mean()),
+            float(aleatoric_part(quantiles[:, *taken], self.aleatoric).mean()),  # Eq. 7
+            float((actions != values.argmax(-1)).mean()),
+        )
         for name, value in self.decision._asdict().items():
             self.logger.record_mean(f"rollout/{name}", value)
         return actions, actions
-
-    def _decision(self, quantiles: np.ndarray, values: np.ndarray, actions: np.ndarray) -> Decision:
-        taken = quantiles[:, np.arange(len(actions)), actions]
-        return Decision(
-            float(epistemic_variance(taken[1:]).mean()),  # Eq. 6
-            float(aleatoric_part(taken, self.aleatoric).mean()),  # Eq. 7
-            float((actions != values.argmax(-1)).mean()),
-        )
 
     @torch.no_grad()
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:

@@ -333,15 +333,15 @@ def risk_adjusted_values(
     return means - aleatoric_factor * aleatoric_part(quantiles, aleatoric) ** 0.5
 
 
-def sampled_values(values: Array, quantiles: Array, epistemic_factor: float, noise: Array) -> Array:
+def sampled_values(values: Array, epistemic: Array, epistemic_factor: float, noise: Array) -> Array:
     """Thompson samples of the actions' values [1]_.
 
     Parameters
     ----------
     values : array of shape (...)
         Means of the samples, see `risk_adjusted_values`.
-    quantiles : array of shape (n_members, ..., n_quantiles)
-        Quantiles of the value network, then of at least two auxiliary ones.
+    epistemic : array of shape (...)
+        Epistemic variances, see `epistemic_variance`.
     epistemic_factor : float
         Beta: number of epistemic standard deviations in one of the samples.
     noise : array of shape (...)
@@ -358,7 +358,7 @@ def sampled_values(values: Array, quantiles: Array, epistemic_factor: float, noi
        Learning", 2019, Algorithm 1.
     """
     # Algorithm 1: samples with the deviation beta sigma_epistemic (Eq. 6)
-    return values + epistemic_factor * epistemic_variance(quantiles[1:]) ** 0.5 * noise
+    return values + epistemic_factor * epistemic**0.5 * noise
 
 
 def _n_members(quantiles: Any) -> int:

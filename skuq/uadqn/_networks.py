@@ -70,10 +70,15 @@ class StackedConv2d(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_members, out_channels))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map (n_samples, in, h, w) to (n_members, n_samples, out * h' * w')."""
-        n_members = self.weight.shape[0]
-        maps = nn.functional.conv2d(images, self.weight.flatten(0, 1), self.bias.flatten())
-        return maps.reshape(len(images), n_members, -1).transpose(0, 1)
+        """Map (n_samples, h, w, in) to (n_members, n_samples, h' * w' * out)."""
+        n_members, kernel = self.weight.shape[0], self.weight.shape[-1]
+        # As a product of patches and filters: its result lies as the next layer wants it, where a
+        # convolution's has to be copied, and so does its gradient.
+        patches = images.unfold(1, kernel, 1).unfold(2, kernel, 1)  # (..., h', w', in, k, k)
+        rows = patches.reshape(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
+        filters = self.weight.flatten(2).transpose(1, 2)
+        maps = torch.baddbmm(self.bias[:, None], rows, filters)
+        return maps.view(n_members, len(images), -1)
 
 
 def stacked_mlp(

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from skuq.uadqn._losses import (
+    epistemic_variance,
     prior_scale,
     quantile_levels,
     risk_adjusted_values,
@@ -73,8 +74,9 @@ class GridCNN(BaseFeaturesExtractor):
         self.convolution = nn.Conv2d(channels, self.N_FILTERS, self.KERNEL)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Map (n_samples, height, width, channels) to (n_samples, features)."""
-        return self.convolution(observations.permute(0, 3, 1, 2)).relu().flatten(1)
+        """Map (n_samples, height, width, channels) to (n_samples, features), channels last."""
+        maps = self.convolution(observations.permute(0, 3, 1, 2)).relu()
+        return maps.permute(0, 2, 3, 1).flatten(1)
 
     def stacked(self, gains: Sequence[float]) -> nn.Module:
         """The same for several networks at once; outputs (n_members, n_samples, features)."""
@@ -119,7 +121,7 @@ class _StackedGridCNN(nn.Module):
         self.convolution = StackedConv2d(len(gains), channels, n_filters, kernel, gains)
 
     def forward(self, observations: Tensor) -> Tensor:
-        maps: Tensor = self.convolution(observations.permute(0, 3, 1, 2))
+        maps: Tensor = self.convolution(observations)
         return maps.relu_()
 
 
@@ -308,7 +310,8 @@ class StackedQuantileNetwork(BasePolicy):
             # The generator that stable-baselines3 seeds and draws from.
             drawn = np.random.standard_normal(values.shape)  # noqa: NPY002
             noise = torch.as_tensor(drawn, dtype=values.dtype, device=values.device)
-            values = sampled_values(values, quantiles, self.epistemic_factor, noise)
+            epistemic = epistemic_variance(quantiles[1:])
+            values = sampled_values(values, epistemic, self.epistemic_factor, noise)
         return values.argmax(1)
 
     def decision_settings(self) -> dict[str, Any]:

@@ -7,6 +7,11 @@ import torch
 from torch import nn
 
 
+class ChannelsLast(nn.Module):
+    def forward(self, maps):
+        return maps.permute(0, 2, 3, 1)
+
+
 def plain_network(networks, k):
     """Network `k` of a stack as layers of its own, with the same weights."""
     layers = []
@@ -15,7 +20,7 @@ def plain_network(networks, k):
         convolution = nn.Conv2d(kernel.shape[1], kernel.shape[0], kernel.shape[2])
         convolution.weight.data = kernel.detach().clone()
         convolution.bias.data = networks.features_extractor.convolution.bias[k].detach().clone()
-        layers += [convolution, nn.ReLU(), nn.Flatten()]
+        layers += [convolution, nn.ReLU(), ChannelsLast(), nn.Flatten()]
     return nn.Sequential(*layers, *plain_layers(networks.head, k))
 
 

@@ -17,7 +17,13 @@ from torch.nn.functional import huber_loss
 from skuq.uadqn._baselines import BootstrappedDQN, BootstrappedPolicy, DQNAlgorithm
 from skuq.uadqn._policies import GridCNN
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, collect, perturb
-from tests.uadqn.plain import assert_stack_matches, backward, numbers, plain_layers
+from tests.uadqn.plain import (
+    ChannelsLast,
+    assert_stack_matches,
+    backward,
+    numbers,
+    plain_layers,
+)
 
 POLICY = {"MlpPolicy": VECTOR, "GridPolicy": GRID, "MultiInputPolicy": MIXED}
 N_MEMBERS, N_ACTIONS = 4, 3
@@ -95,7 +101,7 @@ class PlainHeads(nn.Module):
             of_stack = q_net.features_extractor.convolution
             convolution = nn.Conv2d(of_stack.in_channels, of_stack.out_channels, 3)
             convolution.load_state_dict(of_stack.state_dict())
-            self.shared = nn.Sequential(convolution, nn.ReLU(), nn.Flatten())
+            self.shared = nn.Sequential(convolution, nn.ReLU(), ChannelsLast(), nn.Flatten())
         self.heads = nn.ModuleList(
             nn.Sequential(*plain_layers(q_net.q_net, k)) for k in range(N_MEMBERS)
         )

@@ -1,11 +1,15 @@
 """All algorithms behave as users of stable-baselines3 and sb3-contrib expect."""
 
+import textwrap
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("stable_baselines3")
 
+import gymnasium as gym
 from gymnasium import spaces
 from sb3_contrib import QRDQN
 from stable_baselines3 import HerReplayBuffer
@@ -483,6 +487,25 @@ def test_observations_of_all_kinds_are_learnt_from_and_evaluated(cls, policy, sp
     assert agent._n_updates > 0
     score, _ = evaluate_policy(agent, agent.get_env(), n_eval_episodes=2, warn=False)
     assert np.isfinite(score)
+
+
+# Hyperparameter files
+
+
+def test_hyperparameters_of_the_zoo_are_taken(tmp_path):
+    """The example of the guide, read as rl_zoo3 reads it: strings in `policy_kwargs` are code."""
+    yaml = pytest.importorskip("yaml")
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "uadqn.rst").read_text(encoding="utf-8")
+    block = page.partition(".. code-block:: yaml\n")[2].partition("\nLong runs")[0]
+    (options,) = yaml.safe_load(textwrap.dedent(block)).values()
+    n_timesteps, policy = int(options.pop("n_timesteps")), options.pop("policy")
+    assert options.pop("normalize") is True  # the zoo's own, as is the number of steps
+    options["policy_kwargs"] = eval(options["policy_kwargs"])
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
+    agent = UADQNAlgorithm(policy, env, learning_starts=20, buffer_size=100, **options).learn(40)
+    assert n_timesteps == 50_000
+    assert agent.epistemic_factor == 1.0
+    assert agent.quantile_net.n_quantiles == 50
 
 
 # Replay buffers

@@ -50,7 +50,7 @@ def test_linear_layers_are_separate_ones(own_inputs):
 
 def test_convolutions_are_separate_ones():
     stacked = randomised(StackedConv2d(3, 2, 4, 3, GAINS))
-    images = torch.randn(6, 2, 10, 9)
+    images = torch.randn(6, 10, 9, 2)
     outputs = stacked(images)
     outer = torch.randn_like(outputs)
     (outputs * outer).sum().backward()
@@ -58,7 +58,7 @@ def test_convolutions_are_separate_ones():
         alone = nn.Conv2d(2, 4, 3)
         alone.weight.data = stacked.weight.data[network].clone()
         alone.bias.data = stacked.bias.data[network].clone()
-        expected = alone(images).flatten(1)
+        expected = alone(images.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1)
         torch.testing.assert_close(outputs[network], expected)
         (expected * outer[network]).sum().backward()
         assert_same_parameters(stacked, alone, network, transpose=False)

@@ -56,7 +56,7 @@ def test_small_grids_are_convolved_channels_last():
     weight, bias = extractor.convolution.weight[3], extractor.convolution.bias[3]
     patch = grids[1, 2:5, 1:4]  # height, width, channels
     by_hand = ((patch * weight.permute(1, 2, 0)).sum() + bias).relu()
-    assert features.view(4, 16, 4, 3)[1, 3, 2, 1].item() == pytest.approx(by_hand.item(), abs=1e-6)
+    assert features.view(4, 4, 3, 16)[1, 2, 1, 3].item() == pytest.approx(by_hand.item(), abs=1e-6)
 
 
 def test_stacked_grid_features_equal_separate_ones():
