@@ -33,7 +33,8 @@ def main(args: argparse.Namespace) -> None:
     evidential.print_table(records, "auroc")
     ranked = evidential.ranks(records, "auroc") + evidential.ranks(records, "aupr")
     evidential.print_table(ranked, "rank_auroc", scale=1)
-    finish("evidential_ood", args, records + ranked)
+    averages = evidential.means(records, "auroc") + evidential.means(records, "aupr")
+    finish("evidential_ood", args, records + ranked + averages)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,14 @@ def names(text: str) -> dict[str, str]:
     return {name.strip(): heading.strip() or name.strip() for name, _, heading in pairs}
 
 
+def published(text: str) -> dict[str, list[str]]:
+    """Lines ``name = figure, figure``: a paper's figures, one for each column, as printed."""
+    return {
+        name: [figure.strip() for figure in figures.split(",")]
+        for name, figures in names(text).items()
+    }
+
+
 class MeasuredTable(Directive):
     """Rows and columns of ``benchmarks/results/NAME.json``, with the command that printed them.
 
@@ -34,6 +42,11 @@ class MeasuredTable(Directive):
           :columns: fashion_mnist = FashionMNIST
           :rows: quam-pool = QUAM
              entropy = entropy of the given model
+
+    ``paper`` gives a paper's figures of a row, one for each column, which follow ours in
+    parentheses: ``quam-pool = .994, -``. ``scale`` multiplies ours, to have the paper's unit.
+    ``command`` measures what is not recorded yet: as long as there is no such file, the command
+    stands there, below the paper's figures if there are any.
     """
 
     required_arguments = 1
@@ -41,8 +54,11 @@ class MeasuredTable(Directive):
         "metrics": names,
         "columns": names,
         "rows": names,
+        "paper": published,
         "digits": directives.nonnegative_int,
+        "scale": float,
         "first": directives.unchanged,
+        "command": directives.unchanged,
         "turned": directives.flag,
     }
 
@@ -50,29 +66,52 @@ class MeasuredTable(Directive):
         """Parse a list-table that holds the figures."""
         path = RESULTS / f"{self.arguments[0]}.json"
         self.state.document.settings.env.note_dependency(str(path))
-        result = json.loads(path.read_text())
-        lines = StringList([*self._table(result["records"]), "", *_origin(result)], str(path))
+        if path.exists():
+            result = json.loads(path.read_text())
+            records, origin = result["records"], [*_origin(result)]
+        elif command := self.options.get("command"):
+            records, origin = (
+                [],
+                [f"Ours are not recorded yet; ``{command}`` measures them."],
+            )
+        else:
+            raise self.error(f"There is no benchmarks/results/{path.name}, and no command for it.")
+        try:
+            lines = [*table(records, self.options), "", *origin]
+        except ValueError as error:
+            raise self.error(f"{self.arguments[0]} {error}") from None
         node = nodes.container(classes=["measured"])
-        self.state.nested_parse(lines, self.content_offset, node)
+        self.state.nested_parse(StringList(lines, str(path)), self.content_offset, node)
         return [node]
 
-    def _table(self, records: list[dict]) -> Iterator[str]:
-        metrics, columns, rows = (self.options[key] for key in ("metrics", "columns", "rows"))
-        names = ["dataset", "method"] if "turned" in self.options else ["method", "dataset"]
-        figures = {tuple(r[key] for key in (*names, "metric")): r["value"] for r in records}
-        cells = [(column, metric) for column in columns for metric in metrics]
-        lacking = [name for name in rows if not any((name, *cell) in figures for cell in cells)]
-        if lacking:
-            raise self.error(f"{self.arguments[0]} has no such figures of {', '.join(lacking)}.")
-        yield from (".. list-table::", "   :header-rows: 1", "")
-        heads = (_heading(columns[column], metrics[metric]) for column, metric in cells)
-        yield from _line([self.options.get("first", "method"), *heads])
-        for name, heading in rows.items():
-            shown = (self._shown(figures.get((name, *cell), math.nan)) for cell in cells)
-            yield from _line([heading, *shown])
 
-    def _shown(self, value: float) -> str:
-        return "\N{EN DASH}" if math.isnan(value) else f"{value:.{self.options.get('digits', 3)}f}"
+def table(records: list[dict], options: dict) -> Iterator[str]:
+    """List-table of figures, the paper's beside them; an error if it knows nothing of a row."""
+    if not records and "paper" not in options:
+        return
+    metrics, columns, rows = (options[key] for key in ("metrics", "columns", "rows"))
+    keys = ["dataset", "method"] if "turned" in options else ["method", "dataset"]
+    figures = {tuple(r[key] for key in (*keys, "metric")): r["value"] for r in records}
+    cells = [(column, metric) for column in columns for metric in metrics]
+    paper = options.get("paper", {})
+    known = [name for name in rows if any((name, *cell) in figures for cell in cells)]
+    lacking = [name for name in rows if name not in known and name not in paper]
+    if records and lacking:
+        raise ValueError(f"has no such figures of {', '.join(lacking)}.")
+    if wrong := [name for name in paper if name not in rows or len(paper[name]) != len(cells)]:
+        raise ValueError(f"needs {len(cells)} figures of the paper for {', '.join(wrong)}.")
+    yield from (".. list-table::", "   :header-rows: 1", "")
+    heads = (_heading(columns[column], metrics[metric]) for column, metric in cells)
+    yield from _line([options.get("first", "ours (paper's)" if paper else "method"), *heads])
+    for name, heading in rows.items():
+        ours = (_shown(figures.get((name, *cell), math.nan), options) for cell in cells)
+        theirs = (f" ({x})" if x.strip("-") else "" for x in paper.get(name, [""] * len(cells)))
+        yield from _line([heading, *map("".join, zip(ours, theirs, strict=True))])
+
+
+def _shown(value: float, options: dict) -> str:
+    digits, scale = options.get("digits", 3), options.get("scale", 1)
+    return "\N{EN DASH}" if math.isnan(value) else f"{value * scale:.{digits}f}"
 
 
 def _heading(column: str, metric: str) -> str:

@@ -1,0 +1,81 @@
+"""Recorded figures, and a paper's beside them, as the list-table of a documentation page."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sphinx", reason="the directive is part of the documentation")
+sys.path.append(str(Path(__file__).parents[2] / "docs"))
+
+from measured_table import names, published, table
+
+RECORDS = [
+    {"method": "quam", "dataset": "fashion", "metric": "auroc", "value": 0.98765},
+    {"method": "quam", "dataset": "omniglot", "metric": "auroc", "value": 0.5},
+    {"method": "entropy", "dataset": "fashion", "metric": "auroc", "value": 0.9},
+]
+
+
+def rows(records=RECORDS, **options):
+    """Cells of each line of the table."""
+    given = {
+        "metrics": {"auroc": "-"},
+        "columns": {"fashion": "Fashion", "omniglot": "Omniglot"},
+        "rows": {"quam": "QUAM", "entropy": "entropy"},
+    } | options
+    found: list[list[str]] = []
+    for line in list(table(records, given))[3:]:
+        if line.startswith("   * - "):
+            found.append([])
+        found[-1].append(line[7:])
+    return found
+
+
+def test_rows_and_columns_hold_what_was_recorded_and_a_dash_what_was_not():
+    assert rows() == [
+        ["method", "Fashion", "Omniglot"],
+        ["QUAM", "0.988", "0.500"],
+        ["entropy", "0.900", "\N{EN DASH}"],
+    ]
+
+
+def test_turned_tables_have_data_sets_as_rows():
+    turned = rows(
+        turned=None, columns={"quam": "QUAM"}, rows={"omniglot": "Omniglot"}, first="images"
+    )
+    assert turned == [["images", "QUAM"], ["Omniglot", "0.500"]]
+
+
+def test_figures_of_a_paper_follow_ours_as_it_prints_them():
+    paper = published("quam = .994 ± .001, -\nentropy = .986, .973")
+    assert rows(paper=paper, scale=100.0, digits=1)[1:] == [
+        ["QUAM", "98.8 (.994 ± .001)", "50.0"],
+        ["entropy", "90.0 (.986)", "\N{EN DASH} (.973)"],
+    ]
+
+
+def test_a_paper_stands_alone_until_something_is_recorded():
+    assert rows([], paper=published("quam = .994, -"))[1:] == [
+        ["QUAM", "\N{EN DASH} (.994)", "\N{EN DASH}"],
+        ["entropy", "\N{EN DASH}", "\N{EN DASH}"],
+    ]
+
+
+def test_nothing_is_shown_of_what_neither_a_paper_nor_we_measured():
+    assert list(table([], {})) == []
+
+
+def test_rows_that_nobody_measured_are_named():
+    with pytest.raises(ValueError, match="laplace"):
+        rows(rows={"quam": "QUAM", "laplace": "Laplace"})
+
+
+@pytest.mark.parametrize("text", ["quam = .994", "quam = .9, .9, .9", "laplace = .978, .963"])
+def test_figures_of_a_paper_that_fit_no_row_or_column_are_refused(text):
+    with pytest.raises(ValueError, match="2 figures of the paper"):
+        rows(paper=published(text))
+
+
+def test_names_without_a_heading_are_their_own():
+    assert names("quam = QUAM\n\nentropy") == {"quam": "QUAM", "entropy": "entropy"}
