@@ -18,8 +18,6 @@ STILL_TYPED = {
     "anchored_quantiles",
     "audit_proofs",
     "audit_statistics",
-    "evidential_probe_measured",
-    "mirage",
     "quam_measured",
     "uadqn",
 }
