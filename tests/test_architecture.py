@@ -45,6 +45,7 @@ EQUATIONS = [
     "gpc-three-classes",  # Eq. 29
     "gpc-whitened",  # Eq. 30
     "gpc-whitened-rounding",  # Eq. 31
+    "gpc-many-classes",  # Eq. 32
 ]
 
 

@@ -59,12 +59,11 @@ def gradient_attack(
     Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial
     settings", 2018: GPFGS is the method "fgsm".
     """
-    objective = np.eye(model.n_classes)[labels]
-    value, gradient = model.gradients(regions.points, objective)
+    value, gradient = model.attackable(regions.points, labels)
     if method == "fgsm":  # the attack ends where its step does, better or not
         best = regions.project(regions.points - regions.steepest(gradient))
     else:
-        best = _iterated(model, regions, objective, value, gradient)
+        best = _iterated(model, regions, labels, value, gradient)
     proba = model.probabilities(best)
     return Attack(best, proba[np.arange(len(best)), labels], most_probable(proba) != labels)
 
@@ -72,7 +71,7 @@ def gradient_attack(
 def _iterated(
     model: ProbabilityModel,
     regions: Neighbourhoods,
-    objective: FloatArray,
+    labels: NDArray[np.intp],
     best_value: FloatArray,
     gradient: FloatArray,
 ) -> FloatArray:
@@ -81,7 +80,7 @@ def _iterated(
     for step in range(_STEPS):
         length = 0.5 * _DECAY**step
         points = regions.project(points - length * regions.steepest(gradient))
-        value, gradient = model.gradients(points, objective)
+        value, gradient = model.attackable(points, labels)
         better = value < best_value
         best[better], best_value[better] = points[better], value[better]
     return best

@@ -100,7 +100,13 @@ class RegionQueriesMixin:
         ------
         ValueError
             If the region is not well defined, a point lies outside its region or the domain,
-            or the class is unknown; or if the model has more than three classes.
+            or the class is unknown.
+
+        Notes
+        -----
+        Beyond three classes, ranges are enclosed by pairs of classes (Eq. 32 of the proofs page
+        of the user guide): `min_lower` and `max_upper` are proven, and do not come closer than
+        pairs tell; `min_upper` and `max_lower` are predictions with their tolerance, .0125.
         """
         points = self._points(X)
         regions = self._around(points, radius, region, norm, features, domain)
@@ -331,7 +337,7 @@ class RegionQueriesMixin:
     def _in_batches(self, solve: Callable[..., Any], n: int, limits: Limits) -> list[NDArray[Any]]:
         """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
         model = self._probability_model()
-        _ = model.latent, model.link  # prepared once, here, and not in every process
+        model.prepare()  # once, here, and not in every process
         batches = list(gen_batches(n, _BATCH))
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))

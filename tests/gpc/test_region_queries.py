@@ -391,10 +391,3 @@ def test_bad_points_are_refused_by_every_method(model, method):
 def test_bad_limits_and_classes_are_refused(model, arguments, message):
     with pytest.raises(ValueError, match=message):
         model.predict_proba_bounds(np.zeros((1, 2)), 0.1, **arguments)
-
-
-def test_too_many_classes_are_refused():
-    X = np.random.default_rng(0).normal(size=(25, 2))
-    model = RobustGPC(RBF(), optimizer=None, device="cpu").fit(X, np.arange(25) % 5)
-    with pytest.raises(ValueError, match=r"at most \d classes"):
-        model.predict_proba_bounds(X[:1], 0.1)

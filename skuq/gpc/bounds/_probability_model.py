@@ -18,6 +18,7 @@ from skuq.gpc.bounds._expansion import Expander
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._links import Link, LogitLink, ProbitLink
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
+from skuq.gpc.bounds._pairs import LEAST, PairsLink
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._predictive import class_probabilities
@@ -87,14 +88,25 @@ class ProbabilityModel:
     @cached_property
     def latent(self) -> LatentModel:
         """The latent posterior as tensors; prepared once."""
-        n_latent = len(self.posterior.weights)
-        if n_latent > MAX_CLASSES:
-            raise ValueError(
-                f"Bounds are computed for at most {MAX_CLASSES} classes, since their cost is "
-                f"exponential in the classes; this model has {n_latent}. Fit one binary "
-                "classifier for each question, for example one class against the rest."
-            )
         return LatentModel.from_posterior(self.posterior, torch.device(self.device))
+
+    def _require_jointly(self) -> None:
+        if not self.jointly:
+            raise ValueError(
+                f"Changes of probabilities and effects of features are bounded for at most "
+                f"{MAX_CLASSES} classes, and this model has {self.n_classes}. Ask whether the "
+                "class can change, or fit one binary classifier for each question, for example "
+                "one class against the rest."
+            )
+
+    @property
+    def jointly(self) -> bool:
+        """Whether all classes are bounded jointly, and not by pairs."""
+        return len(self.posterior.weights) <= MAX_CLASSES
+
+    def prepare(self) -> None:
+        """Prepare once what every process needs."""
+        _ = self.latent, self.jointly and self.link
 
     @property
     def n_classes(self) -> int:
@@ -143,6 +155,58 @@ class ProbabilityModel:
         -------
         Minima
         """
+        self._require_jointly()
+        model, link = self.latent, self.link
+        return self._search(model, link, regions, objectives, limits, threshold, band, progress)
+
+    def minima_by_pairs(
+        self,
+        regions: Neighbourhoods,
+        labels: NDArray[np.intp],
+        kind: str,
+        limits: Limits,
+        threshold: float | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Minima:
+        """Minimise what pairs of classes tell of one class over each region.
+
+        Parameters
+        ----------
+        regions, limits, progress
+            As for `minima`.
+        labels : ndarray of shape (n,)
+            The class of each point.
+        kind : {"margin", "smallest", "largest"}
+            As of `PairsLink`.
+        threshold : float, default=None
+            A search ends as soon as its minimum is known to be above or below.
+
+        Returns
+        -------
+        Minima
+            Of shape (n, 1).
+        """
+        objectives = LEAST * np.eye(self.n_classes)[labels][:, None]
+        at = None if threshold is None else np.full((len(labels), 1), threshold)
+        band = None if at is None else 0 * at
+        link = self._pairs_link(kind)
+        return self._search(self.latent, link, regions, objectives, limits, at, band, progress)
+
+    def _pairs_link(self, kind: str) -> PairsLink:
+        most_variance = self.latent.kernel.variance * (1 + self.latent.varsigma)
+        return PairsLink(kind, self.n_classes, most_variance, torch.device(self.device))
+
+    def _search(
+        self,
+        model: LatentModel,
+        link: Link,
+        regions: Neighbourhoods,
+        objectives: FloatArray,
+        limits: Limits,
+        threshold: FloatArray | None,
+        band: FloatArray | None,
+        progress: Callable[[int], object] | None,
+    ) -> Minima:
         n, k, _ = objectives.shape
         base = self._tensor(regions.points)
         free = torch.as_tensor(regions.free, device=base.device)
@@ -162,7 +226,7 @@ class ProbabilityModel:
             threshold=None if threshold is None else self._tensor(threshold.reshape(-1)),
             band=None if band is None else self._tensor(band.reshape(-1)),
         )
-        search = Search(Expander(self.latent, base, free), self.link, problems, **limits._asdict())
+        search = Search(Expander(model, base, free), link, problems, **limits._asdict())
         solutions = search.run(progress)
         points = base[owner].index_copy(1, free, solutions.point)
         parts = (*solutions[:2], points, *solutions[3:])
@@ -170,15 +234,30 @@ class ProbabilityModel:
 
     def gradients(self, X: FloatArray, objective: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weighted sums of class probabilities (n,), rounded up, and gradients (n, n_features)."""
+        return self._gradients(self.latent, self.link, X, objective)
+
+    def attackable(self, X: FloatArray, labels: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """What an attack on a class lowers (n,), and its gradient (n, n_features).
+
+        The probability of the class, or beyond three classes its margin by pairs.
+        """
+        if self.jointly:
+            return self.gradients(X, np.eye(self.n_classes)[labels])
+        objective = LEAST * np.eye(self.n_classes)[labels]
+        return self._gradients(self.latent, self._pairs_link("margin"), X, objective)
+
+    def _gradients(
+        self, model: LatentModel, link: Link, X: FloatArray, objective: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
         base = self._tensor(X)
         everything = torch.arange(base.shape[1], device=base.device)
         rows = torch.arange(len(base), device=base.device)
         values, gradients = [], []
         for part in torch.split(rows, max(1, _ENTRIES // self.posterior.inputs.size)):
-            evaluation = Expander(self.latent, base[part], everything).evaluate(
+            evaluation = Expander(model, base[part], everything).evaluate(
                 base[part], torch.arange(len(part), device=base.device)
             )
-            value, gradient = objective_at(self.link, self._tensor(objective)[part], evaluation)
+            value, gradient = objective_at(link, self._tensor(objective)[part], evaluation)
             values.append(value)
             gradients.append(gradient)
         return torch.cat(values).cpu().numpy(), torch.cat(gradients).cpu().numpy()
