@@ -11,7 +11,9 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.ensemble import BaggingClassifier, BaggingRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
@@ -221,6 +223,10 @@ def _limited(estimator: Any) -> tuple[Any, bool]:
     and have no training loss that says anything.
     """
     learner = clone(estimator)
+    if isinstance(learner, BaggingClassifier | BaggingRegressor):
+        tree = DecisionTreeClassifier if is_classifier(learner) else DecisionTreeRegressor
+        member, memorises = _limited(tree() if learner.estimator is None else learner.estimator)
+        return learner.set_params(estimator=member), memorises
     params = learner.get_params(deep=False)
     grown = {"min_samples_leaf": 1, "max_depth": None, "max_leaf_nodes": None}
     if any(name not in params or params[name] != value for name, value in grown.items()):

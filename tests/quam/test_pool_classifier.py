@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
 from sklearn.ensemble import (
+    BaggingClassifier,
     ExtraTreesClassifier,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
@@ -25,6 +26,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 from skuq import QUAMClassifier
@@ -93,6 +95,18 @@ def test_any_learner_with_weights_is_unsure_of_rows_unlike_its_data(iris, name):
         assert (u.epistemic >= 0).all()
         assert (u.total <= np.log(3) + 1e-9).all()
     assert roc_auc_score(labels, np.r_[ordinary.epistemic, far.epistemic]) > 0.75
+
+
+@pytest.mark.parametrize("member", [None, DecisionTreeClassifier(), RandomForestClassifier(3)])
+def test_bagged_trees_are_refitted_with_leaves_that_cannot_hold_a_single_sample(iris, member):
+    given = BaggingClassifier(member, n_estimators=3, random_state=0)
+    quam = QUAMClassifier(given, pool_shares=(0.1,), random_state=0).fit(*iris)
+    assert quam.model_.estimator.estimators_[0].min_samples_leaf == 1  # the given model stays
+    refitted = quam._found.models[0][0].estimator
+    assert [each.min_samples_leaf for each in refitted.estimators_] == [2, 2, 2]
+    shallow = BaggingClassifier(DecisionTreeClassifier(max_depth=2), n_estimators=3)
+    found = QUAMClassifier(shallow, pool_shares=(0.1,), random_state=0).fit(*iris)._found
+    assert found.models[0][0].estimator.estimators_[0].min_samples_leaf == 1
 
 
 def test_a_frozen_model_stays_as_it_is(iris):
