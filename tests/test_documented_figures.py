@@ -15,7 +15,6 @@ CELL = re.compile(
     rf"- +{NUMBER}(?: (?:±|\+-|to) {NUMBER})?(?: ?(?:%|s|GiB))?(?: \(.*\))?$", re.MULTILINE
 )
 STILL_TYPED = {
-    "anchored_quantiles",
     "audit_proofs",
     "audit_statistics",
     "quam_measured",

@@ -62,7 +62,7 @@ def _left_out(X: pd.DataFrame) -> BoolArray:
 def _unusual(X: pd.DataFrame, group: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Rows of each kind, made from ordinary ones."""
     # In pandas, a value that is none of the categories is a missing one.
-    unseen = pd.Categorical([None] * len(X), dtype=X["job"].dtype)
+    unseen = pd.Series(index=X.index, dtype=X["job"].dtype)
     contradictory = X.assign(age=X["age"].clip(upper=25)).assign(**{"years in job": 35.0})
     return {
         "income in cents": X.assign(income=X["income"] * 100),
