@@ -142,7 +142,8 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         asked = {"challenge": challenge(bundle, public, X_ref, y_ref, path)}
     with timed(figures, "prove"):
         made = prove(public, X_ref, y_ref, bundle, **options, **asked)
-    n_proven = sample_size(0.02, 0.01) if args.level == "predictions" else len(X_ref)
+    sampled = sample_size(0.02, 0.01) if args.level == "predictions" else len(X_ref)
+    n_proven = min(sampled, len(X_ref))
     for name in ("first_verify", "verify"):
         with timed(figures, name):
             found = verify(
