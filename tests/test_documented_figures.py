@@ -15,7 +15,6 @@ CELL = re.compile(
     rf"- +{NUMBER}(?: (?:±|\+-|to) {NUMBER})?(?: ?(?:%|s|GiB))?(?: \(.*\))?$", re.MULTILINE
 )
 STILL_TYPED = {
-    "audit_proofs",
     "audit_statistics",
     "quam_measured",
     "uadqn",
