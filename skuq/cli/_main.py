@@ -13,6 +13,7 @@ from skuq.cli._lazy import LazyGroup
 
 COMMANDS = {
     "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
+    "certify": ("skuq.cli._certify:certify", "Prove how far rows of a table keep their class."),
     "demo": ("skuq.cli._demo:demo", "Detect out-of-distribution images and unusual table rows."),
     "estimators": (
         "skuq.cli._estimators:estimators",

@@ -210,20 +210,26 @@ class RegionQueriesMixin:
             _check_number(value, name, positive=True)
         deadline = time.monotonic() + _read_limits(1.0, max_time, max_regions).max_time
 
+        bar = self._bar(len(points))
+
         def certify(rows: NDArray[np.intp], radii: FloatArray) -> Certificate:
+            bar.update(len(points) - len(rows) - bar.n)  # those that are bisected closely enough
             regions = self._around(points[rows], radii, None, norm, features, domain)
             left = max(deadline - time.monotonic(), 0.0)
             limits = _read_limits(1e-4, left if np.isfinite(left) else None, max_regions)
-            return self._certify_class(regions, labels[rows], limits)
+            return self._certify_class(regions, labels[rows], limits, quiet=True)
 
-        return safe_radius(
-            certify,
-            points,
-            order=NORMS[norm] or np.inf,
-            max_radius=max_radius,
-            precision=precision,
-            expired=lambda: time.monotonic() >= deadline,
-        )
+        with bar:
+            found = safe_radius(
+                certify,
+                points,
+                order=NORMS[norm] or np.inf,
+                max_radius=max_radius,
+                precision=precision,
+                expired=lambda: time.monotonic() >= deadline,
+            )
+            bar.update(len(points) - bar.n)
+        return found
 
     def attack(
         self,
@@ -315,12 +321,16 @@ class RegionQueriesMixin:
         return FeatureEffects(local, local.mean(axis=0), error)
 
     def _certify_class(
-        self, regions: Neighbourhoods, labels: NDArray[np.intp], limits: Limits
+        self,
+        regions: Neighbourhoods,
+        labels: NDArray[np.intp],
+        limits: Limits,
+        quiet: bool = False,
     ) -> Certificate:
         def solve(model: ProbabilityModel, rows: slice, *how: Any) -> Certificate:
             return safety(model, regions.select(rows), labels[rows], *how)
 
-        return Certificate(*self._in_batches(solve, len(labels), limits))
+        return Certificate(*self._in_batches(solve, len(labels), limits, quiet))
 
     def _certify_change(
         self, regions: Neighbourhoods, delta: float, y: Any, limits: Limits
@@ -334,7 +344,9 @@ class RegionQueriesMixin:
 
         return Certificate(*self._in_batches(solve, len(regions.points), limits))
 
-    def _in_batches(self, solve: Callable[..., Any], n: int, limits: Limits) -> list[NDArray[Any]]:
+    def _in_batches(
+        self, solve: Callable[..., Any], n: int, limits: Limits, quiet: bool = False
+    ) -> list[NDArray[Any]]:
         """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
         model = self._probability_model()
         model.prepare()  # once, here, and not in every process
@@ -342,7 +354,7 @@ class RegionQueriesMixin:
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
         parts = []
-        with self._bar(n) as bar:
+        with self._bar(n, quiet) as bar:
             report = bar.update if n_workers == 1 else None  # which cannot leave this process
             jobs = (delayed(solve)(model, rows, share, report) for rows in batches)
             for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
@@ -350,8 +362,9 @@ class RegionQueriesMixin:
                 bar.update(sum(len(done[0]) for done in parts) - bar.n)
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def _bar(self, total: int) -> Any:
-        return tqdm(total=total, desc="RobustGPC", unit="point", disable=not self.verbose)
+    def _bar(self, total: int, quiet: bool = False) -> Any:
+        disable = quiet or not self.verbose
+        return tqdm(total=total, desc="RobustGPC", unit="point", disable=disable)
 
     def _probability_model(self) -> ProbabilityModel:
         device = str(resolve_device(self.device))

@@ -18,6 +18,7 @@ from skuq.metrics._detection import (
 )
 from skuq.metrics._proper_scores import brier_score, negative_log_likelihood
 from skuq.metrics._scorers import (
+    certified_accuracy,
     misclassification_auroc_scorer,
     neg_area_under_risk_coverage_scorer,
     neg_expected_calibration_error_scorer,
@@ -33,6 +34,7 @@ __all__ = [
     "area_under_risk_coverage",
     "brier_score",
     "calibration_table",
+    "certified_accuracy",
     "detection_metrics",
     "expected_calibration_error",
     "maximum_calibration_error",

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
+from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skuq.base import PARTS, FloatArray, predict_uncertainty
@@ -151,6 +153,63 @@ class _ProbabilityLossScorer(_Scorer):
     ) -> float:
         proba = estimator.predict_proba(X)
         return -self.loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
+
+
+@dataclass(frozen=True)
+class _CertifiedAccuracyScorer(_Scorer):
+    """Scorer of the share of samples that provably stay correct."""
+
+    request: dict[str, Any]
+
+    def __call__(
+        self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
+    ) -> float:
+        if isinstance(estimator, Pipeline):
+            X, estimator = estimator[:-1].transform(X), estimator[-1]
+        if not hasattr(estimator, "certify"):
+            raise TypeError(
+                f"Certified accuracy needs an estimator with `certify`, such as RobustGPC; "
+                f"{type(estimator).__name__} has none."
+            )
+        safe = estimator.certify(X, y, **self.request).status == "safe"
+        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        return float(np.average(safe, weights=weight))
+
+
+def certified_accuracy(
+    radius: float, *, norm: str = "linf", max_regions: int = 100, **region: Any
+) -> _CertifiedAccuracyScorer:
+    """Make a scorer of certified accuracy: the share that is proven to stay correct.
+
+    Parameters
+    ----------
+    radius : float
+        Radius of the ball around each sample, in the units of the features that the estimator
+        itself is given: behind a scaler in a pipeline, in standard deviations.
+    norm : {"linf", "l2", "l1"}, default="linf"
+        Norm of the ball.
+    max_regions : int, default=100
+        Boxes to bound for each sample; one that needs more counts as not certified.
+    **region
+        More arguments of `RobustGPC.certify`, such as ``features`` and ``domain``.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y, sample_weight=None) -> float``, in [0, 1].
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skuq import RobustGPC
+    >>> from skuq.metrics import certified_accuracy
+    >>> X, y = make_moons(60, noise=0.1, random_state=0)
+    >>> gpc = RobustGPC(random_state=0, device="cpu").fit(X, y)
+    >>> certified_accuracy(0.5)(gpc, X, y) < certified_accuracy(0.05)(gpc, X, y) <= 1
+    True
+    """
+    request = {"radius": radius, "norm": norm, "max_regions": max_regions, **region}
+    return _CertifiedAccuracyScorer(request)
 
 
 #: Scorer: minus the expected calibration error (10 uniform bins), in [-1, 0].

@@ -4,16 +4,18 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris, make_classification
+from sklearn.datasets import load_iris, make_classification, make_moons
 from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skuq import Uncertainty, metrics, predict_uncertainty
+from skuq import RobustGPC, Uncertainty, metrics, predict_uncertainty
 from skuq.metrics import (
     area_under_risk_coverage,
+    certified_accuracy,
     expected_calibration_error,
     misclassification_auroc,
     negative_log_likelihood,
@@ -120,3 +122,23 @@ def test_a_fold_without_errors_scores_nan_with_a_warning_and_the_search_goes_on(
             error_score="raise",
         )
     assert np.isnan(result["test_score"]).all()
+
+
+def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_searches():
+    X, y = make_moons(50, noise=0.2, random_state=0)
+    pipe = make_pipeline(StandardScaler(), RobustGPC(max_iter=3, random_state=0, device="cpu"))
+    pipe.fit(X, y)
+    safe = pipe[-1].certify(pipe[:-1].transform(X), y, radius=0.1).status == "safe"
+    scorer = certified_accuracy(0.1)
+    assert scorer(pipe, X, y) == pytest.approx(safe.mean())
+    weight = np.arange(50.0)
+    assert scorer(pipe, X, y, sample_weight=weight) == pytest.approx(
+        np.average(safe, weights=weight)
+    )
+    assert pickle.loads(pickle.dumps(scorer)).request == scorer.request
+    kernels = [RBF(0.01), RBF(1.0)]
+    grid = {"robustgpc__kernel": kernels, "robustgpc__optimizer": [None]}
+    search = GridSearchCV(pipe, grid, scoring=scorer, cv=2, error_score="raise").fit(X, y)
+    assert search.best_params_["robustgpc__kernel"] == RBF(1.0)
+    with pytest.raises(TypeError, match=r"certify.*LogisticRegression has none"):
+        scorer(LogisticRegression().fit(X, y), X, y)

@@ -130,9 +130,10 @@ class LatentModel:
             torch.linalg.matrix_norm(matrices) * (1 + 1e-9),
         )
         reduction = (matrices + matrices.mT) / 2
-        tensors = (inputs, weights, reduction, excess**0.5 * coefficients)
-        moved = (tensor.to(device) for tensor in tensors)
-        return cls(kernel.to(device), *moved, varsigma, whitening.to(device))
+        inputs, weights, reduction = (part.to(device) for part in (inputs, weights, reduction))
+        norms = (excess**0.5 * coefficients).to(device)
+        kernel = kernel.to(device)
+        return cls(kernel, inputs, weights, reduction, norms, varsigma, whitening.to(device))
 
     def whiten(self, rows: Tensor) -> Tensor:
         """From ``r(x)`` of shape (..., m) to what `weights` and `reduction` multiply."""

@@ -84,8 +84,8 @@ class PairsLink:
         flat = torch.arange(n, device=least.device) * count + decisive
         nothing, all_pairs = 0 * expansion.mean.value, 0 * expansion.covariance.value
         slopes = Slopes(nothing, nothing + 1e300, all_pairs, all_pairs + 1e300)  # unknown
-        parts = (part[flat] for part in (found.point, found.curvature, found.rest))
-        return Minimum(bound, *parts, slopes)
+        curvature, rest = found.curvature[flat], found.rest[flat]
+        return Minimum(bound, found.point[flat], curvature, rest, slopes)
 
     def _value(self, s: Tensor, associated: Tensor) -> tuple[Tensor, Tensor]:
         """Value and its derivatives by the averages s_j, shapes (b,) and (b, C - 1)."""
@@ -109,8 +109,10 @@ def _repeated(ball: BallParts | None, count: int) -> BallParts | None:
     """The balls of boxes, each several times in a row."""
     if ball is None:
         return None
-    parts = (ball.offset, ball.half_widths, ball.radius)
-    return BallParts(*(part.repeat_interleave(count, 0) for part in parts), ball.norm)
+    offset, half_widths = (
+        part.repeat_interleave(count, 0) for part in (ball.offset, ball.half_widths)
+    )
+    return BallParts(offset, half_widths, ball.radius.repeat_interleave(count), ball.norm)
 
 
 def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, FloatArray]:

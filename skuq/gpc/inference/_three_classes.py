@@ -71,7 +71,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     result = torch.empty_like(width)
     # Points of about the same width have the same number of panels.
     octaves = (width.clamp(min=0.1).log2() + 1e-3).ceil()
-    for octave in octaves.unique():
+    for octave in np.unique(octaves.numpy()):
         for wide in (False, True):
             members = torch.nonzero((octaves == octave) & ((rest > _WIDE) == wide))[:, 0]
             edges = _edges(float(2**octave))

@@ -1,0 +1,240 @@
+"""``skuq certify``: a table in, how far each of its rows can move before its class changes out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skuq.cli._files import (
+    READABLE,
+    WRITABLE,
+    CsvOptions,
+    InputError,
+    check_outputs,
+    csv_options,
+    refusing_tables,
+    require_plots,
+)
+from skuq.cli._printing import say
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from sklearn.preprocessing import StandardScaler
+
+    from skuq.gpc import RobustGPC
+
+EXACT_ROWS = 2000  # up to which the data themselves are used, unless --inducing says otherwise
+
+
+@click.command()
+@click.option("--train", required=True, type=READABLE, help="CSV or Parquet file to train on.")
+@click.option("--target", required=True, help="Its column with the class.")
+@click.option("--predict", required=True, type=READABLE, help="File with rows to certify.")
+@click.option("--out", required=True, type=WRITABLE, help="CSV or Parquet file to write.")
+@click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
+@click.option("--id", "id_column", help="Column that identifies rows; kept, not learnt from.")
+@click.option("--drop", multiple=True, help="Column to leave out; may be repeated.")
+@click.option(
+    "--fixed",
+    default="",
+    metavar="COLUMN,COLUMN",
+    help="Columns that cannot change, such as age,sex; all others may.",
+)
+@click.option(
+    "--max-radius",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Largest change to try, in standard deviations of each column.",
+)
+@click.option(
+    "--norm",
+    type=click.Choice(["linf", "l2", "l1"]),
+    default="linf",
+    show_default=True,
+    help="Whether columns change by the radius each (linf), or all together (l2, l1).",
+)
+@click.option(
+    "--max-regions",
+    type=click.IntRange(1),
+    default=300,
+    show_default=True,
+    help="Effort for each row and radius; what needs more counts as not proven.",
+)
+@click.option("--inducing", type=click.IntRange(1), help="Points that represent the training rows.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
+@click.option("--jobs", type=click.IntRange(-1), default=1, show_default=True, help="Processes.")
+@csv_options
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def certify(
+    *,
+    train: Path,
+    target: str,
+    predict: Path,
+    out: Path,
+    report: Path | None,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    fixed: str,
+    max_radius: float,
+    norm: str,
+    max_regions: int,
+    inducing: int | None,
+    seed: int,
+    jobs: int,
+    csv_format: CsvOptions,
+    quiet: bool,
+) -> None:
+    """Prove how far rows of a table keep their class.
+
+    A Gaussian-process classifier (RobustGPC) is trained on another table. Columns are numbers,
+    and are scaled to a standard deviation of 1.
+    """
+    check_outputs([out, report], [train, predict])
+    if report is not None:
+        require_plots("--report")
+    if jobs == 0:
+        raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
+    from sklearn.preprocessing import StandardScaler
+
+    from skuq.gpc import RobustGPC
+    from skuq.table_files import CsvFormat, check_writable, open_table, write_table
+
+    with refusing_tables():
+        check_writable(out)
+        known = open_table(train, CsvFormat(*csv_format)).read()
+        new = open_table(predict, CsvFormat(*csv_format)).read()
+    left_out = {target, *drop, *([id_column] if id_column else [])}
+    names = [name for name in known.columns if name not in left_out]
+    _check_columns(known, [target, *drop], train)
+    _check_columns(new, [*names, *([id_column] if id_column else [])], predict)
+    held = [name.strip() for name in fixed.split(",") if name.strip()]
+    unknown = [name for name in held if name not in names]
+    free = [index for index, name in enumerate(names) if name not in held]
+    if unknown or not free:
+        what = f"unknown columns {', '.join(unknown)}" if unknown else "all columns"
+        raise InputError(f"--fixed names {what}; known are {', '.join(names)}.")
+    if known[target].isna().any():
+        raise InputError(f"{train}: column {target} has missing classes; leave out these rows.")
+    X, X_new = _numbers(known[names], train), _numbers(new[names], predict)
+    scaler = StandardScaler().fit(X)
+    if inducing is None and len(X) > EXACT_ROWS:
+        inducing = 200
+    gpc = RobustGPC(n_inducing=inducing, random_state=seed, n_jobs=jobs, verbose=int(not quiet))
+    try:
+        gpc.fit(scaler.transform(X), known[target].to_numpy())
+    except (ValueError, MemoryError) as error:
+        raise InputError(f"{train}: {error}") from error
+    request = {"max_radius": max_radius, "norm": norm, "features": free}
+    rows = _certified(gpc, scaler, X_new, names, request, max_regions)
+    if id_column:
+        rows.insert(0, id_column, new[id_column].to_numpy())
+    pages = [] if report is None else [_report(rows, max_radius, norm, held)]
+    count = write_table(out, [rows])
+    if report is not None:
+        pages[0].write(report)
+    if not quiet:
+        proven = int((rows["certified_radius"] > 0).sum())
+        say(f"{count} rows; {proven} have a class that is proven within some radius.")
+        say(f"Certificates: {out}")
+        if report is not None:
+            say(f"Report: {report}")
+
+
+def _check_columns(frame: pd.DataFrame, needed: list[str], path: Path) -> None:
+    lacking = [name for name in needed if name not in frame.columns]
+    if lacking:
+        raise InputError(f"{path} has no column {', '.join(lacking)}; it has {_listed(frame)}.")
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    return ", ".join(map(str, frame.columns))
+
+
+def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
+    """The values of columns that all hold numbers, without gaps."""
+    from pandas.api.types import is_numeric_dtype
+
+    words = [str(name) for name in frame if not is_numeric_dtype(frame[name])]
+    if words:
+        raise InputError(
+            f"{path}: {', '.join(words)} hold no numbers, and radii are about numbers; leave "
+            "them out (--drop), or encode them as numbers first."
+        )
+    gaps = [str(name) for name in frame if frame[name].isna().any()]
+    if gaps:
+        raise InputError(f"{path}: {', '.join(gaps)} have missing values; fill them first.")
+    return frame.to_numpy(dtype=float)
+
+
+def _certified(
+    gpc: RobustGPC,
+    scaler: StandardScaler,
+    X: np.ndarray[Any, Any],
+    names: list[str],
+    request: dict[str, Any],
+    max_regions: int,
+) -> pd.DataFrame:
+    """One row for each: class, probability, proven radius, and a counterexample beyond it."""
+    import numpy as np
+    import pandas as pd
+
+    points = scaler.transform(X)
+    labels, proba = gpc.predict(points), gpc.predict_proba(points)
+    found = gpc.certified_radius(points, labels, max_regions=max_regions, **request)
+    # The nearest counterexample again: its distance is known, up to rounding.
+    reach = np.where(np.isfinite(found.upper), found.upper * (1 + 1e-9), 0.0)
+    norm, features = request["norm"], request["features"]
+    beyond = gpc.certify(
+        points, labels, radius=reach, norm=norm, features=features, max_regions=max_regions
+    )
+    rows = pd.DataFrame(
+        {
+            "class": labels,
+            "probability": proba.max(axis=1),
+            "certified_radius": found.lower,
+            "counterexample_radius": found.upper,
+        }
+    )
+    examples = scaler.inverse_transform(beyond.counterexample)
+    for index in features:
+        rows[f"counterexample_{names[index]}"] = examples[:, index]
+    return rows
+
+
+def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str]) -> Any:
+    """Page with the certified share by radius, and the rows that are decided most narrowly."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from skuq.reporting import Report
+
+    radii = np.linspace(0, max_radius, 101)
+    proven, refuted = rows["certified_radius"], rows["counterexample_radius"]
+    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(radii, [(proven >= r).mean() for r in radii], label="proven to keep their class")
+    axes.plot(radii, [(refuted > r).mean() for r in radii], "--", label="no counterexample found")
+    axes.set(xlabel=f"radius ({norm}, standard deviations)", ylabel="share of rows", ylim=(0, 1.05))
+    axes.legend()
+    fixed = f" Columns that are held fixed: {', '.join(held)}." if held else ""
+    page = Report(
+        "Certified predictions",
+        f"{len(rows)} rows. The class of half of them provably stays the same within a radius of "
+        f"{proven.median():.3g} standard deviations.{fixed}",
+    )
+    page.figure(
+        "Share of rows by radius",
+        figure,
+        "The truth lies between the curves: below the first, a proof; above the second, a "
+        "counterexample.",
+    )
+    page.table(
+        "Rows that are decided most narrowly",
+        rows.sort_values("certified_radius", kind="stable").head(20),
+        "A change by the counterexample's radius is enough for another class.",
+    )
+    return page

@@ -1,0 +1,90 @@
+"""``skuq certify``: what it proves about rows of a table, and what it refuses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import StandardScaler
+
+from skuq import RobustGPC
+from skuq.cli._main import main
+
+NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with flowers of two species to learn from and to certify."""
+    data = load_iris(as_frame=True)
+    frame = data.data.set_axis(NAMES, axis=1)[50:]
+    frame["species"] = data.target_names[data.target[50:]]
+    frame["number"] = [f"n{i}" for i in range(len(frame))]
+    frame[::2].to_csv(tmp_path / "known.csv", index=False)
+    frame[1::12].drop(columns="species").to_csv(tmp_path / "new.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*options, train="known.csv", target="species", out="out.csv"):
+    arguments = ["certify", "--train", train, "--target", target, "--predict", "new.csv"]
+    return CliRunner().invoke(main, [*arguments, "--out", out, "--quiet", *options])
+
+
+def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder):
+    result = run("--id", "number", "--fixed", "sepal length, sepal width", "--report", "page.html")
+    assert result.exit_code == 0, result.output
+    assert result.output == ""
+    rows, new = pd.read_csv("out.csv"), pd.read_csv("new.csv")
+    assert rows["number"].tolist() == new["number"].tolist()
+    assert not [name for name in rows if "sepal" in name]
+    known = pd.read_csv("known.csv")
+    scaler = StandardScaler().fit(known[NAMES])
+    gpc = RobustGPC(random_state=0).fit(scaler.transform(known[NAMES]), known["species"])
+    assert gpc.predict(scaler.transform(new[NAMES])).tolist() == rows["class"].tolist()
+    found = rows["counterexample_radius"] < np.inf
+    assert found.any()
+    assert (rows["certified_radius"] > 0).any()
+    assert (rows["certified_radius"] <= rows["counterexample_radius"]).all()
+    moved = new[NAMES].copy()
+    for name in NAMES[2:]:
+        moved[name] = rows[f"counterexample_{name}"]
+    moved = moved[found.to_numpy()]
+    other = gpc.predict(scaler.transform(moved))
+    assert (other != rows.loc[found, "class"]).all()
+    distance = np.abs(moved - new[NAMES][found.to_numpy()]) / scaler.scale_
+    assert (distance.max(axis=1) <= rows.loc[found, "counterexample_radius"] * (1 + 1e-6)).all()
+    page = (folder / "page.html").read_text()
+    assert "sepal width" in page
+    assert "<img" in page or "<svg" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--id", "number", "--fixed", "age"), "--fixed names unknown columns age"),
+        (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed names all columns"),
+        ((), "number hold no numbers"),
+        (("--drop", "size"), "no column size"),
+        (("--id", "number", "--jobs", "0"), "--jobs"),
+    ],
+)
+def test_what_cannot_be_certified_is_refused_in_one_line(folder, options, message):
+    result = run(*options)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (folder / "out.csv").exists()
+
+
+def test_bad_tables_are_refused(folder):
+    known = pd.read_csv("known.csv")
+    known.assign(species="a").to_csv("one.csv", index=False)
+    result = run("--id", "number", train="one.csv")
+    assert result.exit_code == 2
+    assert "one class" in result.output
+    known.loc[3, "petal width"] = np.nan
+    known.to_csv("gaps.csv", index=False)
+    result = run("--id", "number", train="gaps.csv")
+    assert result.exit_code == 2
+    assert "petal width have missing values" in result.output
+    assert run("--id", "number", target="genus").exit_code == 2
