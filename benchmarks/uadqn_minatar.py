@@ -4,64 +4,93 @@ All agents have the settings of the paper's Table 1, quantiles at the levels tha
 prints, and the full set of six actions, as its authors' runs had. QR-DQN is `QuantileDQN`: it
 shares loss and networks with UADQN and differs in the choice of actions. DQN is
 stable-baselines3's, with its loss and initial weights. A score is the mean over training
-episodes that end in the last 100,000 steps; bands of the curves are one standard error over
-seeds. Finished runs are kept in ``--out`` and not repeated: empty it after a change of code.
+episodes that end in the last 100,000 steps.
+
+Each agent is a run of `skuq.uadqn.train_run` in a folder of its own in ``--out``. Stop the
+benchmark whenever you like: the same command continues every run from its last checkpoint, bit for
+bit, so that long runs can be spread over days. ``--no-training`` looks at what there is, unfinished
+runs too. The scores along all runs are in ``uadqn_minatar_curves.csv``. Curves and records are
+interquartile means over seeds (means for fewer than four of them), with intervals of 95 % from
+2,000 bootstrap samples, as in Agarwal et al., "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice", 2021.
 """
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from scipy.stats import bootstrap, trim_mean
 
-from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
-from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, TrainingHistory, UADQNAlgorithm
-from skuq.uadqn._envs import make_env
+from benchmarks.harness import AGENT_PACKAGES, finish, parser, record, set_threads
+from skuq.files import atomic_path
+from skuq.uadqn import make_run_config, train_run
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-METHODS = {
-    "uadqn": UADQNAlgorithm,
-    "qrdqn": QuantileDQN,
-    "dqn": DQNAlgorithm,
-    "bootstrapped": BootstrappedDQN,
-}
+METHODS = ("uadqn", "qrdqn", "dqn", "bootstrapped")
 COLOURS = ("#0072b2", "#d55e00", "#555555", "#009e73")
-EXPLORATION_STEPS = 100_000
 WINDOW = 100_000  # steps that a score is averaged over
 N_POINTS = 40  # of a learning curve
+TABLE = (50_000, 100_000, 200_000, 1_000_000)  # steps whose scores are recorded
 
 
-def train(method: str, game: str, seed: int, steps: int, args) -> dict:
-    """Train one agent; return its learning curve and final score."""
+def folder_of(out: Path, game: str, method: str, seed: int, steps: int) -> Path:
+    # Epsilon of the baselines falls over a share of all steps, which is thus part of the name.
+    return out / "runs" / f"{game}-{method}-{seed}-{steps}"
+
+
+def train(folder: Path, game: str, method: str, seed: int, args) -> None:
+    """Train one agent, from where it was interrupted."""
     set_threads(args)
-    # Levels of quantiles as the paper prints them; the others have none.
-    options = {"policy_kwargs": {"levels": "paper"}} if method in ("uadqn", "qrdqn") else {}
-    if method != "uadqn":
-        options["exploration_fraction"] = min(1.0, EXPLORATION_STEPS / steps)
-    env = make_env(f"MinAtar/{game.title().replace('_', '')}-v0")
-    agent = METHODS[method]("GridPolicy", env, seed=seed, device=args.device, **options)
-    history = TrainingHistory()
-    agent.learn(steps, callback=history)
-    frame = history.to_frame()
-    points = np.linspace(0, steps, N_POINTS + 1)[1:].astype(int).tolist()
-    run = {
-        "method": method,
-        "game": game,
-        "seed": seed,
-        "steps": points,
-        "scores": [recent_score(frame, point, steps // N_POINTS) for point in points],
-        "score": recent_score(frame, steps, min(WINDOW, steps)),
-        "exploratory": float(frame.exploratory.tail(50).mean()),
-    }
-    print(f"{game:15s} {method:6s} seed {seed}: {run['score']:.2f}", flush=True)
-    return run
+    env = f"MinAtar/{game.title().replace('_', '')}-v0"
+    config = make_run_config(env, args.steps, seed, method)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    outcome = train_run(folder, config, checkpoint_every=args.checkpoint_every, device=args.device)
+    print(f"{game:15s} {method:12s} seed {seed}: {outcome.steps} steps", flush=True)
 
 
 def recent_score(history: pd.DataFrame, step: int, window: int) -> float:
     """Mean score of the episodes that ended in the last steps before one; NaN if none did."""
     ended = history[(history.step > step - window) & (history.step <= step)]
     return float(ended.score.mean())
+
+
+def curve(folder: Path, steps: int) -> pd.DataFrame:
+    """Scores along a run, as far as it came; empty if it has no history yet."""
+    if not (folder / "history.csv").exists():
+        return pd.DataFrame(columns=["step", "recent", "score"])
+    history = pd.read_csv(folder / "history.csv")
+    done = steps if (folder / "agent.zip").exists() else history.step.max()
+    points = {*np.linspace(0, steps, N_POINTS + 1)[1:].astype(int).tolist(), *TABLE}
+    rows = [
+        (
+            point,
+            recent_score(history, point, steps // N_POINTS),
+            recent_score(history, point, min(WINDOW, point)),
+        )
+        for point in sorted(points)
+        if point <= min(done, steps)
+    ]
+    return pd.DataFrame(rows, columns=["step", "recent", "score"])
+
+
+def interval(scores: np.ndarray) -> tuple[float, float, float]:
+    """Interquartile mean, and its bootstrap interval of 95 %; NaN for fewer than two scores."""
+    scores = scores[np.isfinite(scores)]
+    middle = float(trim_mean(scores, 0.25)) if len(scores) else np.nan
+    if len(scores) < 2:
+        return middle, np.nan, np.nan
+    found = bootstrap(
+        (scores,),
+        lambda x, axis: trim_mean(x, 0.25, axis=axis),
+        n_resamples=2_000,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    )
+    low, high = found.confidence_interval
+    return middle, float(low), float(high)
 
 
 def released(game: str, steps: int, folder: Path) -> dict[str, float]:
@@ -76,26 +105,45 @@ def released(game: str, steps: int, folder: Path) -> dict[str, float]:
     return {m: curve[str(steps)] for m, curve in found.items() if str(steps) in curve}
 
 
-def plot(runs: list[dict], games: list[str], path: Path) -> None:
-    """Learning curves: mean over seeds, band of one standard error."""
+def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
+    """Learning curves: interquartile mean over seeds, with its interval."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, len(games), figsize=(4 * len(games), 3.4), squeeze=False)
     for axis, game in zip(axes[0], games, strict=True):
         for method, colour in zip(METHODS, COLOURS, strict=True):
-            own = [run for run in runs if (run["game"], run["method"]) == (game, method)]
-            if not own:
+            own = curves[(curves.game == game) & (curves.method == method)]
+            if own.empty:
                 continue
-            scores = np.array([run["scores"] for run in own], float)
-            spread = scores.std(0, ddof=min(1, len(own) - 1))
-            mean, error = scores.mean(0), spread / len(own) ** 0.5
-            axis.plot(own[0]["steps"], mean, color=colour, label=f"{method} ({len(own)} seeds)")
-            axis.fill_between(own[0]["steps"], mean - error, mean + error, color=colour, alpha=0.2)
+            by_step = own.groupby("step").recent
+            bands = np.array([interval(scores.to_numpy()) for _, scores in by_step])
+            steps, n_seeds = list(by_step.groups), own.seed.nunique()
+            axis.plot(steps, bands[:, 0], color=colour, label=f"{method} ({n_seeds} seeds)")
+            axis.fill_between(steps, bands[:, 1], bands[:, 2], color=colour, alpha=0.2)
         axis.set(title=game.replace("_", " "), xlabel="steps", ylabel="score of an episode")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0, 0].legend(frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
+
+
+def records(curves: pd.DataFrame, args) -> list[dict]:
+    """Scores after each number of steps of the table, and those of the authors' own runs."""
+    found = []
+    for (game, method, step), own in curves.groupby(["game", "method", "step"]):
+        if step not in {*TABLE, args.steps}:
+            continue
+        scores = own.score.to_numpy(float)
+        values = zip(("", "_95_low", "_95_high"), interval(scores), strict=True)
+        spread = np.std(scores, ddof=min(1, len(scores) - 1))
+        for name, value in values:
+            metric = f"score_{step}{name}"
+            found.append(record(method, game, metric, value, len(scores), spread))
+        reference = released(game, int(step), args.data_dir)
+        if method in reference:
+            name = f"{method}-released"
+            found.append(record(name, game, f"score_{step}", reference[method], 1))
+    return found
 
 
 def main() -> None:
@@ -104,31 +152,38 @@ def main() -> None:
     arguments.add_argument("--steps", type=int, default=200_000)
     arguments.add_argument("--seeds", type=int, default=3, help="seeds of each agent")
     arguments.add_argument(
-        "--methods", nargs="+", choices=list(METHODS), default=["uadqn", "qrdqn", "dqn"]
+        "--methods", nargs="+", choices=METHODS, default=["uadqn", "qrdqn", "dqn"]
     )
     arguments.add_argument("--jobs", type=int, default=1, help="agents trained side by side")
     arguments.add_argument("--device", default="auto")
+    arguments.add_argument("--checkpoint-every", type=int, default=10_000)
+    arguments.add_argument("--no-training", action="store_true", help="look at what there is")
     args = arguments.parse_args()
+    with TemporaryDirectory() as temporary:
+        measure(args, args.out or Path(temporary))
+
+
+def measure(args, out: Path) -> None:
+    """Train what is not trained yet, and write down what there is."""
     tasks = [
-        delayed(kept_run)(train, method, game, args.seed + seed, args.steps, args=args)
+        (folder_of(out, game, method, args.seed + seed, args.steps), game, method, args.seed + seed)
         for seed in range(args.seeds)
         for game in args.game
         for method in args.methods
     ]
-    runs = Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(tasks)
-    records = []
-    for game in args.game:
-        reference = released(game, args.steps, args.data_dir)
-        for method in args.methods:
-            scores = [r["score"] for r in runs if (r["game"], r["method"]) == (game, method)]
-            spread = np.std(scores, ddof=1) if len(scores) > 1 else 0.0
-            records.append(record(method, game, "score", np.mean(scores), len(scores), spread))
-            if method in reference:
-                records.append(record(f"{method}-released", game, "score", reference[method], 1))
+    if not args.no_training:
+        Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(
+            delayed(train)(*task, args) for task in tasks
+        )
+    curves = pd.concat(
+        curve(folder, args.steps).assign(game=game, method=method, seed=seed)
+        for folder, game, method, seed in tasks
+    )
     if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)
-        plot(runs, args.game, args.out / "uadqn_minatar.png")
-    finish("uadqn_minatar", args, records, AGENT_PACKAGES)
+        with atomic_path(out / "uadqn_minatar_curves.csv") as partial:
+            curves.to_csv(partial, index=False, float_format="%.4g")
+        plot(curves, args.game, out / "uadqn_minatar.png")
+    finish("uadqn_minatar", args, records(curves, args), AGENT_PACKAGES)
 
 
 if __name__ == "__main__":

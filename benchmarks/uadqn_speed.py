@@ -79,8 +79,12 @@ def main() -> None:
             records.append(record(name, dataset, metric, rate, args.steps, spread))
         print(f"{name:12s} {np.median(measured[0]):.0f} steps/s")
     if {"uadqn", "qrdqn"} <= set(rates):
-        ratio = np.median(np.divide(rates["uadqn"][0], rates["qrdqn"][0]))
-        records.append(record("uadqn", dataset, "times_faster_than_qrdqn", ratio, args.steps))
+        names = ("times_faster_than_qrdqn", "times_faster_than_qrdqn_by_cpu_time")
+        for name, own, peers in zip(names, rates["uadqn"], rates["qrdqn"], strict=True):
+            ratios = np.divide(own, peers)
+            ratio, spread = np.median(ratios), np.std(ratios, ddof=min(1, len(ratios) - 1))
+            records.append(record("uadqn", dataset, name, ratio, args.steps, spread))
+            print(f"{name}: {ratio:.2f} +- {spread:.2f}")
     finish("uadqn_speed", args, records, AGENT_PACKAGES)
 
 
