@@ -17,34 +17,29 @@ STATEMENT = {
 }
 
 
-def audits(passed=(True, True, True, True), **entries):
-    """Audits of one question, but for the entries of the last one."""
-    return [
-        VerifiedAudit(
-            verdict, True, "bins", {**STATEMENT, "reference_digest": f"{k}", **own},
-            None, None, 3, [], "test", [0, 1], None,
-        )
-        for k, (verdict, own) in enumerate(
-            zip(passed, [*[{}] * (len(passed) - 1), entries], strict=True)
-        )
-    ]  # fmt: skip
+def audit(k, passed=True, **entries):
+    """The audit of group k."""
+    statement = {**STATEMENT, "reference_digest": f"{k}", **entries}
+    return VerifiedAudit(passed, True, "bins", statement, None, None, 3, [], "test", [0, 1], None)
+
+
+def audits(**settings):
+    """Audits of four groups, the last one with these settings."""
+    return [audit(0), audit(1), audit(2), audit(3, **settings)]
 
 
 def test_every_group_must_pass():
     assert joint_verdict(audits(), confidence_level=0.95)
-    assert not joint_verdict(audits((True, False, True, True)), confidence_level=0.95)
+    assert not joint_verdict(audits(passed=False), confidence_level=0.95)
 
 
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        *(
-            ({name: 7}, f"differ in {name}")
-            for name in STATEMENT
-        ),
+        *(({name: 7}, f"differ in {name}") for name in STATEMENT),
         ({"reference_digest": "0"}, "the same reference data"),
     ],
-)  # fmt: skip
+)
 def test_audits_of_different_questions_have_no_joint_verdict(entries, message):
     with pytest.raises(VerificationError, match=message):
         joint_verdict(audits(**entries), confidence_level=0.95)
