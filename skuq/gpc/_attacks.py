@@ -35,7 +35,12 @@ class Attack(NamedTuple):
 
 
 def gradient_attack(
-    model: ProbabilityModel, regions: Neighbourhoods, labels: NDArray[np.intp], method: str
+    model: ProbabilityModel,
+    regions: Neighbourhoods,
+    labels: NDArray[np.intp],
+    method: str,
+    n_restarts: int = 0,
+    rng: np.random.RandomState | None = None,
 ) -> Attack:
     """Lower the probability of one class by following its gradient.
 
@@ -49,6 +54,10 @@ def gradient_attack(
         Index of the class of each point.
     method : {"fgsm", "pgd"}
         One step of the gradient's sign to the border of the region, or many shorter ones.
+    n_restarts : int, default=0
+        Further starts of "pgd", from random points of the region.
+    rng : numpy.random.RandomState, default=None
+        Draws them; needed if there are any.
 
     Returns
     -------
@@ -63,7 +72,16 @@ def gradient_attack(
     if method == "fgsm":  # the attack ends where its step does, better or not
         best = regions.project(regions.points - regions.steepest(gradient))
     else:
-        best = _iterated(model, regions, labels, value, gradient)
+        best, least = regions.points.copy(), value.copy()
+        for restart in range(1 + n_restarts):
+            start = regions.points
+            if restart and rng is not None:
+                share = rng.uniform(size=start.shape)
+                start = regions.project(regions.lower + share * (regions.upper - regions.lower))
+                value, gradient = model.attackable(start, labels)
+            found, reached = _iterated(model, regions, labels, start, value, gradient)
+            better = reached < least
+            best[better], least[better] = found[better], reached[better]
     proba = model.probabilities(best)
     return Attack(best, proba[np.arange(len(best)), labels], most_probable(proba) != labels)
 
@@ -72,15 +90,16 @@ def _iterated(
     model: ProbabilityModel,
     regions: Neighbourhoods,
     labels: NDArray[np.intp],
-    best_value: FloatArray,
+    points: FloatArray,
+    value: FloatArray,
     gradient: FloatArray,
-) -> FloatArray:
-    """The best points on the way of many steps that become shorter."""
-    points, best = regions.points, regions.points.copy()
+) -> tuple[FloatArray, FloatArray]:
+    """The best points on the way of many steps that become shorter, and their values."""
+    best, least = points.copy(), value.copy()
     for step in range(_STEPS):
         length = 0.5 * _DECAY**step
         points = regions.project(points - length * regions.steepest(gradient))
         value, gradient = model.attackable(points, labels)
-        better = value < best_value
-        best[better], best_value[better] = points[better], value[better]
-    return best
+        better = value < least
+        best[better], least[better] = points[better], value[better]
+    return best, least

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
-from sklearn.utils import check_scalar, gen_batches
+from sklearn.utils import check_random_state, check_scalar, gen_batches
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from tqdm.auto import tqdm
 
@@ -43,6 +43,7 @@ class RegionQueriesMixin:
     likelihood_: str
     posterior_: Any
     device: Any
+    random_state: Any
     n_jobs: int | None
     verbose: int
     _probability_models: dict[str, ProbabilityModel]
@@ -242,6 +243,7 @@ class RegionQueriesMixin:
         features: Any = None,
         domain: Any = None,
         method: str = "pgd",
+        n_restarts: int = 0,
     ) -> Attack:
         """Look for points in a region at which the class is least probable, by gradients.
 
@@ -255,6 +257,8 @@ class RegionQueriesMixin:
             Labels whose probability is lowered; None takes the predicted ones.
         method : {"pgd", "fgsm"}, default="pgd"
             Many small steps, or one to the border (GPFGS).
+        n_restarts : int, default=0
+            Further starts of "pgd", from random points of the region; the best result counts.
 
         Returns
         -------
@@ -264,7 +268,9 @@ class RegionQueriesMixin:
         if method not in ("pgd", "fgsm"):
             raise ValueError(f"`method` must be 'pgd' or 'fgsm', got {method!r}.")
         regions = self._around(points, radius, region, norm, features, domain)
-        return gradient_attack(self._probability_model(), regions, self._labels(points, y), method)
+        check_scalar(n_restarts, "n_restarts", Integral, min_val=0)
+        labels, rng = self._labels(points, y), check_random_state(self.random_state)
+        return gradient_attack(self._probability_model(), regions, labels, method, n_restarts, rng)
 
     def explain(
         self,

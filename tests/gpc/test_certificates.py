@@ -215,3 +215,14 @@ def test_safe_is_never_said_where_predict_disagrees(parameters):
     assert found.status[-1] == "safe"
     for i in np.flatnonzero(found.status == "unsafe"):
         assert gpc.predict(found.counterexample[i : i + 1]) != labels[i]
+
+
+def test_one_counterexample_ends_the_search_for_others():
+    rng, kernel = np.random.default_rng(1), KERNELS["rbf"](2)
+    model = fit_model(rng, kernel, "softmax", n=20, n_classes=3)
+    X = points(6)
+    proba = model.predict_proba(X)
+    middle = proba.argsort(axis=1)[:, 1]  # the first class is a rival that decides at once
+    found = model.certify(X, middle, radius=0.3)
+    assert (found.status == "unsafe").all()
+    assert (found.n_regions == 0).all()

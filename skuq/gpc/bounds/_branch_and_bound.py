@@ -43,7 +43,8 @@ class Problems:
         Restricts the boxes further.
     threshold, band : Tensor of shape (q,), default=None
         A problem ends once its minimum is known to be above the threshold by more than the
-        band, or below by more.
+        band, or below by more; below, all other problems of the same point end too, since one
+        counterexample decides about a point.
     """
 
     owner: Tensor
@@ -151,7 +152,7 @@ class Search:
         deadline = time.monotonic() + self.max_time
         self._descend(deadline)
         lower = self._lower()
-        self.active &= ~self._decided(lower)
+        self.active &= ~self._decided(lower) & ~self._refuted()
         self.pool = self.pool.select(self.active[self.pool.problem])
         while bool(self.active.any()):
             before = int(self.active.sum())
@@ -159,6 +160,7 @@ class Search:
             lower = torch.where(self.active, self._lower(), lower)
             left = torch.bincount(self.pool.problem, minlength=len(self.active)) > 0
             self.active &= left & ~self._decided(lower) & (self.n_regions < self.max_regions)
+            self.active &= ~self._refuted()
             self.pool = self.pool.select(self.active[self.pool.problem])
             if progress is not None:
                 progress(before - int(self.active.sum()))
@@ -173,6 +175,15 @@ class Search:
         if threshold is not None and band is not None:
             decided = decided | (lower > threshold + band) | (self.best < threshold - band)
         return decided
+
+    def _refuted(self) -> Tensor:
+        """Whether a problem of the same point has its minimum below the threshold."""
+        threshold, band, owner = self.problems.threshold, self.problems.band, self.problems.owner
+        if threshold is None or band is None:
+            return torch.zeros_like(self.active)
+        points = torch.zeros(int(owner.max()) + 1, dtype=torch.bool, device=owner.device)
+        points[owner[self.best < threshold - band]] = True
+        return points[owner]
 
     def _lower(self) -> Tensor:
         """Least bound over all boxes of each problem, open or dropped."""
