@@ -17,7 +17,13 @@ DESCRIPTION = re.sub(r"!\[[^]]*\]\(docs/[^)]*\)\n\n\*[^*]*\*\n\n", "", README)
 EXTRAS = {
     "plot": ["matplotlib>=3.11.2"],
     "distributed": ["dask>=2026.8.0", "distributed>=2026.8.0"],
-    "rl": ["stable-baselines3>=2.9.2", "sb3-contrib>=2.9.2", "gymnasium>=1.4.0", "MinAtar>=1.0.15"],
+    "rl": [
+        "stable-baselines3>=2.9.2",
+        "sb3-contrib>=2.9.2",
+        "gymnasium>=1.4.0",
+        "MinAtar>=1.0.15",
+        "filelock>=4.2.11",
+    ],
     # DGL 2 cannot be imported beside current torch; DGL 1 needs `packaging` without saying so.
     "graph": ["dgl>=1.1.3,<2", "packaging>=26.3"],
     # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
