@@ -32,7 +32,7 @@ def run(*options, train="known.csv", target="species", out="out.csv"):
 
 
 def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder):
-    result = run("--id", "number", "--fixed", "sepal length, sepal width", "--report", "page.html")
+    result = run("--id", "number", "--fixed", "sepal length, sepal width")
     assert result.exit_code == 0, result.output
     assert result.output == ""
     rows, new = pd.read_csv("out.csv"), pd.read_csv("new.csv")
@@ -54,6 +54,12 @@ def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder)
     assert (other != rows.loc[found, "class"]).all()
     distance = np.abs(moved - new[NAMES][found.to_numpy()]) / scaler.scale_
     assert (distance.max(axis=1) <= rows.loc[found, "counterexample_radius"] * (1 + 1e-6)).all()
+
+
+def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
+    pytest.importorskip("matplotlib")
+    result = run("--fixed", "sepal length, sepal width", "--report", "page.html")
+    assert result.exit_code == 0, result.output
     page = (folder / "page.html").read_text()
     assert "sepal width" in page
     assert "<img" in page or "<svg" in page
