@@ -58,7 +58,7 @@ def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder)
 
 def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
     pytest.importorskip("matplotlib")
-    result = run("--fixed", "sepal length, sepal width", "--report", "page.html")
+    result = run("--id", "number", "--fixed", "sepal length, sepal width", "--report", "page.html")
     assert result.exit_code == 0, result.output
     page = (folder / "page.html").read_text()
     assert "sepal width" in page
