@@ -46,6 +46,8 @@ def results(folder: Path, parts: dict[str, str]) -> list[Result]:
         content = json.loads(path.read_text())
         recorded = content.get("parts", {"skuq": "unknown"})
         changed = [name for name, code in recorded.items() if parts.get(name) != code]
+        if content.get("code", "").endswith("+"):  # of files that were not committed
+            changed = changed or ["uncommitted files"]
         found.append(Result(path.stem, content, changed))
     return sorted(found, key=lambda r: (not r.changed, r.content["date"], r.name))
 

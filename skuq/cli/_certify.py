@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from skuq.gpc import RobustGPC
 
+RESULTS = ("class", "probability", "certified_radius", "counterexample_radius")
 EXACT_ROWS = 2000  # up to which the data themselves are used, unless --inducing says otherwise
 
 
@@ -114,9 +115,17 @@ def certify(
     held = [name.strip() for name in fixed.split(",") if name.strip()]
     unknown = [name for name in held if name not in names]
     free = [index for index, name in enumerate(names) if name not in held]
+    if not names:
+        raise InputError(f"{train} has no columns left to learn from besides {target}.")
     if unknown or not free:
         what = f"unknown columns {', '.join(unknown)}" if unknown else "all columns"
         raise InputError(f"--fixed names {what}; known are {', '.join(names)}.")
+    made = [*RESULTS, *(f"counterexample_{names[index]}" for index in free), id_column]
+    twice = sorted({str(name) for name in made if made.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"The result would have two columns {', '.join(twice)}; rename the column of the data."
+        )
     if known[target].isna().any():
         raise InputError(f"{train}: column {target} has missing classes; leave out these rows.")
     X, X_new = _numbers(known[names], train), _numbers(new[names], predict)
@@ -156,6 +165,7 @@ def _listed(frame: pd.DataFrame) -> str:
 
 def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
     """The values of columns that all hold numbers, without gaps."""
+    import numpy as np
     from pandas.api.types import is_numeric_dtype
 
     words = [str(name) for name in frame if not is_numeric_dtype(frame[name])]
@@ -164,10 +174,14 @@ def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
             f"{path}: {', '.join(words)} hold no numbers, and radii are about numbers; leave "
             "them out (--drop), or encode them as numbers first."
         )
-    gaps = [str(name) for name in frame if frame[name].isna().any()]
+    values = frame.to_numpy(dtype=float)
+    finite = np.isfinite(values).all(axis=0)
+    gaps = [str(name) for name, complete in zip(frame, finite, strict=True) if not complete]
     if gaps:
-        raise InputError(f"{path}: {', '.join(gaps)} have missing values; fill them first.")
-    return frame.to_numpy(dtype=float)
+        raise InputError(
+            f"{path}: {', '.join(gaps)} have missing or infinite values; fill them first."
+        )
+    return values
 
 
 def _certified(

@@ -109,7 +109,7 @@ def _film(films: Any, name: str) -> Any:
         raise InputError(f"--gif: {error}") from error
     except films.FilmError as error:
         raise InputError(f"{name}: {one_line(error)}; leave out --gif.") from error
-    except ValueError as error:
+    except Exception as error:  # of code that is not ours
         raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error
 
 

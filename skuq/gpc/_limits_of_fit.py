@@ -64,7 +64,9 @@ def available_bytes() -> int | None:
         group = Path("/sys/fs/cgroup")
         limit = (group / "memory.max").read_text().strip()
         if limit != "max":
-            found.append(int(limit) - int((group / "memory.current").read_text()))
+            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            cached = int(stat["inactive_file"]) + int(stat["active_file"])  # given back if needed
+            found.append(int(limit) - int((group / "memory.current").read_text()) + cached)
     except (OSError, ValueError):
         pass
     try:

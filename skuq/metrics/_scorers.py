@@ -159,13 +159,14 @@ class _ProbabilityLossScorer(_Scorer):
 class _CertifiedAccuracyScorer(_Scorer):
     """Scorer of the share of samples that provably stay correct."""
 
-    request: dict[str, Any]
+    request: dict[str, Any] = field(hash=False)
 
     def __call__(
         self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> float:
         if isinstance(estimator, Pipeline):
-            X, estimator = estimator[:-1].transform(X), estimator[-1]
+            X = estimator[:-1].transform(X) if len(estimator) > 1 else X
+            estimator = estimator[-1]
         if not hasattr(estimator, "certify"):
             raise TypeError(
                 f"Certified accuracy needs an estimator with `certify`, such as RobustGPC; "

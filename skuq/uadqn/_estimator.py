@@ -407,18 +407,17 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         ValueError
             If the file is not one of `save`.
         """
+        content = Path(path).read_bytes()
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 state = pickle.loads(archive.read(SAVED))
-        except (zipfile.BadZipFile, KeyError) as error:
+        except (zipfile.BadZipFile, KeyError, pickle.UnpicklingError, EOFError) as error:
             raise ValueError(
                 f"{path} was not written by UADQN.save; files of algorithms are loaded with "
                 "skuq.uadqn.UADQNAlgorithm.load."
             ) from error
         agent = cls.__new__(cls)
-        agent.__setstate__(
-            state | {"algorithm_": (rl_object("UADQNAlgorithm"), Path(path).read_bytes())}
-        )
+        agent.__setstate__(state | {"algorithm_": (rl_object("UADQNAlgorithm"), content)})
         return agent
 
     @property

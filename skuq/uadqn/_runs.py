@@ -330,9 +330,10 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        # While the lock is held, so that the folder is nobody else's.
         if is_new and all(path.name == LOCK for path in folder.iterdir()):  # it was refused
             shutil.rmtree(folder)
+        lock.release()
 
 
 def _train(

@@ -112,11 +112,11 @@ class VerdictStatement(AuditStatement):
 
     def impossible(self, committed: Commitment) -> str | None:
         """Name the first impossible value."""
-        if abs(1000 * self.alpha - round(1000 * self.alpha)) > 1e-9:
-            return f"alpha={self.alpha}, no multiple of 0.001,"
         found = super().impossible(committed)
         if found is not None:
             return found
+        if abs(1000 * self.alpha - round(1000 * self.alpha)) > 1e-9:
+            return f"alpha={self.alpha}, no multiple of 0.001,"
         size = max(1, committed.shape.rows_of("padded_bins"))
         valid = all(type(pad) is int and 0 <= pad < committed.shape.n_pads for pad in self.pads)
         if not valid or not len(set(self.pads)) == len(self.pads) == -(-self.n_samples // size):

@@ -43,6 +43,12 @@ def test_results_whose_parts_changed_come_first_and_of_these_the_oldest(tmp_path
     ]
 
 
+def test_a_result_of_uncommitted_code_is_stale(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps(result(parts={"quam": "1"}, code="0123456+")))
+    (found,) = remeasure.results(tmp_path, {"quam": "1"})
+    assert found.changed == ["uncommitted files"]
+
+
 def test_a_result_that_does_not_say_what_it_loaded_is_stale(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps(result()))
     (found,) = remeasure.results(tmp_path, {"quam": "1"})

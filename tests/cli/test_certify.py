@@ -82,6 +82,17 @@ def test_what_cannot_be_certified_is_refused_in_one_line(folder, options, messag
     assert not (folder / "out.csv").exists()
 
 
+@pytest.mark.parametrize(("column", "options"), [("radius", ()), ("probability", ("--id",))])
+def test_columns_that_the_result_has_itself_are_named_before_the_fit(folder, column, options):
+    for name in ("known", "new"):
+        table = pd.read_csv(f"{name}.csv").rename(columns={NAMES[0]: column})
+        table.to_csv(f"{name}.csv", index=False)
+    options = (*options, column) if options else ()
+    result = run(*options, "--drop", "number")
+    assert result.exit_code == 2
+    assert f"two columns {'counterexample_' * (not options)}{column}" in result.output
+
+
 def test_bad_tables_are_refused(folder):
     known = pd.read_csv("known.csv")
     known.assign(species="a").to_csv("one.csv", index=False)
@@ -92,5 +103,8 @@ def test_bad_tables_are_refused(folder):
     known.to_csv("gaps.csv", index=False)
     result = run("--id", "number", train="gaps.csv")
     assert result.exit_code == 2
-    assert "petal width have missing values" in result.output
+    assert "petal width have missing or infinite values" in result.output
+    known.loc[3, "petal width"] = np.inf
+    known.to_csv("gaps.csv", index=False)
+    assert "petal width have missing or infinite" in run("--id", "number", train="gaps.csv").output
     assert run("--id", "number", target="genus").exit_code == 2

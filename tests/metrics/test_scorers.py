@@ -131,6 +131,8 @@ def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_s
     safe = pipe[-1].certify(pipe[:-1].transform(X), y, radius=0.1).status == "safe"
     scorer = certified_accuracy(0.1)
     assert scorer(pipe, X, y) == pytest.approx(safe.mean())
+    assert scorer(make_pipeline(pipe[-1]), pipe[:-1].transform(X), y) == scorer(pipe, X, y)
+    assert hash(scorer) == hash(certified_accuracy(0.1))
     weight = np.arange(50.0)
     assert scorer(pipe, X, y, sample_weight=weight) == pytest.approx(
         np.average(safe, weights=weight)

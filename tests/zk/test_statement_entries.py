@@ -67,6 +67,7 @@ IMPOSSIBLE = [
     ("bins", "confidence_level", 1.0),
     ("bins", "n_samples", 0),
     ("verdict", "alpha", 0.0505),
+    ("verdict", "alpha", 1e306),
     ("verdict", "pads", [0]),
     ("verdict", "pads", [1, 1]),
     ("verdict", "pads", [0, 3]),

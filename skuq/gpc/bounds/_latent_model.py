@@ -192,9 +192,11 @@ def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) ->
     With L the inverse of T, up to rounding, ``K <= L L' + eta`` and ``T L = I + E``.
     """
     m, d = inputs.shape
+    inputs = inputs - inputs.mean(0)  # where distances lose the fewest digits
     L = torch.linalg.solve_triangular(T, torch.eye(m).to(T), upper=False)
     gram, sensitivity = kernel(inputs, inputs), kernel.sensitivity(inputs)
-    sums, entries = 1.1 * (m + 8) * UNIT, 1.1 * (d + 32) * UNIT  # Eq. 27
+    sums = 1.1 * (m + 8) * UNIT  # Eq. 27
+    entries = 1.1 * (d + 32) * UNIT * (1 + kernel.reach(inputs))
     rounding = sums * (L.abs() @ L.abs().mT) + entries * sensitivity
     difference = torch.linalg.eigvalsh(L @ L.mT - gram)
     least = float(difference[0]) - 8 * m * UNIT * float(difference.abs().max())
