@@ -24,7 +24,6 @@ from scipy.stats import rankdata
 from sklearn.base import clone
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import (
-    BaggingClassifier,
     HistGradientBoostingClassifier,
     IsolationForest,
     RandomForestClassifier,
@@ -37,6 +36,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.utils import resample
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.baselines import LaplaceClassifier
@@ -185,12 +185,14 @@ def outliers(detector: Any, task: Task) -> Score:
 
 def bagged(model: Pipeline, task: Task, seed: int) -> Score:
     """Mutual information of ten learners, each fitted on a bootstrap sample."""
-    ensemble = BaggingClassifier(clone(model[-1]), 10, random_state=seed)
-    ensemble.fit(model[:-1].transform(task.X), task.y)
+    X, random = model[:-1].transform(task.X), np.random.RandomState(seed)
+    # Rows and not weights, which scikit-learn's networks cannot all have 0 in a mini-batch.
+    draws = [resample(X, task.y, stratify=task.y, random_state=random) for _ in range(10)]
+    ensemble = [clone(model[-1]).fit(*draw) for draw in draws]
 
     def score(X: pd.DataFrame) -> np.ndarray:
         inputs = model[:-1].transform(X)
-        proba = np.stack([each.predict_proba(inputs) for each in ensemble.estimators_], axis=1)
+        proba = np.stack([each.predict_proba(inputs) for each in ensemble], axis=1)
         equal = np.full(proba.shape[:2], 0.1)
         return decompose_expected(np.log(np.maximum(proba, 1e-12)), equal).epistemic
 
