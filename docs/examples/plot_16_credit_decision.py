@@ -67,7 +67,8 @@ audit = CalibrationAuditor(quam, alpha=0.05).fit(
 )
 print("passed:", audit.passed_)
 for name, bins in audit.group_bins_.items():
-    print(f"{name}: {bins.significant.sum()} bins deviate", set(bins.direction[bins.significant]))
+    directions = ", ".join(bins.direction[bins.significant])
+    print(f"{name}: {bins.significant.sum()} bins deviate {directions}")
 
 # %%
 # The district was hidden from the model, and still the audit finds the one where confidence is too
