@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from skuq.audit._mirage_loss import (
 from skuq.audit._mirage_training import (
     PARAMETERS,
     FineTunedMixin,
-    WarmUp,
     checked_region,
     fine_tune,
     two_seeds,
@@ -39,6 +38,9 @@ from skuq.models import (
     fit_or_adopt,
     resolve_device,
 )
+
+if TYPE_CHECKING:
+    from skorch.callbacks import Callback
 
 
 class MirageFineTuner(
@@ -340,7 +342,9 @@ class MirageFineTuner(
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
 
-    def _warm_up(self) -> list[WarmUp]:
+    def _warm_up(self) -> list[Callback]:
+        from skuq.audit._mirage_warm_up import WarmUp  # with skorch, which takes long to import
+
         return [WarmUp(min(self.warm_up, self.max_epochs // 2))] if self.kl == "reverse" else []
 
     def _checked_abstention(self, classes: NDArray[Any]) -> Any:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import skorch
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples
-from skorch.callbacks import Callback
 from torch import Tensor, nn
 
 from skuq.audit._regions import checked_mask, region_mask
 from skuq.base import BoolArray
 from skuq.models import AdoptedModel, TrainingSettings, resolve_device, train
+
+if TYPE_CHECKING:
+    from skorch.callbacks import Callback
 
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -33,20 +34,6 @@ PARAMETERS: dict[str, Any] = {
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
-
-
-class WarmUp(Callback):
-    """Start with KL(target || model) before Eq. 4 takes over.
-
-    The gradient of Eq. 4 vanishes where the model is certain of a class: by itself it would
-    leave the most confident predictions as they are. Both divergences have the same minimum.
-    """
-
-    def __init__(self, n_epochs: int):
-        self.n_epochs = n_epochs
-
-    def on_epoch_begin(self, net: skorch.NeuralNet, **kwargs: Any) -> None:
-        net.criterion_.kl = "forward" if len(net.history) <= self.n_epochs else "reverse"
 
 
 def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:

@@ -1,5 +1,7 @@
 """The torch backend: default networks, models taken over from elsewhere, stacked models."""
 
+from typing import TYPE_CHECKING, Any
+
 from skuq.models._adopt import adopt
 from skuq.models._adopted_model import AdoptedModel
 from skuq.models._batches import BatchLoader
@@ -28,12 +30,15 @@ from skuq.models._networks import (
     TabularNet,
     checked_widths,
 )
-from skuq.models._skorch_nets import WeightedClassifier, fit_net
+from skuq.models._skorch_nets import fit_net
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
 from skuq.models._taken_as_it_is import is_fitted, level_of_the_user, taken_as_it_is
 from skuq.models._training import Trained, TrainingSettings, WeightedLoss, seeded, train
 from skuq.models._training_set import TrainingSet, training_batches
 from skuq.models._transformers import as_rows, pretrained_inside, takes_tokens
+
+if TYPE_CHECKING:
+    from skuq.models._weighted_classifier import WeightedClassifier
 
 __all__ = [
     "MLP",
@@ -93,3 +98,11 @@ __all__ = [
     "training_batches",
     "warn_of_probabilities",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "WeightedClassifier":  # derived from a class of skorch, which takes long to import
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from skuq.models._weighted_classifier import WeightedClassifier
+
+    return WeightedClassifier

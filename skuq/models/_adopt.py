@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import skorch
 import torch
 from numpy.typing import NDArray
 from sklearn.calibration import CalibratedClassifierCV
@@ -20,8 +19,12 @@ from torch import nn
 
 from skuq.models._adopted_model import AdoptedModel
 from skuq.models._networks import BinaryLogits, Columns, LogProbabilities, ScaledLogits
+from skuq.models._skorch_types import is_skorch_net
 from skuq.models._transformers import TransformersModel, adopt_pretrained, is_pretrained
 from skuq.wrappers import unwrap
+
+if TYPE_CHECKING:
+    from skorch import NeuralNet
 
 _ACTIVATIONS = {
     "identity": nn.Identity,
@@ -117,7 +120,7 @@ def _adopt(model: Any) -> AdoptedModel:
     inside = unwrap(model)
     if inside is not None:
         return _preprocessed(_adopt(inside.estimator), deepcopy(inside.transform))
-    if isinstance(model, skorch.NeuralNet):
+    if is_skorch_net(model):
         return _adopt_skorch(model)
     if is_pretrained(model):
         return adopt_pretrained(_private_copy(model))
@@ -193,11 +196,11 @@ def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
     return replace(scaled, classes=np.asarray(model.classes_))
 
 
-def _adopt_skorch(net: skorch.NeuralNet) -> AdoptedModel:
+def _adopt_skorch(net: NeuralNet) -> AdoptedModel:
     check_is_fitted(net, "module_")
     module = _private_copy(net.module_)
-    binary = isinstance(net, skorch.NeuralNetBinaryClassifier)
-    if not binary and not isinstance(net, skorch.NeuralNetClassifier):
+    binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
+    if not binary and not is_skorch_net(net, "NeuralNetClassifier"):
         return AdoptedModel(module)
     if net.predict_nonlinearity != "auto":
         raise ValueError(

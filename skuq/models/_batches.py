@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from skorch.dataset import Dataset
 from torch import Tensor
 from torch.utils.data import default_convert
+
+if TYPE_CHECKING:
+    from skorch.dataset import Dataset
 
 
 class BatchLoader:

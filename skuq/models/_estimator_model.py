@@ -15,7 +15,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
-from skorch import NeuralNet
 from torch import Tensor, nn
 
 from skuq.models._adopt import chained
@@ -25,6 +24,7 @@ from skuq.models._fit_or_adopt import (
     check_trainable,
     fit_sklearn_clone,
 )
+from skuq.models._skorch_types import is_skorch_net
 from skuq.models._taken_as_it_is import taken_as_it_is
 from skuq.wrappers import is_search, unwrap
 
@@ -102,8 +102,9 @@ def is_network(estimator: Any) -> bool:
         if inside is None:
             break
         estimator = inside.estimator
-    networks = (NeuralNet, nn.Module, MLPClassifier, MLPRegressor)
-    return estimator is None or isinstance(estimator, networks) or not hasattr(estimator, "fit")
+    if estimator is None or is_skorch_net(estimator) or not hasattr(estimator, "fit"):
+        return True
+    return isinstance(estimator, nn.Module | MLPClassifier | MLPRegressor)
 
 
 def last_step(estimator: Any) -> Any:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
-from skorch import NeuralNet, NeuralNetBinaryClassifier
 from torch import nn
 
 from skuq.base import FloatArray
@@ -25,6 +24,7 @@ from skuq.models._default_networks import (
 )
 from skuq.models._evaluate import evaluate
 from skuq.models._skorch_nets import fit_net
+from skuq.models._skorch_types import is_skorch_net
 from skuq.models._taken_as_it_is import taken_as_it_is
 from skuq.models._training import seeded
 
@@ -89,7 +89,7 @@ def fit_or_adopt(
     check_several_classes(y)
     classes, codes = np.unique(y, return_inverse=True)
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
-    if estimator is not None and not isinstance(estimator, NeuralNet):
+    if estimator is not None and not is_skorch_net(estimator):
         return adopt(fit_sklearn_clone(estimator, X, y, **training, **(fit_params or {})))
     if fit_params:
         raise TypeError(f"A neural network is trained without {', '.join(fit_params)}.")
@@ -99,7 +99,7 @@ def fit_or_adopt(
         )
         return AdoptedModel(module, classes)
     X = X.astype(np.float32, copy=False)
-    binary = isinstance(estimator, NeuralNetBinaryClassifier)
+    binary = is_skorch_net(estimator, "NeuralNetBinaryClassifier")
     fitted = adopt(
         fit_net(clone(estimator), X, codes.astype(np.float32) if binary else codes, **training)
     )
@@ -179,7 +179,7 @@ def _fit_regressor_clone(
     estimator: Any, X: Any, y: FloatArray, training: dict[str, Any]
 ) -> AdoptedModel:
     check_trainable(estimator)
-    if isinstance(estimator, NeuralNet):
+    if is_skorch_net(estimator):
         targets = y[:, None].astype(np.float32)
         return adopt(fit_net(clone(estimator), X.astype(np.float32), targets, **training))
     return adopt(fit_sklearn_clone(estimator, X, y, **training))
@@ -192,7 +192,7 @@ def check_trainable(estimator: Any) -> None:
             "`estimator` must be None, have a method `fit`, or be a torch.nn.Module, got "
             f"{estimator!r}."
         )
-    if isinstance(estimator, Pipeline) and isinstance(estimator.steps[-1][1], NeuralNet):
+    if isinstance(estimator, Pipeline) and is_skorch_net(estimator.steps[-1][1]):
         raise TypeError(
             "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
             "make_pipeline(..., Estimator(net))."

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import skorch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from skuq.models._evaluate import input_error
-from skuq.models._training import seeded, weighted_mean
+from skuq.models._training import seeded
 
-
-class WeightedClassifier(skorch.NeuralNetClassifier):
-    """skorch classifier whose loss is the mean weighted by per-sample weights.
-
-    `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch
-    passes further per-sample data along. Weights of 2 equal samples given twice. The
-    criterion must return one loss per sample (``criterion__reduction="none"``).
-    """
-
-    def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
-        losses = super().get_loss(y_pred, y_true, X=X, **kwargs)
-        weight = X["sample_weight"]
-        if losses.shape != weight.shape:
-            raise ValueError(
-                "A weighted loss needs one loss per sample; set criterion__reduction='none'."
-            )
-        return weighted_mean(losses, weight)
-
-    def infer(self, x: Any, **fit_params: Any) -> Tensor:
-        outputs: Tensor = super().infer(x["X"] if isinstance(x, dict) else x, **fit_params)
-        return outputs
+if TYPE_CHECKING:
+    import skorch
 
 
 def fit_net(
@@ -68,6 +47,8 @@ def fit_net(
     ValueError
         If weights are given to a net that cannot use them, or the net refuses the inputs.
     """
+    from skuq.models._weighted_classifier import WeightedClassifier
+
     weighted = isinstance(net, WeightedClassifier)
     if sample_weight is not None and not weighted:
         raise ValueError(

@@ -9,9 +9,9 @@ from typing import Any
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
-from skorch import NeuralNet
 from torch import nn
 
+from skuq.models._skorch_types import is_skorch_net
 from skuq.wrappers import unwrap
 
 _LIBRARIES = ("skuq", "sklearn", "joblib")
@@ -89,7 +89,7 @@ def is_fitted(estimator: Any) -> bool:
         return True
     if inside is not None:
         return is_fitted(inside.estimator)
-    if isinstance(estimator, NeuralNet):
+    if is_skorch_net(estimator):
         return bool(estimator.initialized_)
     if isinstance(estimator, nn.Module):
         return True

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import skorch
 import torch
 from numpy.typing import NDArray
-from skorch.callbacks import Callback, EarlyStopping, LRScheduler
-from skorch.dataset import Dataset
-from skorch.helper import predefined_split
 from torch import Tensor, nn
 
-from skuq.models._batches import BatchLoader
+if TYPE_CHECKING:
+    from skorch.callbacks import Callback
 
 
 @dataclass(frozen=True)
@@ -73,18 +70,6 @@ class Trained(NamedTuple):
 
     module: nn.Module
     history: Any
-
-
-class _Net(skorch.NeuralNet):
-    """skorch net on batches that are dicts: "inputs" for the network, the rest for the loss."""
-
-    def infer(self, x: Any, **fit_params: Any) -> Any:
-        return super().infer(x["inputs"], **fit_params)
-
-    def get_loss(self, y_pred: Any, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
-        rest = {name: values.to(self.device) for name, values in X.items() if name != "inputs"}
-        loss: Tensor = self.criterion_(y_pred, y_true.to(self.device), *([rest] if rest else []))
-        return loss
 
 
 def train(
@@ -150,31 +135,17 @@ def train(
     >>> trained.module(torch.eye(3)).argmax(dim=1)
     tensor([2, 0, 1])
     """
-    training = _dataset(data, targets)
-    stopping: list[Callback] = []
-    if validation is not None:
-        stopping = [
-            EarlyStopping(patience=settings.patience, threshold=0, load_best=True, sink=_mute)
-        ]
-    if settings.cosine:
-        callbacks = [*callbacks, LRScheduler("CosineAnnealingLR", T_max=settings.max_epochs)]
-    decay = {"optimizer__weight_decay": settings.weight_decay} if settings.weight_decay else {}
-    net = _Net(
+    # Here and not above: with some other libraries at hand, skorch takes seconds to import.
+    from skuq.models._net import as_dataset, make_net
+
+    training = as_dataset(data, targets)
+    net = make_net(
         module,
-        criterion=criterion,
-        optimizer=settings.optimizer,
-        lr=settings.learning_rate,
-        max_epochs=settings.max_epochs,
-        batch_size=settings.batch_size,
-        iterator_train=BatchLoader,
-        # A single batch needs no order, and drawing one would shift what dropout draws.
-        iterator_train__shuffle=0 < settings.batch_size < len(training),
-        iterator_valid=BatchLoader,
-        train_split=None if validation is None else predefined_split(_dataset(*validation)),
-        callbacks=[*callbacks, *stopping, *settings.callbacks],
-        device=str(settings.device),
-        verbose=int(settings.verbose),
-        **decay,
+        criterion,
+        len(training),
+        settings=settings,
+        validation=None if validation is None else as_dataset(*validation),
+        callbacks=callbacks,
     )
     with seeded(seed):
         net.fit(training, None)
@@ -197,15 +168,6 @@ def _check_converged(network: nn.Module, history: Any, advice: str, *, may_grow:
         raise ValueError(
             f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; {advice}."
         )
-
-
-def _dataset(data: Mapping[str, NDArray[Any]], targets: NDArray[Any]) -> Dataset:
-    # Copies, because pandas hands out read-only arrays, which torch warns about.
-    return Dataset({name: np.array(values) for name, values in data.items()}, np.array(targets))
-
-
-def _mute(message: str) -> None:
-    """Ignore what early stopping prints."""
 
 
 class WeightedLoss(nn.Module):
