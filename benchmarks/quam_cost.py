@@ -1,24 +1,21 @@
-"""What the search costs on MNIST, mode by mode, and what the cheaper modes give away.
+"""What a search costs on MNIST, by images and for a pool of ten thousand, and what it finds.
 
-    python -m benchmarks.quam_cost --n 40 --out DIR
-
-The paper's search (194 steps, each with 512 images for 10 models, all weights) runs image by
-image, takes over a minute of one core for each, and is kept in ``--out``: a run that was
-stopped goes on from there. Every other mode sees the same images. Also printed: how much of the
-machine the search uses, in GFLOP/s beside a `torch.matmul` of the shapes of its largest layer.
+The paper's search (194 steps, each with 512 images for 10 models, all weights) takes over a
+minute of one core for each image, so that its cost is measured on few. Searches of fewer steps and
+layers see more of them, and the search on a pool all that there are: with the fit that includes it,
+and for further images, which the models it found only have to predict. Also printed: how much of
+the machine the searches use, in GFLOP/s beside a `torch.matmul` of the shapes of their largest
+layer.
 """
 
 import time
-from functools import partial
 
 import numpy as np
 import torch
-from joblib import Parallel, delayed
-from scipy.stats import spearmanr
 from sklearn.frozen import FrozenEstimator
 
-from benchmarks.harness import finish, kept_run, parser, record, set_threads
-from benchmarks.lenets import in_linear_layers, load_images, networks, sequential
+from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.lenets import Images, in_linear_layers, load_images, networks, sequential
 from skuq import QUAMClassifier
 from skuq.datasets import load_npz
 from skuq.metrics import detection_metrics
@@ -49,73 +46,44 @@ FLOP["quam"] = 2 * (256 * 120 + 120 * 84 + 84 * 10)
 FLOP["quam-last"] = 2 * 84 * 10
 
 
-def make(mode: str, nets: list, seed: int) -> QUAMClassifier:
-    """QUAM around the first network, searching each image on its own."""
-    given = FrozenEstimator(sequential(nets[0]))
-    fixed = {"search": "pointwise", "setting": "selected", "random_state": seed}
-    return QUAMClassifier(given, **MODES[mode], **fixed)
-
-
-def explain(mode: str, dataset: str, index: int, args) -> dict:
-    """Epistemic uncertainty of one image, and its CPU seconds."""
-    set_threads(args)
-    data, nets = problem(args)
-    model = make(mode, nets, args.seed).fit(data.X, data.y)
-    return timed(model, data.test[dataset][index : index + 1])
-
-
-def timed(model, X: np.ndarray) -> dict:
+def epistemic(model: QUAMClassifier, X: np.ndarray) -> tuple[np.ndarray, float]:
+    """Epistemic uncertainty, and CPU seconds for an image."""
     start = time.process_time()
-    epistemic = model.predict_uncertainty(X).epistemic
-    return {"epistemic": epistemic.tolist(), "seconds": time.process_time() - start}
+    uncertainty = model.predict_uncertainty(X).epistemic
+    return uncertainty, (time.process_time() - start) / len(X)
 
 
-def problem(args):
-    """Data and networks; read again in each process rather than sent to it."""
-    data = load_images(args.ood, args.data_dir, args.n, args.seed)
-    return data, networks(load_npz("quam_lenet_mnist", args.data_dir), args.run)
-
-
-def search_all(mode: str, args) -> dict[str, dict]:
-    """Epistemic uncertainty by data set, and CPU seconds per image."""
-    data, nets = problem(args)
-    if mode != "quam-exact":
-        model = make(mode, nets, args.seed).fit(data.X, data.y)
-        return {name: timed(model, X) for name, X in data.test.items()}
-    job = delayed(partial(kept_run, explain, args=args))
-    found = {}
-    for name, X in data.test.items():
-        runs = Parallel(args.n_jobs)(job(mode, name, index) for index in range(len(X)))
-        found[name] = {
-            "epistemic": [each["epistemic"][0] for each in runs],
-            "seconds": sum(each["seconds"] for each in runs),
-        }
-    return found
-
-
-def records_of(mode: str, found: dict, exact: dict | None, args) -> list[dict]:
-    """Figures of one mode."""
-    counts = {name: len(part["epistemic"]) for name, part in found.items()}
-    n = sum(counts.values())
-    seconds = sum(part["seconds"] for part in found.values()) / n
-    rows = QUICK["train_batch_size"] if mode != "quam-exact" else EXACT["train_batch_size"]
-    steps = EXACT["n_steps"] if mode == "quam-exact" else 100
+def pointwise(mode: str, given: FrozenEstimator, data: Images, args) -> list[dict]:
+    """Figures of a search for each image on its own."""
+    fixed = {"search": "pointwise", "setting": "selected", "random_state": args.seed}
+    model = QUAMClassifier(given, **MODES[mode], **fixed).fit(data.X, data.y)
+    exact = mode == "quam-exact"
+    n = args.n_exact if exact else args.n
+    found = {name: epistemic(model, X[:n]) for name, X in data.test.items()}
+    seconds = np.mean([each for _, each in found.values()])
+    rows, steps = (512, 194) if exact else (QUICK["train_batch_size"], 100)
     speed = 3 * FLOP[mode] * 10 * rows * steps / seconds / 1e9
     records = [
-        record(mode, "mnist", "cpu_seconds_per_point", seconds, n),
-        record(mode, "mnist", "gflop_per_second", speed, n),
+        record(mode, "mnist", "cpu_seconds_per_point", seconds, n * len(found)),
+        record(mode, "mnist", "gflop_per_second", speed, n * len(found)),
     ]
-    for name in args.ood:
-        auroc = detection_metrics(found["mnist"]["epistemic"], found[name]["epistemic"]).auroc
-        records.append(record(mode, name, "auroc", auroc, counts[name]))
-    if exact is not None:
-        both = [
-            np.concatenate([part["epistemic"] for part in each.values()]) for each in (found, exact)
-        ]
-        records.append(record(mode, "mnist", "spearman_with_exact", spearmanr(*both)[0], n))
-    for each in records:
-        print(f"{mode:11} {each['dataset']:16} {each['metric']:24} {each['value']:.4f}", flush=True)
+    for name in args.ood if not exact else ():
+        auroc = detection_metrics(found["mnist"][0], found[name][0]).auroc
+        records.append(record(mode, name, "auroc", auroc, 2 * n))
     return records
+
+
+def pool(given: FrozenEstimator, data: Images, args) -> list[dict]:
+    """Figures of one search for half of all test images, and of the other half after it."""
+    halves = [np.concatenate([X[half::2] for X in data.test.values()]) for half in (0, 1)]
+    start = time.process_time()
+    model = QUAMClassifier(given, random_state=args.seed).fit(data.X, data.y, X_pool=halves[0])
+    fit = (time.process_time() - start) / len(halves[0])
+    costs = {
+        "cpu_seconds_per_point": fit + epistemic(model, halves[0])[1],
+        "cpu_seconds_per_further_point": epistemic(model, halves[1])[1],
+    }
+    return [record("quam-pool", "mnist", *each, len(halves[0])) for each in costs.items()]
 
 
 def matmul_speed(rows: int) -> float:
@@ -132,19 +100,19 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--ood", nargs="+", default=["fashion_mnist"])
     arguments.add_argument("--n", type=int, default=40, help="images of each data set")
+    arguments.add_argument("--n-exact", type=int, default=2, help="those of the paper's search")
     arguments.add_argument("--run", type=int, default=0, help="which given model")
-    arguments.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
-    arguments.add_argument("--n-jobs", type=int, default=1, help="processes of the exact search")
     args = arguments.parse_args()
     set_threads(args)
+    data = load_images(args.ood, args.data_dir, None, args.seed)
+    nets = networks(load_npz("quam_lenet_mnist", args.data_dir), args.run)
+    given = FrozenEstimator(sequential(nets[0]))
     speed = matmul_speed(QUICK["train_batch_size"])
-    records = [record("matmul", "mnist", "gflop_per_second", speed, 1)]
-    print(f"torch.bmm {speed:.1f} GFLOP/s", flush=True)
-    exact = None
-    for mode in args.modes:
-        found = search_all(mode, args)
-        records += records_of(mode, found, exact, args)
-        exact = found if mode == "quam-exact" else exact
+    records = [record("matmul", "mnist", "gflop_per_second", speed, 1), *pool(given, data, args)]
+    for mode in MODES:
+        records += pointwise(mode, given, data, args)
+    for each in records:
+        print(f"{each['method']:11} {each['dataset']:16} {each['metric']:30} {each['value']:.4f}")
     finish("quam_cost", args, records)
 
 
