@@ -310,16 +310,6 @@ def main() -> None:
     power = study_attacks(args, thresholds, rng)
     for (epsilon, region, rho, rule), by_size in power.items():
         dataset = f"mirage_eps{epsilon:g}_{region}_rho{rho:g}"
-        for size, share in by_size.items():
-            records.append(
-                record(
-                    rule,
-                    f"{dataset}_n{size}",
-                    "power",
-                    share,
-                    ATTACK_DRAWS * args.n_seeds,
-                )
-            )
         needed = sufficient_size(by_size)
         print(f"{dataset:34} {rule:18} 80 % power from n = {needed:6.0f}", by_size)
         if np.isfinite(needed):

@@ -14,11 +14,7 @@ NUMBER = r"[-+]?\d*[.,]?\d+"
 CELL = re.compile(
     rf"- +{NUMBER}(?: (?:±|\+-|to) {NUMBER})?(?: ?(?:%|s|GiB))?(?: \(.*\))?$", re.MULTILINE
 )
-STILL_TYPED = {
-    "audit_statistics",
-    "quam_measured",
-    "uadqn",
-}
+STILL_TYPED = {"uadqn"}
 FEW = 4  # numbers in a table of settings or terms
 
 
