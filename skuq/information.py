@@ -45,7 +45,8 @@ def _expectation(log_p: Any, values: Any) -> Any:
     """``sum_k p_k values_k``, where ``0 * inf`` is 0."""
     xp = _namespace(log_p)
     p = xp.exp(log_p)
-    return xp.where(p > 0, p * xp.where(p > 0, values, 0 * p), 0 * p).sum(-1)
+    # Chosen before the product, whose gradient would be infinite where it is not taken.
+    return (p * xp.where(p > 0, values, 0 * p)).sum(-1)
 
 
 def entropy(log_p: Any) -> Any:

@@ -110,6 +110,17 @@ def test_normal_distributions_by_numpy_and_torch_are_the_same_and_never_diverge_
     assert nearly.max() < 1e-15
 
 
+def test_gradients_are_those_of_the_formulas_and_finite_at_impossible_outcomes():
+    var_p, var_q = (torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in (0.7, 2.0))
+    gaussian_entropy(var_p).backward()
+    assert var_p.grad.item() == pytest.approx(1 / 1.4)
+    gaussian_kl(torch.zeros(1), var_p.detach(), torch.ones(1), var_q).backward()
+    assert var_q.grad.item() == pytest.approx((1 / 2 - (0.7 + 1) / 4) / 2)
+    logits = torch.tensor([800.0, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+    entropy(logits.log_softmax(-1)).backward()
+    np.testing.assert_allclose(logits.grad, 0, atol=1e-12)
+
+
 def test_halves_add_up():
     score = np.array([-3.7, 0.1, 2.3])
     aleatoric, epistemic = in_halves(score)
