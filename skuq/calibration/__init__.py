@@ -1,5 +1,6 @@
-"""Statistics of reported confidence: bins, sums, limits, scans and their power."""
+"""Statistics of confidence: bins, sums, limits, scans and their power; conformal p-values."""
 
+from skuq.calibration._conformal import conformal_p_values
 from skuq.calibration._limits import BinAudit, audit_bins, clopper_pearson
 from skuq.calibration._power import detectable_gap, required_samples
 from skuq.calibration._region_search import Region, RegionSearch, search_regions
@@ -31,6 +32,7 @@ __all__ = [
     "bin_sums",
     "choose_alpha",
     "clopper_pearson",
+    "conformal_p_values",
     "detectable_gap",
     "merged_sums",
     "planned_threshold",

@@ -69,6 +69,8 @@ class GraphClassifier(
         The trained network, called with a `NodeGraph`.
     graph_ : NodeGraph
         The graph.
+    labelled_nodes_ : ndarray of shape (n_labelled,), int64
+        Nodes whose labels trained the network or stopped its training.
     proba_ : ndarray of shape (n_nodes, n_classes), float64
         Class probabilities of all nodes.
     history_ : skorch.history.History
@@ -171,6 +173,7 @@ class GraphClassifier(
             seed=seed,
         )
         self.graph_, self.classes_ = graph, data.classes
+        self.labelled_nodes_ = data.rows
         self.proba_ = logits.softmax(dim=1).numpy()
         return self
 

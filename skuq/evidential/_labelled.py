@@ -50,6 +50,14 @@ class LabelledData(NamedTuple):
     training: Labelled
     validation: Labelled | None = None
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Sorted rows of training and validation, each once."""
+        parts = [self.training.rows]
+        if self.validation is not None:
+            parts.append(self.validation.rows)
+        return np.unique(np.concatenate(parts))
+
     def as_arguments(self) -> dict[str, Any]:
         """Return the nodes as arguments of `fit`."""
         arguments = {

@@ -128,6 +128,14 @@ def known_classes(model: Any) -> NDArray[Any] | None:
     return np.asarray(model.classes_)
 
 
+def seen_nodes(model: Any, graph: NodeGraph) -> NDArray[np.int64]:
+    """Return the nodes of the graph whose labels a trained model is known to have seen."""
+    model = _unwrapped(model)
+    if isinstance(model, GraphClassifier) and getattr(model, "graph_", None) is graph:
+        return model.labelled_nodes_
+    return np.empty(0, np.int64)
+
+
 def fit_or_adopt_on_graph(
     model: Any, graph: NodeGraph, nodes: LabelledData, *, device: Any, seed: int
 ) -> NodeModel:

@@ -29,8 +29,9 @@ from skuq.evidential._head import (
 )
 from skuq.evidential._labelled import Labelled
 from skuq.evidential._node_model import NodeModel
+from skuq.evidential._ood_decisions import OODDecisionsMixin
 from skuq.evidential._pretrained_classifier import EvaluatedModel, PretrainedClassifier
-from skuq.evidential._pretrained_model import Outputs, node_outputs, proba_of
+from skuq.evidential._pretrained_model import Outputs, node_outputs, proba_of, seen_nodes
 from skuq.evidential._propagation import Propagation, propagate
 from skuq.evidential._representations import Layer
 from skuq.evidential._training_parameters import (
@@ -41,7 +42,7 @@ from skuq.evidential._training_parameters import (
 from skuq.models import checked_widths, resolve_device, seeded, train
 
 
-class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
+class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifier):
     """Evidence for the predictions of a pre-trained classifier.
 
     A small head is trained on the frozen representations of a classifier to predict the amount
@@ -113,6 +114,12 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         The graph.
     alpha_ : ndarray of shape (n_nodes, n_classes), float64
         With a graph: concentrations of all nodes.
+    labelled_nodes_ : ndarray of shape (n_labelled,), int64, or None
+        With a graph: nodes whose labels `fit` was given, and those of a `GraphClassifier`.
+    calibration_scores_ : ndarray of shape (n_calibration,), float64
+        Epistemic uncertainty of the samples given to `calibrate`.
+    calibration_codes_ : ndarray of shape (n_calibration,), int64, or None
+        Positions of their classes in `classes_`, if these were given.
     history_ : skorch.history.History
         Losses of each epoch.
     n_features_in_ : int
@@ -255,8 +262,13 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
             )
         self.head_, self.history_ = self._fit_head(evaluated, head_seed)
         self._keep(evaluated)
+        self._forget_calibration()
         self._propagation: Propagation | None = propagation
+        self.labelled_nodes_ = None
         if graph is not None:
+            self.labelled_nodes_ = np.union1d(
+                evaluated.data.rows, seen_nodes(self.estimator, graph)
+            )
             alpha = self._dirichlet(evaluated.outputs)
             self.alpha_ = propagate(graph.adjacency, alpha, propagation)
         return self
@@ -272,7 +284,8 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         Returns
         -------
         EvidentialProbe
-            A copy, whose node ids are those of this graph. The estimator itself stays.
+            A copy, whose node ids are those of this graph. The estimator itself stays. The copy is
+            not calibrated: call its `calibrate` with nodes of this graph.
 
         Raises
         ------
@@ -295,6 +308,8 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         if self.graph_ is None:
             raise ValueError("This probe was fitted without a graph, so that it has no nodes.")
         other = copy(self)
+        other._forget_calibration()
+        other.labelled_nodes_ = None
         other.graph_ = as_node_graph(graph)
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
         outputs = node_outputs(other.model_, self.layer, graph_device(self.device))

@@ -1,4 +1,4 @@
-"""Conformal p-values, prediction sets and intervals, from the scores of held-out rows.
+"""Conformal p-values, prediction sets and intervals, from the scores of held-out rows of a table.
 
 Held-out rows and new rows of the same distribution are exchangeable, so that a quantile of the
 scores of the former bounds that of the latter, whatever the model (Vovk, Gammerman, Shafer,
@@ -15,13 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-
-# A row that was held out itself is as uncertain as itself, whatever rounding says: that depends
-# on which rows were computed together.
-ROUNDING = 1e-6
+from skuq.calibration._conformal import n_at_least, shares
 
 
-def conformal_p_values(
+def row_p_values(
     n_unsupported: IntArray,
     epistemic: FloatArray,
     n_unsupported_held: IntArray,
@@ -47,18 +44,15 @@ def conformal_p_values(
     Examples
     --------
     >>> held = np.array([0, 0, 1]), np.array([0.1, 0.3, 0.2])
-    >>> conformal_p_values(np.array([0, 1]), np.array([0.2, 0.1]), *held)
+    >>> row_p_values(np.array([0, 1]), np.array([0.2, 0.1]), *held)
     array([0.75, 0.5 ])
     """
     at_least = np.zeros(len(epistemic), dtype=np.int64)
     for count in np.unique(n_unsupported):
         rows = n_unsupported == count
-        alike = np.sort(epistemic_held[n_unsupported_held == count])
-        limits = epistemic[rows] - ROUNDING * np.abs(epistemic[rows])
-        at_least[rows] = len(alike) - np.searchsorted(alike, limits, side="left")
+        at_least[rows] = n_at_least(epistemic[rows], epistemic_held[n_unsupported_held == count])
         at_least[rows] += (n_unsupported_held > count).sum()
-    shares: FloatArray = (1 + at_least) / (1 + len(epistemic_held))
-    return shares
+    return shares(at_least, len(epistemic_held))
 
 
 def conformal_limit(scores: FloatArray, coverage: float) -> float:

@@ -21,10 +21,10 @@ from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns
 from skuq.tables._conformal import (
     conformal_limit,
-    conformal_p_values,
     halves,
     interval_scores,
     prediction_sets,
+    row_p_values,
     set_scores,
 )
 from skuq.tables._encoding import as_indicators
@@ -268,7 +268,7 @@ class TableModel:
         X = self._rows(table)
         scored, outputs = self._scored(X)
         unsupported, held = self.seen_.unsupported(X), self.held_out_
-        p_values = conformal_p_values(
+        p_values = row_p_values(
             unsupported.sum(axis=1).to_numpy(),
             scored["epistemic"].to_numpy(),
             held["n_unsupported"].to_numpy(),

@@ -6,10 +6,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from skuq.tables._conformal import (
     conformal_limit,
-    conformal_p_values,
     halves,
     interval_scores,
     prediction_sets,
+    row_p_values,
     set_scores,
 )
 
@@ -100,13 +100,13 @@ def test_p_values_count_more_unsupported_columns_before_more_uncertainty():
         for mine in zip(count, epistemic, strict=True)
     ]
     by_hand = (1 + np.array(at_least)) / 31
-    np.testing.assert_allclose(conformal_p_values(count, epistemic, held_count, held), by_hand)
+    np.testing.assert_allclose(row_p_values(count, epistemic, held_count, held), by_hand)
 
 
 def test_a_row_is_as_uncertain_as_itself_whatever_the_rounding():
     none, held = np.zeros(2, int), np.array([0.3, -0.2])
     rounded = held + 1e-12
-    np.testing.assert_allclose(conformal_p_values(none, rounded, none, held), [2 / 3, 1.0])
+    np.testing.assert_allclose(row_p_values(none, rounded, none, held), [2 / 3, 1.0])
 
 
 def test_halves_share_no_row_and_hold_all():

@@ -1,0 +1,95 @@
+"""Conformal p-values: how unusual a score is beside those of held-out samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+
+from skuq.base import FloatArray, IntArray
+
+# A sample that was held out itself is as unusual as itself, whatever rounding says: that depends
+# on which samples were computed together.
+ROUNDING = 1e-6
+
+
+def conformal_p_values(
+    scores: ArrayLike, held_out: ArrayLike, *, y_held_out: ArrayLike | None = None
+) -> FloatArray:
+    """Compute the share of held-out scores that are at least as large, counting the sample itself.
+
+    If a sample is exchangeable with the held-out ones, its p-value is p or less with probability
+    p at most, for every p and whatever the scores are: flagging p-values of at most 0.05 flags 5 %
+    of such samples in the long run, or less.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_samples,)
+        Scores, such as the epistemic part of an `Uncertainty`; larger is more unusual.
+    held_out : array-like of shape (n_held_out,)
+        Scores of samples that are drawn like those to be judged, and took no part in the
+        training of what computes scores.
+    y_held_out : array-like of shape (n_held_out,), default=None
+        Classes of the held-out samples. The p-value is then the largest of those that the
+        held-out samples of one class give, which is valid for samples of each class by itself,
+        and so for all proportions of the classes.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), float64
+        In (0, 1]; the smallest possible value is 1 / (n_held_out + 1), with classes that of the
+        smallest class.
+
+    Raises
+    ------
+    ValueError
+        If scores are not one-dimensional, contain NaN, or there are no held-out ones.
+
+    References
+    ----------
+    Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005; for
+    out-of-distribution detection: Bates, Candès, Lei, Romano, Sesia, "Testing for Outliers with
+    Conformal p-values", Annals of Statistics 51, 2023.
+
+    Examples
+    --------
+    >>> conformal_p_values([0.25, 0.9], [0.1, 0.2, 0.3, 0.8])
+    array([0.6, 0.2])
+    >>> conformal_p_values([0.25, 0.9], [0.1, 0.2, 0.3, 0.8], y_held_out=["a", "a", "b", "b"])
+    array([1.        , 0.33333333])
+    """
+    checked, held = _checked_scores(scores, "scores"), _checked_scores(held_out, "held_out")
+    if y_held_out is None:
+        return shares(n_at_least(checked, held), len(held))
+    labels = column_or_1d(y_held_out)
+    check_consistent_length(held, labels)
+    groups = [held[labels == label] for label in np.unique(labels)]
+    by_class = [shares(n_at_least(checked, group), len(group)) for group in groups]
+    largest: FloatArray = np.max(by_class, axis=0)
+    return largest
+
+
+def n_at_least(scores: FloatArray, held_out: FloatArray) -> IntArray:
+    """Count held-out scores that are at least as large as each of the scores, up to rounding."""
+    limits = scores - ROUNDING * np.abs(scores)
+    return len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
+
+
+def shares(at_least: IntArray, n_held_out: int) -> FloatArray:
+    """Turn counts among held-out samples into p-values, which count the sample itself."""
+    p_values: FloatArray = (1 + at_least) / (1 + n_held_out)
+    return p_values
+
+
+def _checked_scores(scores: ArrayLike, name: str) -> FloatArray:
+    checked: Any = check_array(
+        scores, dtype=np.float64, ensure_2d=False, ensure_all_finite="allow-nan", input_name=name
+    )
+    if checked.ndim != 1 or np.isnan(checked).any():
+        raise ValueError(
+            f"`{name}` must hold one number for each sample and no NaN, got shape {checked.shape}."
+        )
+    values: FloatArray = checked
+    return values
