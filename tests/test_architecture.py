@@ -46,6 +46,10 @@ EQUATIONS = [
     "gpc-whitened",  # Eq. 30
     "gpc-whitened-rounding",  # Eq. 31
     "gpc-many-classes",  # Eq. 32
+    "gpc-independent",  # Eq. 33
+    "gpc-independent-rule",  # Eq. 34
+    "gpc-correlated",  # Eq. 35
+    "gpc-many-reach",  # Eq. 36
 ]
 
 

@@ -44,8 +44,7 @@ def gradient_attack(
 ) -> Attack:
     """Lower the probability of one class by following its gradient.
 
-    Beyond three classes the gradient is that of the bound by pairs, and the probability that of
-    the point which it found.
+    Beyond three classes the gradient is that of the margin.
 
     Parameters
     ----------

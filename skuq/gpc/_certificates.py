@@ -12,9 +12,7 @@ from skuq.base import FloatArray
 from skuq.gpc._attacks import gradient_attack
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
-from skuq.gpc.inference._predictive import TIE, most_probable
-
-_UNSURE = 0.0125  # error of probabilities beyond three classes, averages over 8,192 points
+from skuq.gpc.inference._predictive import TIE, UNSURE, most_probable
 
 ProgressCallback = Callable[[int], object] | None
 
@@ -131,7 +129,7 @@ def probability_bounds(
     ProbabilityBounds
     """
     if not model.jointly:
-        return _bounds_by_pairs(model, regions, classes, limits, progress)
+        return _bounds_of_many(model, regions, classes, limits, progress)
     n, units, k = len(regions.points), np.eye(model.n_classes), len(classes)
     least, most = np.arange(k), np.arange(k, 2 * k)
     if model.n_classes == 2:  # the largest of one class belongs to the smallest of the other
@@ -175,7 +173,7 @@ def safety(
         Its margin is the smallest difference to the next class (footnote 2).
     """
     if not model.jointly:
-        return _safety_by_pairs(model, regions, labels, limits, progress)
+        return _safety_of_many(model, regions, labels, limits, progress)
     units = np.eye(model.n_classes)
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
@@ -217,17 +215,17 @@ def robustness(
     return _certificate(model, regions, objectives, middle - delta, band, limits, progress)
 
 
-def _safety_by_pairs(
+def _safety_of_many(
     model: ProbabilityModel,
     regions: Neighbourhoods,
     labels: NDArray[np.intp],
     limits: Limits,
     progress: ProgressCallback,
 ) -> Certificate:
-    """Prove by pairs of classes, and refute by points that are predicted differently."""
-    found = model.minima_by_pairs(regions, labels, "margin", limits, 2 * _UNSURE, progress)
+    """Prove by bounds of the margin, and refute by points that are predicted differently."""
+    found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE, progress)
     lower = found.lower[:, 0]
-    safe, worst, margins = lower > 2 * _UNSURE, regions.points.copy(), np.ones(len(labels))
+    safe, worst, margins = lower > 2 * UNSURE, regions.points.copy(), np.ones(len(labels))
     rows = np.flatnonzero(~safe)
     if len(rows):
         attack = gradient_attack(model, regions.select(rows), labels[rows], "pgd")
@@ -237,7 +235,7 @@ def _safety_by_pairs(
             worst[rows[better]], margins[rows[better]] = points[better], tried[better]
     status = np.where(safe, "safe", np.where(margins <= 0, "unsafe", "undecided"))
     example = np.where((status == "unsafe")[:, None], worst, np.nan)
-    upper = np.minimum(margins + 2 * _UNSURE, 1.0)
+    upper = np.minimum(margins + 2 * UNSURE, found.upper[:, 0])
     return Certificate(status, np.minimum(lower, upper), upper, example, found.n_regions[:, 0])
 
 
@@ -253,31 +251,37 @@ def _predicted_margins(
     return np.where(same, margin.clip(min=1e-300), margin.clip(max=0.0))
 
 
-def _bounds_by_pairs(
+def _bounds_of_many(
     model: ProbabilityModel,
     regions: Neighbourhoods,
     classes: NDArray[np.intp],
     limits: Limits,
     progress: ProgressCallback,
 ) -> ProbabilityBounds:
-    """Enclose probabilities by pairs; such ranges do not close as boxes shrink."""
+    """Enclose probabilities; such ranges close up to a rest as boxes shrink."""
     share = limits._replace(max_time=limits.max_time / (2 * len(classes)))
     columns = []
     for own in classes:
         ends = []
         for kind in ("smallest", "largest"):
             labels = np.full(len(regions.points), own)
-            found = model.minima_by_pairs(regions, labels, kind, share)
-            point, value = found.point[:, 0], found.lower[:, 0]
-            end = (1 + value if kind == "smallest" else -value).clip(0, 1)
-            ends.append((end, model.probabilities(point)[:, own], point, found.n_regions))
+            found = model.minima_of_class(regions, labels, kind, share)
+            point, values = found.point[:, 0], (found.lower[:, 0], found.upper[:, 0])
+            end, near = (1 + v if kind == "smallest" else -v for v in values)
+            at = model.probabilities(point)[:, own]
+            near = (
+                np.minimum(near, at + UNSURE)
+                if kind == "smallest"
+                else np.maximum(near, at - UNSURE)
+            )
+            ends.append((end.clip(0, 1), near.clip(0, 1), point, found.n_regions))
         columns.append(ends)
     parts = [
         [np.stack([ends[side][part] for ends in columns], axis=1) for part in range(4)]
         for side in range(2)
     ]
-    (low, at_low, argmin, n_low), (high, at_high, argmax, n_high) = parts
-    least, most = (at_low + _UNSURE).clip(low, 1), (at_high - _UNSURE).clip(0, high)
+    (low, least, argmin, n_low), (high, most, argmax, n_high) = parts
+    least, most = np.maximum(least, low), np.minimum(most, high)
     done = ((least - low <= limits.tol) & (high - most <= limits.tol)).all(axis=1)
     n_regions = (n_low + n_high).sum(axis=(1, 2))
     if progress is not None:

@@ -105,9 +105,10 @@ class RegionQueriesMixin:
 
         Notes
         -----
-        Beyond three classes, ranges are enclosed by pairs of classes (Eq. 32 of the proofs page
-        of the user guide): `min_lower` and `max_upper` are proven, and do not come closer than
-        pairs tell; `min_upper` and `max_lower` are predictions with their tolerance, .0125.
+        Beyond three classes, ranges are enclosed around independent classes (Eq. 36 of the proofs
+        page of the user guide): `min_lower` and `max_upper` are proven, and come closer up to
+        a rest that the dependence of classes leaves; `min_upper` and `max_lower` are
+        predictions with their tolerance, .0125, unless what is proven is closer.
         """
         points = self._points(X)
         regions = self._around(points, radius, region, norm, features, domain)

@@ -80,6 +80,15 @@ class BallParts:
     radius: Tensor
     norm: int
 
+    def repeat(self, count: int) -> BallParts:
+        """Each of the balls several times in a row."""
+        return BallParts(
+            self.offset.repeat_interleave(count, 0),
+            self.half_widths.repeat_interleave(count, 0),
+            self.radius.repeat_interleave(count),
+            self.norm,
+        )
+
     def linear_minimum(self, gradient: Tensor) -> Tensor:
         """Lower bound over the ball of linear functions with `gradient` per half-width (Eq. 16)."""
         moving = self.half_widths > 0

@@ -13,13 +13,13 @@ from torch import Tensor
 from skuq.base import FloatArray
 from skuq.gpc.bounds._balls import BallParts
 from skuq.gpc.bounds._expansion import Expansion
-from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
+from skuq.gpc.bounds._links import LogitLink, Minimum, Slopes
 
 LEAST = -1.0  # no value is below, by definition
 
 
-class PairsLink:
-    """What pairs of classes tell of one class, as branch and bound uses it.
+class Pairs:
+    """What pairs of classes tell of one class over boxes.
 
     With s_j the average of ``sigmoid(f_c - f_j)`` and the bound P of p_c, the product of all
     s_j or ``1 - sum_j (1 - s_j)`` (Eq. 32), values are
@@ -49,17 +49,6 @@ class PairsLink:
         stacked = [torch.as_tensor(np.stack(table), device=device) for table in tables]
         self._by_mean, self._by_variance, self._by_covariance = stacked
 
-    def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
-        own = objective.argmin(-1)
-        to_mean, to_variance = self._by_mean[own], self._by_variance[own]
-        lead, variance = (to_mean @ mean[..., None])[..., 0], _times(to_variance, covariance)
-        s, first, second = self._logit._averages(lead, variance, 3)
-        crossed = _times(self._by_covariance[own], covariance)
-        value, by_s = self._value(s, (crossed >= 0).all(-1))
-        slopes = (by_s * first)[:, None] @ to_mean, (by_s * second / 2)[:, None] @ to_variance
-        error = by_s.abs().sum(-1) * self._logit.accuracy + 1e-14 * s.shape[-1]
-        return Outputs(value.clamp(min=LEAST), error, *(slope[:, 0] for slope in slopes))
-
     def minimum(
         self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
     ) -> Minimum:
@@ -72,13 +61,15 @@ class PairsLink:
         deviation = (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
         middle = torch.special.ndtr(single.mean.value / deviation)[:, 0]
         second = torch.stack([torch.zeros_like(middle), torch.ones_like(middle)], -1)
-        found = self._logit.minimum(second, single, middle, _repeated(ball, count))
+        found = self._logit.minimum(
+            second, single, middle, None if ball is None else ball.repeat(count)
+        )
         least = found.bound.view(n, count).clamp(0, 1)
         if self.kind == "largest":  # which are least values of 1 - s_j
             bound, decisive = (least - 1).max(-1)
         else:
             crossed = expansion.covariance.combine(self._by_covariance[own]).range()[0]
-            bound = self._value(least, (crossed >= 0).all(-1))[0]
+            bound = self._value(least, (crossed >= 0).all(-1))
             decisive = least.argmin(-1)
         bound = (bound - 1e-14 * count).clamp(min=LEAST)
         flat = torch.arange(n, device=least.device) * count + decisive
@@ -87,32 +78,11 @@ class PairsLink:
         curvature, rest = found.curvature[flat], found.rest[flat]
         return Minimum(bound, found.point[flat], curvature, rest, slopes)
 
-    def _value(self, s: Tensor, associated: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and its derivatives by the averages s_j, shapes (b,) and (b, C - 1)."""
-        narrowest = torch.nn.functional.one_hot(s.argmin(-1), s.shape[-1]).to(s)
-        if self.kind == "largest":
-            return -s.amin(-1), -narrowest
+    def _value(self, s: Tensor, associated: Tensor) -> Tensor:
+        """Value by the least averages s_j, shape (b, C - 1)."""
         union, product = 1 - (1 - s).sum(-1), s.prod(-1)
-        better = associated & (product > union)  # Eq. 32
-        least = torch.where(better, product, union)
-        slope = torch.where(better[:, None], product[:, None] / s.clamp(min=1e-300), 1.0)
-        if self.kind == "smallest":
-            return least - 1, slope
-        return least - (1 - s).amax(-1), slope + narrowest
-
-
-def _times(weights: Tensor, covariance: Tensor) -> Tensor:
-    return (weights @ covariance[..., None])[..., 0]
-
-
-def _repeated(ball: BallParts | None, count: int) -> BallParts | None:
-    """The balls of boxes, each several times in a row."""
-    if ball is None:
-        return None
-    offset, half_widths = (
-        part.repeat_interleave(count, 0) for part in (ball.offset, ball.half_widths)
-    )
-    return BallParts(offset, half_widths, ball.radius.repeat_interleave(count), ball.norm)
+        P = torch.where(associated, torch.maximum(product, union), union)  # Eq. 32
+        return P - 1 if self.kind == "smallest" else P - (1 - s).amax(-1)
 
 
 def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, FloatArray]:

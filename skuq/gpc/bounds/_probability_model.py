@@ -17,8 +17,9 @@ from skuq.gpc.bounds._branch_and_bound import Problems, Search, objective_at
 from skuq.gpc.bounds._expansion import Expander
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._links import Link, LogitLink, ProbitLink
+from skuq.gpc.bounds._many_classes import ManyClassesLink
 from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
-from skuq.gpc.bounds._pairs import LEAST, PairsLink
+from skuq.gpc.bounds._pairs import LEAST
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._predictive import class_probabilities
@@ -101,7 +102,7 @@ class ProbabilityModel:
 
     @property
     def jointly(self) -> bool:
-        """Whether all classes are bounded jointly, and not by pairs."""
+        """Whether any weighted sum of class probabilities can be bounded."""
         return len(self.posterior.weights) <= MAX_CLASSES
 
     def prepare(self) -> None:
@@ -159,7 +160,7 @@ class ProbabilityModel:
         model, link = self.latent, self.link
         return self._search(model, link, regions, objectives, limits, threshold, band, progress)
 
-    def minima_by_pairs(
+    def minima_of_class(
         self,
         regions: Neighbourhoods,
         labels: NDArray[np.intp],
@@ -168,7 +169,7 @@ class ProbabilityModel:
         threshold: float | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Minima:
-        """Minimise what pairs of classes tell of one class over each region.
+        """Minimise a value of one class beside all others over each region.
 
         Parameters
         ----------
@@ -177,7 +178,7 @@ class ProbabilityModel:
         labels : ndarray of shape (n,)
             The class of each point.
         kind : {"margin", "smallest", "largest"}
-            As of `PairsLink`.
+            As of `ManyClassesLink`.
         threshold : float, default=None
             A search ends as soon as its minimum is known to be above or below.
 
@@ -189,12 +190,13 @@ class ProbabilityModel:
         objectives = LEAST * np.eye(self.n_classes)[labels][:, None]
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
-        link = self._pairs_link(kind)
+        link = self._many_classes_link(kind)
         return self._search(self.latent, link, regions, objectives, limits, at, band, progress)
 
-    def _pairs_link(self, kind: str) -> PairsLink:
-        most_variance = self.latent.kernel.variance * (1 + self.latent.varsigma)
-        return PairsLink(kind, self.n_classes, most_variance, torch.device(self.device))
+    def _many_classes_link(self, kind: str) -> ManyClassesLink:
+        variance, varsigma = self.latent.kernel.variance, self.latent.varsigma
+        limits = variance * (1 + varsigma), variance * varsigma
+        return ManyClassesLink(kind, self.n_classes, *limits, torch.device(self.device))
 
     def _search(
         self,
@@ -239,12 +241,12 @@ class ProbabilityModel:
     def attackable(self, X: FloatArray, labels: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """What an attack on a class lowers (n,), and its gradient (n, n_features).
 
-        The probability of the class, or beyond three classes its margin by pairs.
+        The probability of the class, or beyond three classes its margin.
         """
         if self.jointly:
             return self.gradients(X, np.eye(self.n_classes)[labels])
         objective = LEAST * np.eye(self.n_classes)[labels]
-        return self._gradients(self.latent, self._pairs_link("margin"), X, objective)
+        return self._gradients(self.latent, self._many_classes_link("margin"), X, objective)
 
     def _gradients(
         self, model: LatentModel, link: Link, X: FloatArray, objective: FloatArray

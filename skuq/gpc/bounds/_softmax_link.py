@@ -34,36 +34,44 @@ _ALONG = 0.0963  # second derivative along arguments that differ by at most 1
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
 
 
-class _Reach(NamedTuple):
-    """Largest distance of moments of ``f_c - f_last`` in a box from those at its centre.
+class Reach(NamedTuple):
+    """Largest distance of moments in a box from those of an expansion.
 
     The first two are sums of absolute values; the next two are norms after whitening with the
-    covariance at the centre; all of shape (b,). `whitener` is that transformation of the
-    latent functions, (b, C - 1, C).
+    covariance of the expansion; all of shape (b,).
     """
 
     means: Tensor
     covariances: Tensor
     shift: Tensor
     change: Tensor
-    whitener: Tensor
 
     def smooth(self, order: int) -> Tensor:
         """Largest derivative of this order of an average, in whitened units.
 
-        Anywhere in the box, the covariance is at least ``1 - change`` times the centre's
-        (Eq. 24, in which `change` is eta).
+        Anywhere in the box, the covariance is at least ``1 - change`` times that of the
+        expansion (Eq. 24, in which `change` is eta).
         """
         return _SMOOTH[order] / (1 - self.change).clamp(min=1e-50) ** (order / 2)
 
-    def bend(self) -> Tensor:
-        """Largest second derivative of the average of an output along any line (Eq. 22)."""
-        second = torch.minimum(_ALONG * self.means**2, self.smooth(2) * self.shift**2)
-        third = torch.minimum(
-            _THIRD * self.means * self.covariances, self.smooth(3) * self.shift * self.change
-        )
-        fourth = torch.minimum(_FOURTH * self.covariances**2, self.smooth(4) * self.change**2)
+    def loss(self) -> Tensor:
+        """Largest distance of the average of an output from its linearisation (Eq. 22)."""
+        second = self._smaller(2, _ALONG * self.means**2, self.shift**2)
+        third = self._smaller(3, _THIRD * self.means * self.covariances, self.shift * self.change)
+        fourth = self._smaller(4, _FOURTH * self.covariances**2, self.change**2)
         return second + third + fourth / 4
+
+    def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
+        """The better bound of a derivative, integrated against ``1 - s`` along the line."""
+        eta = self.change.clamp(min=1e-3, max=1 - 1e-12)
+        left = 1 - eta
+        integral = {
+            2: (eta + left * left.log()) / eta**2,
+            3: 2 * (1 - left.sqrt()) ** 2 / eta**2,
+            4: -(left.log() + eta) / eta**2,
+        }[order]
+        smooth = torch.where(self.change < 1, _SMOOTH[order] * integral * (1 + 1e-9), math.inf)
+        return torch.minimum(derivative / 2, smooth * size)
 
 
 class SoftmaxLink:
@@ -111,16 +119,16 @@ class SoftmaxLink:
         part = None if ball is None else ball.linear_minimum(gradient)
         origin = torch.zeros_like(outputs.value)
         bound, point = box_minimum(origin, gradient, hessian, part)
-        reach = self._reach(expansion)
-        bend = objective.abs().sum(-1) * reach.bend()
+        reach, whitener = self._reach(expansion)
+        loss = objective.abs().sum(-1) * reach.loss()
         error = outputs.error * (1 + 2 * reach.means + 2 * reach.covariances)
         error = error + objective.abs().sum(-1) * self._rounding
-        bound = outputs.value + bound - linear.rest[:, 0] - bend / 2 - error
+        bound = outputs.value + bound - linear.rest[:, 0] - loss - error
         share = expansion.mean.gradient.abs().sum(1) + expansion.covariance.gradient.abs().sum(1)
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-300)
-        curvature = hessian.abs().sum(-1) + bend[:, None] * share
+        curvature = hessian.abs().sum(-1) + 2 * loss[:, None] * share
         bound = torch.maximum(bound, self._pairwise(objective, expansion))
-        slopes = self._slopes(objective, outputs, reach)
+        slopes = self._slopes(objective, outputs, reach, whitener)
         return Minimum(bound, point, curvature, linear.rest[:, 0], slopes)
 
     def _pairwise(self, objective: Tensor, expansion: Expansion) -> Tensor:
@@ -160,10 +168,12 @@ class SoftmaxLink:
         bound = self._logit.minimum(second, single, target, None).bound
         return bound.view(len(chosen), -1)
 
-    def _slopes(self, objective: Tensor, outputs: Outputs, reach: _Reach) -> Slopes:
+    def _slopes(
+        self, objective: Tensor, outputs: Outputs, reach: Reach, whitener: Tensor
+    ) -> Slopes:
         """Derivatives of the objective by the moments anywhere in a box."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
-        each = torch.linalg.vector_norm(reach.whitener, dim=1)  # (b, C)
+        each = torch.linalg.vector_norm(whitener, dim=1)  # (b, C)
         by_mean = torch.minimum(
             (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None],
             each * (reach.smooth(2) * reach.shift + reach.smooth(3) / 2 * reach.change)[:, None],
@@ -182,7 +192,8 @@ class SoftmaxLink:
             weight * by_pair * multiplicity + error,
         )
 
-    def _reach(self, expansion: Expansion) -> _Reach:
+    def _reach(self, expansion: Expansion) -> tuple[Reach, Tensor]:
+        """Reach of ``f_c - f_last``, and what whitens these at the centre, (b, C - 1, C)."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
         sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()  # in spite of rounding
@@ -191,13 +202,13 @@ class SoftmaxLink:
         means = expansion.mean.combine(contrast).reach()
         shift = expansion.mean.combine(whitener).reach()
         change = expansion.covariance.combine(self._products(whitener)).reach()
-        return _Reach(
+        reach = Reach(
             means.sum(-1),
             expansion.covariance.combine(self._products(contrast)).reach().sum(-1),
             torch.linalg.vector_norm(shift, dim=-1),
             torch.where((sure < _LEAST).any(-1), 1e30, torch.linalg.vector_norm(change, dim=-1)),
-            whitener,
         )
+        return reach, whitener
 
     def _products(self, rows: Tensor) -> Tensor:
         """Weights of all pairs in the covariances of combinations of latent functions."""

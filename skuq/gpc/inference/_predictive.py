@@ -12,6 +12,12 @@ from scipy.stats import norm, qmc
 from torch import Tensor
 
 from skuq.base import FloatArray
+from skuq.gpc.inference._independent_classes import (
+    Split,
+    corrected_probabilities,
+    correction_error,
+    split,
+)
 from skuq.gpc.inference._quadrature import Nodes, affordable_accuracy, normal_nodes
 from skuq.gpc.inference._three_classes import three_class_probabilities
 from skuq.information import entropy
@@ -19,6 +25,7 @@ from skuq.information import entropy
 _ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first that is affordable is used
 _ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
 TIE = 1e-9  # difference of probabilities that counts as none
+UNSURE = 0.0125  # error of probabilities beyond three classes
 _LOG_DRAWS = 13  # quasi-random points: 2 to this power
 _NARROW = 1.5  # deviation up to which a rule for all three classes at once is quicker
 
@@ -39,8 +46,10 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     -------
     ndarray of shape (n, n_classes), float64
         Probabilities. Exact up to 1e-10 for two and three classes, and for four as long as the
-        deviations of their latent functions' differences are moderate (about 1). The error is
-        else that of 8,192 quasi-random points, below 1e-2.
+        deviations of their latent functions' differences are moderate (about 1). Else, up to
+        1e-2: this is proven where classes hardly depend on each other once a shift of all is
+        left out (Eq. 35 of the proofs page of the user guide), and otherwise the error of 8,192
+        quasi-random points.
 
     Examples
     --------
@@ -55,6 +64,13 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     if likelihood == "softmax" and mean.shape[1] == 3:
         wide = _principal(torch.as_tensor(covariance))[0].amax(-1).numpy() > _NARROW
         proba[wide] = three_class_probabilities(mean[wide], covariance[wide])
+    elif likelihood == "softmax" and mean.shape[1] > 3:
+        pairs = covariance[:, *np.triu_indices(mean.shape[1])]
+        parts = split(torch.as_tensor(pairs), mean.shape[1])
+        wide = (correction_error(parts) < 0.8 * UNSURE).numpy()  # rows are scaled to a sum of 1
+        parts = Split(*(part[wide] for part in parts))
+        found = corrected_probabilities(torch.as_tensor(mean[wide]), parts)
+        proba[wide] = found.clamp(min=0).numpy()
     narrow = np.flatnonzero(~wide)
     for rows, latent, weights in _draws(mean[narrow], covariance[narrow]):
         if likelihood == "softmax":

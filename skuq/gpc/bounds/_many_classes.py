@@ -1,0 +1,174 @@
+"""Bounds for more than three classes: an expansion around independent classes, and pairs.
+
+The latent functions of a posterior hardly depend on each other once a shift that all classes
+share, which no output of the softmax depends on, is left out. Averages over independent functions
+are one integral for any number of classes; what is left is small, and bounded. Equations are those
+of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols are used.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from skuq.gpc.bounds._balls import BallParts
+from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._links import Minimum, Outputs
+from skuq.gpc.bounds._pairs import LEAST, Pairs
+from skuq.gpc.bounds._quadratic import box_minimum
+from skuq.gpc.bounds._softmax_link import Reach
+from skuq.gpc.inference._independent_classes import (
+    ACCURACY,
+    ClassAverages,
+    Split,
+    independent_averages,
+    split,
+    whitening_weights,
+)
+
+
+class ManyClassesLink:
+    """Values of one class c beside all others, as branch and bound uses them.
+
+    - "margin": ``p_c - max_j p_j``;
+    - "smallest": ``p_c - 1``;
+    - "largest": ``-p_c``.
+
+    Objectives are `LEAST`, which no value is below, for the class c, and 0 for all others.
+
+    Parameters
+    ----------
+    kind : {"margin", "smallest", "largest"}
+        The value.
+    n_classes : int
+        Number of classes.
+    most_variance : float
+        Of one latent function.
+    indefinite : float
+        Largest negative variance that rounding may leave.
+    device : torch.device
+        Where to compute.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        n_classes: int,
+        most_variance: float,
+        indefinite: float,
+        device: torch.device,
+    ):
+        self._pairs = Pairs(kind, n_classes, most_variance, device)
+        identity = torch.eye(n_classes, dtype=torch.float64, device=device)
+        others = [torch.cat([identity[:c], identity[c + 1 :]]) for c in range(n_classes)]
+        self._constant = -1.0 if kind == "smallest" else 0.0
+        # Weights of probabilities in the values of class c, of which the least counts.
+        if kind == "margin":
+            self._weights = identity[:, None] - torch.stack(others)
+        else:
+            self._weights = (1.0 if kind == "smallest" else -1.0) * identity[:, None]
+        self._size = float(self._weights[0, 0].abs().sum())
+        self._rounding = self._size * n_classes**2 * indefinite / 8  # as of `SoftmaxLink`
+
+    def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
+        weights = self._weights[objective.argmin(-1)]
+        parts = split(covariance, mean.shape[1])
+        averages = independent_averages(mean, parts.D)
+        values, least = self._values(weights, averages, parts).min(-1)
+        decisive = torch.take_along_dim(weights, least[:, None, None], 1)
+        nothing = torch.zeros_like(values)
+        reach = Reach(nothing, _absolute(parts), nothing, parts.whitened)
+        error = self._size * reach.loss() + self._inexact(reach)
+        return Outputs(
+            values + self._constant,
+            torch.minimum(error, -values - self._constant + 1.0),  # no value is above 1
+            (decisive @ averages.by_mean)[:, 0],
+            (decisive @ averages.by_pair)[:, 0],
+        )
+
+    def minimum(
+        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
+    ) -> Minimum:
+        by_pairs = self._pairs.minimum(objective, expansion, target, ball)
+        weights = self._weights[objective.argmin(-1)]
+        parts = split(expansion.covariance.value, weights.shape[-1])
+        averages = independent_averages(expansion.mean.value, parts.D)
+        linear = expansion.mean.combine(weights @ averages.by_mean).plus(
+            expansion.covariance.combine(weights @ averages.by_pair)
+        )
+        gradient, hessian = linear.gradient.flatten(0, 1), linear.hessian.flatten(0, 1)
+        n, count = linear.value.shape
+        repeated = None if ball is None else ball.repeat(count)
+        steepest = None if repeated is None else repeated.linear_minimum(gradient)
+        value = self._values(weights, averages, parts)
+        least, point = box_minimum(value.flatten(), gradient, hessian, steepest)
+        # Eq. 36
+        reach = _reach(expansion, parts)
+        loss = self._size * reach.loss()
+        bounds = least.view(n, count) - linear.rest
+        bound, decisive = bounds.min(-1)
+        bound = bound + self._constant - loss - self._inexact(reach)
+        flat = torch.arange(n, device=bound.device) * count + decisive
+        share = expansion.mean.gradient.abs().sum(1) + expansion.covariance.gradient.abs().sum(1)
+        share = share / share.sum(-1, keepdim=True).clamp(min=1e-300)
+        curvature = hessian[flat].abs().sum(-1) + 2 * loss[:, None] * share
+        rest = linear.rest.flatten()[flat]
+        better = bound > by_pairs.bound
+        return Minimum(
+            torch.where(better, bound, by_pairs.bound).clamp(min=LEAST),
+            torch.where(better[:, None], point[flat], by_pairs.point),
+            torch.where(better[:, None], curvature, by_pairs.curvature),
+            torch.where(better, rest, by_pairs.rest),
+            by_pairs.slopes,
+        )
+
+    def _values(self, weights: Tensor, averages: ClassAverages, parts: Split) -> Tensor:
+        """Weighted probabilities to first order in E (Eq. 35), shape (b, o)."""
+        proba = averages.proba[..., None] + averages.by_pair @ parts.E[..., None]
+        return (weights @ proba)[..., 0]
+
+    def _inexact(self, reach: Reach) -> Tensor:
+        """Bound of the errors of the integrals: of values, and of slopes times their reach."""
+        return self._size * ACCURACY * (1 + reach.means + reach.covariances) + self._rounding
+
+
+def _absolute(parts: Split) -> Tensor:
+    """Sum of the absolute values of all entries of the matrix E."""
+    n_classes = parts.D.shape[1]
+    j, k = torch.triu_indices(n_classes, n_classes, device=parts.D.device)
+    return (torch.where(j == k, 1.0, 2.0) * parts.E.abs()).sum(-1)
+
+
+def _reach(expansion: Expansion, parts: Split) -> Reach:
+    """Largest distance of the moments in a box from independent ones of variances D (Eq. 36).
+
+    Means are taken without a shift that all classes share.
+    """
+    D = parts.D
+    precision = 1 / D
+    common = (precision / precision.sum(-1, keepdim=True))[:, None]
+    identity = torch.eye(D.shape[1], dtype=D.dtype, device=D.device)
+    means = expansion.mean.combine(identity - common)
+    j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
+    moved = (torch.where(j == k, 1.0, 2.0) * expansion.covariance.reach()).sum(-1)
+    return Reach(
+        means.reach().sum(-1),
+        _absolute(parts) + moved,
+        _largest_norm(means, precision.sqrt()),
+        parts.whitened + _largest_norm(expansion.covariance, whitening_weights(D)),
+    )
+
+
+def _largest_norm(moments: Moments, weights: Tensor) -> Tensor:
+    """Bound of the Euclidean norm of weighted distances from the centre, over boxes.
+
+    The linear parts are bounded together: with any sizes w_i of the features,
+    ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
+    """
+    G = weights[..., None] * moments.gradient
+    w = (G.mT @ G).abs().sum(-1)
+    scaled = G / w.sqrt().clamp(min=1e-150)[:, None]
+    largest = torch.linalg.eigvalsh(scaled @ scaled.mT)[:, -1].clamp(min=0)
+    linear = (largest * w.sum(-1)).sqrt() * (1 + 1e-9)
+    rest = weights * (moments.hessian.abs().sum((-2, -1)) / 2 + moments.rest)
+    return linear + torch.linalg.vector_norm(rest, dim=-1)

@@ -1,0 +1,195 @@
+"""Bounds for many classes, against brute force and against the integral for three."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from scipy.stats import norm, qmc
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
+from skuq.gpc.bounds._many_classes import ManyClassesLink
+from skuq.gpc.bounds._pairs import LEAST, Pairs
+from skuq.gpc.inference._three_classes import three_class_probabilities
+
+from .oracles import KERNELS, fit_model, grid, moments, sample
+
+CPU = torch.device("cpu")
+SOBOL = norm.ppf(qmc.Sobol(6, seed=1).random_base2(14))
+
+
+def values_of(kind, own, proba):
+    """Values of `ManyClassesLink` from probabilities of all classes, shape (n, C)."""
+    rivals = np.delete(proba, own, axis=1).max(axis=1)
+    return {
+        "margin": proba[:, own] - rivals,
+        "smallest": proba[:, own] - 1,
+        "largest": -proba[:, own],
+    }[kind]
+
+
+def sampled(mean, covariance):
+    """Probabilities by many quasi-random points, for any number of classes."""
+    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(covariance.shape[-1]))
+    return softmax(mean[:, None] + SOBOL[:, : mean.shape[1]] @ root.swapaxes(1, 2), -1).mean(1)
+
+
+@pytest.fixture(scope="module", params=[(4, {}), (6, {"n_inducing": 15})], ids=["exact", "sparse"])
+def model(request):
+    n_classes, parameters = request.param
+    rng = np.random.default_rng(n_classes)
+    return fit_model(rng, KERNELS["rbf"](2), "softmax", n=40, n_classes=n_classes, **parameters)
+
+
+@pytest.fixture(scope="module", params=[0.3, 2.0, 30.0], ids="deviation {}".format)
+def three(request):
+    """Three classes, for which there is another integral; the link takes any number."""
+    rng = np.random.default_rng(3)
+    kernel = ConstantKernel(request.param**2) * RBF(0.7)
+    return fit_model(rng, kernel, "softmax", n=30, n_classes=3)
+
+
+def bounds_and_values(model, kind, half, oracle):
+    """Bounds over boxes, and values at points of them by other means and by the link."""
+    rng = np.random.default_rng(0)
+    latent, n_classes = model._probability_model().latent, len(model.classes_)
+    variance = latent.kernel.variance
+    limits = variance * (1 + latent.varsigma), variance * latent.varsigma
+    link = ManyClassesLink(kind, n_classes, *limits, CPU)
+    centers = model.posterior_.inputs[:8] + 0.2 * rng.normal(size=(8, 2))
+    own = model.predict(centers).astype(int) if kind == "margin" else np.arange(8) % n_classes
+    base = torch.as_tensor(centers)
+    objective = LEAST * torch.eye(n_classes).double()[own]
+    expansion = Expander(latent, base, torch.arange(2)).expand(
+        base - half, base + half, torch.arange(8)
+    )
+    bound = link.minimum(objective, expansion, torch.zeros(8).double(), None).bound.numpy()
+    for i, center in enumerate(centers):
+        tried = np.concatenate([center[None], center + half * rng.uniform(-1, 1, (60, 2))])
+        values = values_of(kind, own[i], oracle(*moments(model.posterior_, tried)))
+        at = torch.as_tensor(tried)
+        evaluation = Expander(latent, at, torch.arange(2)).evaluate(at, torch.arange(len(at)))
+        found = link.evaluate(objective[[i] * len(at)], evaluation.mean, evaluation.covariance)
+        yield bound[i], values, found
+
+
+@pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
+@pytest.mark.parametrize("half", [0.0, 0.01, 0.2])
+def test_no_value_in_a_box_is_below_its_bound(three, kind, half):
+    gaps = []
+    for bound, values, found in bounds_and_values(three, kind, half, three_class_probabilities):
+        assert bound <= values.min() + 1e-9
+        assert (np.abs(found.value.numpy() - values) <= found.error.numpy() + 1e-9).all()
+        gaps.append(values.min() - bound)
+    assert np.median(gaps) < {0.0: 0.06, 0.01: 0.1, 0.2: 1.5}[half]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
+def test_bounds_of_more_classes_hold_at_sampled_values(model, kind):
+    for bound, values, found in bounds_and_values(model, kind, 0.02, sampled):
+        assert bound <= values.min() + 2e-3
+        assert (np.abs(found.value.numpy() - values) <= found.error.numpy() + 2e-3).all()
+
+
+def test_slopes_are_those_of_the_values(model):
+    """By differences, where the same rival decides."""
+    mean, covariance = moments(model.posterior_, model.posterior_.inputs[:3] + 0.1)
+    n_classes = mean.shape[1]
+    j, k = np.triu_indices(n_classes)
+    pairs = torch.as_tensor(covariance[:, j, k])
+    link = ManyClassesLink("margin", n_classes, 4.0, 0.0, CPU)
+    objective = LEAST * torch.eye(n_classes).double()[mean.argmax(axis=1)]
+    found = link.evaluate(objective, torch.as_tensor(mean), pairs)
+    for c in range(n_classes):
+        ends = [
+            link.evaluate(objective, torch.as_tensor(mean + s * 1e-4 * np.eye(n_classes)[c]), pairs)
+            for s in (1, -1)
+        ]
+        expected = (ends[0].value - ends[1].value) / 2e-4
+        np.testing.assert_allclose(found.mean_slope[:, c], expected, atol=0.02)
+
+
+def test_bounds_by_pairs_are_below_what_they_stand_for():
+    """At single points, also where classes depend on each other so much that nothing else holds."""
+    rng = np.random.default_rng(1)
+    for deviation in (0.3, 2.0, 10.0):
+        root = rng.normal(size=(6, 5, 5)) * deviation / 2 + deviation * np.eye(5)
+        mean = rng.normal(size=(6, 5)) * deviation
+        mean[:, 0] += 2 * deviation
+        covariance = root @ root.swapaxes(1, 2)
+        proba = sampled(mean, covariance)
+        for own in range(5):
+            for kind in ("margin", "smallest", "largest"):
+                bound = pairs_at(kind, own, mean, covariance)
+                assert (bound <= values_of(kind, own, proba) + 6e-3).all()
+
+
+def pairs_at(kind, own, mean, covariance):
+    """Bounds of `Pairs` over boxes that are single points."""
+    n, n_classes = mean.shape
+
+    def constant(values):
+        values = torch.as_tensor(values)
+        flat = torch.zeros(*values.shape, 1).double()
+        return Moments(values, flat, flat[..., None], 0 * values, flat)
+
+    expansion = Expansion(constant(mean), constant(covariance[:, *np.triu_indices(n_classes)]))
+    objective = LEAST * torch.eye(n_classes).double()[[own] * n]
+    link = Pairs(kind, n_classes, float(covariance.max()), CPU)
+    return link.minimum(objective, expansion, torch.zeros(n).double(), None).bound.numpy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
+    rng = np.random.default_rng(2)
+    X = model.posterior_.inputs[:8]
+    labels = model.predict(X)
+    seen = set()
+    for radius in (1e-3, 0.6):
+        found = model.certify(X, radius=radius, norm=norm, max_regions=20)
+        seen |= set(found.status)
+        for i, x in enumerate(X):
+            tried = sample(rng, x, x - radius, x + radius, 40, radius, norm)
+            changed = model.predict(tried) != labels[i]
+            if found.status[i] == "safe":
+                assert not changed.any()
+            if found.status[i] == "unsafe":
+                point = found.counterexample[i]
+                order = {"linf": np.inf, "l2": 2}[norm]
+                assert np.linalg.norm(point - x, ord=order) <= radius * (1 + 1e-9)
+                assert model.predict(point[None])[0] != labels[i]
+    assert {"safe", "unsafe"} <= seen
+    wrong = (labels + 1) % len(model.classes_)
+    assert (model.certify(X, wrong, radius=1e-3).status == "unsafe").all()
+
+
+def test_ranges_hold_all_probabilities(model):
+    X, radius = model.posterior_.inputs[:3], 0.05
+    found = model.predict_proba_bounds(X, radius, tol=0.05, max_regions=20)
+    for i, x in enumerate(X):
+        proba = model.predict_proba(grid(x - radius, x + radius, 7))
+        assert (found.min_lower[i] <= proba + 5e-3).all()
+        assert (proba <= found.max_upper[i] + 5e-3).all()
+    assert (found.min_lower <= found.min_upper).all()
+    assert (found.max_lower <= found.max_upper).all()
+    assert (found.min_lower.max(axis=1) > 0).any()
+    one = model.predict_proba_bounds(X, radius, class_=model.classes_[1], max_regions=20)
+    np.testing.assert_allclose(one.max_upper[:, 0], found.max_upper[:, 1], atol=0.06)
+
+
+@pytest.mark.slow
+def test_radii_are_certified_for_many_classes(model):
+    X = model.posterior_.inputs[:4]
+    found = model.certified_radius(X, max_radius=0.5, precision=0.05, max_regions=20)
+    assert (found.lower <= found.upper).all()
+    assert (found.lower > 0).any()
+
+
+def test_what_needs_all_classes_jointly_says_so(model):
+    X = model.posterior_.inputs[:1]
+    with pytest.raises(ValueError, match="at most 3 classes"):
+        model.certify(X, radius=0.1, delta=0.1)
+    with pytest.raises(ValueError, match="at most 3 classes"):
+        model.explain(X, 0.1)
