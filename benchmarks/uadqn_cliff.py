@@ -3,15 +3,25 @@
 QR-DQN, and UADQN risk-neutral and risk-averse by either estimate of aleatoric uncertainty, all
 with the settings of the released code and quantiles at midpoint levels. They differ in the choice
 of actions alone. Finished runs are kept in ``--out`` and not repeated: empty it after a change of
-code.
+code. A kept run also holds learning curves, one figure for each tenth of its steps, and what the
+agent believes at the start in the end.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.stats import t
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
-from skuq.uadqn import GRIDWORLD, QuantileDQN, TrainingHistory, UADQNAlgorithm, make_env
+from skuq.uadqn import (
+    GRIDWORLD,
+    QuantileDQN,
+    TrainingHistory,
+    UADQNAlgorithm,
+    aleatoric_part,
+    make_env,
+)
 
 COMMON = {
     name: value
@@ -28,7 +38,11 @@ METHODS = {
     ),
     "uadqn-variant-2": (UADQNAlgorithm, {**BETA, "aleatoric_factor": 0.5}),
 }
+RISK_ESTIMATES = "uadqn-variant-2", "uadqn-variant-1"  # which are compared seed by seed
 LEDGE, GOAL = {6, 7, 8}, 9
+SAFE_RETURN = 4  # by way of the upper row; the ledge returns 6 without a fall
+UP, RIGHT = 0, 1
+TENTHS = 10
 
 
 def train(method: str, seed: int, steps: int, args) -> dict:
@@ -42,15 +56,37 @@ def train(method: str, seed: int, steps: int, args) -> dict:
     agent.learn(steps, callback=history)
     frame = history.to_frame()
     path = walk(agent)
+    safely = (frame.score == SAFE_RETURN) & (frame.falls == 0)
     run = {
         "falls": int(frame.falls.sum()),
         "falls_late": int(frame.falls[frame.step > steps / 2].sum()),
         "return_late": float(frame.score.tail(100).mean()),
         "safe": GOAL in path and not LEDGE.intersection(path),
         "path": path,
+        "falls_curve": by_tenth(frame, frame.falls, steps),
+        "safe_episodes_curve": by_tenth(frame, safely, steps),
+        "start": beliefs_at_the_start(agent),
     }
     print(f"{method:16s} seed {seed}: {run}", flush=True)
     return run
+
+
+def by_tenth(frame, counted, steps: int) -> list[int]:
+    """Sums over the episodes that ended in each tenth of the steps."""
+    tenth = (frame.step - 1) * TENTHS // steps
+    return [int(counted[tenth == i].sum()) for i in range(TENTHS)]
+
+
+def beliefs_at_the_start(agent) -> dict[str, dict[str, float]]:
+    """Mean and aleatoric deviation of going up and right, by the estimate for the decision."""
+    start, _ = make_env("CliffWind-v0").reset()
+    quantiles = agent.predict_quantiles(start[None])[:, 0]
+    risk = getattr(agent, "aleatoric", "variance")
+    means, deviations = quantiles[0].mean(-1), aleatoric_part(quantiles, risk) ** 0.5
+    return {
+        name: {"mean": float(means[action]), "deviation": float(deviations[action])}
+        for name, action in (("up", UP), ("right", RIGHT))
+    }
 
 
 def walk(agent) -> list[int]:
@@ -77,21 +113,25 @@ def main() -> None:
     runs = Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(
         delayed(kept_run)(train, method, seed, args.steps, args=args) for method, seed in tasks
     )
+    runs = {m: [run for run, (of, _) in zip(runs, tasks, strict=True) if of == m] for m in METHODS}
     records = []
     for method in args.methods:
-        own = [run for run, (m, _) in zip(runs, tasks, strict=True) if m == method]
-        n = len(own)
         for metric in ("falls", "falls_late", "return_late", "safe"):
-            values = np.array([run[metric] for run in own], float)
-            spread = values.std(ddof=1) if n > 1 else 0.0
-            name = "safe_share" if metric == "safe" else metric
-            records.append(record(method, "cliff_wind", name, values.mean(), n, spread))
-            if metric == "falls" and n > 1:
-                half = t.ppf(0.975, n - 1) * spread / n**0.5
-                low, high = values.mean() - half, values.mean() + half
-                records.append(record(method, "cliff_wind", "falls_95_low", low, n))
-                records.append(record(method, "cliff_wind", "falls_95_high", high, n))
+            records += figures(method, metric, [run[metric] for run in runs[method]])
+    if set(RISK_ESTIMATES) <= set(args.methods):
+        pairs = zip(*(runs[method] for method in RISK_ESTIMATES), strict=True)
+        more = [own["falls"] - other["falls"] for own, other in pairs]
+        records += figures(RISK_ESTIMATES[0], "falls_more_than_variant_1", more)
     finish("uadqn_cliff", args, records, AGENT_PACKAGES)
+
+
+def figures(method: str, metric: str, values: Sequence[float]) -> list[dict]:
+    """Mean over seeds, and the ends of its 95 % interval."""
+    mean, n = np.mean(values), len(values)
+    spread = np.std(values, ddof=1) if n > 1 else np.nan
+    half = t.ppf(0.975, n - 1) * spread / n**0.5
+    ends = {metric: mean, f"{metric}_95_low": mean - half, f"{metric}_95_high": mean + half}
+    return [record(method, "cliff_wind", name, value, n, spread) for name, value in ends.items()]
 
 
 if __name__ == "__main__":

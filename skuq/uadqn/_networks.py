@@ -6,6 +6,7 @@ copy, neither forward nor for the gradient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -50,35 +51,45 @@ class StackedConv2d(nn.Module):
 
     Parameters
     ----------
-    n_members, in_channels, out_channels, kernel_size : int
-        Number of networks, and the shape of each one's layer; stride 1, no padding.
+    n_members : int
+        Number of networks.
+    image_shape : tuple of int
+        Height, width and channels of an image.
+    out_channels, kernel_size : int
+        Shape of each network's layer; stride 1, no padding.
     gains : sequence of float of length n_members
         Gain of each network's orthogonal initialisation; biases start at 0.
     """
 
+    patches: Tensor
+
     def __init__(
         self,
         n_members: int,
-        in_channels: int,
+        image_shape: tuple[int, ...],
         out_channels: int,
         kernel_size: int,
         gains: Sequence[float],
     ):
         super().__init__()
-        shape = (out_channels, in_channels, kernel_size, kernel_size)
+        shape = (out_channels, image_shape[-1], kernel_size, kernel_size)
         self.weight = nn.Parameter(_orthogonal(shape, n_members, gains))
         self.bias = nn.Parameter(torch.zeros(n_members, out_channels))
+        cells = torch.arange(math.prod(image_shape)).view(image_shape)
+        patches = cells.unfold(0, kernel_size, 1).unfold(1, kernel_size, 1)
+        # Which numbers of an image the patches hold, (h' * w' * in * k * k). By index they are
+        # copied faster than through the strides of `unfold`.
+        self.register_buffer("patches", patches.flatten(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map (n_samples, h, w, in) to (n_members, n_samples, h' * w' * out)."""
-        n_members, kernel = self.weight.shape[0], self.weight.shape[-1]
+        """Map (n_samples, h, w, in) to (n_members, n_samples * h' * w', out)."""
+        n_members = self.weight.shape[0]
         # As a product of patches and filters: its result lies as the next layer wants it, where a
         # convolution's has to be copied, and so does its gradient.
-        patches = images.unfold(1, kernel, 1).unfold(2, kernel, 1)  # (..., h', w', in, k, k)
-        rows = patches.reshape(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
+        patches = images.flatten(1).index_select(1, self.patches)
+        rows = patches.view(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
         filters = self.weight.flatten(2).transpose(1, 2)
-        maps = torch.baddbmm(self.bias[:, None], rows, filters)
-        return maps.view(n_members, len(images), -1)
+        return torch.baddbmm(self.bias[:, None], rows, filters)
 
 
 def stacked_mlp(

@@ -80,7 +80,7 @@ class GridCNN(BaseFeaturesExtractor):
 
     def stacked(self, gains: Sequence[float]) -> nn.Module:
         """The same for several networks at once; outputs (n_members, n_samples, features)."""
-        return _StackedGridCNN(self.convolution.in_channels, gains)
+        return _StackedGridCNN(self._observation_space.shape, gains)
 
 
 def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
@@ -115,14 +115,15 @@ def optimizer_options(
 
 
 class _StackedGridCNN(nn.Module):
-    def __init__(self, channels: int, gains: Sequence[float]):
+    def __init__(self, image_shape: tuple[int, ...], gains: Sequence[float]):
         super().__init__()
         n_filters, kernel = GridCNN.N_FILTERS, GridCNN.KERNEL
-        self.convolution = StackedConv2d(len(gains), channels, n_filters, kernel, gains)
+        self.convolution = StackedConv2d(len(gains), image_shape, n_filters, kernel, gains)
 
     def forward(self, observations: Tensor) -> Tensor:
         maps: Tensor = self.convolution(observations)
-        return maps.relu_()
+        # In place before the view: after it, the gradient would be copied three times.
+        return maps.relu_().view(len(maps), len(observations), -1)
 
 
 class _VmappedExtractor(nn.Module):

@@ -49,9 +49,9 @@ def test_linear_layers_are_separate_ones(own_inputs):
 
 
 def test_convolutions_are_separate_ones():
-    stacked = randomised(StackedConv2d(3, 2, 4, 3, GAINS))
+    stacked = randomised(StackedConv2d(3, (10, 9, 2), 4, 3, GAINS))
     images = torch.randn(6, 10, 9, 2)
-    outputs = stacked(images)
+    outputs = stacked(images).view(3, 6, -1)
     outer = torch.randn_like(outputs)
     (outputs * outer).sum().backward()
     for network in range(3):
@@ -98,10 +98,12 @@ def test_weights_are_orthogonal_with_each_networks_gain(inputs, outputs):
     assert (layer.bias == 0).all()
 
 
-@pytest.mark.parametrize("layer", [StackedLinear, lambda *a: StackedConv2d(*a[:3], 3, a[3])])
-def test_wrong_number_of_gains_is_refused(layer):
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(StackedLinear, (4, 5)), (StackedConv2d, ((7, 7, 4), 5, 3))]
+)
+def test_wrong_number_of_gains_is_refused(layer, shape):
     with pytest.raises(ValueError, match=r"one gain for each of 3 networks, got \[1.0, 2.0\]"):
-        layer(3, 4, 5, [1.0, 2.0])
+        layer(3, *shape, [1.0, 2.0])
 
 
 def test_weights_leave_out_biases():
