@@ -73,28 +73,59 @@ class Ball:
 
 @dataclass(frozen=True)
 class BallParts:
-    """Balls as seen from boxes: offsets of the centres, and the boxes' half-widths."""
+    """Balls as seen from boxes: offsets of the centres, and the boxes' half-widths.
+
+    Points of a box are ``center + half_widths * t`` with ``-1 <= t <= 1``.
+    """
 
     offset: Tensor
     half_widths: Tensor
     radius: Tensor
     norm: int
 
+    def select(self, rows: Tensor) -> BallParts:
+        """The balls of some of the boxes."""
+        return BallParts(self.offset[rows], self.half_widths[rows], self.radius[rows], self.norm)
+
     def repeat(self, count: int) -> BallParts:
         """Each of the balls several times in a row."""
-        return BallParts(
-            self.offset.repeat_interleave(count, 0),
-            self.half_widths.repeat_interleave(count, 0),
-            self.radius.repeat_interleave(count),
-            self.norm,
-        )
+        rows = torch.arange(len(self.radius), device=self.radius.device)
+        return self.select(rows.repeat_interleave(count))
+
+    def distance(self) -> Tensor:
+        """Bound of the distance of any point of a ball from the box's centre, (b,)."""
+        safety = 1 + _SAFETY * (2 + self.offset.shape[-1])
+        return (self.radius + torch.linalg.vector_norm(self.offset, self.norm, -1)) * safety
+
+    def squared_length(self) -> Tensor:
+        """Bound of ``|t|^2`` over the part of each box in its ball, (b,) (Eq. 16).
+
+        As many coordinates are 1 as the ball has room for, those of the least half-widths first.
+        """
+        moving = self.half_widths > 0
+        costs = torch.where(moving, self.half_widths, torch.inf).sort(-1).values ** self.norm
+        budget = (self.distance() ** self.norm)[:, None]
+        before = costs.cumsum(-1) - costs
+        before = torch.where(costs.isinf(), torch.inf, before)
+        share = ((budget - before) / costs).nan_to_num(nan=0.0).clamp(0, 1)
+        return share.sum(-1) * (1 + _SAFETY * (2 + self.offset.shape[-1]))
 
     def linear_minimum(self, gradient: Tensor) -> Tensor:
         """Lower bound over the ball of linear functions with `gradient` per half-width (Eq. 16)."""
-        moving = self.half_widths > 0
-        slope = torch.where(moving, gradient / torch.where(moving, self.half_widths, 1.0), 0.0)
-        dual_order = torch.inf if self.norm == 1 else 2
-        size = self.radius * torch.linalg.vector_norm(slope, dual_order, -1)
+        slope = self._slope(gradient)
+        size = self.radius * self._dual(slope)
         start = (slope * self.offset).sum(-1)
         scale = (slope * self.offset).abs().sum(-1) + size
         return start - size - slope.shape[-1] * _SAFETY * scale
+
+    def linear_reach(self, gradient: Tensor) -> Tensor:
+        """Largest absolute value over the ball of linear functions (b, k, f) in t, (b, k)."""
+        slope = self._slope(gradient.movedim(1, 0)).movedim(0, 1)
+        return self.distance()[:, None] * self._dual(slope) * (1 + 1e-12)
+
+    def _slope(self, gradient: Tensor) -> Tensor:
+        moving = self.half_widths > 0
+        return torch.where(moving, gradient / torch.where(moving, self.half_widths, 1.0), 0.0)
+
+    def _dual(self, slope: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(slope, torch.inf if self.norm == 1 else 2, -1)

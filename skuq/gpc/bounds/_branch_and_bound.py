@@ -196,9 +196,10 @@ class Search:
         rest[chosen] = False
         self.pool = self.pool.select(rest)
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
-        problems = self.problems
-        expansion = self.expander.expand(boxes.lower, boxes.upper, problems.owner[boxes.problem])
-        minimum = self._bound(boxes, expansion)
+        problems, index = self.problems, boxes.problem
+        ball = self._ball(index)
+        expansion = self.expander.expand(boxes.lower, boxes.upper, problems.owner[index], ball)
+        minimum = self.link.minimum(problems.objective[index], expansion, self.best[index])
         known = minimum.bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
         self._try_points(boxes, minimum)
@@ -208,6 +209,10 @@ class Search:
             self.pool = self.pool.join(children)
             self._shrink()
 
+    def _ball(self, problem: Tensor) -> Ball | None:
+        """The balls of some problems, if there are any."""
+        return None if self.problems.ball is None else self.problems.ball.select(problem)
+
     def _choose(self) -> Tensor:
         """The most promising boxes of each problem, as many as one batch holds."""
         model = self.expander.model
@@ -216,19 +221,12 @@ class Search:
         room = max(1, min(_BATCH, _ENTRIES // share))
         return torch.argsort(_ranks(self.pool), stable=True)[:room]
 
-    def _bound(self, boxes: _Pool, expansion: Expansion) -> Minimum:
-        problems, ball = self.problems, None
-        if problems.ball is not None:
-            parts = center_and_half_widths(boxes.lower, boxes.upper)
-            ball = problems.ball.select(boxes.problem).parts(*parts)
-        target = self.best[boxes.problem]
-        return self.link.minimum(problems.objective[boxes.problem], expansion, target, ball)
-
     def _try_points(self, boxes: _Pool, minimum: Minimum) -> None:
         """Evaluate the likely minimiser of the most promising box of each problem."""
         rows = torch.nonzero(_ranks(boxes) == 0)[:, 0]
         lower, upper = boxes.lower[rows], boxes.upper[rows]
-        centers, half_widths = center_and_half_widths(lower, upper)
+        ball = self._ball(boxes.problem[rows])
+        centers, half_widths = center_and_half_widths(lower, upper, ball)
         points = torch.clamp(centers + half_widths * minimum.point[rows], lower, upper)
         self._offer(points, boxes.problem[rows])
 
@@ -294,15 +292,16 @@ class Search:
 
         Nothing is halved where what was fixed made most of the bound's loss.
         """
+        ball = self._ball(boxes.problem)
         slope, radius = _monotonicity(minimum.slopes, expansion)
         up, down = slope > radius, slope < -radius
-        if self.problems.ball is not None:  # a face need not meet the ball
-            inside = self.problems.ball.select(boxes.problem).within(boxes.lower, boxes.upper)
+        if ball is not None:  # a face need not meet the ball
+            inside = ball.within(boxes.lower, boxes.upper)
             up, down = up & inside[:, None], down & inside[:, None]
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)
         width = upper - lower
-        _, half_widths = center_and_half_widths(boxes.lower, boxes.upper)
+        _, half_widths = center_and_half_widths(boxes.lower, boxes.upper, ball)
         shares = self.expander.shares(half_widths)
         influence = minimum.curvature + minimum.rest[:, None] * shares
         remaining = torch.where(width > 0, influence, 0.0)

@@ -11,11 +11,13 @@ s2, r and varsigma are used here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from skuq.gpc.bounds._balls import Ball, BallParts
 from skuq.gpc.bounds._latent_model import UNIT, LatentModel
 from skuq.gpc.bounds._stationary import StationaryKernel, TaylorNorms, Term
 
@@ -37,7 +39,10 @@ class Moments(NamedTuple):
         Bound on the error of the second-order polynomial anywhere in the box, rounding
         included.
     gradient_rest : Tensor of shape (b, k, f)
-        Bound on the error of ``gradient + hessian @ t`` as the gradient at t.
+        Bound on the error of ``gradient + hessian @ t`` as the gradient at t, in boxes that lie
+        in their ball.
+    ball : BallParts, default=None
+        Restricts the boxes.
     """
 
     value: Tensor
@@ -45,10 +50,12 @@ class Moments(NamedTuple):
     hessian: Tensor
     rest: Tensor
     gradient_rest: Tensor
+    ball: BallParts | None = None
 
     def select(self, rows: Tensor) -> Moments:
         """The expansions over some of the boxes."""
-        return Moments(*(part[rows] for part in self))
+        ball = None if self.ball is None else self.ball.select(rows)
+        return self._each(lambda part: part[rows], ball)
 
     def combine(self, weights: Tensor) -> Moments:
         """Weighted sums of the k functions, with weights of shape (b, o, k); k becomes o."""
@@ -59,19 +66,51 @@ class Moments(NamedTuple):
             torch.einsum("bok,bkfg->bofg", weights, self.hessian),
             (absolute @ self.rest[..., None])[..., 0],
             absolute @ self.gradient_rest,
+            self.ball,
         )
 
     def flatten(self) -> Moments:
         """Each function of each box as a single function of a box of its own."""
-        return Moments(*(part.flatten(0, 1)[:, None] for part in self))
+        ball = None if self.ball is None else self.ball.repeat(self.value.shape[1])
+        return self._each(lambda part: part.flatten(0, 1)[:, None], ball)
 
     def plus(self, other: Moments) -> Moments:
         """Sum of two families of functions."""
-        return Moments(*(a + b for a, b in zip(self, other, strict=True)))
+        return Moments(
+            self.value + other.value,
+            self.gradient + other.gradient,
+            self.hessian + other.hessian,
+            self.rest + other.rest,
+            self.gradient_rest + other.gradient_rest,
+            self.ball,
+        )
+
+    def quadratic_reach(self) -> Tensor:
+        """Largest absolute value of each second-order part, shape (b, k)."""
+        sums = self.hessian.abs().sum(-1)
+        reach = sums.sum(-1)
+        if self.ball is not None:
+            frobenius = torch.linalg.matrix_norm(self.hessian) * (1 + 1e-12)
+            largest = torch.minimum(sums.amax(-1), frobenius)
+            reach = torch.minimum(reach, largest * self.ball.squared_length()[:, None])
+        return reach / 2
 
     def reach(self) -> Tensor:
         """Largest distance of each function from its value at the centre, shape (b, k)."""
-        return self.gradient.abs().sum(-1) + self.hessian.abs().sum((-2, -1)) / 2 + self.rest
+        linear = self.gradient.abs().sum(-1)
+        if self.ball is not None:
+            linear = torch.minimum(linear, self.ball.linear_reach(self.gradient))
+        return linear + self.quadratic_reach() + self.rest
+
+    def _each(self, change: Callable[[Tensor], Tensor], ball: BallParts | None) -> Moments:
+        return Moments(
+            change(self.value),
+            change(self.gradient),
+            change(self.hessian),
+            change(self.rest),
+            change(self.gradient_rest),
+            ball,
+        )
 
     def range(self) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds of shape (b, k) over the boxes."""
@@ -158,7 +197,9 @@ class Expander:
         self._same = (model.pairs[0] == model.pairs[1]).to(base)
         self._prior_slopes = self.kernel.slopes()
 
-    def expand(self, lower: Tensor, upper: Tensor, owner: Tensor) -> Expansion:
+    def expand(
+        self, lower: Tensor, upper: Tensor, owner: Tensor, ball: Ball | None = None
+    ) -> Expansion:
         """Second-order expansions around the centres of boxes.
 
         Parameters
@@ -167,14 +208,17 @@ class Expander:
             Boxes in the free features.
         owner : Tensor of shape (b,)
             Row of `base` that each box belongs to.
+        ball : Ball, default=None
+            Restricts the boxes further.
 
         Returns
         -------
         Expansion
         """
-        centers, half_widths = center_and_half_widths(lower, upper)
+        centers, half_widths = center_and_half_widths(lower, upper, ball)
+        part = None if ball is None else ball.parts(centers, half_widths)
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
-        norms = self.kernel.norms(half_widths)
+        norms = self.kernel.norms(half_widths, None if part is None else part.distance())
         errors = self._rounding(rows.magnitude, norms.a1 + norms.a2)
         mean, mean_gradient, covariance, gradient, r_R = self._first_order(rows)
         slopes = torch.diag_embed(self._prior_slopes * half_widths**2)[:, None]
@@ -183,7 +227,9 @@ class Expander:
         hessian = -2 * (bilinear + rows.hessian(self.model.unwhiten(r_R)))
         if self.kernel.order == 1:  # no second derivatives for the prior's share to cancel
             hessian = hessian + 2 * slopes * self._same[:, None, None]
-        deviations = _Deviations.of(covariance, slopes - bilinear, norms, errors[1], self.model)
+        deviations = _Deviations.of(
+            covariance, slopes - bilinear, norms, errors[1], self.model, part
+        )
         b1, beta = self.kernel.gradient_norms(half_widths)
         weights = self.model.unwhiten(self.model.weights)
         return Expansion(
@@ -193,6 +239,7 @@ class Expander:
                 rows.hessian(weights.expand(len(mean), -1, -1)),
                 self.model.norms * norms.rho[:, None] + errors[0],  # Eq. 9
                 self.model.norms[:, None] * beta[:, None] + 2 * errors[0][..., None],
+                part,
             ),
             Moments(
                 covariance,
@@ -200,6 +247,7 @@ class Expander:
                 hessian,
                 deviations.rest(norms, self.model) + errors[1],
                 deviations.gradient_rest(norms, b1, beta, self.model) + 2 * errors[1][..., None],
+                part,
             ),
         )
 
@@ -308,6 +356,7 @@ class _Deviations(NamedTuple):
         norms: TaylorNorms,
         error: Tensor,
         model: LatentModel,
+        ball: BallParts | None,
     ) -> _Deviations:
         """From the covariances of value and of derivatives; no more than the prior's."""
         own = torch.nonzero(model.pairs[0] == model.pairs[1])[:, 0]
@@ -316,7 +365,11 @@ class _Deviations(NamedTuple):
         s0_squared = s0_squared + model.varsigma * model.kernel.variance
         M = slopes[:, own]  # posterior covariance of the gradient
         inexact = 2 * model.varsigma * norms.a1[:, None] ** 2 + error
-        s1_squared = torch.minimum(M.abs().sum((-2, -1)), norms.a1[:, None] ** 2) + inexact
+        sums = M.abs().sum(-1)
+        s1_squared = torch.minimum(sums.sum(-1), norms.a1[:, None] ** 2)
+        if ball is not None:
+            s1_squared = torch.minimum(s1_squared, sums.amax(-1) * ball.squared_length()[:, None])
+        s1_squared = s1_squared + inexact
         each = M.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact[..., None]
         return cls(s0_squared.sqrt(), s1_squared.sqrt(), each.sqrt())
 
@@ -354,9 +407,21 @@ def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:
     return tuple((1 + 2 * model.varsigma) * norm for norm in norms)
 
 
-def center_and_half_widths(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-    """Centres of boxes, and half-widths that reach both faces in spite of rounding."""
+def center_and_half_widths(
+    lower: Tensor, upper: Tensor, ball: Ball | None = None
+) -> tuple[Tensor, Tensor]:
+    """Where to expand over boxes, and half-widths that reach both faces in spite of rounding.
+
+    That is their centre, or the centre of a ball if it lies in the box and is closer to all points
+    of both: where a domain cuts off parts of many features, for example.
+    """
     centers = lower + (upper - lower) / 2
+    if ball is not None:
+        within = ((lower <= ball.center) & (ball.center <= upper)).all(-1)
+        offset = torch.linalg.vector_norm(centers - ball.center, ball.norm, -1)
+        across = torch.linalg.vector_norm(upper - centers, ball.norm, -1)
+        closer = within & (ball.radius < torch.minimum(across, ball.radius + offset))
+        centers = torch.where(closer[:, None], ball.center, centers)
     half_widths = torch.maximum(upper - centers, centers - lower)
     return centers, half_widths * (1 + 4 * UNIT)
 

@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._balls import BallParts
 from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._quadratic import box_minimum
 from skuq.gpc.inference._quadrature import normal_nodes
@@ -93,9 +92,7 @@ class Link(Protocol):
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
-    def minimum(
-        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
-    ) -> Minimum:
+    def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         """Lower bound over each box, sharpest near `target`, shape (b,)."""
 
 
@@ -140,9 +137,7 @@ class _BinaryLink(ABC):
             (span * by_variance)[:, None],
         )
 
-    def minimum(
-        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
-    ) -> Minimum:
+    def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         sign, low, span = _affine(objective)
         mean = expansion.mean.combine(sign[:, None, None])
         center, reach = mean.value[:, 0], mean.reach()[:, 0]
@@ -156,8 +151,7 @@ class _BinaryLink(ABC):
         # the variance.
         along = mean.plus(expansion.covariance.combine(-tilt[:, None, None]))
         gradient, hessian = along.gradient[:, 0], along.hessian[:, 0]
-        linear = None if ball is None else ball.linear_minimum(gradient)
-        bound, point = box_minimum(along.value[:, 0], gradient, hessian, linear)
+        bound, point = box_minimum(along.value[:, 0], gradient, hessian, along.ball)
         start = bound - along.rest[:, 0] - tilt.clamp(min=0) * missing  # L of Eq. 17, 18
         line = self._least_on_line(start, tilt, least, most)
         # Lemma 3 of the paper

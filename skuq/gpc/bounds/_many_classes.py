@@ -11,7 +11,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._balls import BallParts
 from skuq.gpc.bounds._expansion import Expansion, Moments
 from skuq.gpc.bounds._links import Minimum, Outputs
 from skuq.gpc.bounds._pairs import LEAST, Pairs
@@ -86,10 +85,8 @@ class ManyClassesLink:
             (decisive @ averages.by_pair)[:, 0],
         )
 
-    def minimum(
-        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
-    ) -> Minimum:
-        by_pairs = self._pairs.minimum(objective, expansion, target, ball)
+    def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
+        by_pairs = self._pairs.minimum(objective, expansion, target)
         weights = self._weights[objective.argmin(-1)]
         parts = split(expansion.covariance.value, weights.shape[-1])
         averages = independent_averages(expansion.mean.value, parts.D)
@@ -98,10 +95,9 @@ class ManyClassesLink:
         )
         gradient, hessian = linear.gradient.flatten(0, 1), linear.hessian.flatten(0, 1)
         n, count = linear.value.shape
-        repeated = None if ball is None else ball.repeat(count)
-        steepest = None if repeated is None else repeated.linear_minimum(gradient)
+        ball = None if linear.ball is None else linear.ball.repeat(count)
         value = self._values(weights, averages, parts)
-        least, point = box_minimum(value.flatten(), gradient, hessian, steepest)
+        least, point = box_minimum(value.flatten(), gradient, hessian, ball)
         # Eq. 36
         reach = _reach(expansion, parts)
         loss = self._size * reach.loss()
@@ -169,6 +165,10 @@ def _largest_norm(moments: Moments, weights: Tensor) -> Tensor:
     w = (G.mT @ G).abs().sum(-1)
     scaled = G / w.sqrt().clamp(min=1e-150)[:, None]
     largest = torch.linalg.eigvalsh(scaled @ scaled.mT)[:, -1].clamp(min=0)
-    linear = (largest * w.sum(-1)).sqrt() * (1 + 1e-9)
-    rest = weights * (moments.hessian.abs().sum((-2, -1)) / 2 + moments.rest)
+    squared = largest * w.sum(-1)
+    if moments.ball is not None:
+        largest = torch.linalg.eigvalsh(G @ G.mT)[:, -1].clamp(min=0)
+        squared = torch.minimum(squared, largest * moments.ball.squared_length())
+    linear = squared.sqrt() * (1 + 1e-9)
+    rest = weights * (moments.quadratic_reach() + moments.rest)
     return linear + torch.linalg.vector_norm(rest, dim=-1)

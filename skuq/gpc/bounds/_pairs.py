@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._balls import BallParts
 from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._links import LogitLink, Minimum, Slopes
 
@@ -49,9 +48,7 @@ class Pairs:
         stacked = [torch.as_tensor(np.stack(table), device=device) for table in tables]
         self._by_mean, self._by_variance, self._by_covariance = stacked
 
-    def minimum(
-        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
-    ) -> Minimum:
+    def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         own = objective.argmin(-1)
         sign = -1.0 if self.kind == "largest" else 1.0
         leads = expansion.mean.combine(sign * self._by_mean[own])
@@ -61,9 +58,7 @@ class Pairs:
         deviation = (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
         middle = torch.special.ndtr(single.mean.value / deviation)[:, 0]
         second = torch.stack([torch.zeros_like(middle), torch.ones_like(middle)], -1)
-        found = self._logit.minimum(
-            second, single, middle, None if ball is None else ball.repeat(count)
-        )
+        found = self._logit.minimum(second, single, middle)
         least = found.bound.view(n, count).clamp(0, 1)
         if self.kind == "largest":  # which are least values of 1 - s_j
             bound, decisive = (least - 1).max(-1)

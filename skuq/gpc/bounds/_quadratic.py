@@ -8,12 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from skuq.gpc.bounds._balls import BallParts
+
 _SWEEPS = 4  # of coordinate descent; any number gives a valid bound
 _SAFETY = 1e-12  # relative; far above the rounding error of what is computed here
 
 
 def box_minimum(
-    value: Tensor, gradient: Tensor, hessian: Tensor, linear: Tensor | None = None
+    value: Tensor, gradient: Tensor, hessian: Tensor, ball: BallParts | None = None
 ) -> tuple[Tensor, Tensor]:
     """Lower bound of ``value + gradient @ t + t @ hessian @ t / 2`` over ``-1 <= t <= 1``.
 
@@ -30,9 +32,9 @@ def box_minimum(
         Linear parts.
     hessian : Tensor of shape (b, f, f)
         Symmetric quadratic parts.
-    linear : Tensor of shape (b,), default=None
-        Lower bounds of ``gradient @ t`` over the part of each box that counts, if they are
-        known otherwise.
+    ball : BallParts, default=None
+        Restricts the boxes: linear parts are bounded over it too, and what makes the function
+        convex costs less.
 
     Returns
     -------
@@ -56,20 +58,25 @@ def box_minimum(
     lacking = lacking + _SAFETY * scale
     convex = hessian + torch.diag_embed(lacking[:, None].expand_as(gradient))
     point = _descend(gradient, convex)
-    curved = (convex @ point[..., None])[..., 0]
-    slope = gradient + curved
-    # Eq. 15
-    tangent = ((gradient + curved / 2) * point).sum(-1) - (slope.abs() + slope * point).sum(-1)
-    tangent = tangent - lacking * gradient.shape[-1] / 2
-    bound = torch.maximum(separable, tangent)
-    if linear is not None:  # Eq. 16, and the quadratic part without the linear one
-        quadratic = torch.maximum(
-            _separable_minimum(torch.zeros_like(gradient), diagonal) - others / 2,
-            -lacking * gradient.shape[-1] / 2,
-        )
-        bound = torch.maximum(bound, linear + quadratic)
+    length = torch.full_like(lacking, gradient.shape[-1])
+    if ball is not None:
+        length = torch.minimum(length, ball.squared_length())
+    bound = torch.maximum(separable, _tangent(gradient, convex, point, ball) - lacking * length / 2)
+    if ball is not None:
+        tangent = _tangent(gradient, convex, torch.zeros_like(point), ball)
+        bound = torch.maximum(bound, tangent - lacking * length / 2)
     rounding = _SAFETY * (value.abs() + gradient.abs().sum(-1) + scale)
     return value + bound - rounding, point
+
+
+def _tangent(gradient: Tensor, convex: Tensor, point: Tensor, ball: BallParts | None) -> Tensor:
+    """Least value of the tangent at a point of a convex quadratic function (Eq. 15, 16)."""
+    curved = (convex @ point[..., None])[..., 0]
+    slope = gradient + curved
+    least = -slope.abs().sum(-1)
+    if ball is not None:
+        least = torch.maximum(least, ball.linear_minimum(slope))
+    return ((gradient + curved / 2) * point).sum(-1) + least - (slope * point).sum(-1)
 
 
 def _separable_minimum(gradient: Tensor, diagonal: Tensor) -> Tensor:

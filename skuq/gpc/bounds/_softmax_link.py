@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._balls import BallParts
 from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._quadratic import box_minimum
@@ -108,17 +107,14 @@ class SoftmaxLink:
         slopes = torch.zeros_like(mean), torch.zeros_like(covariance)
         return Outputs((low + high) / 2, (high - low) / 2, *slopes)
 
-    def minimum(
-        self, objective: Tensor, expansion: Expansion, target: Tensor, ball: BallParts | None
-    ) -> Minimum:
+    def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         outputs = self.evaluate(objective, expansion.mean.value, expansion.covariance.value)
         linear = expansion.mean.combine(outputs.mean_slope[:, None]).plus(
             expansion.covariance.combine(outputs.covariance_slope[:, None])
         )
         gradient, hessian = linear.gradient[:, 0], linear.hessian[:, 0]
-        part = None if ball is None else ball.linear_minimum(gradient)
         origin = torch.zeros_like(outputs.value)
-        bound, point = box_minimum(origin, gradient, hessian, part)
+        bound, point = box_minimum(origin, gradient, hessian, linear.ball)
         reach, whitener = self._reach(expansion)
         loss = objective.abs().sum(-1) * reach.loss()
         error = outputs.error * (1 + 2 * reach.means + 2 * reach.covariances)
@@ -165,7 +161,7 @@ class SoftmaxLink:
             single.mean.value / (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
         )[:, 0]
         second = torch.stack([torch.zeros_like(target), torch.ones_like(target)], -1)
-        bound = self._logit.minimum(second, single, target, None).bound
+        bound = self._logit.minimum(second, single, target).bound
         return bound.view(len(chosen), -1)
 
     def _slopes(

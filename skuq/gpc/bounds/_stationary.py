@@ -168,7 +168,7 @@ class Term:
     profiles: tuple[Profile, ...]
     precisions: Tensor
 
-    def norms(self, half_widths: Tensor, order: int) -> TaylorNorms:
+    def norms(self, half_widths: Tensor, order: int, distance: Tensor | None = None) -> TaylorNorms:
         """Taylor norms over boxes of shape (..., n_features), in units of the kernel.
 
         The norm of a product of features is the product of their norms, so that the pieces
@@ -176,7 +176,10 @@ class Term:
         """
         a1 = a2 = rho = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
-            b1, b2, sigma = profile.norms((half_widths**2 * precision).sum(-1), order)
+            q = (half_widths**2 * precision).sum(-1)
+            if distance is not None:
+                q = torch.minimum(q, distance**2 * precision.max())
+            b1, b2, sigma = profile.norms(q, order)
             crossed = a1 * b1
             # Eq. 7
             rho = rho + sigma * (1 + a1 + a2) + a1 * b2 + a2 * b1 + a2 * b2
@@ -222,9 +225,13 @@ class StationaryKernel:
         """Degree up to which all terms can be expanded."""
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
-    def norms(self, half_widths: Tensor) -> TaylorNorms:
-        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally (Eq. 8)."""
-        pieces = zip(*(term.norms(half_widths, self.order) for term in self.terms), strict=True)
+    def norms(self, half_widths: Tensor, distance: Tensor | None = None) -> TaylorNorms:
+        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally (Eq. 8).
+
+        Where given, no point that counts is further from its box's centre than `distance`.
+        """
+        norms = (term.norms(half_widths, self.order, distance) for term in self.terms)
+        pieces = zip(*norms, strict=True)
         return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
 
     def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:

@@ -191,7 +191,7 @@ def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]
     eye = torch.eye(n_classes, dtype=torch.bool, device=weight.device)
     by_mean = -torch.where(eye, torch.diag_embed(own), crossed)
     outer = (first[:, :, None] * first[:, None]).flatten(1, 2)
-    triple = (outer @ (product * first).mT).unflatten(1, (n_classes, n_classes))  # at j, k, c
+    triple = (outer @ (product * first).mT).view(-1, n_classes, n_classes, n_classes)  # j, k, c
     j, k = torch.triu_indices(n_classes, n_classes, device=weight.device)
     by_pair = triple[:, j, k].mT.clone()  # (b, c, pairs)
     pairs = torch.arange(len(j), device=weight.device)

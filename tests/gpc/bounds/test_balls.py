@@ -112,3 +112,32 @@ def test_features_of_no_width_do_not_matter(norm):
         tensor([[0.0, 5.0]]), tensor([[0.5, 0.0]])
     )
     assert part.linear_minimum(tensor([[1.0, 0.0]])).item() == pytest.approx(-2.0)
+
+
+@NORMS
+def test_lengths_and_distances_hold_for_every_point_of_the_ball_and_the_box(norm):
+    rng = np.random.default_rng(2)
+    for f in (1, 3, 5):
+        points = random_points(rng, norm, 4000, f, np.zeros(f), 0.8)
+        for _ in range(20):
+            center, widths = rng.normal(size=f) / 4, rng.exponential(size=f) / 2 + 0.05
+            part = Ball(torch.zeros(1, f).double(), tensor([0.8]), norm).parts(
+                tensor(center[None]), tensor(widths[None])
+            )
+            t = (points - center) / widths
+            t = t[(np.abs(t) <= 1).all(axis=1)]
+            if len(t) == 0:
+                continue
+            assert float(part.squared_length()) >= (t**2).sum(axis=1).max()
+            assert float(part.distance()) >= np.linalg.norm(t * widths, norm, axis=1).max()
+            gradient = rng.normal(size=(1, 2, f))
+            reach = part.linear_reach(tensor(gradient)).numpy()
+            assert (reach[0] >= np.abs(t @ gradient[0].T).max(axis=0)).all()
+
+
+@NORMS
+def test_a_ball_is_far_smaller_than_the_box_around_it(norm):
+    part = Ball(torch.zeros(1, 100).double(), tensor([0.5]), norm).parts(
+        torch.zeros(1, 100).double(), torch.full((1, 100), 0.5).double()
+    )
+    assert float(part.squared_length()) == pytest.approx(1.0)

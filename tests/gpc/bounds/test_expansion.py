@@ -7,11 +7,12 @@ import torch
 from mpmath import mpf
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
+from skuq.gpc.bounds._balls import Ball
 from skuq.gpc.bounds._expansion import Expander, center_and_half_widths
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
 
-from .oracles import KERNELS, fit_model, moments
+from .oracles import KERNELS, fit_model, inside, moments
 
 CPU = torch.device("cpu")
 KINDS = {
@@ -62,6 +63,36 @@ def test_remainders_enclose_what_the_polynomials_leave_out(name, kind):
             lower, upper = part.range()
             assert (lower[0].numpy() <= exact + 1e-10).all()
             assert (exact <= upper[0].numpy() + 1e-10).all()
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("name", KERNELS)
+def test_ranges_over_balls_hold_and_are_tighter_in_many_features(name, norm):
+    """Also where a domain cuts off half of the box."""
+    rng = np.random.default_rng(7)
+    d, radius = 8, 0.3
+    posterior = fit_model(rng, KERNELS[name](d), "softmax", d=d, n_classes=3).posterior_
+    model = LatentModel.from_posterior(posterior, CPU)
+    for cut in (False, True):
+        center = rng.normal(size=d)
+        lower, upper = center - radius, center + radius
+        if cut:
+            lower[::2] = center[::2]
+        points = inside(
+            center, rng.uniform(lower, upper, (400, d)), radius, {1: "l1", 2: "l2"}[norm]
+        )
+        base = torch.as_tensor(center)[None]
+        box = torch.as_tensor(lower)[None], torch.as_tensor(upper)[None]
+        ball = Ball(base, torch.tensor([radius]).double(), norm)
+        expander = Expander(model, base, torch.arange(d))
+        owner = torch.zeros(1, dtype=torch.int64)
+        within = expander.expand(*box, owner, ball)
+        around = expander.expand(*box, owner)
+        for part, whole, exact in zip(within, around, truth(posterior, points), strict=True):
+            lowest, highest = (end[0].numpy() for end in part.range())
+            assert (lowest <= exact + 1e-10).all()
+            assert (exact <= highest + 1e-10).all()
+            assert (part.reach() < 0.7 * whole.reach()).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -141,7 +141,7 @@ def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
         for b in range(12)
     ]
     for target in (center, center - 0.2, torch.full_like(center, torch.inf)):
-        found = link.minimum(tensor(objective), expansion, target, None)
+        found = link.minimum(tensor(objective), expansion, target)
         assert bool((found.point.abs() <= 1).all())
         for b in range(12):
             assert float(found.bound[b]) <= least[b]
@@ -155,7 +155,7 @@ def test_minima_over_small_boxes_are_tight(case):
         expansion = random_moments(rng, case, size, 1.0)
         objective = objectives(rng, n_classes, 12)
         center = link.evaluate(tensor(objective), *(part.value for part in expansion)).value
-        found = link.minimum(tensor(objective), expansion, center, None)
+        found = link.minimum(tensor(objective), expansion, center)
         t = rng.uniform(-1, 1, (100, 2))
         t[:50] = np.where(t[:50] < 0, -1, 1)
         for b in range(12):
@@ -172,7 +172,7 @@ def test_slopes_enclose_the_derivatives_all_over_a_box(case, level, size):
     link, n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
     expansion = random_moments(rng, case, size, level)
     objective = objectives(rng, n_classes, 12)
-    slopes = link.minimum(tensor(objective), expansion, tensor(np.zeros(12)), None).slopes
+    slopes = link.minimum(tensor(objective), expansion, tensor(np.zeros(12))).slopes
     t = rng.uniform(-1, 1, (20, 2))
     rows, columns = np.triu_indices(n_latent)
     for b in range(12):

@@ -63,7 +63,7 @@ def bounds_and_values(model, kind, half, oracle):
     expansion = Expander(latent, base, torch.arange(2)).expand(
         base - half, base + half, torch.arange(8)
     )
-    bound = link.minimum(objective, expansion, torch.zeros(8).double(), None).bound.numpy()
+    bound = link.minimum(objective, expansion, torch.zeros(8).double()).bound.numpy()
     for i, center in enumerate(centers):
         tried = np.concatenate([center[None], center + half * rng.uniform(-1, 1, (60, 2))])
         values = values_of(kind, own[i], oracle(*moments(model.posterior_, tried)))
@@ -137,7 +137,7 @@ def pairs_at(kind, own, mean, covariance):
     expansion = Expansion(constant(mean), constant(covariance[:, *np.triu_indices(n_classes)]))
     objective = LEAST * torch.eye(n_classes).double()[[own] * n]
     link = Pairs(kind, n_classes, float(covariance.max()), CPU)
-    return link.minimum(objective, expansion, torch.zeros(n).double(), None).bound.numpy()
+    return link.minimum(objective, expansion, torch.zeros(n).double()).bound.numpy()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from skuq.gpc.bounds._balls import Ball
 from skuq.gpc.bounds._quadratic import box_minimum
 
 from .oracles import grid
@@ -56,26 +57,23 @@ def test_what_is_convex_or_separable_is_solved(shape):
         np.testing.assert_allclose(attained, least, atol=2e-3)
 
 
-def test_a_known_bound_of_the_linear_part_is_used():
-    gradient, hessian = torch.tensor([[3.0, 0.0]]).double(), torch.zeros(1, 2, 2).double()
-    zero = torch.zeros(1).double()
-    assert float(box_minimum(zero, gradient, hessian)[0]) == pytest.approx(-3)
-    found, _ = box_minimum(zero, gradient, hessian, torch.tensor([-1.0]).double())
-    assert float(found) == pytest.approx(-1)
-    hessian[0, 0, 1] = hessian[0, 1, 0] = 2.0  # up to 2 is lost through the quadratic part
-    found, _ = box_minimum(zero, gradient, hessian, torch.tensor([-1.0]).double())
-    assert float(found) == pytest.approx(-3)
-
-
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_ball_within_the_box_is_respected(shape):
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("offset", [0.0, 0.6])
+def test_a_ball_within_the_box_is_respected_and_used(shape, norm, offset):
     rng = np.random.default_rng(0)
     parts = random_quadratics(rng, shape, 2)
-    t = grid(-np.ones(2), np.ones(2), 81)
-    t = t[np.linalg.norm(t, axis=1) <= 0.9]
-    linear = -0.9 * np.linalg.norm(parts[1], axis=1)
-    bound, _ = box_minimum(*map(torch.as_tensor, parts), torch.as_tensor(linear))
+    center, widths, radius = np.array([offset, -offset / 2]), np.array([1.0, 0.4]), 0.5
+    n = len(parts[0])
+    ball = Ball(*(torch.as_tensor(p).expand(n, *np.shape(p)) for p in (center, radius)), norm)
+    part = ball.parts(torch.zeros(n, 2).double(), torch.as_tensor(widths).expand(n, 2))
+    t = grid(-np.ones(2), np.ones(2), 101)
+    t = t[np.linalg.norm(t * widths - center, norm, axis=1) <= radius]
+    bound, _ = box_minimum(*map(torch.as_tensor, parts), part)
     assert (bound.numpy() <= values(parts, t).min(axis=1)).all()
+    alone, _ = box_minimum(*map(torch.as_tensor, parts))
+    assert (bound >= alone).all()
+    assert (bound > alone + 1e-3).any()
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
