@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import QUAMClassifier, QUAMRegressor, all_estimators
@@ -128,9 +129,9 @@ COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 
 # Refitted learners take a way of their own, on which they meet NaN, strings and weights.
 REFITTED = [
-    QUAMClassifier(HistGradientBoostingClassifier(max_iter=2)),
+    QUAMClassifier(DecisionTreeClassifier(max_depth=3)),
     # Some data of these checks are fitted without an error, which leaves no noise to estimate.
-    QUAMRegressor(HistGradientBoostingRegressor(max_iter=5), noise_variance=1.0),
+    QUAMRegressor(DecisionTreeRegressor(max_depth=3), noise_variance=1.0),
 ]
 
 pytestmark = pytest.mark.usefixtures("short_training")

@@ -172,7 +172,7 @@ def test_cheap_and_full_search_detect_ood_inputs_alike():
         model = QUAMClassifier(
             FrozenEstimator(net), search="pointwise", parameters=parameters, random_state=0
         )
-        model.set_params(train_batch_size=128)
+        model.set_params(train_batch_size=64, n_steps=60)
         model.fit(data.X_train.astype(np.float32), data.y_train)
         known = model.predict_uncertainty(data.X_test.astype(np.float32)).epistemic
         ood = model.predict_uncertainty(data.ood["inverted"].astype(np.float32)).epistemic

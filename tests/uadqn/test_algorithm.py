@@ -1,8 +1,5 @@
 """UA-DQN and QR-DQN against plain updates, their choice of actions, and the library's parts."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -517,16 +514,3 @@ def test_uadqn_finds_the_goal():
     while not (ended or cut):
         obs, _, ended, cut, _ = env.step(agent.predict(obs, deterministic=True)[0])
     assert obs.argmax() == 9
-
-
-@pytest.mark.slow
-def test_ids_are_known_without_any_other_import():
-    # In a fresh interpreter: here some other test has registered them.
-    name = "MinAtar/Freeway-v1"
-    code = (
-        "from skuq.uadqn import UADQNAlgorithm\n"
-        f"agent = UADQNAlgorithm('MlpPolicy', {name!r}, buffer_size=10)\n"
-        f"assert agent.get_env().envs[0].spec.id == {name!r}"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -4,6 +4,8 @@ import copy
 import inspect
 import pickle
 import random
+import subprocess
+import sys
 import warnings
 
 import joblib
@@ -259,16 +261,22 @@ def test_search_judges_on_env_seeds_that_were_not_trained_on():
 
 
 @pytest.mark.slow
-def test_search_in_two_processes():
-    grid = {"aleatoric_factor": [0, 0.5]}
-    model = UADQN(CLIFF, total_timesteps=300, random_state=0)
-    search = GridSearchCV(model, grid, cv=2, n_jobs=2).fit(SEEDS)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    best = search.best_estimator_
-    assert best.predict(CELLS).shape == predict_uncertainty(search, CELLS).total.shape == (10,)
-    # A fitted agent goes to another process as well.
-    scores = joblib.Parallel(n_jobs=2)(joblib.delayed(best.score)([s]) for s in (1, 2))
-    assert scores == [best.score([1]), best.score([2])]
+def test_a_fitted_agent_goes_to_a_process_that_has_imported_nothing(tmp_path):
+    agent = UADQN(CLIFF, total_timesteps=300, random_state=0).fit(SEEDS)
+    (tmp_path / "agent.pkl").write_bytes(pickle.dumps(agent))
+    code = (
+        "import pickle, sys\n"
+        "agent = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "print(repr([agent.score([seed]) for seed in (1, 2)]))\n"
+        # In this process some other test has registered the environments.
+        "from skuq.uadqn import UADQNAlgorithm\n"
+        "UADQNAlgorithm('MlpPolicy', 'MinAtar/Freeway-v1', buffer_size=10)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "agent.pkl"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == repr([agent.score([1]), agent.score([2])])
 
 
 def test_cross_validation():
