@@ -26,7 +26,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-FORMAT, EZKL = 4, "23.0.5"
+FORMAT, EZKL = 5, "23.0.5"
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 ONE = 1 << 14  # confidences are multiples of 2 ** -14
 LOGIT_BITS = 9
@@ -217,7 +217,6 @@ class Commitment:
         """Public inputs that are the same in every proof."""
         n_classes = self.widths[-1]
         return {
-            "zero": [0],
             "one": [1],
             "order": list(range(n_classes)),
             "factor": [1 << (n_classes - 1).bit_length()],
@@ -256,7 +255,7 @@ class Commitment:
 
 
 # Public inputs of each circuit, in their order.
-HEAD, NETWORK = ["zero", "one"], ["order", "rows", "factor", "reach"]
+HEAD, NETWORK = ["one"], ["order", "rows", "factor", "reach"]
 SUMS = ["labels", "counted", "edges", "others"]
 INPUTS = {
     "predictions": [*HEAD, *NETWORK, "context"],

@@ -63,6 +63,21 @@ class Architecture(NamedTuple):
             shapes.append((self.n_pads, PAD_LIMBS * 3 * self.n_bins))
         return shapes
 
+    def parts_of(self, circuit: str) -> list[tuple[range, tuple[int, int]]]:
+        """Committed numbers that a circuit computes with: positions and shape of each part.
+
+        These are the layers, each one's biases below its weights, and the pads.
+        """
+        layers = list(zip(self.widths[:-1], self.widths[1:], strict=True))
+        shapes = [*((a + 1, b) for a, b in layers), (1, self.n_salts)]
+        shapes.append((self.n_pads, PAD_LIMBS * 3 * self.n_bins))
+        ends = np.cumsum([a * b for a, b in shapes]).tolist()
+        parts = [
+            (range(end - a * b, end), (a, b)) for end, (a, b) in zip(ends, shapes, strict=True)
+        ]
+        used = [] if circuit == "verdict" else parts[: len(layers)]
+        return [*used, parts[-1]] if circuit in ("padded_bins", "verdict") else used
+
     @property
     def n_committed(self) -> int:
         """Number of integers under the commitment."""

@@ -11,7 +11,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._architecture import LOG_ROWS, Architecture
 from skuq.zk._circuits import build
 from skuq.zk._encoding import Encoding
-from skuq.zk._fixed_point import IntegerNetwork, digits_of, value_bits
+from skuq.zk._fixed_point import IntegerNetwork, digits_of, largest_value
 
 SALT_BITS = 24  # what single precision holds exactly
 REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
@@ -30,11 +30,11 @@ def fit_shape(
 ) -> Architecture:
     """Choose the size of the circuits: the smallest in which a proof covers several rows."""
     widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
-    bits = value_bits(network, encoding.limits())
+    largest = largest_value(network, encoding.limits())
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
     found: Architecture | None = None
     for log_rows in LOG_ROWS:
-        digits = digits_of(bits, log_rows)
+        digits = digits_of(largest, log_rows)
         shape = Architecture(widths, network.logit_bits, digits, n_salts, 0, n_bins, log_rows, {})
         if shape.n_committed > _room(shape):
             continue
@@ -76,17 +76,20 @@ def _room(shape: Architecture) -> int:
 
 
 def _rows_per_proof(shape: Architecture) -> dict[str, int]:
-    """Rows of data that fit into one proof of each circuit; 0 if none does."""
+    """Rows of data that fit into one proof of each circuit; 0 if two do not.
+
+    A single row is laid out in another way, which takes more room.
+    """
     room, fitting = _room(shape), {}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in shape.circuits:
             if circuit == "verdict":
                 continue
             few, more = (_circuit_rows(Path(temporary), circuit, shape, n) for n in (4, 8))
-            n = max(1, 4 + 4 * (room - few) // (more - few))
-            while n and _circuit_rows(Path(temporary), circuit, shape, n) > room:
+            n = max(2, 4 + 4 * (room - few) // (more - few))
+            while n > 1 and _circuit_rows(Path(temporary), circuit, shape, n) > room:
                 n -= 1
-            fitting[circuit] = n
+            fitting[circuit] = n if n > 1 else 0
     return fitting
 
 

@@ -60,20 +60,14 @@ def _graph(
 ) -> tuple[Graph, str, int]:
     """Graph of a circuit, its output, and the length of that."""
     graph = Graph()
-    zero, one = graph.public("zero", 1, 1), graph.public("one", 1, 1)
-    committed = [graph.committed(values) for values in constants]
+    one = graph.public("one", 1, 1)
+    parts = _committed(graph, circuit, shape, constants, one)
     if circuit == "verdict":
-        # Each zero is computed from the one before, because constants are committed to in the
-        # order of their use.
-        zero = _bind_weights(graph, shape, committed, zero)
-        zero = _bind_unused_constants(graph, shape, committed, zero, pads=False)
-        output, count = _verdict(graph, shape, committed, zero, one), N_ALPHAS
+        output, count = _verdict(graph, shape, parts[0], one), N_ALPHAS
     else:
-        pads = circuit != "padded_bins"
-        zero = _bind_unused_constants(graph, shape, committed, zero, pads=pads)
         order = graph.public("order", 1, shape.widths[-1])
         n = shape.rows_of(circuit)
-        ordered, largest = _ordered_logits(graph, shape, committed, zero, order, n)
+        ordered, largest = _ordered_logits(graph, shape, parts, one, order, n)
         confidence = _confidence(graph, shape, ordered, largest)
         if circuit == "predictions":
             output = _labels(graph, shape, ordered, largest, confidence, order, one)
@@ -84,7 +78,7 @@ def _graph(
             n_largest = graph.columns(graph.columns(output, 0, 1, axis=0), 0, 1)
             output = graph.reshape(output, 1, count)
             if circuit == "padded_bins":
-                pad = _pads(graph, shape, committed, "chunk", zero)
+                pad = _pad(graph, shape, parts[-1], "chunk")
                 output = graph.add(output, graph.rescale_unit(pad, CONFIDENCE_BITS))
             output, count = graph.op("Concat", output, n_largest, axis=1), count + 1
     context = graph.public("context", 1, 1)
@@ -120,7 +114,6 @@ def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
 def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
     """Public inputs that are the same in every proof."""
     return {
-        "zero": np.array([0]),
         "one": np.array([1]),
         "factor": np.array([tie_factor(shape.widths[-1])]),
         "order": np.arange(shape.widths[-1]),
@@ -144,43 +137,42 @@ def edges(n_bins: int, max_bins: int) -> IntArray:
     return np.concatenate([2 * first - 1, np.full(max_bins - n_bins, 2 * one + 1)])
 
 
-def _bind_unused_constants(
-    graph: Graph, shape: Architecture, committed: list[str], zero: str, *, pads: bool
-) -> str:
-    """Compute 0 from salt and pads: the proof system does not commit to unused constants.
+def _committed(
+    graph: Graph, circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]], one: str
+) -> list[str]:
+    """Parts of the committed numbers that a circuit computes with.
 
-    Pads that the statement does use are left out: constants with two uses cost more.
+    The proof system ties a constant to its commitment only if it has at least two uses: the value
+    of one with a single use is the prover's free choice. A constant without any is not committed
+    to. Hence all numbers are a single constant, which enters a list twice; the parts of that list
+    cost nothing. A public number in it, and the list stood on end, keep it from being simplified.
     """
-    salt = committed[2 * len(shape.widths) - 2]
-    zero = graph.op("MatMul", salt, graph.broadcast(zero, shape.n_salts, 1))
-    if shape.n_pads and pads:
-        rows = graph.op("MatMul", graph.broadcast(zero, 1, shape.n_pads), committed[-1])
-        zero = graph.total(rows, 1)
-    return zero
-
-
-def _bind_weights(graph: Graph, shape: Architecture, committed: list[str], zero: str) -> str:
-    """Compute 0 from the weights, for a circuit that does not use them."""
-    for k, width in enumerate(shape.widths[:-1]):
-        product = graph.op("MatMul", graph.broadcast(zero, 1, width), committed[2 * k])
-        shifted = graph.op("Mul", committed[2 * k + 1], graph.total(product, 1))
-        zero = graph.total(shifted, 1)
-    return zero
+    numbers = graph.committed(np.concatenate([np.ravel(part) for part in constants])[None])
+    doubled = graph.op("Concat", numbers, numbers, one, axis=1)
+    column = graph.reshape(doubled, 2 * shape.n_committed + 1, 1)
+    return [
+        graph.reshape(graph.columns(column, positions.start, positions.stop, axis=0), *size)
+        for positions, size in shape.parts_of(circuit)
+    ]
 
 
 def _ordered_logits(
-    graph: Graph, shape: Architecture, committed: list[str], zero: str, order: str, n: int
+    graph: Graph, shape: Architecture, parts: list[str], one: str, order: str, n: int
 ) -> tuple[str, str]:
     """Compute ``factor * logit - class`` of every class, no two of them equal, and the largest."""
-    n_classes, n_layers = shape.widths[-1], len(shape.widths) - 1
-    value = graph.public("rows", n, shape.widths[0])
-    for k in range(n_layers):
-        value = graph.add(graph.op("MatMul", value, committed[2 * k]), committed[2 * k + 1])
-        if k < n_layers - 1:
+    value, ones = graph.public("rows", n, shape.widths[0]), graph.broadcast(one, 1, n)
+    for k, (layer, width) in enumerate(zip(parts, shape.widths[:-1], strict=False)):
+        if k:
             value = graph.add(value, graph.op("Abs", value))
+        # A column of ones beside the values, for the bias: in a flat list, as it would be split
+        # off again.
+        flat = graph.reshape(graph.op("Transpose", value, perm=[1, 0]), 1, width * n)
+        beside = graph.reshape(graph.op("Concat", flat, ones, axis=1), width + 1, n)
+        value = graph.op("MatMul", graph.op("Transpose", beside, perm=[1, 0]), layer)
     factor = graph.public("factor", 1, 1)
-    value = graph.op("Sub", graph.op("Mul", graph.add(value, zero), factor), order)
-    return value, _largest(graph, [graph.columns(value, j, j + 1) for j in range(n_classes)])
+    value = graph.op("Sub", graph.op("Mul", value, factor), order)
+    classes = range(shape.widths[-1])
+    return value, _largest(graph, [graph.columns(value, j, j + 1) for j in classes])
 
 
 def _largest(graph: Graph, values: list[str]) -> str:
@@ -252,14 +244,14 @@ def _sums(
     return graph.op("MatMul", weighted, reaches)
 
 
-def _pads(graph: Graph, shape: Architecture, committed: list[str], chunks: str, zero: str) -> str:
+def _pad(graph: Graph, shape: Architecture, pads: str, chunks: str) -> str:
     """Sum the one-time pads of some chunks, shape (1, 3 B)."""
-    used = graph.add(graph.public(chunks, 1, shape.n_pads), zero)
-    limbs = graph.reshape(graph.op("MatMul", used, committed[-1]), PAD_LIMBS, 3 * shape.n_bins)
+    used = graph.public(chunks, 1, shape.n_pads)
+    limbs = graph.reshape(graph.op("MatMul", used, pads), PAD_LIMBS, 3 * shape.n_bins)
     return graph.op("MatMul", graph.public("units", 1, PAD_LIMBS), limbs)
 
 
-def _verdict(graph: Graph, shape: Architecture, committed: list[str], zero: str, one: str) -> str:
+def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
     """Compute step 3 of Algorithm 1 with an allowance for chance, for each alpha: 1 or -1.
 
     With n, c, r the number of predictions, sum of confidences and correct predictions of a
@@ -268,7 +260,7 @@ def _verdict(graph: Graph, shape: Architecture, committed: list[str], zero: str,
     """
     n_bins = shape.n_bins
     under_pads = graph.public("sums", 1, 3 * n_bins)
-    sums = graph.op("Sub", under_pads, _pads(graph, shape, committed, "chunks", zero))
+    sums = graph.op("Sub", under_pads, _pad(graph, shape, pads, "chunks"))
     count, confidence, signs = (
         _per_bin(graph, graph.columns(sums, k * n_bins, (k + 1) * n_bins), n_bins) for k in range(3)
     )

@@ -2,13 +2,15 @@
 
 The constants of a circuit are committed to in a column of their own ("polycommit"), and this
 commitment is the first element of every proof. The system does not compare it with anything:
-each verifier must compare it with the published one.
+each verifier must compare it with the published one. Nor does it tie the numbers of a circuit to
+that column, unless the circuit uses them twice: see `check_ties`.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import mmap
 import os
 import shutil
 import subprocess
@@ -27,8 +29,9 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, digit_base, digits_of
 
 VERSION = "23.0.5"  # the one for which soundness of the circuits was looked into
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
+GENERATOR, TWO_ADICITY = 7, 28  # of the field: FIELD - 1 is an odd multiple of 2 ** 28
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
-VERDICT_BITS = 108  # squares of sums are longer than what a network computes
+VERDICT_VALUE = (1 << 108) - 1  # squares of sums are longer than what a network computes
 INNER_COLUMNS = 3  # numbers side by side in a row; with four, constraints get a higher degree
 BLINDING_ROWS = 10
 UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
@@ -59,7 +62,7 @@ def versions() -> dict[str, str]:
 
 def options(circuit: str, shape: Architecture) -> dict[str, Any]:
     """Arguments by which the proof system lays out a circuit."""
-    digits = digits_of(VERDICT_BITS, shape.log_rows) if circuit == "verdict" else shape.digits
+    digits = digits_of(VERDICT_VALUE, shape.log_rows) if circuit == "verdict" else shape.digits
     return {
         "input_visibility": "public",
         "output_visibility": "public",
@@ -93,24 +96,52 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     # give the same circuit another verifying key.
     found["required_range_checks"].sort()
     found["required_lookups"].sort(key=str)
+    cells = _not_laid_out(circuit, shape, arguments.decomp_legs)
+    found["total_assignments"] -= cells
+    found["num_rows"] -= cells // INNER_COLUMNS
     settings.write_text(json.dumps(found, sort_keys=True))
     committed = found["module_sizes"]["polycommit"]
     if committed != [shape.n_committed]:
         raise ProofSystemError(
-            f"The proof system commits to {committed} numbers instead of {shape.n_committed}; two "
-            "layers whose constants are the same, such as biases that are all 0, cannot be "
-            "committed to."
+            f"The proof system commits to {committed} numbers instead of {shape.n_committed}."
         )
     if found["einsum_params"]["total_einsum_col_size"]:
         raise ProofSystemError("The proof system checks products in a way that is not sound.")
     return found
 
 
-def compile_circuit(model: Path, settings: Path, circuit: Path) -> None:
-    """Turn an ONNX model into the proof system's own form."""
+def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
+    """Cells that the proof system counts when it describes a circuit, and that keys do not have.
+
+    These are the digits of the committed numbers, which `compile_circuit` leaves out, and a copy
+    of the list of all for each part of it: a list that is committed to is not copied.
+    """
+    of_a_number = 2 * digits + 4 + INNER_COLUMNS * -(-digits // INNER_COLUMNS)
+    copies = len(shape.parts_of(circuit)) * (2 * shape.n_committed + 1)
+    return of_a_number * shape.n_committed + copies
+
+
+def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequence[int]) -> None:
+    """Turn an ONNX model into the proof system's own form.
+
+    It splits every committed number into digits, which nothing needs, where it was told not to do
+    so with inputs and outputs. The flag that says so follows the numbers in the file.
+    """
     ezkl = _ezkl()
     with _quiet():
         _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
+    data = circuit.read_bytes()
+    # Numbers; their shape, scale 0 and visibility 3; an empty tensor of float32; and the flag.
+    constant = _u64(len(numbers)) + b"".join(_field_bytes(v) for v in numbers)
+    constant += _u64(2) + _u64(1) + _u64(len(numbers)) + b"\1" + bytes(4) + b"\1\3" + bytes(3)
+    constant += _u64(0) + _u64(1) + _u64(0) + bytes(2)
+    if data.count(constant + b"\1") != 1:
+        raise ProofSystemError("The proof system compiles committed numbers in another way.")
+    circuit.write_bytes(data.replace(constant + b"\1", constant + b"\0"))
+
+
+def _u64(value: int) -> bytes:
+    return value.to_bytes(8, "little")
 
 
 def make_reference_string(path: Path, log_rows: int) -> None:
@@ -129,6 +160,35 @@ def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
             "srs_path": str(srs),
         },
     )
+
+
+def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
+    """Fail unless a proving key ties each committed number that its circuit uses to the commitment.
+
+    Otherwise a prover could compute with any numbers beside the committed ones. Equal cells are
+    stated by a permutation, in which the cell after j in its cycle stands at j. The cells of the
+    first column, the committed one, have the names w^0, w^1, ..., with a root of unity w, and one
+    that is tied to nothing stands at its own place.
+    """
+    size = 1 << shape.log_rows
+    root = pow(GENERATOR, (FIELD - 1) >> TWO_ADICITY, FIELD)
+    root = pow(root, 1 << (TWO_ADICITY - shape.log_rows), FIELD)
+
+    def name(row: int) -> bytes:
+        return _field_bytes(pow(root, row, FIELD) << 256)  # Montgomery's form, as keys have it
+
+    with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
+        start = key.find(name(size - 1)) - 32 * (size - 1)  # the last row is tied to nothing
+        found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
+    rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]
+    tied = found[:4] == size.to_bytes(4, "big") and all(
+        found[4 + 32 * row : 36 + 32 * row] != name(row) for row in rows
+    )
+    if not tied:
+        raise ProofSystemError(
+            f"The circuit {circuit!r} does not tie its numbers to the commitment, so that a proof "
+            "could be about others."
+        )
 
 
 def witness(
@@ -232,9 +292,13 @@ def _tables() -> str:
     return folder
 
 
+def _field_bytes(value: int) -> bytes:
+    """Write a number of the field as the proof system does, lowest byte first."""
+    return (int(value) % FIELD).to_bytes(32, "little")
+
+
 def _hex(value: int) -> str:
-    """Write a number of the field as the proof system does: little-endian hexadecimal."""
-    return (int(value) % FIELD).to_bytes(32, "little").hex()
+    return _field_bytes(value).hex()
 
 
 def _integer(text: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from skuq.files import write_atomically
 
-FORMAT = 4  # of all files; others are not read
+FORMAT = 5  # of all files; others are not read
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # of a commitment
 STATEMENT, CHUNKS, VERDICT = "statement.json", "chunks", "verdict.json"  # of an audit

@@ -20,7 +20,7 @@ WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
 # Binary digits that a logit loses before exp. More, as of a network of many layers, would make the
 # quotient ambiguous in the field, and finally the unit smaller than single precision holds.
 MAX_SHIFT = 60
-EXACT_BITS = 52  # of an integer that double precision holds, with its sign
+LARGEST_EXACT = (1 << 51) - 1  # double precision holds integers, and sums on the way to them
 # The circuit accepts a quotient rounded either way: a prover may move each logit by one unit,
 # and hence a confidence p by p (1 - p) times two units.
 ROUNDING = 0.25 * 2 * 2.0**-LOGIT_BITS
@@ -71,8 +71,14 @@ class IntegerPredictions(NamedTuple):
     confidence: IntArray
 
 
-def value_bits(network: IntegerNetwork, limits: IntArray) -> int:
-    """Number of bits that hold every number in the circuit, for any accepted input."""
+def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
+    """Largest absolute value that the circuit splits into digits, for any accepted input.
+
+    A sign is none of the digits. They hold the sums of each layer; ``2 x + 1`` for the differences
+    x <= 0 of ordered logits; the divisor and the quotient of logits before exp; and errors of the
+    reciprocal of a sum of at most C powers, of which each is at most `ONE`, as well as the
+    differences of these errors and of twice a confidence and an edge.
+    """
     low, high = -limits.astype(object), limits.astype(object)
     largest = 0
     for k, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
@@ -82,8 +88,10 @@ def value_bits(network: IntegerNetwork, limits: IntArray) -> int:
         largest = max(largest, *map(abs, low), *map(abs, high))
         if k < len(network.weights) - 1:
             low, high = 2 * np.maximum(low, 0), 2 * np.maximum(high, 0)
-    spread = 2 * (max(high) - min(low)) * tie_factor(network.n_classes) + network.n_classes
-    return max(int(largest).bit_length(), int(spread).bit_length()) + 1
+    n_classes = network.n_classes
+    spread = (max(high) - min(low)) * tie_factor(n_classes) + n_classes - 1
+    divisor = 1 << logit_shift(network.logit_bits, n_classes)
+    return int(max(largest, 2 * spread - 1, divisor, REACH, 2 * n_classes * ONE))
 
 
 def digit_base(log_rows: int) -> int:
@@ -94,10 +102,10 @@ def digit_base(log_rows: int) -> int:
     return (1 << log_rows) - 16
 
 
-def digits_of(bits: int, log_rows: int) -> int:
-    """Number of digits that hold every number of so many bits."""
+def digits_of(largest: int, log_rows: int) -> int:
+    """Number of digits that hold absolute values up to `largest`."""
     base, digits = digit_base(log_rows), 1
-    while base**digits < 1 << bits:
+    while base**digits <= largest:
         digits += 1
     return digits
 

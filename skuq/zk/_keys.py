@@ -78,8 +78,9 @@ def make_keys(
 ) -> None:
     """Write a circuit, its settings and both of its keys to a folder.
 
-    Fail unless the circuit commits to its constants as `commitment_point` does. Proofs of
-    different circuits are about the same weights only if all have these in the same order.
+    Fail unless the circuit computes with the committed numbers, and commits to them as
+    `commitment_point` does. Proofs of different circuits are about the same weights only if all
+    have these in the same order.
     """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
@@ -87,9 +88,12 @@ def make_keys(
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
     if rows > 2**shape.log_rows - backend.BLINDING_ROWS:
         raise VerificationError(f"The circuit {circuit!r} does not fit into its size.")
-    backend.compile_circuit(model, settings, compiled)
+    numbers = [int(value) for part in constants for value in part.ravel()]
+    backend.compile_circuit(model, settings, compiled, numbers)
     key = folder / f"{circuit}.vk"
-    backend.setup(compiled, key, folder / f"{circuit}.pk", srs)
+    proving = folder / f"{circuit}.pk"
+    backend.setup(compiled, key, proving, srs)
+    backend.check_ties(proving, circuit, shape)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         target = Path(temporary) / "witness"
         _, found = backend.witness(zeros(circuit, shape), compiled, target, key, srs)

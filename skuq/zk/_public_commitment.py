@@ -22,7 +22,7 @@ from skuq.zk._files import (
     read_json,
 )
 from skuq.zk._fixed_point import (
-    EXACT_BITS,
+    LARGEST_EXACT,
     MAX_SHIFT,
     ROUNDING,
     WEIGHT_BITS,
@@ -175,7 +175,7 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the network has too many layers for its precision")
     if shape.log_rows not in LOG_ROWS or not set(shape.rows_per_proof) <= set(CIRCUITS):
         raise ValueError("the architecture is malformed (size or names of circuits)")
-    if shape.digits > digits_of(EXACT_BITS, shape.log_rows):
+    if shape.digits > digits_of(LARGEST_EXACT, shape.log_rows):
         raise ValueError("the architecture is malformed (too many digits)")
     # A verifier must not be made to build a huge key. All constants must be in one column, since
     # only one commitment is compared.

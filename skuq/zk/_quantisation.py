@@ -12,15 +12,15 @@ from skuq.zk._dense_network import DenseNetwork
 from skuq.zk._encoding import Column, Encoding
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
-    EXACT_BITS,
+    LARGEST_EXACT,
     MAX_SHIFT,
     ROUNDING,
     WEIGHT_BITS,
     IntegerNetwork,
     IntegerPredictions,
     integer_predictions,
+    largest_value,
     logit_shift,
-    value_bits,
 )
 
 # Features are accepted up to this many standard deviations from the mean, or twice as far as any of
@@ -59,13 +59,8 @@ def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int)
     biases = [network.biases[0] + center @ first, *network.biases[1:]]
     bits = encoding.bits + weight_bits
     offsets = []
-    for k, bias in enumerate(biases):
-        offset = _single(bias * 2.0**bits)
-        if not offset.any():
-            # A bias of zeros would be left out of the circuit, whose key then depended on the
-            # weights. One unit changes a confidence by far less than its last digit.
-            offset[0] = k + 1
-        offsets.append(offset)
+    for bias in biases:
+        offsets.append(_single(bias * 2.0**bits))
         bits += weight_bits + 1
     rounded = [_single(weight * 2.0**weight_bits) for weight in weights]
     return IntegerNetwork(rounded, offsets, encoding.bits, weight_bits)
@@ -130,7 +125,7 @@ def fit_fixed_point(
         encoding = fit_encoding(network, X, input_bits)
         rounded = integer_network(network, encoding, weight_bits)
         shift = logit_shift(rounded.logit_bits, rounded.n_classes)
-        if shift > MAX_SHIFT or value_bits(rounded, encoding.limits()) > EXACT_BITS:
+        if shift > MAX_SHIFT or largest_value(rounded, encoding.limits()) > LARGEST_EXACT:
             continue
         found = agreement(reference, integer_predictions(rounded, encoding.encode(X)))
         best = found if best is None or found.maximum < best.maximum else best

@@ -25,9 +25,11 @@ from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     IntegerNetwork,
     IntegerPredictions,
+    digit_base,
     digits_of,
     integer_predictions,
-    value_bits,
+    largest_value,
+    tie_factor,
 )
 from skuq.zk._quantisation import integer_network
 from skuq.zk._statements import (
@@ -55,7 +57,7 @@ class Circuits:
         rng = np.random.default_rng(seed)
         self.folder, self.network = folder, network
         widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
-        digits = digits_of(value_bits(network, limits), 13)
+        digits = digits_of(largest_value(network, limits), 13)
         points = {"predictions": POINTS, "bins": POINTS, "padded_bins": POINTS}
         self.shape = Architecture(widths, network.logit_bits, digits, 4, n_pads, n_bins, 13, points)
         layers = zip(network.weights, network.biases, strict=True)
@@ -72,7 +74,8 @@ class Circuits:
         if not compiled.exists():
             model.write_bytes(build(circuit, self.shape, self.constants))
             backend.describe(model, settings, circuit, self.shape)
-            backend.compile_circuit(model, settings, compiled)
+            numbers = [int(value) for part in self.constants for value in part.ravel()]
+            backend.compile_circuit(model, settings, compiled, numbers)
         inputs = public_inputs(circuit, self.shape, values, CONTEXT)
         numbers = [[backend._hex(v) for v in part] for part in inputs]
         data.write_text(json.dumps({"input_data": numbers}))
@@ -163,6 +166,22 @@ def test_circuits_agree_at_the_limits_of_the_inputs(tmp_path):
     assert_circuits_agree(made, rows, rng.integers(3, size=6), 10)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_digits_hold_the_largest_number_and_no_larger_one(tmp_path, n_classes):
+    weight = np.zeros((1, n_classes), int)
+    weight[0, 0], weight[0, -1] = 1, -1
+    network = IntegerNetwork([weight], [np.full(n_classes, 5)], 8, 8)
+    # Twice the largest difference of ordered logits, minus 1, is below the square of the base.
+    limit = (digit_base(13) ** 2 + 2 - 2 * n_classes) // (4 * tie_factor(n_classes))
+    made = Circuits(tmp_path, network, np.array([limit]))
+    assert made.shape.digits == 2
+    rows = np.array([[limit], [-limit]] * 3)
+    assert_circuits_agree(made, rows, np.zeros(6, int), 10)
+    assert digits_of(largest_value(network, np.array([limit + 1])), 13) == 3
+    with pytest.raises(RuntimeError, match="synthesis error"):
+        made.run("bins", bins_inputs(made.shape, "bins", rows + 1, np.zeros(6, int), 10))
+
+
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 7])
 def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
     network = IntegerNetwork(
@@ -174,16 +193,13 @@ def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
         assert_circuits_agree(made, rows, np.full(6, code), 10)
 
 
-def test_layers_without_a_bias_are_committed_to_as_any_others(tmp_path):
+def test_equal_layers_without_a_bias_are_committed_to_as_any_others(tmp_path):
     encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * 2, 8)
-    weights = [np.array([[1.0, -1.0], [0.5, 2.0]])] * 2
-    dense = DenseNetwork(weights, [np.zeros(2)] * 2, (0, 0), np.arange(2))
+    dense = DenseNetwork(
+        [np.array([[1.0, -1.0], [0.5, 2.0]])] * 2, [np.zeros(2)] * 2, (0, 0), np.arange(2)
+    )
     made = Circuits(tmp_path, integer_network(dense, encoding, 8), encoding.limits())
     rows = encoding.encode([[0.5, 0.25], [-1.0, 2.0]])
-    with pytest.raises(backend.ProofSystemError, match="same, such as biases"):
-        assert_circuits_agree(made, rows, np.array([0, 1]), 10)  # equal weights, in fact
-    dense = dense._replace(weights=[weights[0], weights[0].T])
-    made = Circuits(tmp_path, integer_network(dense, encoding, 8), encoding.limits())
     assert_circuits_agree(made, rows, np.array([0, 1]), 10)
 
 

@@ -21,8 +21,9 @@ from skuq.zk._fixed_point import (
     IntegerPredictions,
     integer_logits,
     integer_predictions,
+    largest_value,
+    logit_shift,
     tie_factor,
-    value_bits,
 )
 from skuq.zk._quantisation import (
     agreement,
@@ -151,23 +152,34 @@ def test_the_power_of_two_that_orders_equal_logits_is_the_least_one():
 
 
 @pytest.mark.parametrize("widths", SHAPES)
-def test_value_bits_hold_every_number_of_any_accepted_input(widths):
+def test_no_number_of_any_accepted_input_is_larger_than_the_bound(widths):
     rng = np.random.default_rng(2)
     _, encoding, rounded = random_network(rng, widths, size=2.0)
     limits = encoding.limits()
-    bits = value_bits(rounded, limits)
+    bound = largest_value(rounded, limits)
     largest = 0
     for row in rng.choice([-1, 1], size=(60, widths[0])) * limits:
-        largest = max(largest, *map(abs, by_hand(rounded, row)[2]))
-    assert largest < 2 ** (bits - 1)
-    assert largest > 2 ** (bits - 8)  # a bound, and not an excuse
+        seen = by_hand(rounded, row)[2]
+        # The last ones are differences of ordered logits, whose sign is that of 2 x + 1.
+        largest = max(largest, *map(abs, seen), *(abs(2 * x + 1) for x in seen[-widths[-1] :]))
+    assert largest <= bound
+    assert largest > bound // 2**7  # a bound, and not an excuse
 
 
-def test_value_bits_of_one_layer_are_exact():
-    weight, limits = np.array([[100, -100], [50, -50]]), np.array([8, 8])
-    network = IntegerNetwork([weight], [np.array([10, -10])], 3, 3)
-    # 2 * (1210 + 1210) * 2 + 2 = 9682 < 2 ** 14, and a sign
-    assert value_bits(network, limits) == 15
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_the_bound_of_one_layer_is_reached(n_classes):
+    weight, limits = np.zeros((2, n_classes), int), np.array([8, 8])
+    weight[:, 0], weight[:, -1] = 1000, -1000
+    network = IntegerNetwork([weight], [np.zeros(n_classes, int)], 6, 6)
+    seen = by_hand(network, [8, 8])[2]
+    assert max(abs(2 * x + 1) for x in seen) == largest_value(network, limits)
+
+
+def test_the_bound_includes_numbers_that_no_weight_makes_large():
+    nothing = IntegerNetwork([np.zeros((1, 3), int)], [np.zeros(3, int)], 8, 8)
+    assert largest_value(nothing, np.array([8])) == 2 * 3 * ONE
+    deep = IntegerNetwork([np.zeros((3, 3), int)] * 4, [np.zeros(3, int)] * 4, 8, 8)
+    assert largest_value(deep, np.array([8] * 3)) == 1 << logit_shift(deep.logit_bits, 3)
 
 
 def test_limits_are_those_of_the_encoding_and_one_for_indicators():

@@ -396,17 +396,42 @@ def test_circuits_of_deeper_networks_commit_in_the_same_order(exchange, tmp_path
 
 def test_a_circuit_that_orders_its_constants_in_another_way_is_refused(exchange, monkeypatch):
     """Its proofs would be about other weights, under the same commitment."""
-    original = keys.build
+    original = keys.commitment_point
 
-    def turned(circuit, shape, constants):
-        return original(circuit, shape, [constants[0][::-1], *constants[1:]])
+    def turned(shape, constants, srs):
+        return original(shape, [constants[0][::-1], *constants[1:]], srs)
 
-    monkeypatch.setattr(keys, "build", turned)
+    monkeypatch.setattr(keys, "commitment_point", turned)
     with (
         pytest.raises(ProofSystemError, match="in the order that all circuits must share"),
         keys.verifying_key(load_commitment(exchange.public), "bins", None),
     ):
         pass
+
+
+@pytest.mark.parametrize("circuit", ["predictions", "padded_bins", "verdict"])
+def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
+    exchange, tmp_path, monkeypatch, circuit
+):
+    """With any weights, its proofs would hold under the published commitment."""
+
+    def free(graph, circuit, shape, constants, one):
+        numbers = graph.committed(np.concatenate([part.ravel() for part in constants])[None])
+        listed = graph.op("Concat", numbers, one, axis=1)  # a single use of the constant
+        column = graph.reshape(listed, shape.n_committed + 1, 1)
+        return [
+            graph.reshape(graph.columns(column, part.start, part.stop, axis=0), *size)
+            for part, size in shape.parts_of(circuit)
+        ]
+
+    monkeypatch.setattr(circuits, "_committed", free)
+    monkeypatch.setattr(backend, "_not_laid_out", lambda *_: 0)
+    rows = {"predictions": 2, "bins": 2, "padded_bins": 2}
+    shape = Architecture((2, 3, 2), 8 + 2 * 9 - 1, 3, 12, 2, 3, 13, rows)
+    constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
+    point = commitment_point(shape, constants, srs)
+    with pytest.raises(ProofSystemError, match="does not tie its numbers to the commitment"):
+        keys.make_keys(tmp_path, circuit, shape, constants, srs, point)
 
 
 def test_more_layers_than_the_unit_of_the_logits_allows_are_refused(exchange, tmp_path):

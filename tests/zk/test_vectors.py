@@ -46,7 +46,7 @@ RECORD = {
 }
 ROWS, CODES, N_BINS = [[1.2345, 0.0], [-3.0, 1.0], [15.9, 7.0]], [0, 2, 1], 2
 STATEMENT = {
-    "format": 4,
+    "format": 5,
     "versions": {"skuq": "0.1.0", "ezkl": "23.0.5"},
     "commitment_digest": "c0" * 32,
     "level": "verdict",
