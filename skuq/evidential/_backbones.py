@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from skuq.evidential._graphs import NodeGraph, import_dgl
-from skuq.evidential._sparse import Features, SparseLinear
+from skuq.evidential._graphs import NodeGraph, block_of, import_dgl
+from skuq.evidential._neighbours import Neighbours
+from skuq.evidential._sparse import Features, SparseLinear, csr_tensor
 
 
 class GraphNetwork(nn.Module):
@@ -18,7 +20,8 @@ class GraphNetwork(nn.Module):
     Parameters
     ----------
     layers : sequence of modules
-        Each is called with a graph and features.
+        Each is called with a graph and features: it applies its `linear` to each node, and then
+        gathers from neighbours, which `gather` does for a part of the nodes.
     activation : torch.nn.Module
         Between the layers.
     dropout : float
@@ -68,6 +71,13 @@ class GraphConvolution(nn.Module):
         out: Tensor = self.average(graph.convolution, self.linear(features))
         return out
 
+    def gather(self, near: Neighbours, projected: Tensor) -> Tensor:
+        """Outputs of some nodes, from the projected features of these and their neighbours."""
+        scale = torch.from_numpy(near.degree).to(projected)[:, None].rsqrt()
+        summed = csr_tensor(near.matrix).to(projected.device) @ (scale * projected)
+        out: Tensor = scale[near.own] * summed + self.average.bias
+        return out
+
 
 class GraphAttention(nn.Module):
     """Attention over neighbours, several heads side by side or averaged.
@@ -85,8 +95,15 @@ class GraphAttention(nn.Module):
         self.attention.fc = nn.Identity()  # `linear` takes its place, for sparse features too
 
     def forward(self, graph: NodeGraph, features: Features) -> Tensor:
-        out: Tensor = self.attention(graph.convolution, self.linear(features))
-        return out.mean(dim=1) if self.mean else out.flatten(1)
+        return self._joined(self.attention(graph.convolution, self.linear(features)))
+
+    def gather(self, near: Neighbours, projected: Tensor) -> Tensor:
+        """Outputs of some nodes, from the projected features of these and their neighbours."""
+        block = block_of(near.matrix, projected.device)
+        return self._joined(self.attention(block, (projected, projected[near.own])))
+
+    def _joined(self, heads: Tensor) -> Tensor:
+        return heads.mean(dim=1) if self.mean else heads.flatten(1)
 
 
 class GCN(GraphNetwork):
@@ -164,5 +181,7 @@ class GAT(GraphNetwork):
         norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
         super().__init__(layers, nn.ELU(), dropout, norms)
 
+
+GraphLayer = GraphConvolution | GraphAttention
 
 ARCHITECTURES: dict[str, Callable[..., GraphNetwork]] = {"gcn": GCN, "gat": GAT}

@@ -47,16 +47,26 @@ class NodeGraph:
         Features.
     original : object
         The graph as the user gave it, for networks that were trained on it.
+    on_disk : bool
+        Whether the features are read from a file when they are used.
     device : torch.device
         Device on which networks compute on it.
     """
 
     device = torch.device("cpu")
 
-    def __init__(self, adjacency: sparse.csr_array, features: Features, original: Any = None):
+    def __init__(
+        self,
+        adjacency: sparse.csr_array,
+        features: Features,
+        original: Any = None,
+        *,
+        on_disk: bool = False,
+    ):
         self.adjacency = adjacency
         self.features = features
         self.original = original
+        self.on_disk = on_disk
 
     @property
     def n_nodes(self) -> int:
@@ -105,7 +115,8 @@ def as_node_graph(graph: Any) -> NodeGraph:
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         A `dgl.DGLGraph` with features in ``ndata["feat"]``; a pair of a square scipy sparse
         or dense matrix and a feature matrix, either of which may be sparse; or an object with
-        ``edge_index`` and ``x`` such as `torch_geometric.data.Data`.
+        ``edge_index`` and ``x`` such as `torch_geometric.data.Data`. Features in a `numpy.memmap`
+        of float32, such as ``numpy.load(path, mmap_mode="r")``, stay on disk.
 
     Returns
     -------
@@ -167,6 +178,10 @@ def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:
     if isinstance(adjacency, Tensor):
         edges = adjacency.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         adjacency = sparse.coo_array((edges.values(), tuple(edges.indices())), shape=edges.shape)
+    if sparse.issparse(adjacency) and adjacency.format == "csr" and _is_undirected(adjacency):
+        ones = np.ones(adjacency.nnz)
+        shared = sparse.csr_array((ones, adjacency.indices, adjacency.indptr), adjacency.shape)
+        return _checked(shared, features, None)
     matrix = sparse.coo_array(adjacency)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"The adjacency matrix must be square, got shape {matrix.shape}.")
@@ -174,6 +189,24 @@ def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:
     if not np.isfinite(matrix.data).all():
         raise ValueError("The adjacency matrix contains NaN or infinity.")
     return _checked(_from_edges(matrix.row, matrix.col, matrix.shape[0]), features, None)
+
+
+def _is_undirected(matrix: Any) -> bool:
+    """Whether a CSR matrix needs no change: symmetric, without loops, zeros and repetitions.
+
+    Building another one of a large graph would take several times its memory.
+    """
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    if not square or not matrix.has_canonical_format or not np.isfinite(matrix.data).all():
+        return False
+    if not matrix.data.all() or matrix.diagonal().any():
+        return False
+    mirrored = sparse.csc_array(
+        (np.ones(matrix.nnz, np.int8), matrix.indices, matrix.indptr), matrix.shape
+    ).tocsr()
+    return np.array_equal(mirrored.indices, matrix.indices) and np.array_equal(
+        mirrored.indptr, matrix.indptr
+    )
 
 
 def _from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr_array:
@@ -200,7 +233,15 @@ def _checked(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeG
         raise ValueError(
             f"`graph` has {adjacency.shape[0]} nodes, but features of {taken.shape[0]} nodes."
         )
-    return NodeGraph(adjacency, taken, original)
+    return NodeGraph(adjacency, taken, original, on_disk=isinstance(features, np.memmap))
+
+
+def block_of(matrix: sparse.csr_array, device: torch.device) -> Any:
+    """Build DGL's graph from the nodes in columns to those in rows of a sparse matrix."""
+    rows, columns = (torch.tensor(ends, dtype=torch.int32) for ends in matrix.tocoo().coords)
+    n_rows, n_columns = matrix.shape
+    block = import_dgl().create_block((columns, rows), n_columns, n_rows)
+    return block.to(device)
 
 
 def graph_device(device: str | torch.device) -> torch.device:

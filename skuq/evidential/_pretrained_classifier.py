@@ -89,6 +89,7 @@ class PretrainedClassifier(
     """
 
     _shared = ("estimator", "graph")
+    verbose: int = 0  # of those that have no such parameter
 
     estimator: Any
     graph: Any
@@ -125,7 +126,7 @@ class PretrainedClassifier(
         self, graph: NodeGraph, nodes: LabelledData, layer: Layer, seed: int
     ) -> EvaluatedModel:
         model = fit_or_adopt_on_graph(self.estimator, graph, nodes, device=self.device, seed=seed)
-        outputs = node_outputs(model, layer, graph_device(self.device))
+        outputs = node_outputs(model, layer, graph_device(self.device), verbose=bool(self.verbose))
         warn_of_probabilities(outputs.logits)
         labels = nodes.classes if model.classes is None else model.classes
         classes = classes_of_outputs(labels, outputs.logits.shape[1])

@@ -18,6 +18,7 @@ from skorch import NeuralNet
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
+from skuq.evidential._backbones import GraphNetwork
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import (
     NodeGraph,
@@ -27,6 +28,7 @@ from skuq.evidential._graphs import (
     takes_data,
 )
 from skuq.evidential._labelled import LabelledData
+from skuq.evidential._layerwise import layerwise_logits
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._representations import Layer, read_layer
 from skuq.models import (
@@ -56,8 +58,13 @@ class Outputs(NamedTuple):
     hidden: Tensor
 
 
-def node_outputs(model: NodeModel, layer: Layer, device: torch.device) -> Outputs:
+def node_outputs(
+    model: NodeModel, layer: Layer, device: torch.device, *, verbose: bool = False
+) -> Outputs:
     """Evaluate a model on all nodes of its graph.
+
+    A `GraphNetwork` is evaluated layer by layer if the features lie on disk, with a bar if
+    `verbose`.
 
     Raises
     ------
@@ -65,10 +72,15 @@ def node_outputs(model: NodeModel, layer: Layer, device: torch.device) -> Output
         If the network cannot be evaluated on the graph, or does not return finite logits.
     """
     network = deepcopy(model.module).to(device)
-    graph = model.graph.to(device)
+    graph = model.graph
     try:
-        with torch.no_grad():
-            logits, hidden = read_layer(network, partial(call_on_graph, network, graph), layer)
+        if graph.on_disk and isinstance(network, GraphNetwork):
+            _check_reads_logits(layer)
+            logits = hidden = layerwise_logits(network, graph, device, verbose=verbose)
+        else:
+            run = partial(call_on_graph, network, graph.to(device))
+            with torch.no_grad():
+                logits, hidden = read_layer(network, run, layer)
     except (RuntimeError, AttributeError, TypeError) as error:
         raise ValueError(
             f"The model cannot be evaluated on this graph, whose nodes have "
@@ -82,6 +94,14 @@ def node_outputs(model: NodeModel, layer: Layer, device: torch.device) -> Output
     if not bool(torch.isfinite(logits).all() and torch.isfinite(hidden).all()):
         raise ValueError("The model returns NaN or infinity on this graph.")
     return Outputs(logits.detach().double().cpu(), hidden.detach().float().cpu())
+
+
+def _check_reads_logits(layer: Layer) -> None:
+    if layer != -1:
+        raise ValueError(
+            f"`layer`={layer!r}: of a graph whose features lie on disk only the logits are kept; "
+            "use -1, or features in memory."
+        )
 
 
 def adopted_outputs(

@@ -102,7 +102,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
     random_state : int, RandomState instance or None, default=None
         Initial weights of the head, and training of an estimator that is not fitted.
     verbose : int, default=0
-        Whether skorch prints each epoch.
+        Whether skorch prints each epoch, and a bar is shown while a network is evaluated on a
+        graph whose features lie on disk.
 
     Attributes
     ----------
@@ -312,7 +313,9 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         other.labelled_nodes_ = None
         other.graph_ = as_node_graph(graph)
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
-        outputs = node_outputs(other.model_, self.layer, graph_device(self.device))
+        outputs = node_outputs(
+            other.model_, self.layer, graph_device(self.device), verbose=bool(self.verbose)
+        )
         alpha = self._dirichlet(outputs)
         other.alpha_ = propagate(other.graph_.adjacency, alpha, self._propagation)
         return other

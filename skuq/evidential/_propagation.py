@@ -156,10 +156,11 @@ def diffuse(
     >>> diffuse(path, np.array([4.0, 0.0]), n_steps=1, teleport=0.5)
     array([3., 1.])
     """
-    mean = neighbour_mean(adjacency + sparse.eye_array(adjacency.shape[0]))
+    count = np.asarray(adjacency.sum(axis=1)) + 1.0
     averaged = values
     for _ in range(n_steps):
-        averaged = (1 - teleport) * (mean @ averaged) + teleport * values
+        mean = (adjacency @ averaged + averaged) / count  # over the node and its neighbours
+        averaged = (1 - teleport) * mean + teleport * values
     return averaged
 
 

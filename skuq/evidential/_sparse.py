@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
+from sklearn.utils import gen_batches
 from torch import Tensor, nn
+
+CHECKED_FLOATS = 2**24  # of features on disk that are read at once
 
 
 def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -116,12 +119,16 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
     Returns
     -------
     Tensor or SparseFeatures, float32
+        A memory map becomes a tensor that is read from the file when it is used.
 
     Raises
     ------
     ValueError
-        If they are not a matrix, have no column, or hold NaN or infinity.
+        If they are not a matrix, have no column, or hold NaN or infinity; or if they are a memory
+        map of another type than float32.
     """
+    if isinstance(values, np.memmap):
+        return _mapped(values)
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = (values.to_dense() if values.layout != torch.strided else values).numpy()
@@ -132,14 +139,38 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
             if scattered
             else np.asarray(values, dtype=np.float32)
         )
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(
-            f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
-        )
-    if not np.isfinite(values.data if scattered else values).all():
-        raise ValueError("Node features contain NaN, infinity or a value too large for float32.")
+    _check_matrix(values)
+    _check_finite(values.data if scattered else values)
     n_nonzero = values.nnz if scattered else np.count_nonzero(values)
     if n_nonzero < sparse_below * np.prod(values.shape):
         return SparseFeatures.from_scipy(sparse.csr_array(values))
     dense = values.toarray() if scattered else values
     return torch.tensor(dense, dtype=torch.float32)
+
+
+def _mapped(values: np.memmap[Any, Any]) -> Tensor:
+    """A tensor over a memory map, whose file is read once in chunks to check it."""
+    _check_matrix(values)
+    if values.dtype != np.float32:
+        raise ValueError(
+            f"Node features on disk must be float32, got {values.dtype}: write them as float32, or "
+            "read them into memory with numpy.array."
+        )
+    for rows in gen_batches(len(values), max(1, CHECKED_FLOATS // values.shape[1])):
+        _check_finite(values[rows])
+    with warnings.catch_warnings():
+        # Nobody writes to features, so that it does not matter whether the file can be written.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(values)
+
+
+def _check_matrix(values: Any) -> None:
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(
+            f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
+        )
+
+
+def _check_finite(values: Any) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError("Node features contain NaN, infinity or a value too large for float32.")

@@ -254,3 +254,29 @@ def test_a_mask_of_all_nodes_stands_for_the_ids_in_it(mask):
 def test_what_are_no_node_ids_is_refused(X, message):
     with pytest.raises(ValueError, match=message):
         checked_nodes(X, 4)
+
+
+def test_an_undirected_matrix_is_taken_without_a_copy():
+    matrix = sparse.csr_array(np.array([[0, 2.0, 0], [2, 0, 1], [0, 1, 0]]))
+    adjacency = as_node_graph((matrix, np.eye(3))).adjacency
+    assert np.shares_memory(adjacency.indices, matrix.indices)
+    np.testing.assert_array_equal(adjacency.toarray(), matrix.toarray() > 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "indices", "indptr"),
+    [
+        ([1.0, 1], [1, 2], [0, 1, 2, 2]),
+        ([1.0, 1, 1], [0, 1, 0], [0, 2, 3, 3]),
+        ([1.0, 0, 1, 0], [1, 2, 0, 0], [0, 2, 3, 4]),
+        ([1.0, 1, 1, 1], [1, 1, 0, 0], [0, 2, 4, 4]),
+        ([1.0, 1, 1, 1], [2, 1, 0, 0], [0, 2, 3, 4]),
+    ],
+    ids=["directed", "loop", "zero", "repeated", "unsorted"],
+)
+def test_any_other_matrix_is_made_undirected(data, indices, indptr):
+    matrix = sparse.csr_array((data, indices, indptr), shape=(3, 3))
+    dense = matrix.toarray() != 0
+    found = as_node_graph((matrix, np.eye(3))).adjacency
+    np.testing.assert_array_equal(found.toarray(), (dense | dense.T) & ~np.eye(3, dtype=bool))
+    assert found.has_canonical_format
