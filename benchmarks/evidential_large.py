@@ -146,7 +146,7 @@ def main(args: argparse.Namespace) -> None:
             print(task, figures, flush=True)
             name = f"{args.nodes} nodes"
             records += [record(task, name, key, value, 1) for key, value in figures.items()]
-    finish("evidential_large", args, records, starts_processes=True)
+    finish("evidential_large", args, records)  # the processes load what this one has loaded
 
 
 if __name__ == "__main__":
