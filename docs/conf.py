@@ -100,7 +100,8 @@ def _block_math(translator, node: Element) -> None:
     number = node.get("number")
     label = f'<span class="eqno">({number})</span>' if number else ""
     formula = tex2mathml(node.astext(), as_block=True)
-    translator.body.append(f'<div class="math">{label}{formula}</div>\n')
+    start = translator.starttag(node, "div", CLASS="math")  # with the anchor that references name
+    translator.body.append(f"{start}{label}{formula}</div>\n")
     raise SkipNode
 
 
