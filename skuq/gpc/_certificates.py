@@ -96,10 +96,13 @@ class SafeRadius(NamedTuple):
         in the domain, is classified differently. 0 if nothing was proven.
     upper : ndarray of shape (n,), float64
         Distance of the nearest counterexample that was found; infinite if there is none.
+    counterexample : ndarray of shape (n, n_features), float64
+        That counterexample; NaN if there is none.
     """
 
     lower: FloatArray
     upper: FloatArray
+    counterexample: FloatArray
 
 
 def probability_bounds(
@@ -320,6 +323,7 @@ def safe_radius(
     SafeRadius
     """
     lower, upper = np.zeros(len(points)), np.full(len(points), np.inf)
+    nearest = np.full_like(points, np.nan)
     ceiling = np.full(len(points), float(max_radius))  # nothing above is going to be proven
     trial = ceiling.copy()
     open_ = np.arange(len(points))
@@ -327,15 +331,16 @@ def safe_radius(
         found = certify(open_, trial[open_])
         safe, unsafe = open_[found.status == "safe"], open_[found.status == "unsafe"]
         lower[safe] = trial[safe]
-        apart = (found.counterexample - points[open_])[found.status == "unsafe"]
-        distance = np.linalg.norm(apart, ord=order, axis=1)
-        upper[unsafe] = np.minimum(upper[unsafe], distance)
+        examples = found.counterexample[found.status == "unsafe"]
+        distance = np.linalg.norm(examples - points[unsafe], ord=order, axis=1)
+        nearer = distance < upper[unsafe]
+        upper[unsafe[nearer]], nearest[unsafe[nearer]] = distance[nearer], examples[nearer]
         failed = open_[found.status != "safe"]
         ceiling[failed] = np.minimum(trial[failed], upper[failed])
         trial = (lower + ceiling) / 2
         between = (lower < trial) & (trial < ceiling)  # floating-point numbers end somewhere
         open_ = np.intersect1d(open_, np.flatnonzero((ceiling - lower > precision) & between))
-    return SafeRadius(lower, upper)
+    return SafeRadius(lower, upper, nearest)
 
 
 def _certificate(

@@ -203,7 +203,7 @@ class RegionQueriesMixin:
         Returns
         -------
         SafeRadius
-            What is proven, and the distance of the nearest counterexample.
+            What is proven, and the nearest counterexample with its distance.
         """
         points = self._points(X)
         labels = self._labels(points, y)

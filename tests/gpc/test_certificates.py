@@ -188,6 +188,10 @@ def test_a_safe_radius_is_as_close_to_a_counterexample_as_was_asked_for():
     assert near.sum() >= 3
     assert (found.upper - found.lower <= 0.01)[near].all()
     assert (found.lower[~near] == 1.0).all()
+    distance = np.abs(found.counterexample - points()).max(axis=1)
+    np.testing.assert_array_equal(distance[near], found.upper[near])
+    assert (model.predict(found.counterexample[near]) != model.predict(points()[near])).all()
+    assert np.isnan(found.counterexample[~near]).all()
 
 
 @pytest.mark.parametrize(
@@ -226,3 +230,25 @@ def test_one_counterexample_ends_the_search_for_others():
     found = model.certify(X, middle, radius=0.3)
     assert (found.status == "unsafe").all()
     assert (found.n_regions == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "n_classes", "norm"),
+    [("probit", 2, "l2"), ("logit", 2, "linf"), ("softmax", 3, "linf"), ("softmax", 4, "l2")],
+)
+def test_company_neither_widens_a_bound_nor_changes_a_decision(likelihood, n_classes, norm):
+    """Also not that of points far from all data, whose latent functions are the widest."""
+    rng = np.random.default_rng(5)
+    kernel = ConstantKernel(25.0) * RBF(0.8)
+    model = fit_model(rng, kernel, likelihood, n=30, n_classes=n_classes)
+    X = np.concatenate([model.posterior_.inputs[:4], [[9.0, -9.0]]])
+    request = {"radius": 0.3, "norm": norm, "max_regions": 12}
+    together = model.predict_proba_bounds(X, tol=1e-3, **request)
+    decided = model.certify(X, **request)
+    for i in range(len(X)):
+        alone = model.predict_proba_bounds(X[i : i + 1], tol=1e-3, **request)
+        assert alone.n_regions[0] == together.n_regions[i]
+        for name in ("min_lower", "min_upper", "max_lower", "max_upper"):
+            mine, whole = getattr(alone, name)[0], getattr(together, name)[i]
+            np.testing.assert_allclose(mine, whole, atol=1e-9)
+        assert model.certify(X[i : i + 1], **request).status[0] == decided.status[i]

@@ -20,7 +20,8 @@ from skuq.gpc.bounds._expansion import Evaluation, Expander, Expansion, center_a
 from skuq.gpc.bounds._links import Link, Minimum, Slopes
 
 _ENTRIES = 6_000_000  # numbers in the largest temporary array
-_BATCH = 64  # boxes bounded at once: enough for matrix products, few enough to be best first
+_BATCH = 64  # boxes bounded at once: enough for matrix products
+_PER_ROUND = 32  # boxes of one problem bounded in a round: few enough to be best first
 _NARROW = 1e-13  # boxes are not split below this width, relative to their position
 _STEPS = 6  # of gradient descent before the first bound
 
@@ -156,7 +157,7 @@ class Search:
         self.pool = self.pool.select(self.active[self.pool.problem])
         while bool(self.active.any()):
             before = int(self.active.sum())
-            self._round()
+            self._round(deadline)
             lower = torch.where(self.active, self._lower(), lower)
             left = torch.bincount(self.pool.problem, minlength=len(self.active)) > 0
             self.active &= left & ~self._decided(lower) & (self.n_regions < self.max_regions)
@@ -189,12 +190,28 @@ class Search:
         """Least bound over all boxes of each problem, open or dropped."""
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
-    def _round(self) -> None:
-        chosen = self._choose()
-        boxes = self.pool.select(chosen)
+    def _round(self, deadline: float) -> None:
+        """Bound the most promising boxes of each problem, as many at once as memory is for.
+
+        What is chosen and found for a problem does not depend on the other points.
+        """
+        ranks = _ranks(self.pool)
+        left = (self.max_regions - self.n_regions)[self.pool.problem]
+        chosen = torch.nonzero(ranks < left.clamp(max=_PER_ROUND))[:, 0]
+        chosen = chosen[torch.argsort(ranks[chosen], stable=True)]
         rest = torch.ones(len(self.pool.bound), dtype=torch.bool, device=chosen.device)
         rest[chosen] = False
+        boxes, first = self.pool.select(chosen), ranks[chosen] == 0
         self.pool = self.pool.select(rest)
+        parts = list(torch.split(torch.arange(len(chosen), device=chosen.device), self._room()))
+        for index, part in enumerate(parts):
+            if index and time.monotonic() >= deadline:
+                self.pool = self.pool.join(boxes.select(torch.cat(parts[index:])))
+                return
+            self._refine(boxes.select(part), first[part])
+
+    def _refine(self, boxes: _Pool, first: Tensor) -> None:
+        """Bound some boxes and divide them; `first` are the most promising of their problems."""
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
         problems, index = self.problems, boxes.problem
         ball = self._ball(index)
@@ -202,7 +219,8 @@ class Search:
         minimum = self.link.minimum(problems.objective[index], expansion, self.best[index])
         known = minimum.bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
-        self._try_points(boxes, minimum)
+        rows = torch.nonzero(first)[:, 0]
+        self._try_points(boxes.select(rows), minimum.point[rows])
         boxes, kept = self._drop(boxes)
         if len(kept):
             children = self._divide(boxes, expansion.select(kept), minimum.select(kept))
@@ -213,22 +231,19 @@ class Search:
         """The balls of some problems, if there are any."""
         return None if self.problems.ball is None else self.problems.ball.select(problem)
 
-    def _choose(self) -> Tensor:
-        """The most promising boxes of each problem, as many as one batch holds."""
+    def _room(self) -> int:
+        """Number of boxes that are bounded at once."""
         model = self.expander.model
         features = max(1, self.problems.lower.shape[1])
         share = len(model.reduction) * len(model.inputs) * features
-        room = max(1, min(_BATCH, _ENTRIES // share))
-        return torch.argsort(_ranks(self.pool), stable=True)[:room]
+        return max(1, min(_BATCH, _ENTRIES // share))
 
-    def _try_points(self, boxes: _Pool, minimum: Minimum) -> None:
-        """Evaluate the likely minimiser of the most promising box of each problem."""
-        rows = torch.nonzero(_ranks(boxes) == 0)[:, 0]
-        lower, upper = boxes.lower[rows], boxes.upper[rows]
-        ball = self._ball(boxes.problem[rows])
-        centers, half_widths = center_and_half_widths(lower, upper, ball)
-        points = torch.clamp(centers + half_widths * minimum.point[rows], lower, upper)
-        self._offer(points, boxes.problem[rows])
+    def _try_points(self, boxes: _Pool, likely: Tensor) -> None:
+        """Evaluate the likely minimisers of boxes, given in their coordinates."""
+        ball = self._ball(boxes.problem)
+        centers, half_widths = center_and_half_widths(boxes.lower, boxes.upper, ball)
+        points = torch.clamp(centers + half_widths * likely, boxes.lower, boxes.upper)
+        self._offer(points, boxes.problem)
 
     def _offer(self, points: Tensor, problem: Tensor) -> Tensor:
         """Keep points, at most one per problem, that improve on the best; their gradients."""

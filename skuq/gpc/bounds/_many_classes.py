@@ -11,18 +11,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._links import Minimum, Outputs
 from skuq.gpc.bounds._pairs import LEAST, Pairs
 from skuq.gpc.bounds._quadratic import box_minimum
-from skuq.gpc.bounds._softmax_link import Reach
+from skuq.gpc.bounds._softmax_link import Reach, absolute_sum, independent_reach
 from skuq.gpc.inference._independent_classes import (
     ACCURACY,
     ClassAverages,
     Split,
     independent_averages,
     split,
-    whitening_weights,
 )
 
 
@@ -76,7 +75,7 @@ class ManyClassesLink:
         values, least = self._values(weights, averages, parts).min(-1)
         decisive = torch.take_along_dim(weights, least[:, None, None], 1)
         nothing = torch.zeros_like(values)
-        reach = Reach(nothing, _absolute(parts), nothing, parts.whitened)
+        reach = Reach(nothing, absolute_sum(parts), nothing, parts.whitened)
         error = self._size * reach.loss() + self._inexact(reach)
         return Outputs(
             values + self._constant,
@@ -99,7 +98,7 @@ class ManyClassesLink:
         value = self._values(weights, averages, parts)
         least, point = box_minimum(value.flatten(), gradient, hessian, ball)
         # Eq. 36
-        reach = _reach(expansion, parts)
+        reach = independent_reach(expansion, parts)
         loss = self._size * reach.loss()
         bounds = least.view(n, count) - linear.rest
         bound, decisive = bounds.min(-1)
@@ -126,49 +125,3 @@ class ManyClassesLink:
     def _inexact(self, reach: Reach) -> Tensor:
         """Bound of the errors of the integrals: of values, and of slopes times their reach."""
         return self._size * ACCURACY * (1 + reach.means + reach.covariances) + self._rounding
-
-
-def _absolute(parts: Split) -> Tensor:
-    """Sum of the absolute values of all entries of the matrix E."""
-    n_classes = parts.D.shape[1]
-    j, k = torch.triu_indices(n_classes, n_classes, device=parts.D.device)
-    return (torch.where(j == k, 1.0, 2.0) * parts.E.abs()).sum(-1)
-
-
-def _reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest distance of the moments in a box from independent ones of variances D (Eq. 36).
-
-    Means are taken without a shift that all classes share.
-    """
-    D = parts.D
-    precision = 1 / D
-    common = (precision / precision.sum(-1, keepdim=True))[:, None]
-    identity = torch.eye(D.shape[1], dtype=D.dtype, device=D.device)
-    means = expansion.mean.combine(identity - common)
-    j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
-    moved = (torch.where(j == k, 1.0, 2.0) * expansion.covariance.reach()).sum(-1)
-    return Reach(
-        means.reach().sum(-1),
-        _absolute(parts) + moved,
-        _largest_norm(means, precision.sqrt()),
-        parts.whitened + _largest_norm(expansion.covariance, whitening_weights(D)),
-    )
-
-
-def _largest_norm(moments: Moments, weights: Tensor) -> Tensor:
-    """Bound of the Euclidean norm of weighted distances from the centre, over boxes.
-
-    The linear parts are bounded together: with any sizes w_i of the features,
-    ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
-    """
-    G = weights[..., None] * moments.gradient
-    w = (G.mT @ G).abs().sum(-1)
-    scaled = G / w.sqrt().clamp(min=1e-150)[:, None]
-    largest = torch.linalg.eigvalsh(scaled @ scaled.mT)[:, -1].clamp(min=0)
-    squared = largest * w.sum(-1)
-    if moments.ball is not None:
-        largest = torch.linalg.eigvalsh(G @ G.mT)[:, -1].clamp(min=0)
-        squared = torch.minimum(squared, largest * moments.ball.squared_length())
-    linear = squared.sqrt() * (1 + 1e-9)
-    rest = weights * (moments.quadratic_reach() + moments.rest)
-    return linear + torch.linalg.vector_norm(rest, dim=-1)

@@ -107,7 +107,7 @@ class ProbabilityModel:
 
     def prepare(self) -> None:
         """Prepare once what every process needs."""
-        _ = self.latent, self.jointly and self.link
+        _ = self.latent, self.link if self.jointly else self.many_classes_links
 
     @property
     def n_classes(self) -> int:
@@ -122,6 +122,17 @@ class ProbabilityModel:
             indefinite = self.latent.kernel.variance * self.latent.varsigma
             return SoftmaxLink(self.latent.n_latent, most_variance, indefinite)
         return (ProbitLink if self.likelihood == "probit" else LogitLink)(most_variance)
+
+    @cached_property
+    def many_classes_links(self) -> dict[str, ManyClassesLink]:
+        """The values of one class beside more than two others, by kind."""
+        variance, varsigma = self.latent.kernel.variance, self.latent.varsigma
+        limits = variance * (1 + varsigma), variance * varsigma
+        device = torch.device(self.device)
+        return {
+            kind: ManyClassesLink(kind, self.n_classes, *limits, device)
+            for kind in ("margin", "smallest", "largest")
+        }
 
     def probabilities(self, X: FloatArray) -> FloatArray:
         """Class probabilities at points, shape (n, n_classes)."""
@@ -157,8 +168,7 @@ class ProbabilityModel:
         Minima
         """
         self._require_jointly()
-        model, link = self.latent, self.link
-        return self._search(model, link, regions, objectives, limits, threshold, band, progress)
+        return self._search(self.link, regions, objectives, limits, threshold, band, progress)
 
     def minima_of_class(
         self,
@@ -190,17 +200,11 @@ class ProbabilityModel:
         objectives = LEAST * np.eye(self.n_classes)[labels][:, None]
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
-        link = self._many_classes_link(kind)
-        return self._search(self.latent, link, regions, objectives, limits, at, band, progress)
-
-    def _many_classes_link(self, kind: str) -> ManyClassesLink:
-        variance, varsigma = self.latent.kernel.variance, self.latent.varsigma
-        limits = variance * (1 + varsigma), variance * varsigma
-        return ManyClassesLink(kind, self.n_classes, *limits, torch.device(self.device))
+        link = self.many_classes_links[kind]
+        return self._search(link, regions, objectives, limits, at, band, progress)
 
     def _search(
         self,
-        model: LatentModel,
         link: Link,
         regions: Neighbourhoods,
         objectives: FloatArray,
@@ -228,7 +232,7 @@ class ProbabilityModel:
             threshold=None if threshold is None else self._tensor(threshold.reshape(-1)),
             band=None if band is None else self._tensor(band.reshape(-1)),
         )
-        search = Search(Expander(model, base, free), link, problems, **limits._asdict())
+        search = Search(Expander(self.latent, base, free), link, problems, **limits._asdict())
         solutions = search.run(progress)
         points = base[owner].index_copy(1, free, solutions.point)
         parts = (*solutions[:2], points, *solutions[3:])
@@ -236,7 +240,7 @@ class ProbabilityModel:
 
     def gradients(self, X: FloatArray, objective: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Weighted sums of class probabilities (n,), rounded up, and gradients (n, n_features)."""
-        return self._gradients(self.latent, self.link, X, objective)
+        return self._gradients(self.link, X, objective)
 
     def attackable(self, X: FloatArray, labels: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """What an attack on a class lowers (n,), and its gradient (n, n_features).
@@ -246,17 +250,17 @@ class ProbabilityModel:
         if self.jointly:
             return self.gradients(X, np.eye(self.n_classes)[labels])
         objective = LEAST * np.eye(self.n_classes)[labels]
-        return self._gradients(self.latent, self._many_classes_link("margin"), X, objective)
+        return self._gradients(self.many_classes_links["margin"], X, objective)
 
     def _gradients(
-        self, model: LatentModel, link: Link, X: FloatArray, objective: FloatArray
+        self, link: Link, X: FloatArray, objective: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         base = self._tensor(X)
         everything = torch.arange(base.shape[1], device=base.device)
         rows = torch.arange(len(base), device=base.device)
         values, gradients = [], []
         for part in torch.split(rows, max(1, _ENTRIES // self.posterior.inputs.size)):
-            evaluation = Expander(model, base[part], everything).evaluate(
+            evaluation = Expander(self.latent, base[part], everything).evaluate(
                 base[part], torch.arange(len(part), device=base.device)
             )
             value, gradient = objective_at(link, self._tensor(objective)[part], evaluation)

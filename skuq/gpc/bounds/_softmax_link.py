@@ -6,15 +6,25 @@ Equations are those of the proofs page of the user guide (`docs/guide/robust_gpc
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Expansion
+from skuq.gpc.bounds._expansion import Expansion, Moments
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._quadratic import box_minimum
+from skuq.gpc.inference._independent_classes import (
+    ACCURACY,
+    Split,
+    correction_error,
+    independent_averages,
+    split,
+    whitening_weights,
+)
 from skuq.gpc.inference._quadrature import Nodes, affordable_accuracy, normal_nodes
 
 _ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
@@ -25,6 +35,7 @@ _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 # indicators x centred, |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and
 # |E x y z w v| <= 0.068, which bounds the cumulants of order three to five as follows (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
+_NOTHING = 1e-6  # of whitened covariances, where only rounding keeps them from 0
 _LEAST = 1e-12  # variance of differences below which nothing is made of its smoothing
 _ALONG = 0.0963  # second derivative along arguments that differ by at most 1
 
@@ -85,38 +96,69 @@ class SoftmaxLink:
         self.rows, self.columns = torch.as_tensor(rows), torch.as_tensor(columns)
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
-        values, vectors = torch.linalg.eigh(self._of_differences(covariance))
-        deviations = vectors * values.clamp(min=0).sqrt()[:, None]
-        scales = _largest(deviations)
+        results = [torch.zeros_like(mean[:, 0]) for _ in range(2)]
+        results += [torch.zeros_like(mean), torch.zeros_like(covariance)]
+        for members, average in self._rules(covariance):
+            rows = torch.nonzero(members)[:, 0]
+            found = average(objective[rows], mean[rows], covariance[rows])
+            for whole, part in zip(results, found, strict=True):
+                whole[rows] = part
+        return Outputs(*results)
+
+    def _rules(
+        self, covariance: Tensor
+    ) -> Iterator[tuple[Tensor, Callable[..., tuple[Tensor, ...]]]]:
+        """How each of the points is averaged, which depends on no other point."""
+        independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
+        if self.n_classes == 3:  # any covariance is a diagonal one but for a shift
+            independent = split(covariance, 3).whitened < _NOTHING
+            yield independent, self._independently
+        # Points of similar deviations share nodes.
+        steps = (2 * self._largest(covariance).clamp(min=2.0**-4).log2()).ceil()
+        for step in torch.unique(steps[~independent], dim=0):
+            rule = partial(self._by_quadrature, scales=(2 ** (step / 2)).tolist())
+            yield ~independent & (steps == step).all(-1), rule
+
+    def _independently(
+        self, objective: Tensor, mean: Tensor, covariance: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Values, errors and slopes where a shift makes three classes independent (Eq. 33, 35)."""
+        parts = split(covariance, 3)
+        averages = independent_averages(mean, parts.D)
+        value, by_mean, by_covariance = (
+            torch.einsum("bc,bc...->b...", objective, part) for part in averages
+        )
+        value = value + (by_covariance * parts.E).sum(-1)  # which is rounding
+        error = ACCURACY + correction_error(parts)
+        return value, objective.abs().sum(-1) * error, by_mean, by_covariance
+
+    def _by_quadrature(
+        self, objective: Tensor, mean: Tensor, covariance: Tensor, scales: list[float]
+    ) -> tuple[Tensor, ...]:
+        """Values, errors and slopes at points whose deviations are within these scales."""
         accuracy = affordable_accuracy(scales, _ACCURACIES)
         if accuracy is None:  # such outputs are all but steps, and pairs of classes bound them
-            return self._unknown(objective, mean, covariance)
-        nodes = normal_nodes(scales, accuracy, mean)
+            return tuple(self._unknown(objective, mean, covariance))
+        nodes, deviations = normal_nodes(scales, accuracy, mean), self._deviations(covariance)
         size = max(1, _ENTRIES // (len(nodes.weights) * self.n_classes**2))
         parts = [
             self._average(objective[rows], mean[rows], deviations[rows], nodes)
             for rows in torch.split(torch.arange(len(mean), device=mean.device), size)
         ]
         value, by_mean, by_covariance = (torch.cat(part) for part in zip(*parts, strict=True))
-        error = objective.abs().sum(-1) * nodes.error
-        return Outputs(value, error, by_mean, by_covariance)
-
-    def _unknown(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
-        """Between the least and the largest weight of a class, with no derivative known."""
-        low, high = objective.amin(-1), objective.amax(-1)
-        slopes = torch.zeros_like(mean), torch.zeros_like(covariance)
-        return Outputs((low + high) / 2, (high - low) / 2, *slopes)
+        return value, objective.abs().sum(-1) * nodes.error, by_mean, by_covariance
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
-        outputs = self.evaluate(objective, expansion.mean.value, expansion.covariance.value)
+        reach, lengths = self._reach(expansion)
+        loss = objective.abs().sum(-1) * reach.loss()
+        useful = loss < objective.amax(-1) - objective.amin(-1)
+        outputs = self._evaluate_some(useful, objective, expansion)
         linear = expansion.mean.combine(outputs.mean_slope[:, None]).plus(
             expansion.covariance.combine(outputs.covariance_slope[:, None])
         )
         gradient, hessian = linear.gradient[:, 0], linear.hessian[:, 0]
         origin = torch.zeros_like(outputs.value)
         bound, point = box_minimum(origin, gradient, hessian, linear.ball)
-        reach, whitener = self._reach(expansion)
-        loss = objective.abs().sum(-1) * reach.loss()
         error = outputs.error * (1 + 2 * reach.means + 2 * reach.covariances)
         error = error + objective.abs().sum(-1) * self._rounding
         bound = outputs.value + bound - linear.rest[:, 0] - loss - error
@@ -124,8 +166,24 @@ class SoftmaxLink:
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-300)
         curvature = hessian.abs().sum(-1) + 2 * loss[:, None] * share
         bound = torch.maximum(bound, self._pairwise(objective, expansion))
-        slopes = self._slopes(objective, outputs, reach, whitener)
+        slopes = self._slopes(objective, outputs, reach, lengths)
         return Minimum(bound, point, curvature, linear.rest[:, 0], slopes)
+
+    def _evaluate_some(self, rows: Tensor, objective: Tensor, expansion: Expansion) -> Outputs:
+        """Outputs at the centres of some boxes; of the others, all that is known without."""
+        mean, covariance = expansion.mean.value, expansion.covariance.value
+        whole = self._unknown(objective, mean, covariance)
+        for result, part in zip(
+            whole, self.evaluate(objective[rows], mean[rows], covariance[rows]), strict=True
+        ):
+            result[rows] = part
+        return whole
+
+    def _unknown(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
+        """Between the least and the largest weight of a class, with no derivative known."""
+        low, high = objective.amin(-1), objective.amax(-1)
+        slopes = torch.zeros_like(mean), torch.zeros_like(covariance)
+        return Outputs((low + high) / 2, (high - low) / 2, *slopes)
 
     def _pairwise(self, objective: Tensor, expansion: Expansion) -> Tensor:
         """Bound by pairs of classes, each pair on its own: best where probabilities saturate.
@@ -164,12 +222,9 @@ class SoftmaxLink:
         bound = self._logit.minimum(second, single, target).bound
         return bound.view(len(chosen), -1)
 
-    def _slopes(
-        self, objective: Tensor, outputs: Outputs, reach: Reach, whitener: Tensor
-    ) -> Slopes:
+    def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
         """Derivatives of the objective by the moments anywhere in a box."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
-        each = torch.linalg.vector_norm(whitener, dim=1)  # (b, C)
         by_mean = torch.minimum(
             (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None],
             each * (reach.smooth(2) * reach.shift + reach.smooth(3) / 2 * reach.change)[:, None],
@@ -189,22 +244,35 @@ class SoftmaxLink:
         )
 
     def _reach(self, expansion: Expansion) -> tuple[Reach, Tensor]:
-        """Reach of ``f_c - f_last``, and what whitens these at the centre, (b, C - 1, C)."""
+        """Reach of the moments, and whitened lengths of the latent functions, (b, C)."""
+        reach, lengths = self._reach_of_differences(expansion)
+        if self.n_classes != 3:
+            return reach, lengths
+        parts = split(expansion.covariance.value, 3)
+        independent = parts.whitened < _NOTHING
+        pairs = zip(independent_reach(expansion, parts), reach, strict=True)
+        reach = Reach(*(torch.where(independent, mine, other) for mine, other in pairs))
+        return reach, torch.where(independent[:, None], 1 / parts.D.sqrt(), lengths)
+
+    def _reach_of_differences(self, expansion: Expansion) -> tuple[Reach, Tensor]:
+        """The same by ``f_c - f_last``, which is for any covariance."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
         sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()  # in spite of rounding
         widths = sure.clamp(min=_LEAST).sqrt()
         whitener = (vectors / widths[:, None]).mT @ contrast
         means = expansion.mean.combine(contrast).reach()
-        shift = expansion.mean.combine(whitener).reach()
-        change = expansion.covariance.combine(self._products(whitener)).reach()
+        ones = torch.ones_like(values)
+        shift = largest_norm(expansion.mean.combine(whitener), ones)
+        products = expansion.covariance.combine(self._products(whitener))
+        change = largest_norm(products, torch.ones_like(products.value))
         reach = Reach(
             means.sum(-1),
             expansion.covariance.combine(self._products(contrast)).reach().sum(-1),
-            torch.linalg.vector_norm(shift, dim=-1),
-            torch.where((sure < _LEAST).any(-1), 1e30, torch.linalg.vector_norm(change, dim=-1)),
+            shift,
+            torch.where((sure < _LEAST).any(-1), 1e30, change),
         )
-        return reach, whitener
+        return reach, torch.linalg.vector_norm(whitener, dim=1)
 
     def _products(self, rows: Tensor) -> Tensor:
         """Weights of all pairs in the covariances of combinations of latent functions."""
@@ -229,6 +297,18 @@ class SoftmaxLink:
         matrix: Tensor = contrast @ full @ contrast.T
         return matrix
 
+    def _deviations(self, covariance: Tensor) -> Tensor:
+        """What the differences to the last class change with standard normal variables."""
+        values, vectors = torch.linalg.eigh(self._of_differences(covariance))
+        deviations: Tensor = vectors * values.clamp(min=0).sqrt()[:, None]
+        return deviations
+
+    def _largest(self, covariance: Tensor) -> Tensor:
+        """Largest change of any difference with each of these variables, (b, C - 1)."""
+        deviations = self._deviations(covariance)
+        padded = torch.cat([deviations, torch.zeros_like(deviations[:, :1])], 1)
+        return padded.amax(1) - padded.amin(1)
+
     def _average(
         self, objective: Tensor, mean: Tensor, deviations: Tensor, nodes: Nodes
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -250,8 +330,47 @@ class SoftmaxLink:
         )
 
 
-def _largest(deviations: Tensor) -> list[float]:
-    """Largest change of any difference of latent functions with each standard normal."""
-    padded = torch.cat([deviations, torch.zeros_like(deviations[:, :1])], 1)
-    scales: list[float] = (padded.amax(1) - padded.amin(1)).amax(0).tolist()
-    return scales
+def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
+    """Bound of the Euclidean norm of weighted distances from the centre, over boxes.
+
+    The linear parts are bounded together: with any sizes w_i of the features,
+    ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
+    """
+    G = weights[..., None] * moments.gradient
+    w = (G.mT @ G).abs().sum(-1)
+    scaled = G / w.sqrt().clamp(min=1e-150)[:, None]
+    largest = torch.linalg.eigvalsh(scaled @ scaled.mT)[:, -1].clamp(min=0)
+    squared = largest * w.sum(-1)
+    if moments.ball is not None:
+        largest = torch.linalg.eigvalsh(G @ G.mT)[:, -1].clamp(min=0)
+        squared = torch.minimum(squared, largest * moments.ball.squared_length())
+    linear = squared.sqrt() * (1 + 1e-9)
+    rest = weights * (moments.quadratic_reach() + moments.rest)
+    return linear + torch.linalg.vector_norm(rest, dim=-1)
+
+
+def absolute_sum(parts: Split) -> Tensor:
+    """Sum of the absolute values of all entries of the matrix E."""
+    n_classes = parts.D.shape[1]
+    j, k = torch.triu_indices(n_classes, n_classes, device=parts.D.device)
+    return (torch.where(j == k, 1.0, 2.0) * parts.E.abs()).sum(-1)
+
+
+def independent_reach(expansion: Expansion, parts: Split) -> Reach:
+    """Largest distance of the moments in a box from independent ones of variances D (Eq. 36).
+
+    Means are taken without a shift that all classes share.
+    """
+    D = parts.D
+    precision = 1 / D
+    common = (precision / precision.sum(-1, keepdim=True))[:, None]
+    identity = torch.eye(D.shape[1], dtype=D.dtype, device=D.device)
+    means = expansion.mean.combine(identity - common)
+    j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
+    moved = (torch.where(j == k, 1.0, 2.0) * expansion.covariance.reach()).sum(-1)
+    return Reach(
+        means.reach().sum(-1),
+        absolute_sum(parts) + moved,
+        largest_norm(means, precision.sqrt()),
+        parts.whitened + largest_norm(expansion.covariance, whitening_weights(D)),
+    )
