@@ -42,7 +42,8 @@ class OODDecisionsMixin:
         Nothing is trained. The samples must be of the known classes, drawn like the
         in-distribution samples to be judged, and must have taken no part in the training of the
         estimator or the probe, early stopping included. Then both are exchangeable, on a graph
-        too: training looks at the labels of neither, and the features and edges of both.
+        too: training looks at the labels of neither, and at the features and edges of both, or
+        of neither.
 
         Parameters
         ----------

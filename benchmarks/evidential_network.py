@@ -1,0 +1,117 @@
+"""What about the network decides how well left-out classes are found: features, training, graph.
+
+    python -m benchmarks.evidential_network --dataset coauthor_cs --splits 2
+
+One thing is changed at a time against the other benchmarks (``base``): features as stored, or 1
+where they are not 0, instead of rows that sum to 1; a weight decay five times as strong; and the
+left-out nodes are removed from the graph while the network is trained (``without``), so that it
+meets them, and their edges, at the test for the first time. The probe is fitted on the whole graph.
+"""
+
+import argparse
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import normalize
+
+from benchmarks import evidential
+from benchmarks.harness import finish, parser, record, set_threads
+from skuq import EvidentialProbe
+from skuq.datasets import load_graph
+from skuq.evidential import GraphClassifier, LogitUncertainty, as_node_graph
+
+VARIANTS = ["base", "stored", "binary", "decay", "without"]
+
+
+def matrices(variant: str, name: str, args: argparse.Namespace) -> tuple[Any, Any]:
+    """Adjacency matrix, and the features of a variant."""
+    data = load_graph(name, args.data_dir)
+    if variant == "stored":
+        return data.graph
+    if variant == "binary":
+        return data.adjacency, (data.features != 0).astype(np.float32)
+    return data.adjacency, normalize(data.features, norm="l1")
+
+
+def trained(
+    variant: str, adjacency: Any, features: Any, task: evidential.Task, seed: int
+) -> GraphClassifier:
+    """The network of a variant; without the left-out nodes, those of a smaller graph."""
+    decay = {"weight_decay": 5e-4} if variant == "decay" else {}
+    train, validation = task.train, task.validation
+    if variant == "without":
+        known = np.flatnonzero(np.isin(task.labels, task.labels[task.train]))
+        adjacency, features = adjacency[known][:, known], features[known]
+        train, validation = np.searchsorted(known, train), np.searchsorted(known, validation)
+    model = GraphClassifier(
+        (adjacency, features), random_state=seed, **evidential.TRAINING, **decay
+    )
+    return model.fit(
+        train,
+        task.labels[task.train],
+        X_val=validation,
+        y_val=task.labels[task.validation],
+    )
+
+
+def measure(
+    variant: str, name: str, split: int, args: argparse.Namespace
+) -> dict[tuple[str, str], float]:
+    """AUROC of the left-out classes, by method."""
+    task = evidential.read_task(name, args.data_dir, args.setting, split)
+    adjacency, features = matrices(variant, name, args)
+    model = trained(variant, adjacency, features, task, args.seed + 1000 * split)
+    network, graph = model.network_, as_node_graph((adjacency, features))
+    data = {
+        "X": task.train,
+        "y": task.labels[task.train],
+        "X_val": task.validation,
+        "y_val": task.labels[task.validation],
+    }
+    methods = {
+        "entropy": LogitUncertainty(network, graph=graph, score="entropy"),
+        "energy": LogitUncertainty(network, graph=graph, score="energy"),
+        "epn-reg": EvidentialProbe(network, graph=graph, random_state=args.seed),
+    }
+    found = {}
+    for method, estimator in methods.items():
+        estimator.fit(**data)
+        score = estimator.predict_uncertainty(task.test).epistemic
+        found[method] = roc_auc_score(task.ood, score)
+    known = task.test[~task.ood]
+    found["accuracy"] = estimator.score(known, task.labels[known])
+    found["epochs"] = len(model.history_)
+    print(name, split, variant, {key: round(x, 4) for key, x in found.items()}, flush=True)
+    return found
+
+
+def main(args: argparse.Namespace) -> None:
+    set_threads(args)
+    records = []
+    for name in args.dataset:
+        for variant in args.variants:
+            runs = [measure(variant, name, split, args) for split in range(args.splits)]
+            for method in runs[0]:
+                values = [run[method] for run in runs]
+                metric = method if method in ("accuracy", "epochs") else f"auroc_{method}"
+                records.append(
+                    record(
+                        variant,
+                        f"{name} {args.setting}",
+                        metric,
+                        np.mean(values),
+                        len(values),
+                        np.std(values),
+                    )
+                )
+    finish("evidential_network", args, records)
+
+
+if __name__ == "__main__":
+    arguments = parser(__doc__)
+    arguments.add_argument("--dataset", nargs="+", default=["coauthor_cs"])
+    arguments.add_argument("--variants", nargs="+", default=VARIANTS, choices=VARIANTS)
+    arguments.add_argument("--setting", default="OS-1")
+    arguments.add_argument("--splits", type=int, default=2)
+    main(arguments.parse_args())
