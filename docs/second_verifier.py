@@ -258,6 +258,7 @@ class Commitment:
 HEAD, NETWORK = ["one"], ["order", "rows", "factor", "reach"]
 SUMS = ["labels", "counted", "edges", "others"]
 INPUTS = {
+    "attestation": [*HEAD, *NETWORK, "context"],
     "predictions": [*HEAD, *NETWORK, "context"],
     "bins": [*HEAD, *NETWORK, *SUMS, "context"],
     "padded_bins": [*HEAD, *NETWORK, *SUMS, "chunk", "units", "context"],
@@ -580,11 +581,11 @@ def verify_attestation(
     label, confidence = statement.get("label"), statement.get("confidence")
     valid = type(label) is int and 0 <= label < len(commitment.classes)
     demand(valid and type(confidence) is int and 0 < confidence <= ONE, "It is impossible.")
-    size = commitment.rows_per_proof["predictions"]
+    name = "attestation"
+    size = commitment.rows_per_proof[name]
     values = {"rows": commitment.encode([x])[0] * size}
     outputs = predicted(commitment, [label], [confidence], size)
-    name = "predictions 0"
-    commitment.verify("predictions", statement, name, values, outputs, record.get("proof"))
+    commitment.verify(name, statement, name, values, outputs, record.get("proof"))
     return {"label": commitment.classes[label], "confidence": confidence / ONE}
 
 

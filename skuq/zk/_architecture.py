@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-# A circuit for each disclosure level. Level "verdict" takes two: one proves the sums of a chunk
-# of rows under a one-time pad, the other one the verdict on the sums of all chunks.
-CIRCUITS = ("predictions", "bins", "padded_bins", "verdict")
+# A circuit for attestations, and one for each disclosure level. Level "verdict" takes two: one
+# proves the sums of a chunk of rows under a one-time pad, the other one the verdict on the sums of
+# all chunks.
+CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
+# Numbers side by side in a row of a circuit, at most: with four, constraints get a higher degree.
+MAX_COLUMNS = 3
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
 MAX_BINS = 1000  # a verifier must not be made to build a huge circuit
 CONTEXT_BITS = 248  # of the SHA-256 that binds a proof to its statement
@@ -37,6 +40,8 @@ class Architecture(NamedTuple):
         Logarithm (base 2) of the number of rows of the circuits.
     rows_per_proof : dict of str to int
         Rows of data that one proof of each circuit covers.
+    columns : dict of str to int
+        Numbers side by side in a row of each circuit; `MAX_COLUMNS` where it is not named.
     """
 
     widths: tuple[int, ...]
@@ -47,11 +52,12 @@ class Architecture(NamedTuple):
     n_bins: int
     log_rows: int
     rows_per_proof: dict[str, int]
+    columns: dict[str, int] = {}
 
     @property
     def circuits(self) -> tuple[str, ...]:
         """Names of the circuits; those of level "verdict" exist only where there are pads."""
-        return CIRCUITS if self.n_pads else CIRCUITS[:2]
+        return CIRCUITS if self.n_pads else CIRCUITS[:3]
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -82,6 +88,10 @@ class Architecture(NamedTuple):
     def n_committed(self) -> int:
         """Number of integers under the commitment."""
         return sum(int(np.prod(shape)) for shape in self.shapes)
+
+    def columns_of(self, circuit: str) -> int:
+        """Numbers side by side in a row of a circuit."""
+        return self.columns.get(circuit, MAX_COLUMNS)
 
     def rows_of(self, circuit: str) -> int:
         """Rows of data that one proof of a circuit covers; 0 if it has none."""

@@ -72,7 +72,7 @@ def attest(
         nonce=str(nonce),
         number=prover.next_attestation(),
     )
-    write_json(out, prover.attest(statement, prediction_inputs(committed.shape, rows)))
+    write_json(out, prover.attest(statement, prediction_inputs(committed.shape, rows, ATTESTATION)))
     return out
 
 

@@ -48,7 +48,7 @@ def on_g2(point: G2) -> bool:
     cube = _mul2(_mul2(x, x), x)
     if _mul2(y, y) != ((cube[0] + b[0]) % P, (cube[1] + b[1]) % P):
         return False
-    return _multiply_g2(ORDER, point) is None
+    return _has_order(ORDER, point)
 
 
 def root_of_unity(log_order: int) -> int:
@@ -177,6 +177,10 @@ def _sub2(a: Fp2, b: Fp2) -> Fp2:
     return (a[0] - b[0]) % P, (a[1] - b[1]) % P
 
 
+def _times2(k: int, a: Fp2) -> Fp2:
+    return k * a[0] % P, k * a[1] % P
+
+
 def _inverse2(a: Fp2) -> Fp2:
     norm = pow(a[0] * a[0] + a[1] * a[1], -1, P)
     return a[0] * norm % P, -a[1] * norm % P
@@ -210,19 +214,41 @@ def _chord(a: G2, b: G2, slope: Fp2) -> G2:
     return x, _sub2(_mul2(slope, _sub2(a[0], x)), a[1])
 
 
-def _multiply_g2(scalar: int, point: G2) -> G2 | None:
-    total: G2 | None = None
-    for bit in bin(scalar)[2:]:
-        if total is not None:
-            slope = _slope(total, total)
-            total = None if slope is None else _chord(total, total, slope)
+def _has_order(order: int, point: G2) -> bool:
+    """Whether `order` times a point of the twist is infinity.
+
+    Jacobian coordinates, of which infinity has z = 0, spare an inversion for each bit.
+    """
+    total = *point, (1, 0)
+    for bit in bin(order)[3:]:
+        total = _doubled_g2(total)
         if bit == "1":
-            slope = None if total is None else _slope(total, point)
-            if total is None:
-                total = point
-            else:
-                total = None if slope is None else _chord(total, point, slope)
-    return total
+            total = _added_g2(total, point)
+    return total[2] == (0, 0)
+
+
+def _doubled_g2(total: tuple[Fp2, Fp2, Fp2]) -> tuple[Fp2, Fp2, Fp2]:
+    x, y, z = total
+    square = _mul2(y, y)
+    slope, moved = _times2(3, _mul2(x, x)), _times2(4, _mul2(x, square))
+    new_x = _sub2(_mul2(slope, slope), _times2(2, moved))
+    new_y = _sub2(_mul2(slope, _sub2(moved, new_x)), _times2(8, _mul2(square, square)))
+    return new_x, new_y, _times2(2, _mul2(y, z))
+
+
+def _added_g2(total: tuple[Fp2, Fp2, Fp2], point: G2) -> tuple[Fp2, Fp2, Fp2]:
+    x, y, z = total
+    if z == (0, 0):
+        return *point, (1, 0)
+    square = _mul2(z, z)
+    h = _sub2(_mul2(point[0], square), x)
+    r = _sub2(_mul2(point[1], _mul2(square, z)), y)
+    if h == r == (0, 0):
+        return _doubled_g2(total)
+    square = _mul2(h, h)
+    cube, moved = _mul2(h, square), _mul2(x, square)
+    new_x = _sub2(_sub2(_mul2(r, r), cube), _times2(2, moved))
+    return new_x, _sub2(_mul2(r, _sub2(moved, new_x)), _mul2(y, cube)), _mul2(z, h)
 
 
 def _miller(point: G1, twisted: G2) -> Fp12:

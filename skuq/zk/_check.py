@@ -13,7 +13,7 @@ from skuq.zk._fixed_point import ONE, IntegerPredictions
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._reference_string import trust_in
 from skuq.zk._results import Attestation
-from skuq.zk._statement_entries import read_attestation
+from skuq.zk._statement_entries import ATTESTATION, read_attestation
 from skuq.zk._statements import prediction_inputs, prediction_outputs
 from skuq.zk._verifier import Verifier
 
@@ -69,7 +69,7 @@ def check(
     if (certificate is None) != (auditor is None):
         raise ValueError("`certificate` and `auditor`, whose key it is, belong together.")
     committed = load_commitment(commitment)
-    trust = trust_in(committed.srs, committed.shape.log_rows, srs, allow_test_string)
+    trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     certified = None
     if certificate is not None and auditor is not None:
         found = checked_certificate(certificate, committed, auditor, revoked, allow_test_string)
@@ -90,10 +90,10 @@ def check(
         raise VerificationError(str(error)) from error
     claimed = IntegerPredictions(np.array([label]), np.array([confidence]))
     Verifier(committed, statement, keys).verify(
-        "predictions",
-        "predictions 0",
-        prediction_inputs(committed.shape, rows),
-        prediction_outputs(committed.shape, claimed),
+        ATTESTATION,
+        ATTESTATION,
+        prediction_inputs(committed.shape, rows, ATTESTATION),
+        prediction_outputs(committed.shape, claimed, ATTESTATION),
         field(record, "proof", str, path.name),
     )
     return Attestation(

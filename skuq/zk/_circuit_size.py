@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import LOG_ROWS, Architecture
+from skuq.zk._architecture import CIRCUITS, LOG_ROWS, MAX_COLUMNS, Architecture
 from skuq.zk._circuits import build
 from skuq.zk._encoding import Encoding
 from skuq.zk._fixed_point import IntegerNetwork, digits_of, largest_value
@@ -17,7 +17,9 @@ SALT_BITS = 24  # what single precision holds exactly
 REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation of a polynomial
 # Rows of data per proof below which a larger circuit is tried: in the smallest one, salt takes a
 # good part of the room; in larger ones a single prediction gets slow.
-MANY_ROWS, FEW_ROWS = 8, 3
+MANY_ROWS, FEW_ROWS = 6, 3
+AUDIT_COLUMNS = MAX_COLUMNS  # which give most rows of data for the time
+SINGLE = 2  # rows of an attestation: one alone is laid out in another way, which takes more room
 
 
 def fit_shape(
@@ -35,7 +37,10 @@ def fit_shape(
     found: Architecture | None = None
     for log_rows in LOG_ROWS:
         digits = digits_of(largest, log_rows)
-        shape = Architecture(widths, network.logit_bits, digits, n_salts, 0, n_bins, log_rows, {})
+        columns = dict.fromkeys(CIRCUITS, AUDIT_COLUMNS)
+        shape = Architecture(
+            widths, network.logit_bits, digits, n_salts, 0, n_bins, log_rows, {}, columns
+        )
         if shape.n_committed > _room(shape):
             continue
         if backend.memory_estimate(shape) > max_memory:
@@ -43,7 +48,7 @@ def fit_shape(
         shape, fitting = _with_pads(shape, _rows_per_proof(shape), verdict_samples)
         if min(fitting.values()) < 1:
             continue
-        found = shape._replace(rows_per_proof=fitting)
+        found = shape._replace(rows_per_proof={"attestation": SINGLE, **fitting})
         if min(fitting.values()) >= (MANY_ROWS if log_rows == LOG_ROWS[0] else FEW_ROWS):
             break
     if found is None:
@@ -54,7 +59,7 @@ def fit_shape(
             f"{need:.0f} rows, and max_memory={max_memory:g} GiB allows for no such circuit; "
             "give more memory, or commit to a smaller network, fewer proofs or fewer samples."
         )
-    return found
+    return _with_few_columns(found)
 
 
 def _with_pads(
@@ -76,21 +81,31 @@ def _room(shape: Architecture) -> int:
 
 
 def _rows_per_proof(shape: Architecture) -> dict[str, int]:
-    """Rows of data that fit into one proof of each circuit; 0 if two do not.
-
-    A single row is laid out in another way, which takes more room.
-    """
+    """Rows of data that fit into one proof of each circuit of an audit; 0 if two do not."""
     room, fitting = _room(shape), {}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in shape.circuits:
-            if circuit == "verdict":
+            if circuit in ("attestation", "verdict"):
                 continue
             few, more = (_circuit_rows(Path(temporary), circuit, shape, n) for n in (4, 8))
-            n = max(2, 4 + 4 * (room - few) // (more - few))
-            while n > 1 and _circuit_rows(Path(temporary), circuit, shape, n) > room:
+            n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
+            while n >= SINGLE and _circuit_rows(Path(temporary), circuit, shape, n) > room:
                 n -= 1
-            fitting[circuit] = n if n > 1 else 0
+            fitting[circuit] = n if n >= SINGLE else 0
     return fitting
+
+
+def _with_few_columns(shape: Architecture) -> Architecture:
+    """Give attestations and the verdict, of which there is one proof each, the fewest columns."""
+    columns = {circuit: shape.columns_of(circuit) for circuit in shape.circuits}
+    with tempfile.TemporaryDirectory() as temporary:
+        for circuit in {"attestation", "verdict"} & set(columns):
+            for few in range(1, columns[circuit]):
+                trial = shape._replace(columns={circuit: few})
+                if _circuit_rows(Path(temporary), circuit, trial, SINGLE) <= _room(shape):
+                    columns[circuit] = few
+                    break
+    return shape._replace(columns=columns)
 
 
 def _circuit_rows(folder: Path, circuit: str, shape: Architecture, n: int) -> int:

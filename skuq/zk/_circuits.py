@@ -37,9 +37,10 @@ def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) 
 
     Parameters
     ----------
-    circuit : {"predictions", "bins", "padded_bins", "verdict"}
-        Statement to prove: labels and confidences of rows; sums per confidence bin; these sums
-        under a one-time pad; whether the sums of all chunks keep to the thresholds.
+    circuit : {"attestation", "predictions", "bins", "padded_bins", "verdict"}
+        Statement to prove: labels and confidences of rows, of a client or of an audit; sums per
+        confidence bin; these sums under a one-time pad; whether the sums of all chunks keep to the
+        thresholds.
     shape : Architecture
         The public part.
     constants : sequence of ndarray
@@ -69,8 +70,8 @@ def _graph(
         n = shape.rows_of(circuit)
         ordered, largest = _ordered_logits(graph, shape, parts, one, order, n)
         confidence = _confidence(graph, shape, ordered, largest)
-        if circuit == "predictions":
-            output = _labels(graph, shape, ordered, largest, confidence, order, one)
+        if circuit in ("attestation", "predictions"):
+            output = _labels(graph, shape, ordered, largest, confidence, order, one, n)
             count = 2 * n
         else:
             output = _sums(graph, shape, ordered, largest, confidence, one, n)
@@ -204,13 +205,14 @@ def _labels(
     confidence: str,
     order: str,
     one: str,
+    n: int,
 ) -> str:
     """Confidence and label of each row, side by side in one row.
 
     A label stands as the sum of all classes with sign 1 for the predicted one and -1 for the
     others, which is twice its number minus the sum of all.
     """
-    n, n_classes = shape.rows_of("predictions"), shape.widths[-1]
+    n_classes = shape.widths[-1]
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
     weights = graph.reshape(order, n_classes, 1)
     label = graph.rescale_unit(graph.op("MatMul", is_largest, weights), CONFIDENCE_BITS)

@@ -25,14 +25,13 @@ from typing import Any
 from skuq import __version__
 from skuq.extras import import_optional
 from skuq.zk._architecture import Architecture
+from skuq.zk._bn254 import root_of_unity
 from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, digit_base, digits_of
 
 VERSION = "23.0.5"  # the one for which soundness of the circuits was looked into
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
-GENERATOR, TWO_ADICITY = 7, 28  # of the field: FIELD - 1 is an odd multiple of 2 ** 28
 COMMITMENT_BYTES = 64  # a point of the curve at the head of every proof
 VERDICT_VALUE = (1 << 108) - 1  # squares of sums are longer than what a network computes
-INNER_COLUMNS = 3  # numbers side by side in a row; with four, constraints get a higher degree
 BLINDING_ROWS = 10
 UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
@@ -71,7 +70,7 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         "input_scale": CONFIDENCE_BITS,
         "param_scale": 0,
         "scale_rebase_multiplier": 1,
-        "num_inner_cols": INNER_COLUMNS,
+        "num_inner_cols": shape.columns_of(circuit),
         "decomp_base": digit_base(shape.log_rows),
         "decomp_legs": digits,
         "lookup_range": (-REACH, 0),
@@ -98,7 +97,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     found["required_lookups"].sort(key=str)
     cells = _not_laid_out(circuit, shape, arguments.decomp_legs)
     found["total_assignments"] -= cells
-    found["num_rows"] -= cells // INNER_COLUMNS
+    found["num_rows"] -= cells // shape.columns_of(circuit)
     settings.write_text(json.dumps(found, sort_keys=True))
     committed = found["module_sizes"]["polycommit"]
     if committed != [shape.n_committed]:
@@ -116,7 +115,8 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
     These are the digits of the committed numbers, which `compile_circuit` leaves out, and a copy
     of the list of all for each part of it: a list that is committed to is not copied.
     """
-    of_a_number = 2 * digits + 4 + INNER_COLUMNS * -(-digits // INNER_COLUMNS)
+    columns = shape.columns_of(circuit)
+    of_a_number = 2 * digits + 4 + columns * -(-digits // columns)
     copies = len(shape.parts_of(circuit)) * (2 * shape.n_committed + 1)
     return of_a_number * shape.n_committed + copies
 
@@ -171,8 +171,7 @@ def check_ties(proving: Path, circuit: str, shape: Architecture) -> None:
     that is tied to nothing stands at its own place.
     """
     size = 1 << shape.log_rows
-    root = pow(GENERATOR, (FIELD - 1) >> TWO_ADICITY, FIELD)
-    root = pow(root, 1 << (TWO_ADICITY - shape.log_rows), FIELD)
+    root = root_of_unity(shape.log_rows)
 
     def name(row: int) -> bytes:
         return _field_bytes(pow(root, row, FIELD) << 256)  # Montgomery's form, as keys have it

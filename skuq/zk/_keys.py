@@ -39,7 +39,7 @@ def verifying_key(
         {
             "circuit": digest(build(circuit, shape, constants)),
             "options": backend.options(circuit, shape),
-            "srs": digest_file(commitment.srs),
+            "srs": commitment.srs_digest,
             "ezkl": backend.version(),
             "skuq": __version__,
         }

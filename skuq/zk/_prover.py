@@ -13,7 +13,12 @@ from skuq.zk import _ezkl as backend
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._ledger import Kind, Ledger
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._statement_entries import AttestationStatement, Statement, check_statement
+from skuq.zk._statement_entries import (
+    ATTESTATION,
+    AttestationStatement,
+    Statement,
+    check_statement,
+)
 from skuq.zk._statements import context, n_outputs, public_inputs
 
 CONSTANTS = "constants.npz"  # in the private folder
@@ -70,7 +75,7 @@ class Prover:
 
     def attest(self, statement: AttestationStatement, values: dict[str, Any]) -> dict[str, Any]:
         """Prove an attestation that has a number."""
-        record = self._proven(statement, "predictions", values, "predictions 0", None)
+        record = self._proven(statement, ATTESTATION, values, ATTESTATION, None)
         return {"statement": statement.record(), "proof": record["proof"]}
 
     def _proven(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import CIRCUITS, LOG_ROWS, MAX_BINS, Architecture
+from skuq.zk._architecture import LOG_ROWS, MAX_BINS, MAX_COLUMNS, Architecture
 from skuq.zk._encoding import Encoding, encoding_of
 from skuq.zk._files import (
     COMMITMENT,
@@ -72,6 +72,11 @@ class Commitment(NamedTuple):
     def srs(self) -> Path:
         """Structured reference string."""
         return self.folder / REFERENCE_STRING
+
+    @property
+    def srs_digest(self) -> str:
+        """SHA-256 of the reference string, with which the file was compared when it was read."""
+        return str(self.record["reference_string"]["sha256"])
 
     @property
     def tolerance(self) -> float:
@@ -156,11 +161,12 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         numbers = {
             name: int(value)
             for name, value in values.items()
-            if name not in ("widths", "rows_per_proof")
+            if name not in ("widths", "rows_per_proof", "columns")
         }
         shape = Architecture(
             widths=tuple(int(width) for width in values["widths"]),
             rows_per_proof={str(name): int(n) for name, n in values["rows_per_proof"].items()},
+            columns={str(name): int(n) for name, n in values["columns"].items()},
             **numbers,
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -173,7 +179,12 @@ def _architecture(record: dict[str, Any]) -> Architecture:
         raise ValueError("the architecture is malformed (too many bins)")
     if logit_shift(shape.logit_bits, shape.widths[-1]) > MAX_SHIFT:
         raise ValueError("the network has too many layers for its precision")
-    if shape.log_rows not in LOG_ROWS or not set(shape.rows_per_proof) <= set(CIRCUITS):
+    if (
+        shape.log_rows not in LOG_ROWS
+        or set(shape.rows_per_proof) != set(shape.circuits) - {"verdict"}
+        or set(shape.columns) != set(shape.circuits)
+        or not set(shape.columns.values()) <= set(range(1, MAX_COLUMNS + 1))
+    ):
         raise ValueError("the architecture is malformed (size or names of circuits)")
     if shape.digits > digits_of(LARGEST_EXACT, shape.log_rows):
         raise ValueError("the architecture is malformed (too many digits)")

@@ -64,11 +64,8 @@ def needed_string(log_rows: int) -> str:
     )
 
 
-def trust_in(
-    published: Path, log_rows: int, srs: str | Path | None, allow_test_string: bool
-) -> Trust:
-    """Say why a verifier may trust a published reference string; fail if there is no reason."""
-    found = digest_file(published)
+def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_string: bool) -> Trust:
+    """Say why a verifier may trust a reference string of this SHA-256; fail without a reason."""
     if srs is not None:
         if digest_file(Path(srs)) != found:
             raise VerificationError("The structured reference string is another one than yours.")

@@ -55,7 +55,8 @@ def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
 
 def n_outputs(circuit: str, shape: Architecture) -> int:
     """Number of the outputs that are sent."""
-    special = {"predictions": 2 * shape.rows_of(circuit), "verdict": N_ALPHAS}
+    of_rows = 2 * shape.rows_of(circuit)
+    special = {"attestation": of_rows, "predictions": of_rows, "verdict": N_ALPHAS}
     return special.get(circuit, 3 * shape.n_bins)
 
 
@@ -109,15 +110,19 @@ def verdict_inputs(
     }
 
 
-def prediction_inputs(shape: Architecture, rows: IntArray) -> dict[str, Any]:
-    """Inputs of a chunk of predictions."""
-    filled = np.minimum(np.arange(shape.rows_of("predictions")), len(rows) - 1)
+def prediction_inputs(
+    shape: Architecture, rows: IntArray, circuit: str = "predictions"
+) -> dict[str, Any]:
+    """Inputs of a chunk of predictions, or of an attestation."""
+    filled = np.minimum(np.arange(shape.rows_of(circuit)), len(rows) - 1)
     return {"rows": rows[filled]}
 
 
-def prediction_outputs(shape: Architecture, found: IntegerPredictions) -> list[int]:
-    """Outputs of a chunk of predictions, from labels and confidences of its rows."""
-    filled = np.minimum(np.arange(shape.rows_of("predictions")), len(found.label) - 1)
+def prediction_outputs(
+    shape: Architecture, found: IntegerPredictions, circuit: str = "predictions"
+) -> list[int]:
+    """Outputs of a chunk of predictions, or of an attestation, from labels and confidences."""
+    filled = np.minimum(np.arange(shape.rows_of(circuit)), len(found.label) - 1)
     n_classes = shape.widths[-1]
     # Sum over classes of class * (1 if it is the label else -1).
     labels = 2 * found.label[filled] - n_classes * (n_classes - 1) // 2

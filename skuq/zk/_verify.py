@@ -169,7 +169,7 @@ def verify(
     """
     bundle = Path(bundle)
     committed = load_commitment(commitment)
-    trust = trust_in(committed.srs, committed.shape.log_rows, srs, allow_test_string)
+    trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     if classes is not None and list(classes) != committed.classes.tolist():
         raise VerificationError(
             "The commitment is about other classes than yours: "

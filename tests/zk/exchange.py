@@ -4,8 +4,10 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
+import pytest
 from sklearn.linear_model import LogisticRegression
 
+from skuq.zk import _circuit_size as sizes
 from skuq.zk import attest, challenge, commit, prove, verify
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
@@ -21,15 +23,17 @@ class Exchange:
         y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
         self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
         table = pd.DataFrame(X, columns=["a", "b"])
-        self.public = commit(
-            LogisticRegression().fit(X, y),
-            table,
-            folder,
-            n_bins=2,
-            n_proofs=2,
-            n_attestations=3,
-            tolerance=0.02,
-        ).folder
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+            self.public = commit(
+                LogisticRegression().fit(X, y),
+                table,
+                folder,
+                n_bins=2,
+                n_proofs=2,
+                n_attestations=3,
+                tolerance=0.02,
+            ).folder
         self.ledger = folder / "private" / "ledger.json"
         self.first_ledger = self.ledger.read_bytes()
         self.challenge = folder / "challenge.json"

@@ -153,7 +153,7 @@ def test_circuits_without_pads_and_with_other_bins_agree(tmp_path, n_bins):
     made = Circuits(tmp_path, network, encoding.limits(), n_bins=n_bins, n_pads=0)
     rows = encoding.encode(rng.normal(0, 2, size=(POINTS, 2)))
     codes = rng.integers(3, size=POINTS)
-    assert made.shape.circuits == ("predictions", "bins")
+    assert made.shape.circuits == ("attestation", "predictions", "bins")
     for used in (n_bins, 2):
         assert_circuits_agree(made, rows, codes, used, names=("predictions", "bins"))
 

@@ -20,6 +20,7 @@ from skuq.zk import (
 )
 from skuq.zk import _commit as committing
 from skuq.zk import _ezkl as backend
+from skuq.zk._architecture import CIRCUITS
 from skuq.zk._files import read_json
 from tests.zk.tampering import (
     COMMITTED,
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes
 def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
     shape = run.committed.shape
     assert shape.log_rows == 13
-    assert shape.circuits == ("predictions", "bins", "padded_bins", "verdict")
+    assert shape.circuits == CIRCUITS
+    assert shape.columns == {**dict.fromkeys(CIRCUITS, 3), "attestation": 1, "verdict": 1}
     assert all(25 <= shape.rows_of(circuit) < N for circuit in ("bins", "padded_bins"))  # 2 chunks
     assert shape.n_pads == 2
     labels, confidence = reported_predictions(run.honest, run.X)

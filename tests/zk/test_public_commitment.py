@@ -59,6 +59,8 @@ COMMITMENTS = {
     "no rows per proof": lambda r: edit(r, "architecture", "rows_per_proof", value={}),
     "rows per proof no record": lambda r: edit(r, "architecture", "rows_per_proof", value=3),
     "unknown circuit": lambda r: edit(r, "architecture", "rows_per_proof", "x", value=3),
+    "columns": lambda r: edit(r, "architecture", "columns", "bins", value=4),
+    "no columns of a circuit": lambda r: r["architecture"]["columns"].pop("verdict"),
     "no widths": lambda r: edit(r, "architecture", "widths", value=[]),
     "widths no list": lambda r: edit(r, "architecture", "widths", value=None),
     "words for numbers": lambda r: edit(r, "architecture", "digits", value="three"),

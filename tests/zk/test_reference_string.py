@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("ezkl")
 
 from skuq.zk import VerificationError
+from skuq.zk import _bn254 as bn254
 from skuq.zk import _ezkl as backend
 from skuq.zk import _reference_string as strings
 from skuq.zk._bn254 import (
@@ -70,6 +71,34 @@ def test_the_pairing_is_bilinear_and_not_degenerate():
     assert not pairings_cancel([(left, G2_GENERATOR), (negative(right), G2_GENERATOR)])
 
 
+def root2(a):
+    """Square root in the field of the twist's coordinates, or None; P is 3 modulo 4."""
+    norm = pow(a[0] ** 2 + a[1] ** 2, (P + 1) // 4, P)
+    for sign in (1, -1):
+        x = pow((a[0] + sign * norm) * pow(2, -1, P), (P + 1) // 4, P)
+        y = a[1] * pow(2 * x, -1, P) % P
+        if ((x * x - y * y) % P, 2 * x * y % P) == a:
+            return x, y
+    return None
+
+
+def test_points_of_the_twist_beside_the_group_are_refused():
+    (x, y), found = G2_GENERATOR, 0
+    rest = bn254._sub2(bn254._mul2(y, y), bn254._mul2(bn254._mul2(x, x), x))  # the curve's constant
+    for k in range(1, 12):
+        point = (k, 1)
+        cube = bn254._mul2(bn254._mul2(point, point), point)
+        root = root2(((cube[0] + rest[0]) % P, (cube[1] + rest[1]) % P))
+        if root is not None:  # on the twist, whose order is that of the group times a large number
+            assert not on_g2((point, root))
+            found += 1
+    assert found
+    minus = (x, ((-y[0]) % P, (-y[1]) % P))
+    assert bn254._added_g2((*G2_GENERATOR, (1, 0)), minus)[2] == (0, 0)
+    doubled = bn254._doubled_g2((*G2_GENERATOR, (1, 0)))
+    assert bn254._added_g2((*G2_GENERATOR, (1, 0)), G2_GENERATOR) == doubled
+
+
 def test_a_string_of_the_proof_system_has_the_form(made, known):
     check_form(made, LOG_ROWS)
 
@@ -114,15 +143,16 @@ def test_lagrange_points_that_open_the_first_weight_do_not_have_the_form(made, k
 
 
 def test_a_string_is_trusted_for_what_the_verifier_knows_only(made, known, tmp_path):
+    found = hashlib.sha256(made.read_bytes()).hexdigest()
     with pytest.raises(VerificationError, match="is not that of the public ceremony"):
-        trust_in(made, LOG_ROWS, None, False)
-    assert trust_in(made, LOG_ROWS, None, True) == "test"
-    assert trust_in(made, LOG_ROWS, made, False) == "own"
+        trust_in(found, LOG_ROWS, None, False)
+    assert trust_in(found, LOG_ROWS, None, True) == "test"
+    assert trust_in(found, LOG_ROWS, made, False) == "own"
     other = edited(made, tmp_path, 4 + 64 * 3, b"\x01")
     with pytest.raises(VerificationError, match="another one than yours"):
-        trust_in(made, LOG_ROWS, other, True)
-    known[LOG_ROWS] = hashlib.sha256(made.read_bytes()).hexdigest()
-    assert trust_in(made, LOG_ROWS, None, False) == "ceremony"
+        trust_in(found, LOG_ROWS, other, True)
+    known[LOG_ROWS] = found
+    assert trust_in(found, LOG_ROWS, None, False) == "ceremony"
 
 
 def test_the_ceremony_covers_all_sizes_of_circuits():

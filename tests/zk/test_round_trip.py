@@ -220,7 +220,7 @@ def test_impossible_numbers_of_the_provider_are_refused(exchange, tmp_path, entr
 
 
 @pytest.mark.parametrize(
-    ("entry", "value"), [("n_bins", 10**8), ("n_salts", 10**6), ("widths", [2] * 99 + [2])]
+    ("entry", "value"), [("n_bins", 10**8), ("n_salts", 10**6), ("widths", [2] * 999 + [2])]
 )
 def test_circuits_too_large_to_build_are_refused(exchange, tmp_path, entry, value):
     public = published(
@@ -384,10 +384,13 @@ def test_numbers_to_compare_orders_with_are_all_different(exchange):
     assert len(set(numbers)) == len(numbers) == shape.n_committed
 
 
-@pytest.mark.parametrize("circuit", ["predictions", "padded_bins", "verdict"])
+COLUMNS = {"predictions": 1, "padded_bins": 2, "verdict": 1}
+
+
+@pytest.mark.parametrize("circuit", COLUMNS)
 def test_circuits_of_deeper_networks_commit_in_the_same_order(exchange, tmp_path, circuit):
-    rows = {"predictions": 2, "bins": 2, "padded_bins": 1}
-    shape = Architecture((2, 3, 2, 3), 8 + 3 * 9 - 1, 3, 12, 2, 3, 13, rows)
+    rows = {"predictions": 2, "bins": 2, "padded_bins": 1}  # a single row is laid out by itself
+    shape = Architecture((2, 3, 2, 3), 8 + 3 * 9 - 1, 3, 12, 2, 3, 13, rows, COLUMNS)
     constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
     point = commitment_point(shape, constants, srs)
     keys.make_keys(tmp_path, circuit, shape, constants, srs, point)
@@ -409,7 +412,7 @@ def test_a_circuit_that_orders_its_constants_in_another_way_is_refused(exchange,
         pass
 
 
-@pytest.mark.parametrize("circuit", ["predictions", "padded_bins", "verdict"])
+@pytest.mark.parametrize("circuit", COLUMNS)
 def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
     exchange, tmp_path, monkeypatch, circuit
 ):
@@ -427,7 +430,7 @@ def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
     monkeypatch.setattr(circuits, "_committed", free)
     monkeypatch.setattr(backend, "_not_laid_out", lambda *_: 0)
     rows = {"predictions": 2, "bins": 2, "padded_bins": 2}
-    shape = Architecture((2, 3, 2), 8 + 2 * 9 - 1, 3, 12, 2, 3, 13, rows)
+    shape = Architecture((2, 3, 2), 8 + 2 * 9 - 1, 3, 12, 2, 3, 13, rows, COLUMNS)
     constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
     point = commitment_point(shape, constants, srs)
     with pytest.raises(ProofSystemError, match="does not tie its numbers to the commitment"):

@@ -34,7 +34,8 @@ RECORD = {
         "n_pads": 2,
         "n_bins": 3,
         "log_rows": 13,
-        "rows_per_proof": {"predictions": 3, "bins": 2, "padded_bins": 2},
+        "rows_per_proof": {"attestation": 2, "predictions": 3, "bins": 2, "padded_bins": 2},
+        "columns": {"attestation": 1, "predictions": 3, "bins": 3, "padded_bins": 3, "verdict": 1},
     },
     "encoding": {
         "bits": 8,
