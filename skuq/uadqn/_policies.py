@@ -71,6 +71,7 @@ class GridCNN(BaseFeaturesExtractor):
         height, width, channels = observation_space.shape
         outputs = (height - self.KERNEL + 1) * (width - self.KERNEL + 1) * self.N_FILTERS
         super().__init__(observation_space, outputs)
+        self.image_shape = (height, width, channels)
         self.convolution = nn.Conv2d(channels, self.N_FILTERS, self.KERNEL)
 
     def forward(self, observations: Tensor) -> Tensor:
@@ -80,7 +81,7 @@ class GridCNN(BaseFeaturesExtractor):
 
     def stacked(self, gains: Sequence[float]) -> nn.Module:
         """The same for several networks at once; outputs (n_members, n_samples, features)."""
-        return _StackedGridCNN(self._observation_space.shape, gains)
+        return _StackedGridCNN(self.image_shape, gains)
 
 
 def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
