@@ -132,9 +132,7 @@ def draw(path: Path, found: list[dict], n_features: int) -> None:
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument(
-        "--features", type=int, nargs="+", choices=[196, 784], default=[196, 784]
-    )
+    arguments.add_argument("--features", type=int, choices=[196, 784], default=196)
     arguments.add_argument("--n-train", type=int, default=500)
     arguments.add_argument("--n-test", type=int, default=100)
     arguments.add_argument("--n-votes", type=int, default=2000)
