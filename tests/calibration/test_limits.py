@@ -94,6 +94,24 @@ def test_a_bin_tells_of_the_finding_it_belongs_to(rows, alpha, level, n_families
     assert (audit.gap <= audit.gap_high + 1e-12).all()
 
 
+def test_limits_share_the_level_among_both_sides_of_all_filled_bins():
+    count, correct = np.array([30, 0, 1, 400]), np.array([21, 0, 1, 390])
+    confidence = np.array([600, 0, 800, 950]) * count
+    sums = BinSums(np.array([500, 700, 750, 900, 1000]), count, correct, confidence, SCALE)
+    found = audit_bins(sums, alpha=0.05, confidence_level=0.9, n_families=2)
+    np.testing.assert_array_equal(found.lower, [0.5, 0.7, 0.75, 0.9])
+    np.testing.assert_array_equal(found.upper, [0.7, 0.75, 0.9, 1.0])
+    for b in (0, 2, 3):
+        test = binomtest(int(correct[b]), int(count[b]))
+        interval = test.proportion_ci(1 - 0.1 / 2 / 3, method="exact")  # two families, three bins
+        limits = found.gap_low[b], found.gap_high[b]
+        mean = confidence[b] / count[b] / SCALE
+        assert limits == pytest.approx((interval.low - mean, interval.high - mean), abs=1e-9)
+    default = audit_bins(sums, alpha=0.05)
+    one = audit_bins(sums, alpha=0.05, confidence_level=0.95, n_families=1)
+    np.testing.assert_array_equal(default.gap_low, one.gap_low)
+
+
 def test_an_empty_bin_passes_and_does_not_widen_the_limits():
     sums = one_bin_each([20, 0, 20], [19, 0, 13], [400, 0, 650])
     audit = audit_bins(sums, alpha=0.05)

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skuq.calibration import clopper_pearson, scan_bins
-from skuq.calibration._scan import N_SIMULATIONS, run_evidence
+from skuq.calibration._scan import N_SIMULATIONS, p_values, run_evidence
 from tests.reporter import one_bin_each, slow_evidence
 
 SCALE = 1000
@@ -272,6 +272,14 @@ def test_overwhelming_evidence_has_the_p_value_of_the_bound():
     assert found.p_value == pytest.approx(3 / 0.8 * np.exp(-found.evidence))
     assert found.p_value < 1e-15
     assert scan_bins(sums, alpha=0.0, level=1e-12).findings == [found]
+
+
+def test_p_values_count_the_model_itself_among_the_simulated_ones():
+    found = p_values(np.array([3.0, 3.0, 0.0]), np.array([4, 99, 4]), 99, 10, 1)
+    np.testing.assert_allclose(found, [5 / 100 / 0.8, 1, 1])
+    # Where no simulated model gets that far, Chernoff's bound for all runs may be smaller.
+    found = p_values(np.array([3.0, 20.0]), np.array([0, 0]), 99, 10, -1)
+    np.testing.assert_allclose(found, [1 / 100 / 0.2, 10 * np.exp(-20) / 0.2])
 
 
 def test_a_level_that_simulations_cannot_resolve_is_kept_by_the_bound():

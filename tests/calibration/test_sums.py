@@ -13,6 +13,7 @@ from skuq.calibration import (
     TopLabelPredictions,
     bin_edges,
     bin_sums,
+    merged_sums,
     top_label_predictions,
 )
 from skuq.calibration import _sums as sums
@@ -225,6 +226,28 @@ def test_bins_of_samples_count_to_the_sums(n_bins, strategy):
     for b, c in zip(index, predictions.confidence, strict=True):
         assert edges[b] <= c
         assert c < edges[b + 1] or (b == n_bins - 1 and c == edges[-1])
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_weights_count_as_copies_and_parts_merge_to_the_whole(monkeypatch, chunk):
+    monkeypatch.setattr(sums, "CHUNK", chunk)
+    predictions = top_label_predictions(*random_problem(0, n=60))
+    weight = np.random.default_rng(1).integers(0, 4, 60)
+    edges = bin_edges(predictions.confidence, 5, "uniform")
+    weighted = bin_sums(predictions, edges, weight=weight.astype(float))[0]
+    copies = [values.repeat(weight) for values in predictions]
+    (whole,) = bin_sums(TopLabelPredictions(*copies), edges)
+    halves = [
+        bin_sums(TopLabelPredictions(*(values[part] for values in copies)), edges)[0]
+        for part in (slice(None, 11), slice(11, 40), slice(40, None))
+    ]
+    for name in ADDITIVE:
+        np.testing.assert_allclose(getattr(weighted, name), getattr(whole, name), rtol=1e-12)
+        np.testing.assert_array_equal(getattr(merged_sums(halves), name), getattr(whole, name))
+    assert weighted.count.dtype == float
+    for other in (whole._replace(scale=7), whole._replace(edges=edges + 1)):
+        with pytest.raises(ValueError, match="over the same bins only"):
+            merged_sums([whole, other])
 
 
 def test_sums_of_more_samples_than_int32_holds_do_not_overflow():

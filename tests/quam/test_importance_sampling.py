@@ -197,3 +197,51 @@ def test_on_a_pool_worse_searches_leave_more_to_the_given_model_and_stay_in_bala
     assert better[:, 0].tolist() == pytest.approx([0.5, 0.5])
     seen = pool_weights(loss, temperature=0.5, held_out=False)
     assert seen[:, 0].tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_the_best_model_diverges_most_among_those_that_fit_or_fits_best():
+    reference = torch.tensor([[0.8, 0.2], [0.8, 0.2]], dtype=torch.float64).log()
+    proba = torch.tensor([0.7, 0.5, 0.1], dtype=torch.float64)  # of class 0, at three steps
+    log_proba = torch.stack([proba, 1 - proba], -1).log().expand(2, 2, 3, 2)
+    # At the first point one search keeps within gamma (exactly, at its second step), and the
+    # other does not; at the second point both do.
+    excess = torch.tensor(
+        [[[0.0, 0.5, 0.6], [0.9, 0.8, 0.7]], [[0.0, 0.1, 0.2], [0.4, 0.9, 0.9]]],
+        dtype=torch.float64,
+    )
+    found = best_adversarial_models(reference, log_proba, excess, 0.5)
+    np.testing.assert_allclose(found.proba[..., 0], [[0.5, 0.1], [0.1, 0.7]])
+    np.testing.assert_array_equal(found.feasible, [[True, False], [True, True]])
+    np.testing.assert_allclose(found.excess_loss, [[0.5, 0.7], [0.2, 0.4]])
+    np.testing.assert_array_equal(found.target, [[0, 1], [1, 0]])
+    asked = best_adversarial_models(reference, log_proba, excess, 0.5, torch.ones(2, 2).long())
+    np.testing.assert_array_equal(asked.target, 1)
+    np.testing.assert_array_equal(
+        found.is_adversarial(found.divergence[0, 1]), [[False, False], [True, False]]
+    )
+
+
+def test_models_of_a_pool_are_weighed_against_the_given_one_by_loss_and_temperature():
+    loss = torch.tensor([[[0.2, 0.2]], [[0.0, 0.0]]], dtype=torch.float64)  # one search each
+    ratio = np.exp(-0.2 / 0.5)
+    expected = [[1, ratio / 2, ratio / 2], [1, 0.5, 0.5]]
+    expected /= np.sum(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(pool_weights(loss, 0.5), expected)
+    np.testing.assert_allclose(pool_weights(loss, 0.5, held_out=False)[0], [0.5, 0.25, 0.25])
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_mixture_of_a_pool_holds_the_given_model_or_the_one_in_its_place(centred):
+    random = np.random.default_rng(0)
+    reference, centre = torch.as_tensor(np.log(random.dirichlet(np.ones(3), (2, 4))))
+    outputs = torch.as_tensor(random.normal(size=(4, 3, 2, 3)))
+    excess = torch.as_tensor(random.exponential(size=(4, 3, 2)))
+    sampling = ImportanceSampling("selected", "trajectory", 0.5, 1.0, by_search=True)
+    found = estimate_uncertainty(
+        reference, Trajectories(outputs, excess), sampling, log_centre=centre if centred else None
+    )
+    models = outputs.log_softmax(-1).flatten(1, 2)
+    models = torch.cat([(centre if centred else reference)[:, None], models], dim=1)
+    weights = pool_weights(excess, 0.5, held_out=sampling.held_out)
+    expected = decompose_selected(reference, models, weights)
+    np.testing.assert_allclose(found, np.array([part.numpy() for part in expected]))
