@@ -7,6 +7,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skuq import RobustGPC
 from skuq.gpc import _certificates as certificates
+from skuq.gpc.bounds import _branch_and_bound
 from skuq.gpc.bounds._neighbourhoods import around
 from skuq.gpc.bounds._probability_model import Limits, Minima
 
@@ -252,3 +253,18 @@ def test_company_neither_widens_a_bound_nor_changes_a_decision(likelihood, n_cla
             mine, whole = getattr(alone, name)[0], getattr(together, name)[i]
             np.testing.assert_allclose(mine, whole, atol=1e-9)
         assert model.certify(X[i : i + 1], **request).status[0] == decided.status[i]
+
+
+@pytest.mark.parametrize(("likelihood", "n_classes"), [("probit", 2), ("logit", 2), ("softmax", 4)])
+def test_rounds_of_more_boxes_than_fit_at_once_are_divided(monkeypatch, likelihood, n_classes):
+    """Into parts of which some hold the most promising box of no point."""
+    rng = np.random.default_rng(5)
+    model = fit_model(rng, 9.0 * RBF(0.7), likelihood, n=20, n_classes=n_classes)
+    X = points(3)
+    request = {"radius": 0.5, "norm": "linf", "tol": 1e-3, "max_regions": 24}
+    at_once = model.predict_proba_bounds(X, **request)
+    monkeypatch.setattr(_branch_and_bound, "_BATCH", 2)
+    in_parts = model.predict_proba_bounds(X, **request)
+    assert (at_once.n_regions > 3).all()
+    np.testing.assert_allclose(in_parts.min_lower, at_once.min_lower, atol=1e-6)
+    np.testing.assert_allclose(in_parts.max_upper, at_once.max_upper, atol=1e-6)

@@ -220,7 +220,8 @@ class Search:
         known = minimum.bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
         rows = torch.nonzero(first)[:, 0]
-        self._try_points(boxes.select(rows), minimum.point[rows])
+        if len(rows):
+            self._try_points(boxes.select(rows), minimum.point[rows])
         boxes, kept = self._drop(boxes)
         if len(kept):
             children = self._divide(boxes, expansion.select(kept), minimum.select(kept))
