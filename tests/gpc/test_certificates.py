@@ -255,7 +255,7 @@ def test_company_neither_widens_a_bound_nor_changes_a_decision(likelihood, n_cla
         assert model.certify(X[i : i + 1], **request).status[0] == decided.status[i]
 
 
-@pytest.mark.parametrize(("likelihood", "n_classes"), [("probit", 2), ("logit", 2), ("softmax", 4)])
+@pytest.mark.parametrize(("likelihood", "n_classes"), [("logit", 2), ("softmax", 3)])
 def test_rounds_of_more_boxes_than_fit_at_once_are_divided(monkeypatch, likelihood, n_classes):
     """Into parts of which some hold the most promising box of no point."""
     rng = np.random.default_rng(5)

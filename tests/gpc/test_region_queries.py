@@ -3,6 +3,7 @@
 import pickle
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -262,11 +263,14 @@ def test_the_authors_code_encloses_the_same_probabilities():
 
 
 @pytest.mark.slow
-def test_processes_and_pickles_change_nothing(model):
+def test_workers_and_pickles_change_nothing(model):
+    """`tests/test_dask.py` has workers that are processes."""
     X = np.random.default_rng(0).normal(size=(70, 2))
     found = model.predict_proba_bounds(X, 0.1, tol=0.05)
     parallel = pickle.loads(pickle.dumps(model)).set_params(n_jobs=2, verbose=0)
-    for ours, theirs in zip(found, parallel.predict_proba_bounds(X, 0.1, tol=0.05), strict=True):
+    with joblib.parallel_config(backend="threading"):
+        same = parallel.predict_proba_bounds(X, 0.1, tol=0.05)
+    for ours, theirs in zip(found, same, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
