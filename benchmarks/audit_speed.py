@@ -7,7 +7,6 @@ calibration error alone; the auditor computes it, every bin, limits and the verd
 
 import argparse
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from sklearn.frozen import FrozenEstimator
 from skorch import NeuralNet, NeuralNetClassifier
 from torch import nn
 
-from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import CalibrationAuditor, MirageFineTuner
 from skuq.audit import MirageLoss, region_codes, region_mask, target_table
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
@@ -26,7 +25,6 @@ from skuq.extras import import_optional
 from skuq.models import MLP
 
 N_BINS = 10
-GIB = 2**20  # in the unit of ru_maxrss, which is KiB
 
 
 def predictions(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +70,7 @@ def measure(method: str, n: int, threads: int) -> dict[str, float]:
     ece = run(y, proba)
     return {
         "seconds_audit": time.perf_counter() - start,
-        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB,
+        "peak_gib": peak_gib(),
         "ece": ece,
     }
 

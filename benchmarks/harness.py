@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -51,6 +52,11 @@ def record(method: str, dataset: str, metric: str, value: float, n: int, std: fl
         "std": float(std),
         "n": int(n),
     }
+
+
+def peak_gib() -> float:
+    """Peak memory of this process, in GiB; on Linux, where the system counts KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespace) -> dict:

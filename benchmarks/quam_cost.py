@@ -61,7 +61,8 @@ def pointwise(mode: str, given: FrozenEstimator, data: Images, args) -> list[dic
     n = args.n_exact if exact else args.n
     found = {name: epistemic(model, X[:n]) for name, X in data.test.items()}
     seconds = np.mean([each for _, each in found.values()])
-    rows, steps = (512, 194) if exact else (QUICK["train_batch_size"], 100)
+    rows = MODES[mode]["train_batch_size"]
+    steps = EXACT["n_steps"] if exact else 100
     speed = 3 * FLOP[mode] * 10 * rows * steps / seconds / 1e9
     records = [
         record(mode, "mnist", "cpu_seconds_per_point", seconds, n * len(found)),

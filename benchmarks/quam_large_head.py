@@ -9,7 +9,6 @@ network (0.39 billion multiplications and additions for EfficientNet-B0) a pass 
 """
 
 import multiprocessing
-import resource
 import time
 
 import numpy as np
@@ -17,15 +16,11 @@ import torch
 from sklearn.frozen import FrozenEstimator
 from torch import nn
 
-from benchmarks.harness import finish, parser, record, set_threads
+from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import QUAMClassifier
 
 N_FEATURES, N_CLASSES = 1280, 1000
 HEAD_MACS, NETWORK_MACS = N_FEATURES * N_CLASSES, 0.39e9
-
-
-def peak_gib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def measure(n_targets: int, args) -> dict[str, float]:
