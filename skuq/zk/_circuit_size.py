@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import LOG_ROWS, Architecture
+from skuq.zk._architecture import CIRCUITS, LOG_ROWS, MAX_COLUMNS, Architecture
 from skuq.zk._circuits import build
 from skuq.zk._encoding import Encoding
 from skuq.zk._fixed_point import IntegerNetwork, digits_of, largest_value
@@ -18,6 +18,7 @@ REVEALED_BITS = 254  # of the committed numbers, by each proof: one evaluation o
 # Rows of data per proof below which a larger circuit is tried: what all rows share, such as tables,
 # takes a good part of the smallest one; in larger ones a single prediction gets slow.
 MANY_ROWS, FEW_ROWS = 6, 3
+AUDIT_COLUMNS = MAX_COLUMNS  # which give most rows of data for the time
 SINGLE = 2  # rows of an attestation: one alone is laid out in another way, which takes more room
 
 
@@ -36,8 +37,10 @@ def fit_shape(
     found: Architecture | None = None
     for log_rows in LOG_ROWS:
         digits = digits_of(largest, log_rows)
-        # As many columns as there may be, which give most rows of data for the time.
-        shape = Architecture(widths, network.logit_bits, digits, n_salts, 0, n_bins, log_rows, {})
+        columns = dict.fromkeys(CIRCUITS, AUDIT_COLUMNS)
+        shape = Architecture(
+            widths, network.logit_bits, digits, n_salts, 0, n_bins, log_rows, {}, columns
+        )
         if shape.n_committed > _room(shape):
             continue
         if backend.memory_estimate(shape) > max_memory:
