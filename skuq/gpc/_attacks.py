@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds._probability_model import ProbabilityModel
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._predictive import most_probable
 
 _STEPS = 40  # of the iterated attack
@@ -36,7 +38,7 @@ class Attack(NamedTuple):
 
 def gradient_attack(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     labels: NDArray[np.intp],
     method: str,
     n_restarts: int = 0,
@@ -50,7 +52,7 @@ def gradient_attack(
     ----------
     model : ProbabilityModel
         The model.
-    regions : Neighbourhoods
+    regions : Region
         Regions around n points, in which the attack stays.
     labels : ndarray of shape (n,)
         Index of the class of each point.
@@ -70,34 +72,36 @@ def gradient_attack(
     Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial
     settings", 2018: GPFGS is the method "fgsm".
     """
-    value, gradient = model.attackable(regions.points, labels)
+    regions = regions.to(model.device)
+    value, gradient = model.attackable(regions.center, labels)
     if method == "fgsm":  # the attack ends where its step does, better or not
-        best = regions.project(regions.points - regions.steepest(gradient))
+        best = regions.project(regions.center - regions.steepest(gradient))
     else:
-        best, least = regions.points.copy(), value.copy()
+        best, least = regions.center.clone(), value.clone()
         for restart in range(1 + n_restarts):
-            start = regions.points
+            start = regions.center
             if restart and rng is not None:
-                share = rng.uniform(size=start.shape)
+                share = torch.as_tensor(rng.uniform(size=start.shape)).to(start)
                 start = regions.project(regions.lower + share * (regions.upper - regions.lower))
                 value, gradient = model.attackable(start, labels)
             found, reached = _iterated(model, regions, labels, start, value, gradient)
             better = reached < least
             best[better], least[better] = found[better], reached[better]
-    proba = model.probabilities(best)
-    return Attack(best, proba[np.arange(len(best)), labels], most_probable(proba) != labels)
+    points = best.cpu().numpy()
+    proba = model.probabilities(points)
+    return Attack(points, proba[np.arange(len(points)), labels], most_probable(proba) != labels)
 
 
 def _iterated(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     labels: NDArray[np.intp],
-    points: FloatArray,
-    value: FloatArray,
-    gradient: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
+    points: Tensor,
+    value: Tensor,
+    gradient: Tensor,
+) -> tuple[Tensor, Tensor]:
     """The best points on the way of many steps that become shorter, and their values."""
-    best, least = points.copy(), value.copy()
+    best, least = points.clone(), value.clone()
     for step in range(_STEPS):
         length = 0.5 * _DECAY**step
         points = regions.project(points - length * regions.steepest(gradient))

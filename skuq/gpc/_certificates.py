@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from skuq.base import FloatArray
 from skuq.gpc._attacks import gradient_attack
-from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._predictive import TIE, UNSURE, most_probable
 
 ProgressCallback = Callable[[int], object] | None
@@ -107,7 +107,7 @@ class SafeRadius(NamedTuple):
 
 def probability_bounds(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     classes: NDArray[np.intp],
     limits: Limits,
     progress: ProgressCallback = None,
@@ -118,7 +118,7 @@ def probability_bounds(
     ----------
     model : ProbabilityModel
         The model.
-    regions : Neighbourhoods
+    regions : Region
         Regions around n points.
     classes : ndarray of shape (k,)
         Indices of the classes.
@@ -133,7 +133,7 @@ def probability_bounds(
     """
     if not model.jointly:
         return _bounds_of_many(model, regions, classes, limits, progress)
-    n, units, k = len(regions.points), np.eye(model.n_classes), len(classes)
+    n, units, k = len(regions), np.eye(model.n_classes), len(classes)
     least, most = np.arange(k), np.arange(k, 2 * k)
     if model.n_classes == 2:  # the largest of one class belongs to the smallest of the other
         rows, least, most = units, classes, 1 - classes
@@ -156,7 +156,7 @@ def probability_bounds(
 
 def safety(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     labels: NDArray[np.intp],
     limits: Limits,
     progress: ProgressCallback = None,
@@ -186,7 +186,7 @@ def safety(
 
 def robustness(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     delta: float,
     limits: Limits,
     progress: ProgressCallback = None,
@@ -208,10 +208,10 @@ def robustness(
     rows = np.eye(model.n_classes)
     if model.n_classes > 2:  # of two classes, one falls as the other rises
         rows = np.concatenate([rows, -rows])
-    n, points = len(regions.points), regions.points
+    n, points = len(regions), regions.center
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     # Proven bounds of the probabilities at the points themselves.
-    most = np.stack([model.gradients(points, np.tile(row, (n, 1)))[0] for row in rows], 1)
+    most = np.stack([model.values(points, np.tile(row, (n, 1))) for row in rows], axis=1)
     total = rows.sum(axis=1)  # of a weighted sum over two classes, the other one's is the rest
     least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
     middle, band = (most + least) / 2, (most - least) / 2 + TIE
@@ -220,7 +220,7 @@ def robustness(
 
 def _safety_of_many(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     labels: NDArray[np.intp],
     limits: Limits,
     progress: ProgressCallback,
@@ -228,11 +228,12 @@ def _safety_of_many(
     """Prove by bounds of the margin, and refute by points that are predicted differently."""
     found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE, progress)
     lower = found.lower[:, 0]
-    safe, worst, margins = lower > 2 * UNSURE, regions.points.copy(), np.ones(len(labels))
+    center = regions.center.numpy()
+    safe, worst, margins = lower > 2 * UNSURE, center.copy(), np.ones(len(labels))
     rows = np.flatnonzero(~safe)
     if len(rows):
-        attack = gradient_attack(model, regions.select(rows), labels[rows], "pgd")
-        for points in (regions.points[rows], found.point[rows, 0], attack.points):
+        attack = gradient_attack(model, regions[rows], labels[rows], "pgd")
+        for points in (center[rows], found.point[rows, 0], attack.points):
             tried = _predicted_margins(model, points, labels[rows])
             better = tried < margins[rows]
             worst[rows[better]], margins[rows[better]] = points[better], tried[better]
@@ -256,57 +257,49 @@ def _predicted_margins(
 
 def _bounds_of_many(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     classes: NDArray[np.intp],
     limits: Limits,
     progress: ProgressCallback,
 ) -> ProbabilityBounds:
     """Enclose probabilities; such ranges close up to a rest as boxes shrink."""
     share = limits._replace(max_time=limits.max_time / (2 * len(classes)))
-    columns = []
-    for own in classes:
-        ends = []
-        for kind in ("smallest", "largest"):
-            labels = np.full(len(regions.points), own)
-            found = model.minima_of_class(regions, labels, kind, share)
-            point, values = found.point[:, 0], (found.lower[:, 0], found.upper[:, 0])
-            end, near = (1 + v if kind == "smallest" else -v for v in values)
-            at = model.probabilities(point)[:, own]
-            near = (
-                np.minimum(near, at + UNSURE)
-                if kind == "smallest"
-                else np.maximum(near, at - UNSURE)
-            )
-            ends.append((end.clip(0, 1), near.clip(0, 1), point, found.n_regions))
-        columns.append(ends)
-    parts = [
-        [np.stack([ends[side][part] for ends in columns], axis=1) for part in range(4)]
-        for side in range(2)
-    ]
-    (low, least, argmin, n_low), (high, most, argmax, n_high) = parts
+    low, least, argmin, n_low = _extremes_of_many(model, regions, classes, "smallest", share)
+    high, most, argmax, n_high = _extremes_of_many(model, regions, classes, "largest", share)
     least, most = np.maximum(least, low), np.minimum(most, high)
     done = ((least - low <= limits.tol) & (high - most <= limits.tol)).all(axis=1)
-    n_regions = (n_low + n_high).sum(axis=(1, 2))
     if progress is not None:
         progress(len(done))
+    n_regions = (n_low + n_high).sum(axis=1)
     return ProbabilityBounds(low, least, most, high, argmin, argmax, n_regions, done)
 
 
-def safe_radius(
-    certify: Callable[[NDArray[np.intp], FloatArray], Certificate],
-    points: FloatArray,
-    *,
-    order: float,
-    max_radius: float,
-    precision: float,
-    expired: Callable[[], bool],
-) -> SafeRadius:
-    """Bisect the radius up to which each point is safe.
+def _extremes_of_many(
+    model: ProbabilityModel,
+    regions: Region,
+    classes: NDArray[np.intp],
+    kind: str,
+    limits: Limits,
+) -> list[NDArray[Any]]:
+    """One extreme of each class, (n, k): proven bound, value attained, where, number of boxes."""
+    columns = []
+    for own in classes:
+        found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
+        lower, upper, point = found.lower[:, 0], found.upper[:, 0], found.point[:, 0]
+        predicted = model.probabilities(point)[:, own]
+        if kind == "smallest":
+            proven, attained = 1 + lower, np.minimum(1 + upper, predicted + UNSURE)
+        else:
+            proven, attained = -lower, np.maximum(-upper, predicted - UNSURE)
+        columns.append((proven.clip(0, 1), attained.clip(0, 1), point, found.n_regions[:, 0]))
+    return [np.stack(column, axis=1) for column in zip(*columns, strict=True)]
+
+
+class Bisection:
+    """Bisection of the radius up to which each point is safe, all points together.
 
     Parameters
     ----------
-    certify : callable
-        ``certify(rows, radii)`` decides about some of the points.
     points : ndarray of shape (n, n_features)
         The points.
     order : float
@@ -315,37 +308,47 @@ def safe_radius(
         Largest radius to try.
     precision : float
         Where bisection stops.
-    expired : callable
-        Whether the time is over.
 
-    Returns
-    -------
-    SafeRadius
+    Attributes
+    ----------
+    open : ndarray of ints
+        Rows of the points that are not bisected closely enough.
+    trial : ndarray of shape (n,), float64
+        The radius to be tried next for each point.
     """
-    lower, upper = np.zeros(len(points)), np.full(len(points), np.inf)
-    nearest = np.full_like(points, np.nan)
-    ceiling = np.full(len(points), float(max_radius))  # nothing above is going to be proven
-    trial = ceiling.copy()
-    open_ = np.arange(len(points))
-    while len(open_) and not expired():
-        found = certify(open_, trial[open_])
-        safe, unsafe = open_[found.status == "safe"], open_[found.status == "unsafe"]
-        lower[safe] = trial[safe]
+
+    def __init__(self, points: FloatArray, order: float, max_radius: float, precision: float):
+        self._points, self._order, self._precision = points, order, precision
+        self._lower, self._upper = np.zeros(len(points)), np.full(len(points), np.inf)
+        self._nearest = np.full_like(points, np.nan)
+        self._ceiling = np.full(len(points), float(max_radius))  # nothing above is to be proven
+        self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
+
+    def learn(self, found: Certificate) -> None:
+        """Take in what the trial radii of the open points are certified as."""
+        safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
+        self._lower[safe] = self.trial[safe]
         examples = found.counterexample[found.status == "unsafe"]
-        distance = np.linalg.norm(examples - points[unsafe], ord=order, axis=1)
-        nearer = distance < upper[unsafe]
-        upper[unsafe[nearer]], nearest[unsafe[nearer]] = distance[nearer], examples[nearer]
-        failed = open_[found.status != "safe"]
-        ceiling[failed] = np.minimum(trial[failed], upper[failed])
-        trial = (lower + ceiling) / 2
-        between = (lower < trial) & (trial < ceiling)  # floating-point numbers end somewhere
-        open_ = np.intersect1d(open_, np.flatnonzero((ceiling - lower > precision) & between))
-    return SafeRadius(lower, upper, nearest)
+        distance = np.linalg.norm(examples - self._points[unsafe], ord=self._order, axis=1)
+        nearer = distance < self._upper[unsafe]
+        self._upper[unsafe[nearer]] = distance[nearer]
+        self._nearest[unsafe[nearer]] = examples[nearer]
+        failed = self.open[found.status != "safe"]
+        self._ceiling[failed] = np.minimum(self.trial[failed], self._upper[failed])
+        lower, ceiling = self._lower, self._ceiling
+        self.trial = (lower + ceiling) / 2
+        between = (lower < self.trial) & (self.trial < ceiling)  # float64 numbers end somewhere
+        wide = ceiling - lower > self._precision
+        self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
+
+    def result(self) -> SafeRadius:
+        """What is known so far."""
+        return SafeRadius(self._lower, self._upper, self._nearest)
 
 
 def _certificate(
     model: ProbabilityModel,
-    regions: Neighbourhoods,
+    regions: Region,
     objectives: FloatArray,
     threshold: FloatArray,
     band: FloatArray,

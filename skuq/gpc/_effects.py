@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.bounds._regions import Region
 
 
 class FeatureEffects(NamedTuple):
@@ -34,12 +35,8 @@ class FeatureEffects(NamedTuple):
 
 def feature_effects(
     model: ProbabilityModel,
-    points: FloatArray,
+    regions: Region,
     labels: NDArray[np.intp],
-    gamma: float,
-    lower: FloatArray,
-    upper: FloatArray,
-    features: NDArray[np.intp],
     limits: Limits,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
@@ -49,16 +46,11 @@ def feature_effects(
     ----------
     model : ProbabilityModel
         The model.
-    points : ndarray of shape (n, n_features)
-        Where effects are wanted.
+    regions : Region
+        Boxes around n points. Their features are moved one at a time, to each of both ends; the
+        effects of others are 0.
     labels : ndarray of shape (n,)
         Index of the class whose probability is meant.
-    gamma : float
-        Length of each one-sided interval.
-    lower, upper : ndarray of shape (n, n_features)
-        Limits of the domain, to which intervals are clipped.
-    features : ndarray of shape (k,)
-        Indices of the features; the effects of others are 0.
     limits : Limits
         When to stop; the time is shared among the features.
     progress : callable, default=None
@@ -69,40 +61,32 @@ def feature_effects(
     local, error : ndarray of shape (n, n_features)
         As in `FeatureEffects`.
     """
-    share = limits._replace(max_time=limits.max_time / max(1, len(features)))
-    local, error = np.zeros_like(points), np.zeros_like(points)
+    features = regions.free.tolist()
+    share = limits._replace(max_time=limits.max_time / len(features))
+    local, error = (np.zeros(tuple(regions.center.shape)) for _ in range(2))
     for feature in features:
-        ends = []
-        for step in (gamma, -gamma):
-            least, most = points.copy(), points.copy()
-            side = most if step > 0 else least
-            side[:, feature] = np.clip(
-                points[:, feature] + step, lower[:, feature], upper[:, feature]
-            )
-            ends.append(Neighbourhoods(points, least, most, None, None))
-        local[:, feature], error[:, feature] = _difference(model, ends, labels, share)
+        found = _effect(model, _sides(regions, feature), labels, share)
+        local[:, feature], error[:, feature] = found
     if progress is not None:
-        progress(len(points))
+        progress(len(regions))
     return local, error
 
 
-def _difference(
-    model: ProbabilityModel,
-    sides: list[Neighbourhoods],
-    labels: NDArray[np.intp],
-    limits: Limits,
+def _sides(regions: Region, feature: int) -> Region:
+    """What a region holds that differs in one feature: above its point, and then below."""
+    center, above, below = (regions.center.clone() for _ in range(3))
+    above[:, feature], below[:, feature] = regions.upper[:, feature], regions.lower[:, feature]
+    lower, upper = torch.cat([center, below]), torch.cat([above, center])
+    return Region(torch.cat([center, center]), lower, upper)
+
+
+def _effect(
+    model: ProbabilityModel, sides: Region, labels: NDArray[np.intp], limits: Limits
 ) -> tuple[FloatArray, FloatArray]:
-    """Largest plus smallest probability to the right minus those to the left; and the error."""
+    """Largest plus smallest probability above minus those below; and the error."""
     units = np.eye(model.n_classes)[labels]
     objectives = np.stack([units, -units], axis=1)
-    both = Neighbourhoods(
-        np.concatenate([side.points for side in sides]),
-        np.concatenate([side.lower for side in sides]),
-        np.concatenate([side.upper for side in sides]),
-        None,
-        None,
-    )
-    found = model.minima(both, np.concatenate([objectives] * 2), limits)
+    found = model.minima(sides, np.concatenate([objectives] * 2), limits)
     middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
-    right, left = np.split(middle[:, 0] - middle[:, 1], 2)
-    return right - left, half.sum(axis=1).reshape(2, -1).sum(axis=0)
+    above, below = np.split(middle[:, 0] - middle[:, 1], 2)
+    return above - below, half.sum(axis=1).reshape(2, -1).sum(axis=0)

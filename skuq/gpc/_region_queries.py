@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,23 +18,25 @@ from tqdm.auto import tqdm
 from skuq.base import FloatArray
 from skuq.gpc._attacks import Attack, gradient_attack
 from skuq.gpc._certificates import (
+    Bisection,
     Certificate,
     ProbabilityBounds,
     SafeRadius,
     probability_bounds,
     robustness,
-    safe_radius,
     safety,
 )
 from skuq.gpc._effects import FeatureEffects, feature_effects
-from skuq.gpc.bounds._neighbourhoods import NORMS, Neighbourhoods, around, check_norm
+from skuq.gpc._neighbourhoods import NORMS, around, check_norm
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._predictive import most_probable
 from skuq.gpc.published._adapter import published_bounds
 from skuq.labels import codes_of
 from skuq.models import resolve_device
 
 _BATCH = 64  # points searched together
+_MARGIN = 1e-4  # of certificates: closer bounds of different sign leave it undecided
 
 
 class RegionQueriesMixin:
@@ -110,19 +113,15 @@ class RegionQueriesMixin:
         a rest that the dependence of classes leaves; `min_upper` and `max_lower` are
         predictions with their tolerance, .0125, unless what is proven is closer.
         """
-        points = self._points(X)
-        regions = self._around(points, radius, region, norm, features, domain)
+        regions = self._around(self._points(X), radius, region, norm, features, domain)
         limits = _read_limits(tol, max_time, max_regions)
         classes = self._class_indices(class_)
         if bounds == "published":
             return published_bounds(self._probability_model(), regions, classes, limits)
         if bounds != "fast":
             raise ValueError(f"`bounds` must be 'fast' or 'published', got {bounds!r}.")
-
-        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> ProbabilityBounds:
-            return probability_bounds(model, regions.select(rows), classes, *how)
-
-        return ProbabilityBounds(*self._in_batches(solve, len(points), limits))
+        bound = partial(probability_bounds, classes=classes)
+        return ProbabilityBounds(*self._in_batches(bound, limits, regions))
 
     def certify(
         self,
@@ -135,7 +134,7 @@ class RegionQueriesMixin:
         features: Any = None,
         domain: Any = None,
         delta: float | None = None,
-        tol: float = 1e-4,
+        tol: float = _MARGIN,
         max_time: float | None = None,
         max_regions: int | None = None,
     ) -> Certificate:
@@ -167,9 +166,13 @@ class RegionQueriesMixin:
         points = self._points(X)
         regions = self._around(points, radius, region, norm, features, domain)
         limits = _read_limits(tol, max_time, max_regions)
-        if delta is not None:
-            return self._certify_change(regions, delta, y, limits)
-        return self._certify_class(regions, self._labels(points, y), limits)
+        if delta is None:
+            labels = self._labels(points, y)
+            return Certificate(*self._in_batches(safety, limits, regions, labels))
+        if y is not None:
+            raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
+        _check_number(delta, "delta")
+        return Certificate(*self._in_batches(partial(robustness, delta=delta), limits, regions))
 
     def certified_radius(
         self,
@@ -210,28 +213,19 @@ class RegionQueriesMixin:
         check_norm(norm)
         for value, name in ((max_radius, "max_radius"), (precision, "precision")):
             _check_number(value, name, positive=True)
-        deadline = time.monotonic() + _read_limits(1.0, max_time, max_regions).max_time
-
-        bar = self._bar(len(points))
-
-        def certify(rows: NDArray[np.intp], radii: FloatArray) -> Certificate:
-            bar.update(len(points) - len(rows) - bar.n)  # those that are bisected closely enough
-            regions = self._around(points[rows], radii, None, norm, features, domain)
-            left = max(deadline - time.monotonic(), 0.0)
-            limits = _read_limits(1e-4, left if np.isfinite(left) else None, max_regions)
-            return self._certify_class(regions, labels[rows], limits, quiet=True)
-
-        with bar:
-            found = safe_radius(
-                certify,
-                points,
-                order=NORMS[norm] or np.inf,
-                max_radius=max_radius,
-                precision=precision,
-                expired=lambda: time.monotonic() >= deadline,
-            )
+        limits = _read_limits(_MARGIN, max_time, max_regions)
+        deadline = time.monotonic() + limits.max_time
+        bisection = Bisection(points, NORMS[norm] or np.inf, max_radius, precision)
+        with self._bar(len(points)) as bar:
+            while len(rows := bisection.open) and (left := deadline - time.monotonic()) > 0:
+                radii = bisection.trial[rows]
+                regions = self._around(points[rows], radii, None, norm, features, domain)
+                share = limits._replace(max_time=left)
+                found = self._in_batches(safety, share, regions, labels[rows], quiet=True)
+                bisection.learn(Certificate(*found))
+                bar.update(len(points) - len(bisection.open) - bar.n)
             bar.update(len(points) - bar.n)
-        return found
+        return bisection.result()
 
     def attack(
         self,
@@ -318,44 +312,18 @@ class RegionQueriesMixin:
             labels = np.ones(len(points), dtype=np.intp)
         else:
             labels = self._labels(points, None)
-        reach = self._around(points, gamma, None, "linf", features, domain)
-
-        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> tuple[FloatArray, FloatArray]:
-            ends = (reach.lower[rows], reach.upper[rows], reach.free)
-            return feature_effects(model, points[rows], labels[rows], gamma, *ends, *how)
-
-        local, error = self._in_batches(solve, len(points), limits)
+        regions = self._around(points, gamma, None, "linf", features, domain)
+        local, error = self._in_batches(feature_effects, limits, regions, labels)
         return FeatureEffects(local, local.mean(axis=0), error)
 
-    def _certify_class(
-        self,
-        regions: Neighbourhoods,
-        labels: NDArray[np.intp],
-        limits: Limits,
-        quiet: bool = False,
-    ) -> Certificate:
-        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> Certificate:
-            return safety(model, regions.select(rows), labels[rows], *how)
-
-        return Certificate(*self._in_batches(solve, len(labels), limits, quiet))
-
-    def _certify_change(
-        self, regions: Neighbourhoods, delta: float, y: Any, limits: Limits
-    ) -> Certificate:
-        if y is not None:
-            raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
-        _check_number(delta, "delta")
-
-        def solve(model: ProbabilityModel, rows: slice, *how: Any) -> Certificate:
-            return robustness(model, regions.select(rows), delta, *how)
-
-        return Certificate(*self._in_batches(solve, len(regions.points), limits))
-
     def _in_batches(
-        self, solve: Callable[..., Any], n: int, limits: Limits, quiet: bool = False
+        self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Solve batch by batch, in parallel if asked for; time is shared among the batches."""
-        model = self._probability_model()
+        """Answer batch by batch, in parallel if asked for; time is shared among the batches.
+
+        `answer` is given the model and the batch's rows of all that belongs to points.
+        """
+        model, n = self._probability_model(), len(of_points[0])
         model.prepare()  # once, here, and not in every process
         batches = list(gen_batches(n, _BATCH))
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
@@ -363,7 +331,12 @@ class RegionQueriesMixin:
         parts = []
         with self._bar(n, quiet) as bar:
             report = bar.update if n_workers == 1 else None  # which cannot leave this process
-            jobs = (delayed(solve)(model, rows, share, report) for rows in batches)
+            jobs = (
+                delayed(answer)(
+                    model, *(each[rows] for each in of_points), limits=share, progress=report
+                )
+                for rows in batches
+            )
             for part in Parallel(n_jobs=n_workers, return_as="generator")(jobs):
                 parts.append(part)
                 bar.update(sum(len(done[0]) for done in parts) - bar.n)
@@ -388,7 +361,7 @@ class RegionQueriesMixin:
 
     def _around(
         self, points: FloatArray, radius: Any, region: Any, norm: str, features: Any, domain: Any
-    ) -> Neighbourhoods:
+    ) -> Region:
         """The regions, with features given by index or by name."""
         named = np.asarray(features)
         if features is not None and named.dtype.kind in "UO" and named.ndim == 1:

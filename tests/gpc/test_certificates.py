@@ -7,8 +7,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from skuq import RobustGPC
 from skuq.gpc import _certificates as certificates
+from skuq.gpc._neighbourhoods import around
 from skuq.gpc.bounds import _branch_and_bound
-from skuq.gpc.bounds._neighbourhoods import around
 from skuq.gpc.bounds._probability_model import Limits, Minima
 
 from .bounds.oracles import KERNELS, fit_model, probabilities, sample

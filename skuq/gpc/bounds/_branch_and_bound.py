@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._balls import Ball
-from skuq.gpc.bounds._expansion import Evaluation, Expander, Expansion, center_and_half_widths
+from skuq.gpc.bounds._expansion import Evaluation, Expander, Expansion
 from skuq.gpc.bounds._links import Link, Minimum, Slopes
+from skuq.gpc.bounds._regions import Region
 
 _ENTRIES = 6_000_000  # numbers in the largest temporary array
 _BATCH = 64  # boxes bounded at once: enough for matrix products
@@ -36,12 +36,8 @@ class Problems:
         Point that each problem belongs to.
     objective : Tensor of shape (q, n_classes)
         Weights of the class probabilities.
-    lower, upper : Tensor of shape (q, f)
-        Boxes in the free features.
-    start : Tensor of shape (q, f)
-        A point of each region.
-    ball : Ball, default=None
-        Restricts the boxes further.
+    region : Region
+        Region of each problem in the free features.
     threshold, band : Tensor of shape (q,), default=None
         A problem ends once its minimum is known to be above the threshold by more than the
         band, or below by more; below, all other problems of the same point end too, since one
@@ -50,10 +46,7 @@ class Problems:
 
     owner: Tensor
     objective: Tensor
-    lower: Tensor
-    upper: Tensor
-    start: Tensor
-    ball: Ball | None = None
+    region: Region
     threshold: Tensor | None = None
     band: Tensor | None = None
 
@@ -127,15 +120,16 @@ class Search:
         self.expander, self.link, self.problems = expander, link, problems
         self.tol, self.max_regions, self.max_time = tol, max_regions, max_time
         count = len(problems.owner)
-        start = problems.lower.new_full
+        region = problems.region
+        start = region.center.new_full
         self.best = start((count,), math.inf)
-        self.point = problems.start.clone()
+        self.point = region.center.clone()
         self.floor = start((count,), math.inf)  # least bound of the boxes that were dropped
         self.n_regions = torch.zeros(count, dtype=torch.int64, device=self.best.device)
         self.active = torch.ones(count, dtype=torch.bool, device=self.best.device)
         everything = torch.arange(count, device=self.best.device)
         worst = problems.objective.amin(-1)
-        self.pool = _Pool(problems.lower, problems.upper, everything, worst.clone())
+        self.pool = _Pool(region.lower, region.upper, everything, worst.clone())
         self._shrink()
 
     def run(self, progress: Callable[[int], object] | None = None) -> Solutions:
@@ -214,8 +208,7 @@ class Search:
         """Bound some boxes and divide them; `first` are the most promising of their problems."""
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
         problems, index = self.problems, boxes.problem
-        ball = self._ball(index)
-        expansion = self.expander.expand(boxes.lower, boxes.upper, problems.owner[index], ball)
+        expansion = self.expander.expand(self._region(boxes), problems.owner[index])
         minimum = self.link.minimum(problems.objective[index], expansion, self.best[index])
         known = minimum.bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
@@ -228,28 +221,25 @@ class Search:
             self.pool = self.pool.join(children)
             self._shrink()
 
-    def _ball(self, problem: Tensor) -> Ball | None:
-        """The balls of some problems, if there are any."""
-        return None if self.problems.ball is None else self.problems.ball.select(problem)
+    def _region(self, boxes: _Pool) -> Region:
+        """The parts of the problems' regions that lie in boxes."""
+        return self.problems.region.within(boxes.lower, boxes.upper, boxes.problem)
 
     def _room(self) -> int:
         """Number of boxes that are bounded at once."""
         model = self.expander.model
-        features = max(1, self.problems.lower.shape[1])
+        features = max(1, self.problems.region.lower.shape[1])
         share = len(model.reduction) * len(model.inputs) * features
         return max(1, min(_BATCH, _ENTRIES // share))
 
     def _try_points(self, boxes: _Pool, likely: Tensor) -> None:
         """Evaluate the likely minimisers of boxes, given in their coordinates."""
-        ball = self._ball(boxes.problem)
-        centers, half_widths = center_and_half_widths(boxes.lower, boxes.upper, ball)
-        points = torch.clamp(centers + half_widths * likely, boxes.lower, boxes.upper)
-        self._offer(points, boxes.problem)
+        region = self._region(boxes)
+        centers, half_widths, _ = region.coordinates()
+        self._offer(region.project(centers + half_widths * likely), boxes.problem)
 
     def _offer(self, points: Tensor, problem: Tensor) -> Tensor:
         """Keep points, at most one per problem, that improve on the best; their gradients."""
-        if self.problems.ball is not None:
-            points = self.problems.ball.select(problem).project(points)
         value, gradient = self.outputs(points, problem)
         better = value < self.best[problem]
         self.best[problem[better]] = value[better]
@@ -274,7 +264,7 @@ class Search:
         A problem that its start decides is left there: the start is its counterexample.
         """
         problem = torch.arange(len(self.best), device=self.best.device)
-        points, ball = self.problems.start, self.problems.ball
+        points = self.problems.region.center
         gradient = self._offer(points, problem)
         least = self.problems.objective.amin(-1)
         for step in range(_STEPS):
@@ -282,12 +272,10 @@ class Search:
             if len(rows) == 0 or time.monotonic() >= deadline:
                 return
             points, gradient, problem = points[rows], gradient[rows], problem[rows]
-            lower, upper = self.problems.lower[problem], self.problems.upper[problem]
-            move = gradient.sign() * (upper - lower)
-            if ball is not None:
-                move = ball.select(problem).steepest(gradient)
-            points = torch.clamp(points - move * 0.6**step, lower, upper)
-            gradient = self._offer(points, problem)
+            region = self.problems.region[problem]
+            points = points - region.steepest(gradient) * 0.6**step
+            points = torch.clamp(points, region.lower, region.upper)
+            gradient = self._offer(region.project(points), problem)
 
     def _drop(self, boxes: _Pool) -> tuple[_Pool, Tensor]:
         """Set boxes aside that cannot change the result; the rows of those that can."""
@@ -308,16 +296,14 @@ class Search:
 
         Nothing is halved where what was fixed made most of the bound's loss.
         """
-        ball = self._ball(boxes.problem)
+        region = self._region(boxes)
         slope, radius = _monotonicity(minimum.slopes, expansion)
-        up, down = slope > radius, slope < -radius
-        if ball is not None:  # a face need not meet the ball
-            inside = ball.within(boxes.lower, boxes.upper)
-            up, down = up & inside[:, None], down & inside[:, None]
+        whole_box = region.is_box()[:, None]  # a face of any other need not meet the ball
+        up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)
         width = upper - lower
-        _, half_widths = center_and_half_widths(boxes.lower, boxes.upper, ball)
+        _, half_widths, _ = region.coordinates()
         shares = self.expander.shares(half_widths)
         influence = minimum.curvature + minimum.rest[:, None] * shares
         remaining = torch.where(width > 0, influence, 0.0)
@@ -332,12 +318,10 @@ class Search:
 
     def _shrink(self) -> None:
         """Shrink boxes to their part within the ball."""
-        if self.problems.ball is None:
-            return
-        ball = self.problems.ball.select(self.pool.problem)
-        lower, upper, kept = ball.shrink(self.pool.lower, self.pool.upper)
-        pool = self.pool._replace(lower=lower, upper=upper)
-        self.pool = pool.select(torch.nonzero(kept)[:, 0])
+        if self.problems.region.radius is not None:
+            region, kept = self._region(self.pool).shrink()
+            pool = self.pool._replace(lower=region.lower, upper=region.upper)
+            self.pool = pool.select(torch.nonzero(kept)[:, 0])
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:

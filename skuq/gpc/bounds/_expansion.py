@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._balls import Ball, BallParts
 from skuq.gpc.bounds._latent_model import UNIT, LatentModel
+from skuq.gpc.bounds._regions import BallParts, Region
 from skuq.gpc.bounds._stationary import StationaryKernel, TaylorNorms, Term
 
 _ENTRIES = 6_000_000  # numbers in the largest temporary array
@@ -197,28 +197,23 @@ class Expander:
         self._same = (model.pairs[0] == model.pairs[1]).to(base)
         self._prior_slopes = self.kernel.slopes()
 
-    def expand(
-        self, lower: Tensor, upper: Tensor, owner: Tensor, ball: Ball | None = None
-    ) -> Expansion:
+    def expand(self, region: Region, owner: Tensor) -> Expansion:
         """Second-order expansions around the centres of boxes.
 
         Parameters
         ----------
-        lower, upper : Tensor of shape (b, f)
-            Boxes in the free features.
+        region : Region
+            The boxes in the free features, and the balls that cut them.
         owner : Tensor of shape (b,)
             Row of `base` that each box belongs to.
-        ball : Ball, default=None
-            Restricts the boxes further.
 
         Returns
         -------
         Expansion
         """
-        centers, half_widths = center_and_half_widths(lower, upper, ball)
-        part = None if ball is None else ball.parts(centers, half_widths)
+        centers, half_widths, ball = region.coordinates()
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
-        norms = self.kernel.norms(half_widths, None if part is None else part.distance())
+        norms = self.kernel.norms(half_widths, None if ball is None else ball.distance())
         errors = self._rounding(rows.magnitude, norms.a1 + norms.a2)
         mean, mean_gradient, covariance, gradient, r_R = self._first_order(rows)
         slopes = torch.diag_embed(self._prior_slopes * half_widths**2)[:, None]
@@ -228,7 +223,7 @@ class Expander:
         if self.kernel.order == 1:  # no second derivatives for the prior's share to cancel
             hessian = hessian + 2 * slopes * self._same[:, None, None]
         deviations = _Deviations.of(
-            covariance, slopes - bilinear, norms, errors[1], self.model, part
+            covariance, slopes - bilinear, norms, errors[1], self.model, ball
         )
         b1, beta = self.kernel.gradient_norms(half_widths)
         weights = self.model.unwhiten(self.model.weights)
@@ -239,7 +234,7 @@ class Expander:
                 rows.hessian(weights.expand(len(mean), -1, -1)),
                 self.model.norms * norms.rho[:, None] + errors[0],  # Eq. 9
                 self.model.norms[:, None] * beta[:, None] + 2 * errors[0][..., None],
-                part,
+                ball,
             ),
             Moments(
                 covariance,
@@ -247,7 +242,7 @@ class Expander:
                 hessian,
                 deviations.rest(norms, self.model) + errors[1],
                 deviations.gradient_rest(norms, b1, beta, self.model) + 2 * errors[1][..., None],
-                part,
+                ball,
             ),
         )
 
@@ -405,25 +400,6 @@ class _Deviations(NamedTuple):
 def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:
     """Bounds of semi-norms by norms, which they exceed by a factor of 1 + 2 varsigma at most."""
     return tuple((1 + 2 * model.varsigma) * norm for norm in norms)
-
-
-def center_and_half_widths(
-    lower: Tensor, upper: Tensor, ball: Ball | None = None
-) -> tuple[Tensor, Tensor]:
-    """Where to expand over boxes, and half-widths that reach both faces in spite of rounding.
-
-    That is their centre, or the centre of a ball if it lies in the box and is closer to all points
-    of both: where a domain cuts off parts of many features, for example.
-    """
-    centers = lower + (upper - lower) / 2
-    if ball is not None:
-        within = ((lower <= ball.center) & (ball.center <= upper)).all(-1)
-        offset = torch.linalg.vector_norm(centers - ball.center, ball.norm, -1)
-        across = torch.linalg.vector_norm(upper - centers, ball.norm, -1)
-        closer = within & (ball.radius < torch.minimum(across, ball.radius + offset))
-        centers = torch.where(closer[:, None], ball.center, centers)
-    half_widths = torch.maximum(upper - centers, centers - lower)
-    return centers, half_widths * (1 + 4 * UNIT)
 
 
 def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:

@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.gpc.bounds._balls import Ball
 from skuq.gpc.bounds._branch_and_bound import Problems, Search, objective_at
 from skuq.gpc.bounds._expansion import Expander
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._links import Link, LogitLink, ProbitLink
 from skuq.gpc.bounds._many_classes import ManyClassesLink
-from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds._pairs import LEAST
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.inference._predictive import class_probabilities
@@ -91,15 +91,6 @@ class ProbabilityModel:
         """The latent posterior as tensors; prepared once."""
         return LatentModel.from_posterior(self.posterior, torch.device(self.device))
 
-    def _require_jointly(self) -> None:
-        if not self.jointly:
-            raise ValueError(
-                f"Changes of probabilities and effects of features are bounded for at most "
-                f"{MAX_CLASSES} classes, and this model has {self.n_classes}. Ask whether the "
-                "class can change, or fit one binary classifier for each question, for example "
-                "one class against the rest."
-            )
-
     @property
     def jointly(self) -> bool:
         """Whether any weighted sum of class probabilities can be bounded."""
@@ -116,7 +107,14 @@ class ProbabilityModel:
 
     @cached_property
     def link(self) -> Link:
-        """The likelihood, averaged over the latent functions."""
+        """The likelihood, averaged over the latent functions; for weighted sums of classes."""
+        if not self.jointly:
+            raise ValueError(
+                f"Changes of probabilities and effects of features are bounded for at most "
+                f"{MAX_CLASSES} classes, and this model has {self.n_classes}. Ask whether the "
+                "class can change, or fit one binary classifier for each question, for example "
+                "one class against the rest."
+            )
         most_variance = self.latent.kernel.variance * (1 + self.latent.varsigma)
         if self.likelihood == "softmax":
             indefinite = self.latent.kernel.variance * self.latent.varsigma
@@ -140,18 +138,19 @@ class ProbabilityModel:
 
     def minima(
         self,
-        regions: Neighbourhoods,
+        regions: Region,
         objectives: FloatArray,
         limits: Limits,
         threshold: FloatArray | None = None,
         band: FloatArray | None = None,
         progress: Callable[[int], object] | None = None,
+        link: Link | None = None,
     ) -> Minima:
         """Minimise weighted sums of class probabilities over each region.
 
         Parameters
         ----------
-        regions : Neighbourhoods
+        regions : Region
             Regions around n points.
         objectives : ndarray of shape (n, k, n_classes)
             Weights of the classes in the k sums of each point.
@@ -162,17 +161,32 @@ class ProbabilityModel:
             by more than the band.
         progress : callable, default=None
             Called with the numbers of minimisations that have ended.
+        link : Link, default=None
+            What objectives mean; None is `link`, the weighted sums.
 
         Returns
         -------
         Minima
         """
-        self._require_jointly()
-        return self._search(self.link, regions, objectives, limits, threshold, band, progress)
+        n, k, _ = objectives.shape
+        link, regions = self.link if link is None else link, regions.to(self.device)
+        free, owner = regions.free, torch.arange(n, device=self.device).repeat_interleave(k)
+        problems = Problems(
+            owner=owner,
+            objective=self._tensor(objectives).flatten(0, 1),
+            region=regions.of_features(free)[owner],
+            threshold=None if threshold is None else self._tensor(threshold).flatten(),
+            band=None if band is None else self._tensor(band).flatten(),
+        )
+        expander = Expander(self.latent, regions.center, free)
+        found = Search(expander, link, problems, **limits._asdict()).run(progress)
+        points = regions.center[owner].index_copy(1, free, found.point)
+        parts = found._replace(point=points)
+        return Minima(*(part.cpu().numpy().reshape(n, k, *part.shape[1:]) for part in parts))
 
     def minima_of_class(
         self,
-        regions: Neighbourhoods,
+        regions: Region,
         labels: NDArray[np.intp],
         kind: str,
         limits: Limits,
@@ -197,76 +211,41 @@ class ProbabilityModel:
         Minima
             Of shape (n, 1).
         """
-        objectives = LEAST * np.eye(self.n_classes)[labels][:, None]
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
-        link = self.many_classes_links[kind]
-        return self._search(link, regions, objectives, limits, at, band, progress)
+        objectives, link = self._of_class(labels)[:, None], self.many_classes_links[kind]
+        return self.minima(regions, objectives, limits, at, band, progress, link)
 
-    def _search(
-        self,
-        link: Link,
-        regions: Neighbourhoods,
-        objectives: FloatArray,
-        limits: Limits,
-        threshold: FloatArray | None,
-        band: FloatArray | None,
-        progress: Callable[[int], object] | None,
-    ) -> Minima:
-        n, k, _ = objectives.shape
-        base = self._tensor(regions.points)
-        free = torch.as_tensor(regions.free, device=base.device)
-        owner = torch.arange(n, device=base.device).repeat_interleave(k)
-        start = base[:, free][owner]
-        ball = None
-        if regions.radius is not None and regions.norm is not None:
-            ball = Ball(start, self._tensor(regions.radius)[owner], regions.norm)
-        weights = self._tensor(objectives.reshape(n * k, -1))
-        problems = Problems(
-            owner=owner,
-            objective=weights,
-            lower=self._tensor(regions.lower)[:, free][owner],
-            upper=self._tensor(regions.upper)[:, free][owner],
-            start=start,
-            ball=ball,
-            threshold=None if threshold is None else self._tensor(threshold.reshape(-1)),
-            band=None if band is None else self._tensor(band.reshape(-1)),
-        )
-        search = Search(Expander(self.latent, base, free), link, problems, **limits._asdict())
-        solutions = search.run(progress)
-        points = base[owner].index_copy(1, free, solutions.point)
-        parts = (*solutions[:2], points, *solutions[3:])
-        return Minima(*(part.cpu().numpy().reshape(n, k, *part.shape[1:]) for part in parts))
+    def values(self, points: Tensor, objective: FloatArray) -> FloatArray:
+        """Weighted sums of class probabilities at points, rounded up, shape (n,)."""
+        return self._evaluate(self.link, points, objective)[0].cpu().numpy()
 
-    def gradients(self, X: FloatArray, objective: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weighted sums of class probabilities (n,), rounded up, and gradients (n, n_features)."""
-        return self._gradients(self.link, X, objective)
-
-    def attackable(self, X: FloatArray, labels: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+    def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """What an attack on a class lowers (n,), and its gradient (n, n_features).
 
         The probability of the class, or beyond three classes its margin.
         """
         if self.jointly:
-            return self.gradients(X, np.eye(self.n_classes)[labels])
-        objective = LEAST * np.eye(self.n_classes)[labels]
-        return self._gradients(self.many_classes_links["margin"], X, objective)
+            return self._evaluate(self.link, points, np.eye(self.n_classes)[labels])
+        return self._evaluate(self.many_classes_links["margin"], points, self._of_class(labels))
 
-    def _gradients(
-        self, link: Link, X: FloatArray, objective: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        base = self._tensor(X)
-        everything = torch.arange(base.shape[1], device=base.device)
-        rows = torch.arange(len(base), device=base.device)
-        values, gradients = [], []
-        for part in torch.split(rows, max(1, _ENTRIES // self.posterior.inputs.size)):
-            evaluation = Expander(self.latent, base[part], everything).evaluate(
-                base[part], torch.arange(len(part), device=base.device)
-            )
-            value, gradient = objective_at(link, self._tensor(objective)[part], evaluation)
-            values.append(value)
-            gradients.append(gradient)
-        return torch.cat(values).cpu().numpy(), torch.cat(gradients).cpu().numpy()
+    def _of_class(self, labels: NDArray[np.intp]) -> FloatArray:
+        """Objectives by which a `ManyClassesLink` knows its class, shape (n, n_classes)."""
+        objectives: FloatArray = LEAST * np.eye(self.n_classes)[labels]
+        return objectives
 
-    def _tensor(self, array: FloatArray) -> torch.Tensor:
+    def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
+        """Objectives at points, rounded up, and their gradients in all features."""
+        points, weights = points.to(self.device), self._tensor(objective)
+        everything = torch.arange(points.shape[1], device=self.device)
+        size = max(1, _ENTRIES // self.posterior.inputs.size)
+        parts = []
+        for rows in torch.split(torch.arange(len(points), device=self.device), size):
+            base, owner = points[rows], torch.arange(len(rows), device=self.device)
+            evaluation = Expander(self.latent, base, everything).evaluate(base, owner)
+            parts.append(objective_at(link, weights[rows], evaluation))
+        values, gradients = zip(*parts, strict=True)
+        return torch.cat(values), torch.cat(gradients)
+
+    def _tensor(self, array: FloatArray) -> Tensor:
         return torch.tensor(array, dtype=torch.float64, device=self.device)

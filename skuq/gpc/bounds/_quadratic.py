@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._balls import BallParts
+from skuq.gpc.bounds._regions import BallParts
 
 _SWEEPS = 4  # of coordinate descent; any number gives a valid bound
 _SAFETY = 1e-12  # relative; far above the rounding error of what is computed here

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from skuq.base import FloatArray
 from skuq.gpc._certificates import ProbabilityBounds
-from skuq.gpc.bounds._neighbourhoods import Neighbourhoods
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.published._algorithm import BoxBounds, branch_and_bound
 
 
 def published_bounds(
-    model: ProbabilityModel, regions: Neighbourhoods, classes: NDArray[np.intp], limits: Limits
+    model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
 ) -> ProbabilityBounds:
     """Bound class probabilities by linear programmes, one point after the other.
 
@@ -23,7 +23,7 @@ def published_bounds(
     ----------
     model : ProbabilityModel
         The model, of two classes.
-    regions : Neighbourhoods
+    regions : Region
         Boxes around n points.
     classes : ndarray of shape (k,)
         Indices of the classes.
@@ -42,8 +42,10 @@ def published_bounds(
     if model.likelihood == "softmax" or regions.radius is not None:
         raise ValueError("bounds='published' is for two classes and for boxes; use bounds='fast'.")
     deadline, found = time.monotonic() + limits.max_time, []
-    for row, (lower, upper) in enumerate(zip(regions.lower, regions.upper, strict=True)):
-        left = max(deadline - time.monotonic(), 0.0) / (len(regions.points) - row)
+    for row, (lower, upper) in enumerate(
+        zip(regions.lower.numpy(), regions.upper.numpy(), strict=True)
+    ):
+        left = max(deadline - time.monotonic(), 0.0) / (len(regions) - row)
         share = limits._replace(max_time=left)._asdict()
         found.append(
             branch_and_bound(model.posterior, lower, upper, likelihood=model.likelihood, **share)

@@ -7,9 +7,9 @@ import torch
 from mpmath import mpf
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.bounds._balls import Ball
-from skuq.gpc.bounds._expansion import Expander, center_and_half_widths
+from skuq.gpc.bounds._expansion import Expander
 from skuq.gpc.bounds._latent_model import LatentModel
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
 
 from .oracles import KERNELS, fit_model, inside, moments
@@ -42,8 +42,8 @@ def expand(posterior, lower, upper, free=None):
     free = np.arange(len(lower)) if free is None else np.asarray(free)
     base = torch.as_tensor(lower)[None]
     expander = Expander(model, base, torch.as_tensor(free))
-    box = (torch.as_tensor(end[free])[None] for end in (lower, upper))
-    return expander.expand(*box, torch.zeros(1, dtype=torch.int64))
+    box = [torch.as_tensor(end[free])[None] for end in (lower, upper)]
+    return expander.expand(Region(box[0], *box), torch.zeros(1, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,11 +83,11 @@ def test_ranges_over_balls_hold_and_are_tighter_in_many_features(name, norm):
         )
         base = torch.as_tensor(center)[None]
         box = torch.as_tensor(lower)[None], torch.as_tensor(upper)[None]
-        ball = Ball(base, torch.tensor([radius]).double(), norm)
+        region = Region(base, *box, torch.tensor([radius]).double(), norm)
         expander = Expander(model, base, torch.arange(d))
         owner = torch.zeros(1, dtype=torch.int64)
-        within = expander.expand(*box, owner, ball)
-        around = expander.expand(*box, owner)
+        within = expander.expand(region, owner)
+        around = expander.expand(Region(base, *box), owner)
         for part, whole, exact in zip(within, around, truth(posterior, points), strict=True):
             lowest, highest = (end[0].numpy() for end in part.range())
             assert (lowest <= exact + 1e-10).all()
@@ -222,7 +222,7 @@ def test_rounding_is_within_its_claim(case):
     points = torch.as_tensor(X[:4] + 0.3 * rng.normal(size=(4, 2)))
     expander = Expander(model, points, torch.arange(2))
     found = expander.evaluate(points, torch.arange(4))
-    expansion = expander.expand(points, points, torch.arange(4))
+    expansion = expander.expand(Region(points, points, points), torch.arange(4))
     for i, x in enumerate(points.tolist()):
         for exact, value, error, part in zip(
             exact_moments(model, x), found[:2], found[4:], expansion, strict=True
@@ -311,7 +311,7 @@ def test_half_widths_reach_both_faces():
     rng = np.random.default_rng(0)
     lower = torch.as_tensor(rng.normal(size=(1000, 1)) * 10.0 ** rng.integers(-3, 6, (1000, 1)))
     upper = lower + torch.as_tensor(rng.exponential(size=(1000, 1))) * 1e-6
-    centers, half_widths = center_and_half_widths(lower, upper)
+    centers, half_widths, _ = Region(lower, lower, upper).coordinates()
     assert bool((centers - half_widths <= lower).all())
     assert bool((centers + half_widths >= upper).all())
 

@@ -10,6 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
 from skuq.gpc.bounds._many_classes import ManyClassesLink
 from skuq.gpc.bounds._pairs import LEAST, Pairs
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._three_classes import three_class_probabilities
 
 from .oracles import KERNELS, fit_model, grid, moments, sample
@@ -60,9 +61,8 @@ def bounds_and_values(model, kind, half, oracle):
     own = model.predict(centers).astype(int) if kind == "margin" else np.arange(8) % n_classes
     base = torch.as_tensor(centers)
     objective = LEAST * torch.eye(n_classes).double()[own]
-    expansion = Expander(latent, base, torch.arange(2)).expand(
-        base - half, base + half, torch.arange(8)
-    )
+    region = Region(base, base - half, base + half)
+    expansion = Expander(latent, base, torch.arange(2)).expand(region, torch.arange(8))
     bound = link.minimum(objective, expansion, torch.zeros(8).double()).bound.numpy()
     for i, center in enumerate(centers):
         tried = np.concatenate([center[None], center + half * rng.uniform(-1, 1, (60, 2))])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from skuq.gpc.bounds._balls import Ball
 from skuq.gpc.bounds._quadratic import box_minimum
+from skuq.gpc.bounds._regions import BallParts
 
 from .oracles import grid
 
@@ -65,8 +65,8 @@ def test_a_ball_within_the_box_is_respected_and_used(shape, norm, offset):
     parts = random_quadratics(rng, shape, 2)
     center, widths, radius = np.array([offset, -offset / 2]), np.array([1.0, 0.4]), 0.5
     n = len(parts[0])
-    ball = Ball(*(torch.as_tensor(p).expand(n, *np.shape(p)) for p in (center, radius)), norm)
-    part = ball.parts(torch.zeros(n, 2).double(), torch.as_tensor(widths).expand(n, 2))
+    expanded = (torch.as_tensor(p).expand(n, *np.shape(p)) for p in (center, widths, radius))
+    part = BallParts(*expanded, norm)
     t = grid(-np.ones(2), np.ones(2), 101)
     t = t[np.linalg.norm(t * widths - center, norm, axis=1) <= radius]
     bound, _ = box_minimum(*map(torch.as_tensor, parts), part)

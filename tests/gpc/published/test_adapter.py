@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF
 
-from skuq.gpc.bounds._neighbourhoods import around
+from skuq.gpc._neighbourhoods import around
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.published import _adapter
 

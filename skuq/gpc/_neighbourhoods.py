@@ -2,76 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
+from skuq.gpc.bounds._regions import Region
 
 NORMS = {"linf": None, "l2": 2, "l1": 1}
-
-
-@dataclass(frozen=True)
-class Neighbourhoods:
-    """One region around each point: a box, cut by a ball if the norm is not the maximum norm.
-
-    Attributes
-    ----------
-    points : ndarray of shape (n, n_features)
-        Points that lie in their regions.
-    lower, upper : ndarray of shape (n, n_features)
-        Boxes.
-    radius : ndarray of shape (n,) or None
-        Radii of the balls, whose centres are the points.
-    norm : int or None
-        1 or 2 with a radius.
-    """
-
-    points: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    radius: FloatArray | None
-    norm: int | None
-
-    @property
-    def free(self) -> NDArray[np.intp]:
-        """Indices of the features that vary in any region; the first if there are none."""
-        moving = np.flatnonzero((self.upper > self.lower).any(axis=0))
-        return moving if len(moving) else np.zeros(1, dtype=np.intp)
-
-    def project(self, points: FloatArray) -> FloatArray:
-        """Move points into their regions."""
-        points = np.clip(points, self.lower, self.upper)
-        if self.radius is None:
-            return points
-        offset = points - self.points
-        distance = np.linalg.norm(offset, ord=self.norm, axis=1)
-        share = self.radius * (1 - 1e-12) / np.maximum(distance, 1e-300)
-        inside = (distance <= self.radius)[:, None]
-        return np.where(inside, points, self.points + share[:, None] * offset)
-
-    def steepest(self, gradient: FloatArray) -> FloatArray:
-        """The step within each region along which a function of this gradient grows most."""
-        if self.radius is None:
-            return np.sign(gradient) * (self.upper - self.lower)
-        slope = np.where(self.upper > self.lower, gradient, 0)
-        if self.norm == 2:
-            size = np.linalg.norm(slope, axis=1, keepdims=True)
-            scaled: FloatArray = slope / np.maximum(size, 1e-300) * self.radius[:, None]
-            return scaled
-        step = np.zeros_like(slope)
-        rows, largest = np.arange(len(slope)), np.abs(slope).argmax(axis=1)
-        step[rows, largest] = np.sign(slope[rows, largest]) * self.radius
-        return step
-
-    def select(self, rows: Any) -> Neighbourhoods:
-        """The regions of some of the points."""
-        radius = None if self.radius is None else self.radius[rows]
-        return Neighbourhoods(
-            self.points[rows], self.lower[rows], self.upper[rows], radius, self.norm
-        )
 
 
 def around(
@@ -81,7 +21,7 @@ def around(
     norm: str = "linf",
     features: Any = None,
     domain: Any = None,
-) -> Neighbourhoods:
+) -> Region:
     """Build the regions around points.
 
     Parameters
@@ -101,7 +41,7 @@ def around(
 
     Returns
     -------
-    Neighbourhoods
+    Region
 
     Raises
     ------
@@ -113,7 +53,7 @@ def around(
     Examples
     --------
     >>> around(np.array([[0.1, 0.5]]), radius=0.25, features=[0], domain=(0, 1)).lower
-    array([[0. , 0.5]])
+    tensor([[0.0000, 0.5000]], dtype=torch.float64)
     """
     if (radius is None) == (region is None):
         raise ValueError("Give either `radius` (a ball) or `region` (a box), and not both.")
@@ -132,8 +72,10 @@ def around(
     fixed = np.ones(X.shape[1], dtype=bool)
     fixed[_feature_indices(features, X.shape[1])] = False
     lower, upper = np.where(fixed, X, lower), np.where(fixed, X, upper)
-    balls = NORMS[norm] is not None
-    return Neighbourhoods(X, lower, upper, radii if balls else None, NORMS[norm])
+    boxes, order = (torch.tensor(X), torch.tensor(lower), torch.tensor(upper)), NORMS[norm]
+    if radii is None or order is None:
+        return Region(*boxes)
+    return Region(*boxes, torch.tensor(radii), order)
 
 
 def check_norm(norm: Any) -> None:

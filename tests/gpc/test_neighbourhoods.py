@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from skuq.gpc.bounds._neighbourhoods import around
+from skuq.gpc._neighbourhoods import around
 
 X = np.array([[0.1, 0.5, 0.9], [0.4, 0.2, 0.0]])
 
@@ -26,17 +27,18 @@ def test_balls_boxes_features_and_domains_combine():
 def test_projections_and_steps_end_in_the_region(norm):
     rng = np.random.default_rng(0)
     points = rng.uniform(size=(300, 3))
+    center = torch.as_tensor(points)
     region = around(points, rng.uniform(0, 0.6, 300), norm=norm, features=[0, 2], domain=(0, 1))
     order = {"linf": np.inf, "l2": 2, "l1": 1}[norm]
     for _ in range(3):
-        moved = region.project(points + rng.normal(size=points.shape))
+        moved = region.project(center + torch.as_tensor(rng.normal(size=points.shape)))
         assert (region.lower <= moved).all()
         assert (moved <= region.upper).all()
         if region.radius is not None:
-            assert (np.linalg.norm(moved - points, order, axis=1) <= region.radius).all()
-        step = region.steepest(rng.normal(size=points.shape))
+            assert (torch.linalg.vector_norm(moved - center, order, -1) <= region.radius).all()
+        step = region.steepest(torch.as_tensor(rng.normal(size=points.shape)))
         assert (step[:, 1] == 0).all()
-    gradient = np.array([[1.0, -3.0, 2.0], [0.0, 0.0, 0.0]])
+    gradient = torch.tensor([[1.0, -3.0, 2.0], [0.0, 0.0, 0.0]]).double()
     step = around(X, 0.5, norm=norm, features=[0, 2]).steepest(gradient)
     expected = {
         "linf": [1.0, 0.0, 1.0],
@@ -48,8 +50,8 @@ def test_projections_and_steps_end_in_the_region(norm):
 
 
 def test_some_regions_can_be_selected():
-    region = around(X, [0.1, 0.2], norm="l2").select([1])
-    np.testing.assert_array_equal(region.points, X[1:])
+    region = around(X, [0.1, 0.2], norm="l2")[[1]]
+    np.testing.assert_array_equal(region.center, X[1:])
     np.testing.assert_array_equal(region.radius, [0.2])
 
 
