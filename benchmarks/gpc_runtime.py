@@ -11,6 +11,9 @@ published : the paper's own algorithm, as implemented in this package, on the fi
     in the same run. Where it did not end within ``--limit`` seconds, ratios are lower bounds.
 beyond : the largest d at which 90 % of the points are decided within ``--seconds`` each.
 
+With ``--before COMMIT``, the package and the benchmark of an earlier commit measure the first two
+parts too, right before the others.
+
 The paper reports, on a laptop of 2019, below 5 s for d = 1, almost 250 s beyond d = 7 at radius
 .25, a few seconds for d = 10 at .125, and below 2 s for d = 5 at tolerance .01. Run::
 
@@ -18,7 +21,15 @@ The paper reports, on a laptop of 2019, below 5 s for d = 1, almost 250 s beyond
 """
 
 import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +41,11 @@ from skuq import RobustGPC
 PARTS = ("dimensions", "tolerances", "published", "beyond")
 TOLERANCE, DIMENSION, ENOUGH = 0.025, 5, 0.9
 TOLERANCES = (0.005, 0.01, 0.015, 0.02, 0.025)
+COMPARED = ("dimensions", "tolerances")  # by an earlier commit too, with these arguments:
+SHARED = (
+    *("seed", "threads", "dataset", "n_train", "n_test", "max_iter", "radius"),
+    *("dimensions", "tolerances", "limit"),
+)
 
 
 class Task(NamedTuple):
@@ -156,6 +172,30 @@ def tasks_of(base: Task, order: np.ndarray, args: argparse.Namespace) -> list[di
     return found
 
 
+def before(args: argparse.Namespace) -> list[dict]:
+    """The same measurements by an earlier commit, in a process of its own."""
+    command = ["git", "-C", str(Path(__file__).parent.parent), "archive", args.before]
+    archive = subprocess.run([*command, "skuq", "benchmarks"], capture_output=True, check=True)
+    words = ["--parts", *(part for part in args.parts if part in COMPARED)]
+    for name in SHARED:
+        value = getattr(args, name)
+        values = value if isinstance(value, list | tuple) else [value]
+        words += [f"--{name.replace('_', '-')}", *map(str, values)]
+    words += ["--data-dir", str(args.data_dir.absolute())]
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as file:
+            file.extractall(folder, filter="data")
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.gpc_runtime", *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": folder},
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+    found = json.loads(done.stdout.splitlines()[-1])["records"]
+    return [{**each, "method": "before"} for each in found]
+
+
 def draw(path, found: list[dict], args: argparse.Namespace, dataset: str) -> None:
     """Figure 7: seconds per point by dimension and by tolerance."""
     import matplotlib
@@ -202,13 +242,15 @@ def main() -> None:
     arguments.add_argument(
         "--beyond-dimensions", type=int, nargs="+", default=[11, 12, 15, 20, 25, 30, 40, 60, 100]
     )
+    arguments.add_argument("--before", metavar="COMMIT", help="measured by this commit as well")
     args = arguments.parse_args()
     set_threads(args)
+    found = [] if args.before is None else before(args)
     data = load(args.dataset, args.data_dir, args.seed, args.n_train, args.n_test)
     start = time.perf_counter()
     model = fit(data, args.max_iter, isotropic=args.isotropic, seed=args.seed)
     seconds, accuracy = time.perf_counter() - start, model.score(data.X_test, data.y_test)
-    found = figures("skuq", data.name, len(data.X_test), seconds_fit=seconds, accuracy=accuracy)
+    found += figures("skuq", data.name, len(data.X_test), seconds_fit=seconds, accuracy=accuracy)
     order = shortest(model, data.X, data.X.shape[1])
     model.predict_proba_bounds(data.X_test[:1], 0.01, features=order[:1])  # prepares what is kept
     for radius in args.radius:
