@@ -38,7 +38,7 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--record", metavar="NAME", help="keep the figures as benchmarks/results/NAME.json"
     )
     # As the code is now, not when a long run ends.
-    arguments.set_defaults(code=_code(), parts=code_parts(), began=time.monotonic())
+    arguments.set_defaults(code=_code(), code_parts=code_parts(), began=time.monotonic())
     return arguments
 
 
@@ -85,7 +85,7 @@ def finish(
     what it measures ran in processes that it started.
     """
     records = [each for each in records if math.isfinite(each["value"])]
-    left_out = ("out", "data_dir", "record", "code", "parts", "began")
+    left_out = ("out", "data_dir", "record", "code", "code_parts", "began")
     result = {
         "benchmark": name,
         "args": {key: value for key, value in vars(args).items() if key not in left_out},
@@ -113,7 +113,9 @@ def _provenance(name: str, args: argparse.Namespace, starts_processes: bool) -> 
     return {
         "command": f"python -m benchmarks.{name}{words}".strip(),
         "code": args.code,
-        "parts": {p: code for p, code in args.parts.items() if starts_processes or p in loaded},
+        "parts": {
+            p: code for p, code in args.code_parts.items() if starts_processes or p in loaded
+        },
         "date": date.today().isoformat(),
         "seconds": round(time.monotonic() - args.began),
     }
