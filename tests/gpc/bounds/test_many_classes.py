@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from scipy.stats import norm, qmc
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -123,6 +123,19 @@ def test_bounds_by_pairs_are_below_what_they_stand_for():
             for kind in ("margin", "smallest", "largest"):
                 bound = pairs_at(kind, own, mean, covariance)
                 assert (bound <= values_of(kind, own, proba) + 6e-3).all()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bounds_by_pairs_are_those_of_their_formula(sign):
+    """Where the latent functions are known: a product only if the leads are associated."""
+    mean = np.array([[4.0, 0.0, 1.0, -1.0], [3.0, -2.0, 0.5, 0.0]])
+    covariance = np.tile(1e-14 * (sign * 0.2 + np.diag([0.0, 1.0, 1.0, 1.0])), (2, 1, 1))
+    covariance[:, 0] = covariance[:, :, 0] = 0
+    s = expit(mean[:, :1] - mean[:, 1:])
+    P = s.prod(axis=1) if sign > 0 else 1 - (1 - s).sum(axis=1)
+    expected = {"margin": P - (1 - s).max(axis=1), "smallest": P - 1, "largest": -s.min(axis=1)}
+    for kind, values in expected.items():
+        np.testing.assert_allclose(pairs_at(kind, 0, mean, covariance), values, atol=1e-9)
 
 
 def pairs_at(kind, own, mean, covariance):

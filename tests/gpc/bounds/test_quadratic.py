@@ -47,7 +47,7 @@ def test_what_is_convex_or_separable_is_solved(shape):
     bound, point = box_minimum(*map(torch.as_tensor, parts))
     least = values(parts, grid(-np.ones(2), np.ones(2), 401)).min(axis=1)
     np.testing.assert_allclose(bound, least, atol=2e-3 if shape == "convex" else 1e-3)
-    if shape == "convex":
+    if shape != "diagonal":  # whose steps are from saddle points
         attained = np.array(
             [
                 values([p[i : i + 1] for p in parts], point[i : i + 1].numpy())[0, 0]
@@ -82,3 +82,32 @@ def test_rounding_never_lifts_the_bound(scale):
     bound, _ = box_minimum(value * scale, gradient.double(), hessian.double() * scale)
     assert float(bound) <= scale  # the minimum is attained on a whole plane
     assert float(bound) >= scale * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "hessian", "radius", "least"),
+    [
+        ([0, 0], [[0, 0], [0, 0]], None, 0),
+        ([0, 0], [[-3, 1], [1, 0]], None, -2.5),  # the diagonal, minus the rest: Eq. 14
+        ([1, 1], [[0, 1], [1, 0]], None, -1.5),  # a tangent, minus what makes it convex: Eq. 15
+        ([0.1, 0], [[0.5, 0.2], [0.2, 0.5]], None, -1 / 84),  # within the box
+        ([-3, 0], [[1, 0], [0, 1]], 0.9, -2.3),  # a tangent at the least point of the box
+        ([-3, 0], [[1, 0], [0, -1]], 0.1, -0.305),  # a tangent at zero
+    ],
+)
+def test_bounds_are_as_good_as_their_formulas(gradient, hessian, radius, least):
+    parts = [torch.tensor([part] * 3).double() for part in (0.0, gradient, hessian)]
+    ball = None
+    if radius is not None:
+        zero = torch.zeros(3, 2).double()
+        ball = BallParts(zero, zero + 1, torch.full((3,), radius).double(), 2)
+    bound, _ = box_minimum(*parts, ball)
+    np.testing.assert_allclose(bound, least, atol=1e-4)
+
+
+def test_small_functions_keep_their_digits_beside_large_ones():
+    parts = [torch.as_tensor(p) for p in random_quadratics(np.random.default_rng(0), "saddle", 2)]
+    scale = torch.logspace(-12, 12, len(parts[0])).double()
+    together, _ = box_minimum(*(torch.einsum("b,b...->b...", scale, part) for part in parts))
+    alone, _ = box_minimum(*parts)
+    np.testing.assert_allclose(together / scale, alone, rtol=1e-9)
