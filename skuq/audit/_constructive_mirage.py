@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
+
+from skuq.models import linear_layer
 
 # The ramp from 0 to 1 takes the middle 80 % of the margin: what is left at both ends keeps
 # rounding from reaching out of the box or into its core.
@@ -172,19 +175,8 @@ def _detector(
                 weights.append(sign * slope * np.eye(len(low))[k])
                 biases.append(slope * (bound + (1 - GUARD) * margin))
     # Lemma 4.1: detect the box by its coordinates, then scale the signal to the logits.
-    violations = _layer(np.array(weights), np.array(biases), dtype)
-    conjunction = _layer(-np.ones((1, len(weights))), np.ones(1), dtype)
-    output = _layer(shift[:, None], None, dtype)
+    as_tensor = partial(torch.as_tensor, dtype=dtype)
+    violations = linear_layer(as_tensor(np.array(weights)), as_tensor(np.array(biases)))
+    conjunction = linear_layer(as_tensor(-np.ones((1, len(weights)))), as_tensor(np.ones(1)))
+    output = linear_layer(as_tensor(shift[:, None]))
     return nn.Sequential(violations, nn.ReLU(), conjunction, nn.ReLU(), output)
-
-
-def _layer(weight: np.ndarray, bias: np.ndarray | None, dtype: torch.dtype) -> nn.Linear:
-    n_out, n_in = weight.shape
-    layer: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
-        nn.Linear, n_in, n_out, bias=bias is not None, dtype=dtype
-    )
-    with torch.no_grad():
-        layer.weight.copy_(torch.as_tensor(weight))
-        if bias is not None:
-            layer.bias.copy_(torch.as_tensor(bias))
-    return layer

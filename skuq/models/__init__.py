@@ -29,6 +29,7 @@ from skuq.models._networks import (
     ScaledLogits,
     TabularNet,
     checked_widths,
+    linear_layer,
 )
 from skuq.models._skorch_nets import fit_net
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
@@ -79,6 +80,7 @@ __all__ = [
     "labels_in_mask",
     "last_step",
     "level_of_the_user",
+    "linear_layer",
     "moved",
     "pretrained_inside",
     "resolve_device",

@@ -18,7 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from skuq.models._adopted_model import AdoptedModel
-from skuq.models._networks import BinaryLogits, Columns, LogProbabilities, ScaledLogits
+from skuq.models._networks import (
+    BinaryLogits,
+    Columns,
+    LogProbabilities,
+    ScaledLogits,
+    linear_layer,
+)
 from skuq.models._skorch_types import is_skorch_net
 from skuq.models._transformers import TransformersModel, adopt_pretrained, is_pretrained
 from skuq.wrappers import unwrap
@@ -227,15 +233,7 @@ def _with_logits(module: nn.Module) -> nn.Module:
 
 def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
     """A layer computing ``x @ weight + bias`` with scikit-learn's weight layout."""
-    n_in, n_out = weight.shape
-    # Without the usual random start, which would draw from torch's global random state.
-    layer: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
-        nn.Linear, n_in, n_out, dtype=torch.as_tensor(weight).dtype
-    )
-    with torch.no_grad():
-        layer.weight.copy_(torch.as_tensor(weight.T))
-        layer.bias.copy_(torch.as_tensor(bias))
-    return layer
+    return linear_layer(torch.as_tensor(weight.T), torch.as_tensor(bias))
 
 
 def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> AdoptedModel:

@@ -9,6 +9,19 @@ import torch
 from torch import Tensor, nn
 
 
+def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+    """Linear layer with these parameters, of shapes (n_out, n_in) and (n_out,).
+
+    Torch's global random state stays as it is. `torch.nn.utils.skip_init` would see to that, too,
+    but imports SymPy, which takes longer than all else that a small model needs.
+    """
+    n_out, n_in = weight.shape
+    with torch.random.fork_rng(devices=[]):
+        layer = nn.Linear(n_in, n_out, bias=bias is not None, dtype=weight.dtype)
+    layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+    return layer
+
+
 class MLP(nn.Sequential):
     """Fully connected network with ReLU activations.
 

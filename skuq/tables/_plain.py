@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from skuq.models import BinaryLogits
+from skuq.models import BinaryLogits, linear_layer
 from skuq.models._default_networks import Affine
 
 # Layers without parameters.
@@ -111,9 +111,4 @@ def _layer(name: str, arrays: list[NDArray[Any]]) -> nn.Module:
         return SIMPLE[name]()
     if name == "Affine":
         return Affine(*(array.tolist() for array in arrays))
-    weight = torch.tensor(arrays[0])
-    layer: nn.Linear = nn.utils.skip_init(  # type: ignore[no-untyped-call]
-        nn.Linear, *weight.shape[::-1], bias=len(arrays) > 1, dtype=weight.dtype
-    )
-    layer.load_state_dict(dict(zip(layer.state_dict(), map(torch.tensor, arrays), strict=True)))
-    return layer
+    return linear_layer(*map(torch.tensor, arrays))

@@ -82,6 +82,7 @@ def provider(tmp_path_factory):
         told = done("commit", *given, "--proofs", 3, "--attestations", 1, "--bins", 5)
         told += done("prove", *reference("model/public"), "--bins", 5, "--out", "bundle")
     record = json.loads((folder / "model" / "public" / "commitment.json").read_text())
+    assert record["architecture"]["columns"] == {"attestation": 1, "predictions": 3, "bins": 3}
     assert f"Commitment point:   {record['commitment_point']}" in told
     assert "Proofs: 1\nFor the auditor: bundle" in told
     return folder

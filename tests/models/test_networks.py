@@ -9,6 +9,7 @@ from skuq.models import (
     BinaryLogits,
     LeNet,
     TabularNet,
+    linear_layer,
     resolve_device,
     split_head,
     stack_parameters,
@@ -91,6 +92,17 @@ def test_tabular_net_depends_on_categories_only_through_their_code():
 def test_tabular_net_refuses_columns_that_do_not_exist():
     with pytest.raises(ValueError, match=r"must name columns 0 to 2, got \[3\]"):
         TabularNet(3, 2, categories={3: 4})
+
+
+def test_a_linear_layer_of_given_weights_draws_nothing():
+    state, weight = torch.get_rng_state(), torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+    layer = linear_layer(weight, torch.ones(2, dtype=torch.float64))
+    x = torch.ones(1, 3, dtype=torch.float64)
+    assert layer(x).tolist() == [[4.0, 13.0]]
+    assert linear_layer(weight)(x).tolist() == [[3.0, 12.0]]
+    assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(RuntimeError, match="size mismatch for bias"):
+        linear_layer(weight, torch.ones(1))
 
 
 def test_binary_logits_give_the_sigmoid():

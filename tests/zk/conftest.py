@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq.datasets import make_gaussian_classes
+from skuq.zk import _circuit_size as sizes
 from skuq.zk import _commit as committing
 from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove
@@ -17,7 +18,7 @@ from skuq.zk._prover import Prover
 from skuq.zk._statement_entries import VerdictStatement
 from skuq.zk._statements import verdict_inputs
 from tests.zk.exchange import Exchange
-from tests.zk.tampering import ALPHA, COMMITTED, N_BINS, SAMPLE, N
+from tests.zk.tampering import ALPHA, COMMITTED, FEW, N_BINS, SAMPLE, N
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +38,9 @@ def run(tmp_path_factory):
     shrunk.coef_, shrunk.intercept_ = model.coef_ / 8, model.intercept_ / 8
     made = SimpleNamespace(folder=folder, keys=folder / "keys", model=model, X=X, y=names[y])
     made.honest, made.dishonest = folder / "honest" / "public", folder / "dishonest" / "public"
-    made.committed = commit(model, X, made.honest.parent, **COMMITTED)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "AUDIT_COLUMNS", 1)  # which is quicker for few rows
+        made.committed = commit(model, X, made.honest.parent, **COMMITTED)
         reuse_keys(patch, made.honest.parent / "private")
         commit(shrunk, X, made.dishonest.parent, srs=made.committed.srs, **COMMITTED)
     made.rows = np.random.default_rng(0).permutation(len(X))[:N]
@@ -66,7 +68,7 @@ def run(tmp_path_factory):
 
     made.attestation = attest(made.honest, made.X_ref[0], folder / "attestation.json", nonce="mine")
     made.shrunk = folder / "shrunk"
-    made.few = made.X_ref[:25], made.y_ref[:25]
+    made.few = made.X_ref[:FEW], made.y_ref[:FEW]
     prove(made.dishonest, *made.few, made.shrunk, alpha=ALPHA, n_bins=1)
     made.settings = {
         "bins": {},

@@ -8,13 +8,13 @@ from skuq.zk._files import read_json, write_json
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 
 ONE = 1 << CONFIDENCE_BITS
-N, N_BINS, ALPHA = 50, 4, 0.1
-SAMPLE = {"false_share": 0.1, "error": 0.1}  # 22 proofs of predictions
+N, N_BINS, ALPHA = 24, 4, 0.1
+SAMPLE, PROVEN = {"false_share": 0.1, "error": 0.2}, 16  # predictions that are proven
 COMMITTED = {
     "n_bins": N_BINS,
     "n_proofs": 12,
     "n_attestations": 4,
-    "verdict_samples": 56,
+    "verdict_samples": 28,
     "tolerance": 0.02,
 }
 ASKED = {
@@ -24,6 +24,7 @@ ASKED = {
     "allow_test_string": True,
 }
 LEVELS = ["bins", "verdict", "predictions"]
+FEW = 14  # rows that fit into one proof
 CHUNK, NEXT = "chunks/00000.json", "chunks/00001.json"
 
 

@@ -37,8 +37,8 @@ def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
     shape = run.committed.shape
     assert shape.log_rows == 13
     assert shape.circuits == CIRCUITS
-    assert shape.columns == {**dict.fromkeys(CIRCUITS, 3), "attestation": 1, "verdict": 1}
-    assert all(25 <= shape.rows_of(circuit) < N for circuit in ("bins", "padded_bins"))  # 2 chunks
+    for circuit in ("bins", "padded_bins"):
+        assert N / 2 <= shape.rows_of(circuit) < N  # two chunks
     assert shape.n_pads == 2
     labels, confidence = reported_predictions(run.honest, run.X)
     proba = run.model.predict_proba(run.X)

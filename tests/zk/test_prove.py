@@ -126,7 +126,7 @@ def test_a_challenge_to_other_reports_fails(run, tmp_path):
         ({"level": "verdict", "alpha": 0.0505}, "must be a multiple of 0.001, got 0.0505"),
         ({"X_ref": np.full((N, 2), 1e6)}, "Feature 0 is 1e.06 in row 0, outside the committed"),
         ({"y_ref": ["w"] * N}, r"not among the classes: \['w'\] not in \['x', 'y', 'z'\]"),
-        ({"y_ref": ["x"]}, "There are 50 inputs and 1 labels"),
+        ({"y_ref": ["x"]}, f"There are {N} inputs and 1 labels"),
         ({"X_ref": np.zeros((1, 2)), "y_ref": ["x"]}, "1 reference samples are too few for 4"),
     ],
 )

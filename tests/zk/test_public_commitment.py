@@ -76,7 +76,7 @@ COMMITMENTS = {
     "source": lambda r: edit(r, "reference_string", "source", value="a ceremony"),
 }
 COSTLY = {  # another verifying key is made to find out
-    "rows per proof": lambda r: r["architecture"]["rows_per_proof"].update(bins=27),
+    "rows per proof": lambda r: r["architecture"]["rows_per_proof"].update(bins=13),
 }
 
 

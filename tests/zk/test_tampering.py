@@ -21,6 +21,7 @@ from tests.zk.tampering import (
     LEVELS,
     NEXT,
     ONE,
+    PROVEN,
     N,
     changed,
     edit_outputs,
@@ -63,7 +64,7 @@ STATEMENT = {
     "alpha": [0.2, 0.099, 1.5, "0.1", 1],
     "n_bins": [3, 1, 0, 5, 4.0, True],
     "confidence_level": [0.5, None, 2.0, "0.95"],
-    "n_samples": [51, 49, 0, None, "50"],
+    "n_samples": [N + 1, N - 1, 0, None, f"{N}"],
     "reference_digest": ["0" * 64, "", 7],
     "commitment_digest": ["0" * 64, None],
     "level": ["nothing", "attestation", None],
@@ -293,7 +294,7 @@ REPORTS = {
     "more proven": lambda w, b: changed(b / "statement.json", n_proven=30),
     "none proven": lambda w, b: changed(b / "statement.json", n_proven=0),
     "all proven": lambda w, b: changed(b / "statement.json", n_proven=51),
-    "no number proven": lambda w, b: changed(b / "statement.json", n_proven="22"),
+    "no number proven": lambda w, b: changed(b / "statement.json", n_proven=f"{PROVEN}"),
     "missing": lambda w, b: (b / REPORTED).unlink(),
     "outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: [o[0] - 1, *o[1:]]),
 }
@@ -341,12 +342,12 @@ def test_a_false_report_among_the_proven_is_named_when_all_else_holds(run, monke
     """Were the proofs fresh ones of the false report, its row would give it away."""
     bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
     statement = SpotCheckStatement.of(read_json(bundle / "statement.json"))
-    row = int(chosen_rows(statement, N, 22)[5])
+    row = int(chosen_rows(statement, N, PROVEN)[5])
     report(bundle, row, confidence=9000)
     asked = {**read_json(run.challenge), "reported_digest": digest_file(bundle / REPORTED)}
     write_json(tmp_path / "challenge.json", asked)
     write_manifest(bundle)
-    monkeypatch.setattr(auditor, "chosen_rows", lambda *_: chosen_rows(statement, N, 22))
+    monkeypatch.setattr(auditor, "chosen_rows", lambda *_: chosen_rows(statement, N, PROVEN))
     monkeypatch.setattr(backend, "verify", lambda *_: True)
     with pytest.raises(
         VerificationError, match=f"The reported confidence of row {row} is not the model's"

@@ -31,6 +31,7 @@ from tests.zk.tampering import (
     LEVELS,
     N_BINS,
     ONE,
+    PROVEN,
     N,
     changed,
     no_setup,
@@ -84,8 +85,8 @@ def test_a_verdict_reveals_no_sums(run):
 
 def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
     notes = " ".join(verified(run, "predictions").notes)
-    assert "22 of 50 reported predictions were proven" in notes
-    assert "5 % (0.32)" in notes
+    assert f"{PROVEN} of {N} reported predictions were proven" in notes
+    assert f"5 % ({0.95**PROVEN:.2g})" in notes
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
@@ -195,5 +196,7 @@ def test_a_challenge_is_not_replaced(run):
 
 
 def test_fewer_proofs_of_predictions_than_needed_fail(run):
-    with pytest.raises(VerificationError, match="22 predictions were proven, 50 of 50 are needed"):
+    with pytest.raises(
+        VerificationError, match=f"{PROVEN} predictions were proven, {N} of {N} are needed"
+    ):
         verified(run, "predictions", false_share=0.02, error=0.01)
