@@ -239,13 +239,13 @@ def test_a_part_of_the_region_has_the_share_of_equation_20_on_average(monkeypatc
         monkeypatch.setattr(module, "N_SIMULATIONS", 1)
     audit, mask = region_audit()
     p, rho = audit.sums_.count / 450, 0.3
-    drawn = np.array([audit.undersample(rho, mask, random_state=s).sums_.count for s in range(400)])
+    drawn = np.array([audit.undersample(rho, mask, random_state=s).sums_.count for s in range(150)])
     share = drawn / drawn.sum(axis=1, keepdims=True)
     for b, inside in ((6, True), (8, True), (7, False), (9, False)):
         expected = (p[b] * (1 - rho) if inside else p[b]) / (
             p[7] + p[9] + (1 - rho) * (p[6] + p[8])
         )
-        error = share[:, b].std() / np.sqrt(400)
+        error = share[:, b].std() / np.sqrt(150)
         assert share[:, b].mean() == pytest.approx(expected, abs=4 * error + 1e-12)
     assert len(set(drawn[:, 6])) > 1
 

@@ -57,7 +57,7 @@ def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(wrong_by, siz
     study = choose_alpha(
         y, proba, reference_size=size, confidence_level=level, n_bins=5, random_state=0
     )
-    repeats, params = 120, {"n_bins": 5, "confidence_level": level}
+    repeats, params = 70, {"n_bins": 5, "confidence_level": level}
     fresh = audits(y, proba, size, repeats, alpha=study.tolerance, **params)
     passed = np.mean([audit.passed_ for audit in fresh])
     # Errors of the draws of the study, 200, and of these.
@@ -78,7 +78,7 @@ def test_the_stated_share_of_fresh_draws_is_below_the_other_thresholds(
     study = choose_alpha(
         y, proba, reference_size=500, confidence_level=level, n_repeats=800, random_state=0
     )
-    repeats = 100
+    repeats = 60
     found = [(audit.mce_, audit.ece_) for audit in audits(y, proba, 500, repeats)]
     error = np.sqrt(level * (1 - level) * (1 / 800 + 1 / repeats))
     for threshold, values in zip(study[1:3], np.transpose(found), strict=True):
@@ -236,7 +236,7 @@ def test_with_the_tolerance_of_regions_the_search_passes_fresh_draws():
     rates = {}
     for tolerance in (study.region_tolerance, 0.0):
         passed = []
-        for k in range(30):
+        for k in range(20):
             rows = np.random.default_rng(k).integers(6000, size=600)
             answers = top_label_predictions(y[rows], proba[rows], classes=[0, 1])
             found = search_regions(X[rows], answers, alpha=tolerance, n_families=2)

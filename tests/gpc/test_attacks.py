@@ -73,7 +73,7 @@ def test_bad_attacks_are_refused(model):
 
 
 def test_restarts_never_find_less_and_are_reproducible(model):
-    X = np.random.default_rng(0).normal(size=(12, 3))
+    X = np.random.default_rng(0).normal(size=(6, 3))
     for norm in ("linf", "l2"):
         alone = model.attack(X, radius=1.5, norm=norm)
         more, again = (model.attack(X, radius=1.5, norm=norm, n_restarts=3) for _ in range(2))

@@ -49,7 +49,8 @@ def sequential(K, y, likelihood, n_sweeps=200):
 def test_marginals_are_nearly_exact_on_tiny_problems(n, likelihood):
     X = np.array([[0.0], [0.7], [2.0]])[:n]
     kernel = 4.0 * RBF(1.0)
-    for y in labelings(n):
+    # The other half is these with all signs turned.
+    for y in labelings(n)[: 2 ** (n - 1)]:
 
         def density(f, y=y):
             return DISTRIBUTION[likelihood]((y * f.T).T).prod(axis=0)
