@@ -11,7 +11,7 @@ s2, r and varsigma are used here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -130,14 +130,42 @@ class Evaluation(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Latent moments over boxes: one mean per latent function, one covariance per pair."""
+    """Latent moments over boxes: one mean per latent function, one covariance per pair.
+
+    Attributes
+    ----------
+    mean, covariance : Moments
+        Of the L latent functions, and of their pairs in the order of ``np.triu_indices(L)``.
+    contrast_rest : Tensor of shape (b,), default=None
+        Bound of the spectral norm of the covariances' errors, as matrices of which a shift
+        ``a_j + a_k`` is left out; None if it is not known.
+    """
 
     mean: Moments
     covariance: Moments
+    contrast_rest: Tensor | None = None
 
     def select(self, rows: Tensor) -> Expansion:
         """The expansions over some of the boxes."""
-        return Expansion(self.mean.select(rows), self.covariance.select(rows))
+        rest = None if self.contrast_rest is None else self.contrast_rest[rows]
+        return Expansion(self.mean.select(rows), self.covariance.select(rows), rest)
+
+    def covariances(self, weights: Tensor) -> Moments:
+        """Weighted sums of the covariances, with weights of shape (b, o, n_pairs).
+
+        Their remainders are bounded together where that is better: by the sum of the absolute
+        eigenvalues of the weights, but for their share in a shift (Eq. 11).
+        """
+        combined = self.covariance.combine(weights)
+        if self.contrast_rest is None:
+            return combined
+        full = unfold(weights, self.mean.value.shape[1]) / 2
+        full = full + torch.diag_embed(full.diagonal(dim1=-2, dim2=-1))
+        centred = contrasts(full)
+        nuclear = torch.linalg.eigvalsh(centred).abs().sum(-1) * (1 + 1e-12)
+        entry = self.covariance.rest.amax(-1, keepdim=True)
+        rest = nuclear * self.contrast_rest[:, None] + (full - centred).abs().sum((-2, -1)) * entry
+        return combined._replace(rest=torch.minimum(combined.rest, rest))
 
 
 class _Rows(NamedTuple):
@@ -222,9 +250,8 @@ class Expander:
         hessian = -2 * (bilinear + rows.hessian(self.model.unwhiten(r_R)))
         if self.kernel.order == 1:  # no second derivatives for the prior's share to cancel
             hessian = hessian + 2 * slopes * self._same[:, None, None]
-        deviations = _Deviations.of(
-            covariance, slopes - bilinear, norms, errors[1], self.model, ball
-        )
+        left = slopes * self._same[:, None, None] - bilinear
+        deviations = _Deviations.of(covariance, left, bilinear, norms, errors[1], self.model, ball)
         b1, beta = self.kernel.gradient_norms(half_widths)
         weights = self.model.unwhiten(self.model.weights)
         return Expansion(
@@ -244,6 +271,7 @@ class Expander:
                 deviations.gradient_rest(norms, b1, beta, self.model) + 2 * errors[1][..., None],
                 ball,
             ),
+            _contrast_rest(covariance, left, bilinear, norms, errors[1], self.model, ball),
         )
 
     def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
@@ -334,51 +362,44 @@ class Expander:
 
 
 class _Deviations(NamedTuple):
-    """Posterior standard deviations of the pieces of ``k(c + t, .)``, per latent function.
+    """Standard deviations of the pieces of ``k(c + t, .)``, per latent function.
 
-    Those of a2 and rho are bounded by the prior's: s2 and r, of `_prior_deviations`.
+    Those that are left by the data, s, and those that the data took away, t. Those of a2 and rho
+    are bounded by the prior's: s2 and r, of `_prior_deviations`.
     """
 
     s0: Tensor  # (b, L), of a0
     s1: Tensor  # (b, L), of a1 anywhere in the box
     s1_each: Tensor  # (b, L, f), of b0, the value of each partial derivative
+    t0: Tensor  # as s0
+    t1: Tensor  # as s1
 
     @classmethod
     def of(
         cls,
         covariance: Tensor,
-        slopes: Tensor,
+        left: Tensor,
+        taken: Tensor,
         norms: TaylorNorms,
         error: Tensor,
         model: LatentModel,
         ball: BallParts | None,
     ) -> _Deviations:
         """From the covariances of value and of derivatives; no more than the prior's."""
-        own = torch.nonzero(model.pairs[0] == model.pairs[1])[:, 0]
-        error = error[:, own]
-        s0_squared = covariance[:, own].clamp(min=0) + error
-        s0_squared = s0_squared + model.varsigma * model.kernel.variance
-        M = slopes[:, own]  # posterior covariance of the gradient
-        inexact = 2 * model.varsigma * norms.a1[:, None] ** 2 + error
-        sums = M.abs().sum(-1)
-        s1_squared = torch.minimum(sums.sum(-1), norms.a1[:, None] ** 2)
-        if ball is not None:
-            s1_squared = torch.minimum(s1_squared, sums.amax(-1) * ball.squared_length()[:, None])
-        s1_squared = s1_squared + inexact
-        each = M.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact[..., None]
-        return cls(s0_squared.sqrt(), s1_squared.sqrt(), each.sqrt())
+        own = model.pairs[0] == model.pairs[1]
+        covariance, left, taken, error = (part[:, own] for part in (covariance, left, taken, error))
+        values = covariance, model.kernel.variance - covariance
+        slopes = (_form_reach(form, ball) for form in (left, taken))
+        s0, t0, s1, t1 = _roots(values, slopes, norms, error, model)
+        inexact = 2 * model.varsigma * norms.a1[:, None, None] ** 2 + error[..., None]
+        each = left.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact
+        return cls(s0, s1, each.sqrt(), t0, t1)
 
     def rest(self, norms: TaylorNorms, model: LatentModel) -> Tensor:
         """Remainder of the second-order polynomial of each covariance, (b, n_pairs)."""
         c, d = model.pairs
-        s0, s1 = self.s0, self.s1
-        s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
-        # Eq. 11
-        total = (s1[:, c] + s1[:, d]) * s2 + s2**2
-        pieces = s0 + s1 + s2
-        total = total + (pieces[:, c] + pieces[:, d]) * r + r**2
-        norm = model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho
-        return total + model.varsigma * norm[:, None] ** 2
+        sums = (part[:, c] + part[:, d] for part in (self.s0, self.t0, self.s1, self.t1))
+        return _covariance_rest(sums, norms, model)
 
     def gradient_rest(
         self, norms: TaylorNorms, b1: Tensor, beta: Tensor, model: LatentModel
@@ -395,6 +416,84 @@ class _Deviations(NamedTuple):
         norm = (model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho)[:, None, None]
         gradient_norm = norms.a1[:, None, None] + s_b1 + s_beta
         return total + 2 * model.varsigma * norm * gradient_norm
+
+
+def _roots(
+    values: Iterable[Tensor],
+    slopes: Iterable[Tensor],
+    norms: TaylorNorms,
+    error: Tensor,
+    model: LatentModel,
+) -> list[Tensor]:
+    """Deviations s0, t0, s1, t1 from variances of a0 and a1 that are off by `error`, (b, k)."""
+    a1 = norms.a1[:, None] ** 2
+    of_a0, of_a1 = (error + model.varsigma * part for part in (model.kernel.variance, 2 * a1))
+    return [(part.clamp(min=0) + of_a0).sqrt() for part in values] + [
+        (torch.minimum(part, a1) + of_a1).sqrt() for part in slopes
+    ]
+
+
+def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
+    """Remainder of covariances from sums of two s0, t0, s1, t1 each, (b, k) (Eq. 11)."""
+    s0, t0, s1, t1 = sums
+    s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
+    if model.kernel.order == 1:  # the prior's share of the polynomial is not constant
+        t0, t1 = s0, s1
+    total = torch.minimum(s1, t1) * s2 + s2**2
+    total = total + (torch.minimum(s0 + s1, t0 + t1) + 2 * s2) * r + r**2
+    norm = model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho
+    return total + model.varsigma * norm[:, None] ** 2
+
+
+def _contrast_rest(
+    covariance: Tensor,
+    left: Tensor,
+    taken: Tensor,
+    norms: TaylorNorms,
+    error: Tensor,
+    model: LatentModel,
+    ball: BallParts | None,
+) -> Tensor | None:
+    """Remainder of the variance of any contrast of unit length, (b,) (Eq. 11)."""
+    count, own = model.n_latent, model.pairs[0] == model.pairs[1]
+    if count == 1:
+        return None
+    values = (
+        torch.linalg.eigvalsh(contrasts(unfold(part, count)))[:, -1:]
+        for part in (covariance, model.kernel.variance * own - covariance)
+    )
+    slopes = (
+        # Less a shift that makes entries of different functions small; contrasts ignore it.
+        unfold(_form_reach(form - form[:, ~own].mean(1, keepdim=True), ball), count)
+        for form in (left, taken)
+    )
+    largest = (part.sum(-1).amax(-1, keepdim=True) for part in slopes)
+    error = count * error.amax(-1, keepdim=True)  # a spectral norm of errors of entries
+    deviations = _roots(values, largest, norms, error, model)
+    return (_covariance_rest((2 * part for part in deviations), norms, model) + error)[:, 0]
+
+
+def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
+    """Largest absolute value of each quadratic form ``t' F t``, forms of shape (b, k, f, f)."""
+    sums = form.abs().sum(-1)
+    reach = sums.sum(-1)
+    if ball is not None:
+        reach = torch.minimum(reach, sums.amax(-1) * ball.squared_length()[:, None])
+    return reach
+
+
+def unfold(pairs: Tensor, count: int) -> Tensor:
+    """Symmetric matrices (..., count, count) from their entries at the pairs ``j <= k``."""
+    j, k = torch.triu_indices(count, count, device=pairs.device)
+    full = pairs.new_zeros(*pairs.shape[:-1], count, count)
+    full[..., j, k] = full[..., k, j] = pairs
+    return full
+
+
+def contrasts(matrix: Tensor) -> Tensor:
+    """What symmetric matrices are for weights that add up to 0; the rest is a shift."""
+    matrix = matrix - matrix.mean(-1, keepdim=True)
+    return matrix - matrix.mean(-2, keepdim=True)
 
 
 def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:

@@ -75,7 +75,7 @@ class ManyClassesLink:
         values, least = self._values(weights, averages, parts).min(-1)
         decisive = torch.take_along_dim(weights, least[:, None, None], 1)
         nothing = torch.zeros_like(values)
-        reach = Reach(nothing, absolute_sum(parts), nothing, parts.whitened)
+        reach = Reach(nothing, absolute_sum(parts), nothing, parts.whitened, parts.whitened)
         error = self._size * reach.loss() + self._inexact(reach)
         return Outputs(
             values + self._constant,
@@ -90,7 +90,7 @@ class ManyClassesLink:
         parts = split(expansion.covariance.value, weights.shape[-1])
         averages = independent_averages(expansion.mean.value, parts.D)
         linear = expansion.mean.combine(weights @ averages.by_mean).plus(
-            expansion.covariance.combine(weights @ averages.by_pair)
+            expansion.covariances(weights @ averages.by_pair)
         )
         gradient, hessian = linear.gradient.flatten(0, 1), linear.hessian.flatten(0, 1)
         n, count = linear.value.shape

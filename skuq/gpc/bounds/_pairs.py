@@ -53,7 +53,7 @@ class Pairs:
         sign = -1.0 if self.kind == "largest" else 1.0
         leads = expansion.mean.combine(sign * self._by_mean[own])
         n, count = leads.value.shape
-        variances = expansion.covariance.combine(self._by_variance[own])
+        variances = expansion.covariances(self._by_variance[own])
         single = Expansion(leads.flatten(), variances.flatten())
         deviation = (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
         middle = torch.special.ndtr(single.mean.value / deviation)[:, 0]
@@ -63,7 +63,7 @@ class Pairs:
         if self.kind == "largest":  # which are least values of 1 - s_j
             bound, decisive = (least - 1).max(-1)
         else:
-            crossed = expansion.covariance.combine(self._by_covariance[own]).range()[0]
+            crossed = expansion.covariances(self._by_covariance[own]).range()[0]
             bound = self._value(least, (crossed >= 0).all(-1))
             decisive = least.argmin(-1)
         bound = (bound - 1e-14 * count).clamp(min=LEAST)

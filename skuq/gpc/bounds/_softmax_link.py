@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._expansion import Expansion, Moments, unfold
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._quadratic import box_minimum
 from skuq.gpc.inference._independent_classes import (
@@ -42,45 +42,53 @@ _ALONG = 0.0963  # second derivative along arguments that differ by at most 1
 # A Gaussian average of outputs between 0 and 1 has derivatives of its own bound: of order k
 # along unit vectors, at most half the root of k! in units of the Gaussian's deviation.
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
+_SQUARE = 0.48395  # of order two along one unit vector: half the average of |z^2 - 1|
 
 
 class Reach(NamedTuple):
     """Largest distance of moments in a box from those of an expansion.
 
-    The first two are sums of absolute values; the next two are norms after whitening with the
-    covariance of the expansion; all of shape (b,).
+    The first two are sums of absolute values; the others are norms after whitening with the
+    covariance of the expansion: that of means, and of covariances the Frobenius and the spectral
+    norm, eta and theta in Eq. 24; all of shape (b,).
     """
 
     means: Tensor
     covariances: Tensor
     shift: Tensor
     change: Tensor
+    spectral: Tensor
+
+    @property
+    def mixed(self) -> Tensor:
+        """What the symmetric part leaves of `change` as a factor of a product (Eq. 24)."""
+        return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
         """Largest derivative of this order of an average, in whitened units.
 
-        Anywhere in the box, the covariance is at least ``1 - change`` times that of the
-        expansion (Eq. 24, in which `change` is eta).
+        Anywhere in the box, the covariance is at least ``1 - spectral`` times that of the
+        expansion (Eq. 24).
         """
-        return _SMOOTH[order] / (1 - self.change).clamp(min=1e-50) ** (order / 2)
+        return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
     def loss(self) -> Tensor:
         """Largest distance of the average of an output from its linearisation (Eq. 22)."""
-        second = self._smaller(2, _ALONG * self.means**2, self.shift**2)
-        third = self._smaller(3, _THIRD * self.means * self.covariances, self.shift * self.change)
-        fourth = self._smaller(4, _FOURTH * self.covariances**2, self.change**2)
+        second = self._smaller(2, _ALONG * self.means**2, _SQUARE / _SMOOTH[2] * self.shift**2)
+        third = self._smaller(3, _THIRD * self.means * self.covariances, self.shift * self.mixed)
+        fourth = self._smaller(4, _FOURTH * self.covariances**2, self.change * self.mixed)
         return second + third + fourth / 4
 
     def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
         """The better bound of a derivative, integrated against ``1 - s`` along the line."""
-        eta = self.change.clamp(min=1e-3, max=1 - 1e-12)
-        left = 1 - eta
+        theta = self.spectral.clamp(min=1e-3, max=1 - 1e-12)
+        left = 1 - theta
         integral = {
-            2: (eta + left * left.log()) / eta**2,
-            3: 2 * (1 - left.sqrt()) ** 2 / eta**2,
-            4: -(left.log() + eta) / eta**2,
+            2: (theta + left * left.log()) / theta**2,
+            3: 2 * (1 - left.sqrt()) ** 2 / theta**2,
+            4: -(left.log() + theta) / theta**2,
         }[order]
-        smooth = torch.where(self.change < 1, _SMOOTH[order] * integral * (1 + 1e-9), math.inf)
+        smooth = torch.where(self.spectral < 1, _SMOOTH[order] * integral * (1 + 1e-9), math.inf)
         return torch.minimum(derivative / 2, smooth * size)
 
 
@@ -154,7 +162,7 @@ class SoftmaxLink:
         useful = loss < objective.amax(-1) - objective.amin(-1)
         outputs = self._evaluate_some(useful, objective, expansion)
         linear = expansion.mean.combine(outputs.mean_slope[:, None]).plus(
-            expansion.covariance.combine(outputs.covariance_slope[:, None])
+            expansion.covariances(outputs.covariance_slope[:, None])
         )
         gradient, hessian = linear.gradient[:, 0], linear.hessian[:, 0]
         origin = torch.zeros_like(outputs.value)
@@ -197,37 +205,46 @@ class SoftmaxLink:
             rows = torch.nonzero(weight * sign > 0)[:, 0]
             if len(rows) == 0:
                 continue
-            least = self._least_leads(classes[rows], sign, expansion.select(rows))
+            part = expansion.select(rows)
+            leads = sign * self._leads(classes[rows])
+            least = self._least_averages(leads, part)
             lower, upper = 1 - (1 - least).sum(-1), (1 - least).amin(-1)  # Eq. 25
+            if sign > 0:
+                crossed = part.covariances(self._products(leads)).range()[0]
+                product = least.clamp(min=0).prod(-1)  # Eq. 32
+                lower = torch.where((crossed >= 0).all(-1), torch.maximum(lower, product), lower)
             extreme = (lower if sign > 0 else upper).clamp(0, 1)
             total = total.index_add(0, rows, weight[rows] * extreme)
         return total
 
-    def _least_leads(self, classes: Tensor, sign: float, expansion: Expansion) -> Tensor:
-        """Lower bounds of ``E[sigmoid(sign * (f_c - f_j))]`` for all j but c, (b, C - 1)."""
-        identity = torch.eye(self.n_classes).to(expansion.mean.value)
+    def _leads(self, classes: Tensor) -> Tensor:
+        """Weights of ``f_c - f_j`` for all j but c, (b, C - 1, C)."""
+        identity = torch.eye(self.n_classes, dtype=torch.float64, device=classes.device)
         chosen = identity[classes]
         others = identity.expand(len(chosen), -1, -1)[chosen == 0].view(
             len(chosen), -1, len(identity)
         )
-        leads = sign * (chosen[:, None] - others)
+        return chosen[:, None] - others
+
+    def _least_averages(self, leads: Tensor, expansion: Expansion) -> Tensor:
+        """Lower bounds of ``E[sigmoid(lead)]``, (b, C - 1)."""
         squares = self._folded(torch.einsum("bic,bid->bicd", leads, leads))
         single = Expansion(
-            expansion.mean.combine(leads).flatten(), expansion.covariance.combine(squares).flatten()
+            expansion.mean.combine(leads).flatten(), expansion.covariances(squares).flatten()
         )
         target = torch.special.ndtr(
             single.mean.value / (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
         )[:, 0]
         second = torch.stack([torch.zeros_like(target), torch.ones_like(target)], -1)
         bound = self._logit.minimum(second, single, target).bound
-        return bound.view(len(chosen), -1)
+        return bound.view(len(leads), -1)
 
     def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
         """Derivatives of the objective by the moments anywhere in a box."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
         by_mean = torch.minimum(
             (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None],
-            each * (reach.smooth(2) * reach.shift + reach.smooth(3) / 2 * reach.change)[:, None],
+            each * (reach.smooth(2) * reach.shift + reach.smooth(3) / 2 * reach.mixed)[:, None],
         )
         by_pair = torch.minimum(
             (_THIRD * reach.means + _FOURTH / 2 * reach.covariances)[:, None],
@@ -245,32 +262,23 @@ class SoftmaxLink:
 
     def _reach(self, expansion: Expansion) -> tuple[Reach, Tensor]:
         """Reach of the moments, and whitened lengths of the latent functions, (b, C)."""
-        reach, lengths = self._reach_of_differences(expansion)
-        if self.n_classes != 3:
-            return reach, lengths
-        parts = split(expansion.covariance.value, 3)
-        independent = parts.whitened < _NOTHING
-        pairs = zip(independent_reach(expansion, parts), reach, strict=True)
-        reach = Reach(*(torch.where(independent, mine, other) for mine, other in pairs))
-        return reach, torch.where(independent[:, None], 1 / parts.D.sqrt(), lengths)
-
-    def _reach_of_differences(self, expansion: Expansion) -> tuple[Reach, Tensor]:
-        """The same by ``f_c - f_last``, which is for any covariance."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
         sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()  # in spite of rounding
         widths = sure.clamp(min=_LEAST).sqrt()
         whitener = (vectors / widths[:, None]).mT @ contrast
-        means = expansion.mean.combine(contrast).reach()
         ones = torch.ones_like(values)
-        shift = largest_norm(expansion.mean.combine(whitener), ones)
-        products = expansion.covariance.combine(self._products(whitener))
-        change = largest_norm(products, torch.ones_like(products.value))
+        count, n = values.shape
+        i, j = torch.triu_indices(n, n, device=values.device)
+        entries = self._products(whitener).view(count, n, n, -1)[:, i, j]
+        stretch = torch.linalg.eigvalsh(whitener @ whitener.mT)[:, -1] * (1 + 1e-9)
+        norms = covariance_norms(expansion, entries, ones, stretch)
+        lost = (sure < _LEAST).any(-1)
         reach = Reach(
-            means.sum(-1),
+            expansion.mean.combine(contrast).reach().sum(-1),
             expansion.covariance.combine(self._products(contrast)).reach().sum(-1),
-            shift,
-            torch.where((sure < _LEAST).any(-1), 1e30, change),
+            largest_norm(expansion.mean.combine(whitener), ones),
+            *(torch.where(lost, 1e30, norm) for norm in norms),
         )
         return reach, torch.linalg.vector_norm(whitener, dim=1)
 
@@ -349,6 +357,40 @@ def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
     return linear + torch.linalg.vector_norm(rest, dim=-1)
 
 
+def covariance_norms(
+    expansion: Expansion, entries: Tensor | None, D: Tensor, stretch: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Frobenius and spectral norm of ``D^-1/2 M D^-1/2`` for changes M of covariances over boxes.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Moments over the boxes.
+    entries : Tensor of shape (b, n (n + 1) / 2, n_pairs), optional
+        Weights of the covariances in the entries of M; None if these are the covariances.
+    D : Tensor of shape (b, n)
+        Variances.
+    stretch : Tensor of shape (b,)
+        By how much the spectral norm of an error of the covariances can grow in that matrix.
+
+    Returns
+    -------
+    frobenius, spectral : Tensor of shape (b,)
+        Eta and theta in Eq. 24, up to a shift that no output depends on.
+    """
+    moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
+    weights, n = whitening_weights(D), D.shape[1]
+    frobenius = spectral = torch.linalg.vector_norm(weights * moments.rest, dim=-1)
+    if expansion.contrast_rest is not None:
+        spectral = torch.minimum(spectral, stretch * expansion.contrast_rest)
+        rank = expansion.mean.value.shape[1] - 1
+        frobenius = torch.minimum(frobenius, math.sqrt(rank) * spectral)
+    polynomial = moments._replace(rest=torch.zeros_like(moments.rest))
+    frobenius = frobenius + largest_norm(polynomial, weights)
+    sizes = unfold(polynomial.reach(), n) / (D[:, None] * D[..., None]).sqrt()
+    return frobenius, torch.minimum(frobenius, spectral + sizes.sum(-1).amax(-1))
+
+
 def absolute_sum(parts: Split) -> Tensor:
     """Sum of the absolute values of all entries of the matrix E."""
     n_classes = parts.D.shape[1]
@@ -368,9 +410,10 @@ def independent_reach(expansion: Expansion, parts: Split) -> Reach:
     means = expansion.mean.combine(identity - common)
     j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
     moved = (torch.where(j == k, 1.0, 2.0) * expansion.covariance.reach()).sum(-1)
+    norms = covariance_norms(expansion, None, D, precision.amax(-1) * (1 + 1e-9))
     return Reach(
         means.reach().sum(-1),
         absolute_sum(parts) + moved,
         largest_norm(means, precision.sqrt()),
-        parts.whitened + largest_norm(expansion.covariance, whitening_weights(D)),
+        *(parts.whitened + norm for norm in norms),
     )

@@ -7,7 +7,7 @@ import torch
 from mpmath import mpf
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.bounds._expansion import Expander
+from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
@@ -37,6 +37,14 @@ def truth(posterior, points):
     return mean, covariance[:, rows, columns]
 
 
+def matrices(pairs, count):
+    """Symmetric matrices from their entries at the pairs ``j <= k``."""
+    rows, columns = np.triu_indices(count)
+    full = np.zeros((*pairs.shape[:-1], count, count))
+    full[..., rows, columns] = full[..., columns, rows] = pairs
+    return full
+
+
 def expand(posterior, lower, upper, free=None):
     model = LatentModel.from_posterior(posterior, CPU)
     free = np.arange(len(lower)) if free is None else np.asarray(free)
@@ -57,12 +65,39 @@ def test_remainders_enclose_what_the_polynomials_leave_out(name, kind):
         width = half * rng.uniform(0.2, 1, 2)
         t = np.concatenate([rng.uniform(-1, 1, (100, 2)), [[-1, -1], [1, -1], [-1, 1], [1, 1]]])
         expansion = expand(posterior, center - width, center + width)
-        for part, exact in zip(expansion, truth(posterior, center + width * t), strict=True):
+        exact_moments = truth(posterior, center + width * t)
+        for part, exact in zip(expansion[:2], exact_moments, strict=True):
             error = np.abs(polynomial(part, t)[0] - exact).max(axis=0)
             assert (error <= part.rest[0].numpy() + 1e-10).all()
             lower, upper = part.range()
             assert (lower[0].numpy() <= exact + 1e-10).all()
             assert (exact <= upper[0].numpy() + 1e-10).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("rbf", "sparse softmax"), *((name, "softmax") for name in ("rbf", "matern32", "mixed"))],
+)
+def test_remainders_of_all_covariances_are_bounded_together(name, kind):
+    """As matrices, up to a shift, and in weighted sums; for differences better than one by one."""
+    rng = np.random.default_rng(0)
+    posterior = fit_model(rng, KERNELS[name](2), "softmax", **KINDS[kind][1]).posterior_
+    within = np.eye(3) - 1 / 3
+    leads = np.array([[1, -2, 0, 1, 0, 0], [1, 0, -2, 0, 0, 1], [0, 0, 0, 1, -2, 1]])
+    weights = np.concatenate([leads, np.eye(6), rng.normal(size=(20, 6))])
+    for half in (0.02, 0.2, 1.0):
+        center = rng.normal(size=2)
+        t = np.concatenate([rng.uniform(-1, 1, (100, 2)), [[-1, -1], [1, -1], [-1, 1], [1, 1]]])
+        expansion = expand(posterior, center - half, center + half)
+        _, exact = truth(posterior, center + half * t)
+        error = exact - polynomial(expansion.covariance, t)[0]
+        together = np.linalg.norm(within @ matrices(error, 3) @ within, 2, axis=(1, 2)).max()
+        assert together <= float(expansion.contrast_rest) + 1e-10
+        rest = expansion.covariances(torch.as_tensor(weights[None]).double()).rest[0].numpy()
+        assert (np.abs(error @ weights.T).max(axis=0) <= rest + 1e-10).all()
+        alone = np.abs(weights) @ expansion.covariance.rest[0].numpy()
+        assert (rest <= alone + 1e-10).all()
+        assert (rest[:3] < 0.9 * alone[:3]).all()
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -88,7 +123,9 @@ def test_ranges_over_balls_hold_and_are_tighter_in_many_features(name, norm):
         owner = torch.zeros(1, dtype=torch.int64)
         within = expander.expand(region, owner)
         around = expander.expand(Region(base, *box), owner)
-        for part, whole, exact in zip(within, around, truth(posterior, points), strict=True):
+        for part, whole, exact in zip(
+            within[:2], around[:2], truth(posterior, points), strict=True
+        ):
             lowest, highest = (end[0].numpy() for end in part.range())
             assert (lowest <= exact + 1e-10).all()
             assert (exact <= highest + 1e-10).all()
@@ -107,7 +144,7 @@ def test_gradient_remainders_enclose_the_gradients(name, kind):
         expansion = expand(posterior, center - width, center + width)
         for j, step in enumerate(1e-4 * np.eye(2)):
             shifted = [truth(posterior, center + width * (t + s)) for s in (step, -step)]
-            for index, part in enumerate(expansion):
+            for index, part in enumerate(expansion[:2]):
                 exact = (shifted[0][index] - shifted[1][index]) / 2e-4
                 error = np.abs(polynomial(part, t)[1][..., j] - exact).max(axis=0)
                 assert (error <= part.gradient_rest[0, :, j].numpy() + 1e-8).all()
@@ -119,7 +156,7 @@ def test_remainders_shrink_with_the_order_of_the_kernel(name, power):
     rests = []
     for half in (1e-2, 1e-3):
         expansion = expand(posterior, np.full(2, -half), np.full(2, half))
-        rests.append([float(part.rest) for part in expansion])
+        rests.append([float(part.rest) for part in expansion[:2]])
     np.testing.assert_allclose(np.log10(np.divide(*rests)), power, atol=0.15)
 
 
@@ -135,9 +172,36 @@ def test_remainders_are_tight_for_the_worst_of_functions():
     across /= np.sqrt(across @ gram @ across)
     posterior = BinaryPosterior(kernel, inputs, 5.0 * rest[None], np.outer(across, across))
     expansion = expand(posterior, np.array([-h]), np.array([h]))
-    for part, exact in zip(expansion, truth(posterior, np.array([[h]])), strict=True):
+    for part, exact in zip(expansion[:2], truth(posterior, np.array([[h]])), strict=True):
         error = abs(polynomial(part, np.ones((1, 1)))[0] - exact).item()
         assert 0.52 * float(part.rest) < error <= float(part.rest)
+    # Two latent functions of which the difference is reduced like that
+    pairs = np.array([0.5, -0.5, 0.5])[:, None, None] * np.outer(across, across)
+    posterior = JointPosterior(kernel, inputs, np.zeros((2, 4)), pairs)
+    expansion = expand(posterior, np.array([-h]), np.array([h]))
+    _, exact = truth(posterior, np.array([[h]]))
+    error = abs((exact - polynomial(expansion.covariance, np.ones((1, 1)))[0]) @ [0.5, -1, 0.5])
+    assert 0.52 * float(expansion.contrast_rest) < error.item() <= float(expansion.contrast_rest)
+
+
+def test_weighted_sums_allow_for_the_worst_errors_among_contrasts_and_in_shifts():
+    rng = np.random.default_rng(0)
+    none = torch.zeros(1, 6, 1).double()
+    covariance = Moments(none[..., 0], none, none[..., None], none[..., 0] + 0.5, none)
+    mean = Moments(*(part[:, :3] for part in covariance[:5]))
+    expansion = Expansion(mean, covariance, torch.tensor([0.1]).double())
+    within = np.eye(3) - 1 / 3
+    for draw in range(20):
+        A = rng.normal(size=(3, 3))
+        A = A + A.T if draw % 2 else within @ (A + A.T) @ within
+        weights = np.where(np.eye(3) == 1, A, 2 * A)[np.triu_indices(3)]
+        rest = float(expansion.covariances(torch.as_tensor(weights)[None, None]).rest)
+        values, vectors = np.linalg.eigh(within @ A @ within)
+        worst = np.sum(A * (0.1 * (vectors * np.sign(np.round(values, 9))) @ vectors.T))
+        shift = rng.uniform(-0.15, 0.15, 3)
+        error = worst + abs(np.sum(A * (shift[:, None] + shift)))
+        assert 0 < error <= rest * (1 + 1e-9)
+        assert draw % 2 or rest <= 1.000001 * error
 
 
 def test_remainders_hold_for_functions_that_know_derivatives():
@@ -158,7 +222,7 @@ def test_remainders_hold_for_functions_that_know_derivatives():
             kernel, inputs, 3 * direction[None], np.outer(direction, direction)
         )
         expansion = expand(posterior, np.array([-h]), np.array([h]))
-        for part, exact in zip(expansion, truth(posterior, np.array([[h], [-h]])), strict=True):
+        for part, exact in zip(expansion[:2], truth(posterior, np.array([[h], [-h]])), strict=True):
             error = np.abs(polynomial(part, np.array([[1.0], [-1.0]]))[0] - exact).max()
             ratios.append(error / float(part.rest))
     assert max(ratios) <= 1
@@ -178,7 +242,7 @@ def test_fixed_features_enter_as_constants(name):
     t = rng.uniform(-1, 1, (50, 2))
     points = np.tile(x, (50, 1))
     points[:, [0, 2]] += -0.05 + 0.15 * t
-    for part, exact in zip(expansion, truth(posterior, points), strict=True):
+    for part, exact in zip(expansion[:2], truth(posterior, points), strict=True):
         assert (np.abs(polynomial(part, t)[0] - exact) <= part.rest[0].numpy() + 1e-10).all()
 
 
@@ -225,7 +289,7 @@ def test_rounding_is_within_its_claim(case):
     expansion = expander.expand(Region(points, points, points), torch.arange(4))
     for i, x in enumerate(points.tolist()):
         for exact, value, error, part in zip(
-            exact_moments(model, x), found[:2], found[4:], expansion, strict=True
+            exact_moments(model, x), found[:2], found[4:], expansion[:2], strict=True
         ):
             assert abs(exact - float(value[i])) <= float(error[i])
             assert abs(exact - float(part.value[i])) <= float(part.rest[i])

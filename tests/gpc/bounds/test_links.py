@@ -1,5 +1,7 @@
 """From moments to probabilities: no point of a box is below the minimum that is claimed."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -59,7 +61,7 @@ def random_moments(rng, case, size, level, rest=0.0, count=12, f=2):
 def moments_at(expansion, b, t, sign=0.0):
     """Mean (n, L) and covariance (n, L, L) of one box at points t, rests added with a sign."""
     found = []
-    for part in expansion:
+    for part in expansion[:2]:
         value, gradient, hessian, rest = (p[b].numpy() for p in part[:4])
         found.append(
             value + t @ gradient.T + np.einsum("ni,kij,nj->nk", t, hessian, t) / 2 + sign * rest
@@ -99,7 +101,7 @@ def test_evaluations_are_within_their_error(case):
     for level in (1e-4, 1.0, 20.0):
         expansion = random_moments(rng, case, 0.0, level)
         objective = objectives(rng, n_classes, 12)
-        found = link.evaluate(tensor(objective), *(part.value for part in expansion))
+        found = link.evaluate(tensor(objective), *(part.value for part in expansion[:2]))
         for b in range(12):
             exact = average(likelihood_of(case), *moments_at(expansion, b, np.zeros((1, 2))))[0]
             assert abs(exact @ objective[b] - float(found.value[b])) <= float(found.error[b]) + 1e-9
@@ -112,7 +114,7 @@ def test_slopes_of_evaluations_are_derivatives(case):
     link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
     expansion = random_moments(rng, case, 0.0, 1.0)
     objective = tensor(objectives(rng, n_classes, 12))
-    mean, covariance = (part.value for part in expansion)
+    mean, covariance = (part.value for part in expansion[:2])
     found = link.evaluate(objective, mean, covariance)
     step = 1e-4
     for slopes, moved in ((found.mean_slope, 0), (found.covariance_slope, 1)):
@@ -134,7 +136,7 @@ def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
     link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
     expansion = random_moments(rng, case, size, level, rest)
     objective = objectives(rng, n_classes, 12)
-    center = link.evaluate(tensor(objective), *(part.value for part in expansion)).value
+    center = link.evaluate(tensor(objective), *(part.value for part in expansion[:2])).value
     t = np.concatenate([rng.uniform(-1, 1, (40, 2)), [[-1, -1], [1, 1], [-1, 1], [1, -1]]])
     least = [
         min(evaluated(link, objective[b], *moments_at(expansion, b, t, sign)) for sign in (-1, 1))
@@ -147,6 +149,78 @@ def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
             assert float(found.bound[b]) <= least[b]
 
 
+@pytest.mark.parametrize("level", [1.0, 30.0])
+def test_errors_of_all_covariances_together_are_accounted_for(level):
+    """Whatever shift they hold: no output of the softmax depends on it."""
+    rng, case = np.random.default_rng(1), "softmax of three"
+    link, size = SoftmaxLink(3, 2000.0), 0.2 * level
+    expansion = random_moments(rng, case, 0.3, level)
+    unknown = torch.full_like(expansion.covariance.rest, 1e9)
+    expansion = expansion._replace(
+        covariance=expansion.covariance._replace(rest=unknown),
+        contrast_rest=torch.full_like(unknown[:, 0], size),
+    )
+    objective = objectives(rng, 3, 12)
+    found = link.minimum(tensor(objective), expansion, tensor(np.zeros(12))).bound
+    t, contrasts = rng.uniform(-1, 1, (12, 2)).round(), rng.normal(size=(12, 3))
+    contrasts -= contrasts.mean(axis=1, keepdims=True)
+    contrasts /= np.linalg.norm(contrasts, axis=1, keepdims=True)
+    error = size * contrasts[:, None] * contrasts[..., None] * rng.choice([-1, 1], (12, 1, 1))
+    shift = level * rng.normal(size=(12, 3))
+    error += shift[:, None] + shift[..., None]
+    rows, columns = np.triu_indices(3)
+    means, covariances = zip(*(moments_at(expansion, b, t) for b in range(12)), strict=True)
+    values = link.evaluate(
+        tensor(objective.repeat(12, axis=0)),
+        tensor(np.concatenate(means)),
+        tensor((np.stack(covariances) + error)[..., rows, columns].reshape(144, 6)),
+    )
+    least = (values.value + values.error).view(12, 12).amin(-1)
+    assert bool((found <= least).all())
+    assert bool((found > tensor(objective).amin(-1) + 1e-3).any())
+
+
+def test_rivals_that_exclude_each_other_do_not_count_as_associated():
+    """One of two opposite latent functions is always above the third."""
+    link = SoftmaxLink(3, 200.0)
+    expansion = random_moments(np.random.default_rng(0), "softmax of three", 0.0, 1.0, count=1)
+    opposite = tensor([[0.1, 0.0, 0.0, 50.0, -49.9, 50.0]])
+    expansion = expansion._replace(
+        mean=expansion.mean._replace(value=tensor(np.zeros((1, 3)))),
+        covariance=expansion.covariance._replace(value=opposite),
+    )
+    objective = tensor([[1.0, 0, 0]])
+    value = link.evaluate(objective, expansion.mean.value, opposite).value
+    assert float(value) < 0.2
+    assert float(link.minimum(objective, expansion, value).bound) <= float(value)
+
+
+def test_norms_of_whitened_moments_are_not_underestimated():
+    """Distances from the centre, and symmetric parts of their products by all permutations."""
+    rng, contrast = np.random.default_rng(2), np.array([[1.0, 0, -1], [0, 1, -1]])
+    expansion = random_moments(rng, "softmax of three", 0.3, 1.0)
+    reach, _ = SoftmaxLink(3, 200.0)._reach(expansion)
+    t = rng.uniform(-1, 1, (60, 2))
+    t[:30] = np.sign(t[:30])
+    for b in range(12):
+        mean, covariance = moments_at(expansion, b, t)
+        (center,), (start,) = moments_at(expansion, b, np.zeros((1, 2)))
+        values, vectors = np.linalg.eigh(contrast @ start @ contrast.T)
+        W = (vectors / np.sqrt(values)).T @ contrast
+        v, M = (mean - center) @ W.T, W @ (covariance - start) @ W.T
+        third, fourth = np.einsum("ni,njk->nijk", v, M), np.einsum("nij,nkl->nijkl", M, M)
+        shift, change, spectral, mixed = (
+            float(part[b]) * (1 + 1e-9) for part in (*reach[2:], reach.mixed)
+        )
+        assert np.linalg.norm(v, axis=1).max() <= shift
+        assert change / 2 <= np.linalg.norm(M, axis=(1, 2)).max() <= change
+        assert spectral / 2 <= np.linalg.norm(M, 2, axis=(1, 2)).max() <= spectral
+        for tensors, size in ((third, shift * mixed), (fourth, change * mixed)):
+            orders = list(permutations(range(1, tensors.ndim)))
+            symmetric = sum(tensors.transpose(0, *order) for order in orders) / len(orders)
+            assert (symmetric**2).sum(axis=tuple(range(1, tensors.ndim))).max() <= size**2
+
+
 @BOTH
 def test_minima_over_small_boxes_are_tight(case):
     rng = np.random.default_rng(3)
@@ -154,7 +228,7 @@ def test_minima_over_small_boxes_are_tight(case):
     for size, tolerance in ((0.1, 0.1), (0.01, 0.01)):
         expansion = random_moments(rng, case, size, 1.0)
         objective = objectives(rng, n_classes, 12)
-        center = link.evaluate(tensor(objective), *(part.value for part in expansion)).value
+        center = link.evaluate(tensor(objective), *(part.value for part in expansion[:2])).value
         found = link.minimum(tensor(objective), expansion, center)
         t = rng.uniform(-1, 1, (100, 2))
         t[:50] = np.where(t[:50] < 0, -1, 1)
@@ -289,3 +363,4 @@ def test_averages_of_bounded_functions_have_bounded_derivatives():
     for order in (2, 3, 4):
         largest = (np.abs(hermite[order]) * density).sum() * (z[1] - z[0]) / 2
         assert largest <= softmax_link._SMOOTH[order] <= 2 * largest
+    assert np.abs(hermite[2]) @ density * (z[1] - z[0]) / 2 <= softmax_link._SQUARE < 0.484
