@@ -16,7 +16,7 @@ from skuq.gpc.inference._three_classes import three_class_probabilities
 from .oracles import KERNELS, fit_model, grid, moments, sample
 
 CPU = torch.device("cpu")
-SOBOL = norm.ppf(qmc.Sobol(6, seed=1).random_base2(14))
+SOBOL = norm.ppf(qmc.Sobol(6, seed=1).random_base2(13))
 
 
 def values_of(kind, own, proba):
@@ -57,15 +57,15 @@ def bounds_and_values(model, kind, half, oracle):
     variance = latent.kernel.variance
     limits = variance * (1 + latent.varsigma), variance * latent.varsigma
     link = ManyClassesLink(kind, n_classes, *limits, CPU)
-    centers = model.posterior_.inputs[:8] + 0.2 * rng.normal(size=(8, 2))
-    own = model.predict(centers).astype(int) if kind == "margin" else np.arange(8) % n_classes
+    centers = model.posterior_.inputs[:5] + 0.2 * rng.normal(size=(5, 2))
+    own = model.predict(centers).astype(int) if kind == "margin" else np.arange(5) % n_classes
     base = torch.as_tensor(centers)
     objective = LEAST * torch.eye(n_classes).double()[own]
     region = Region(base, base - half, base + half)
-    expansion = Expander(latent, base, torch.arange(2)).expand(region, torch.arange(8))
-    bound = link.minimum(objective, expansion, torch.zeros(8).double()).bound.numpy()
+    expansion = Expander(latent, base, torch.arange(2)).expand(region, torch.arange(5))
+    bound = link.minimum(objective, expansion, torch.zeros(5).double()).bound.numpy()
     for i, center in enumerate(centers):
-        tried = np.concatenate([center[None], center + half * rng.uniform(-1, 1, (60, 2))])
+        tried = np.concatenate([center[None], center + half * rng.uniform(-1, 1, (20, 2))])
         values = values_of(kind, own[i], oracle(*moments(model.posterior_, tried)))
         at = torch.as_tensor(tried)
         evaluation = Expander(latent, at, torch.arange(2)).evaluate(at, torch.arange(len(at)))
