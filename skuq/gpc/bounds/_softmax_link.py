@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Expansion, Moments, unfold
+from skuq.gpc.bounds._expansion import Expansion, Moments
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._quadratic import box_minimum
+from skuq.gpc.bounds._remainders import unfold
 from skuq.gpc.inference._independent_classes import (
     ACCURACY,
     Split,
