@@ -16,6 +16,9 @@ import torch
 from torch import Tensor
 
 Array = TypeVar("Array", bound=Any)  # numpy.ndarray or torch.Tensor
+# With more targets than this, a search costs less than comparing each quantile with each of them:
+# no processor predicts the branches of a search.
+MANY_TARGETS = 100
 
 
 def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) -> Tensor:
@@ -59,8 +62,8 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
     """Quantile regression loss (Eq. 1): summed over quantiles, averaged over targets [1]_.
 
     ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``. Value
-    and gradient come from the sorted targets, in ``n log n`` operations; the usual way
-    compares every quantile with every target.
+    and gradient come from the number of targets below each quantile; the usual way computes
+    a loss for every pair of them.
 
     Parameters
     ----------
@@ -110,14 +113,18 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
     Tensor of shape (n_members, n_samples, n_quantiles)
         Without a unit.
     """
-    return _share_below(quantiles, targets.sort(-1).values) - levels  # gradient of Eq. 1
+    return _share_below(quantiles, targets) - levels  # gradient of Eq. 1
 
 
-def _share_below(quantiles: Tensor, ordered: Tensor) -> Tensor:
-    """Share of each row's sorted targets that each quantile exceeds."""
-    rows = ordered.expand(len(quantiles), *ordered.shape).contiguous()
-    below = torch.searchsorted(rows, quantiles.detach().contiguous(), out_int32=True)
-    return below.to(quantiles.dtype) / ordered.shape[-1]
+def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
+    """Share of each row's targets that each quantile exceeds."""
+    n_targets, quantiles = targets.shape[-1], quantiles.detach()
+    if n_targets <= MANY_TARGETS:
+        pairs = quantiles.new_empty(*quantiles.shape[:2], n_targets, quantiles.shape[2])
+        return torch.gt(quantiles[:, :, None], targets[..., None], out=pairs).sum(2) / n_targets
+    rows = targets.sort(-1).values.expand(len(quantiles), *targets.shape).contiguous()
+    below = torch.searchsorted(rows, quantiles.contiguous(), out_int32=True)
+    return below.to(quantiles.dtype) / n_targets
 
 
 class _QuantileLoss(torch.autograd.Function):
