@@ -9,10 +9,10 @@ episodes that end in the last 100,000 steps.
 Each agent is a run of `skuq.uadqn.train_run` in a folder of its own in ``--out``. Stop the
 benchmark whenever you like: the same command continues every run from its last checkpoint, bit for
 bit, so that long runs can be spread over days. ``--no-training`` looks at what there is, unfinished
-runs too. The scores along all runs are in ``uadqn_minatar_curves.csv``. Curves and records are
-interquartile means over seeds (means for fewer than four of them), with intervals of 95 % from
-2,000 bootstrap samples, as in Agarwal et al., "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice", 2021.
+runs too. ``--record`` also keeps the curves of finished runs, as ``results/uadqn_minatar.csv``, and
+no run is repeated whose curve is there. Curves and records are interquartile means over seeds
+(means for fewer than four of them), with intervals of 95 % from 2,000 bootstrap samples, as in
+Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021.
 """
 
 import json
@@ -24,15 +24,21 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy.stats import bootstrap, trim_mean
 
-from benchmarks.harness import AGENT_PACKAGES, finish, parser, record, set_threads
+from benchmarks.harness import AGENT_PACKAGES, RESULTS, finish, parser, record, set_threads
 from skuq.files import atomic_path
 from skuq.uadqn import make_run_config, train_run
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 METHODS = ("uadqn", "qrdqn", "dqn", "bootstrapped")
+LABELS = {"uadqn": "UADQN", "qrdqn": "QR-DQN", "dqn": "DQN", "bootstrapped": "Bootstrapped DQN"}
 COLOURS = ("#0072b2", "#d55e00", "#555555", "#009e73")
 WINDOW = 100_000  # steps that a score is averaged over
 N_POINTS = 40  # of a learning curve
+CURVES = RESULTS / "uadqn_minatar.csv"  # of finished runs, which nobody has to repeat
+RUN = ["game", "method", "seed", "steps"]  # what tells runs apart
+COLUMNS = {"step": int, "episodes": int, "score": float}
+COLUMNS |= {"game": str, "method": str, "seed": int, "steps": int}
+NO_CURVES = pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
 TABLE = (50_000, 100_000, 200_000, 1_000_000)  # steps whose scores are recorded
 
 
@@ -41,39 +47,47 @@ def folder_of(out: Path, game: str, method: str, seed: int, steps: int) -> Path:
     return out / "runs" / f"{game}-{method}-{seed}-{steps}"
 
 
-def train(folder: Path, game: str, method: str, seed: int, args) -> None:
+def train(out: Path, game: str, method: str, seed: int, steps: int, args) -> None:
     """Train one agent, from where it was interrupted."""
     set_threads(args)
+    folder = folder_of(out, game, method, seed, steps)
     env = f"MinAtar/{game.title().replace('_', '')}-v0"
-    config = make_run_config(env, args.steps, seed, method)
+    config = make_run_config(env, steps, seed, method)
     folder.parent.mkdir(parents=True, exist_ok=True)
     outcome = train_run(folder, config, checkpoint_every=args.checkpoint_every, device=args.device)
     print(f"{game:15s} {method:12s} seed {seed}: {outcome.steps} steps", flush=True)
 
 
-def recent_score(history: pd.DataFrame, step: int, window: int) -> float:
-    """Mean score of the episodes that ended in the last steps before one; NaN if none did."""
-    ended = history[(history.step > step - window) & (history.step <= step)]
-    return float(ended.score.mean())
+def binned(history: pd.DataFrame, steps: int) -> pd.DataFrame:
+    """Number and mean score of the episodes that ended on the way to each point of a curve."""
+    points = np.linspace(0, steps, N_POINTS + 1).astype(int)
+    ended = pd.cut(history.step, points, labels=points[1:])
+    scores = history.score.groupby(ended, observed=False).agg(["size", "mean"]).reset_index()
+    return scores.set_axis(["step", "episodes", "score"], axis=1).astype({"step": int})
 
 
-def curve(folder: Path, steps: int) -> pd.DataFrame:
-    """Scores along a run, as far as it came; empty if it has no history yet."""
+def curve(out: Path, *run) -> pd.DataFrame:
+    """Learning curve of a run in a folder, as far as it came; empty if it has no history yet."""
+    folder, steps = folder_of(out, *run), run[-1]
     if not (folder / "history.csv").exists():
-        return pd.DataFrame(columns=["step", "recent", "score"])
+        return NO_CURVES
     history = pd.read_csv(folder / "history.csv")
     done = steps if (folder / "agent.zip").exists() else history.step.max()
-    points = {*np.linspace(0, steps, N_POINTS + 1)[1:].astype(int).tolist(), *TABLE}
-    rows = [
-        (
-            point,
-            recent_score(history, point, steps // N_POINTS),
-            recent_score(history, point, min(WINDOW, point)),
-        )
-        for point in sorted(points)
-        if point <= min(done, steps)
-    ]
-    return pd.DataFrame(rows, columns=["step", "recent", "score"])
+    points = binned(history, steps)
+    return points[points.step <= done].assign(**dict(zip(RUN, run, strict=True)))
+
+
+def recorded_curves() -> pd.DataFrame:
+    """Curves of runs that were finished before."""
+    if not CURVES.exists():
+        return NO_CURVES
+    return pd.read_csv(CURVES, dtype=COLUMNS)
+
+
+def recent_score(curve: pd.DataFrame, step: int) -> float:
+    """Mean score of the episodes that ended in the last steps before one; NaN if none did."""
+    ended = curve[(curve.step > step - WINDOW) & (curve.step <= step) & (curve.episodes > 0)]
+    return float(np.average(ended.score, weights=ended.episodes)) if len(ended) else np.nan
 
 
 def interval(scores: np.ndarray) -> tuple[float, float, float]:
@@ -115,13 +129,16 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
             own = curves[(curves.game == game) & (curves.method == method)]
             if own.empty:
                 continue
-            by_step = own.groupby("step").recent
+            by_step = own.groupby("step").score
             bands = np.array([interval(scores.to_numpy()) for _, scores in by_step])
             steps, n_seeds = list(by_step.groups), own.seed.nunique()
-            axis.plot(steps, bands[:, 0], color=colour, label=f"{method} ({n_seeds} seeds)")
+            seeds = f"{n_seeds} seed{'s' * (n_seeds > 1)}"
+            axis.plot(steps, bands[:, 0], color=colour, label=f"{LABELS[method]} ({seeds})")
             axis.fill_between(steps, bands[:, 1], bands[:, 2], color=colour, alpha=0.2)
-        axis.set(title=game.replace("_", " "), xlabel="steps", ylabel="score of an episode")
+        axis.set(title=game.replace("_", " ").capitalize(), xlabel="steps")
+        axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].set_ylabel("score of an episode")
     axes[0, 0].legend(frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
@@ -130,19 +147,21 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
 def records(curves: pd.DataFrame, args) -> list[dict]:
     """Scores after each number of steps of the table, and those of the authors' own runs."""
     found = []
-    for (game, method, step), own in curves.groupby(["game", "method", "step"]):
-        if step not in {*TABLE, args.steps}:
-            continue
-        scores = own.score.to_numpy(float)
-        values = zip(("", "_95_low", "_95_high"), interval(scores), strict=True)
-        spread = np.std(scores, ddof=min(1, len(scores) - 1))
-        for name, value in values:
-            metric = f"score_{step}{name}"
-            found.append(record(method, game, metric, value, len(scores), spread))
-        reference = released(game, int(step), args.data_dir)
-        if method in reference:
-            name = f"{method}-released"
-            found.append(record(name, game, f"score_{step}", reference[method], 1))
+    for (game, method), own in curves.groupby(["game", "method"]):
+        for step in TABLE:
+            runs = [run for _, run in own.groupby("seed") if run.step.max() >= step]
+            scores = np.array([recent_score(run, step) for run in runs])
+            if len(scores) == 0:
+                continue
+            values = zip(("", "_95_low", "_95_high"), interval(scores), strict=True)
+            spread = np.std(scores, ddof=min(1, len(scores) - 1))
+            for name, value in values:
+                metric = f"score_{step}{name}"
+                found.append(record(method, game, metric, value, len(scores), spread))
+            reference = released(game, step, args.data_dir)
+            if method in reference:
+                name = f"{method}-released"
+                found.append(record(name, game, f"score_{step}", reference[method], 1))
     return found
 
 
@@ -165,25 +184,28 @@ def main() -> None:
 
 def measure(args, out: Path) -> None:
     """Train what is not trained yet, and write down what there is."""
-    tasks = [
-        (folder_of(out, game, method, args.seed + seed, args.steps), game, method, args.seed + seed)
+    runs = [
+        (game, method, args.seed + seed, args.steps)
         for seed in range(args.seeds)
         for game in args.game
         for method in args.methods
     ]
+    before = recorded_curves()
+    finished = set(before[RUN].itertuples(index=False, name=None))
+    left = [run for run in runs if run not in finished]
     if not args.no_training:
         Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(
-            delayed(train)(*task, args) for task in tasks
+            delayed(train)(out, *run, args) for run in left
         )
-    curves = pd.concat(
-        curve(folder, args.steps).assign(game=game, method=method, seed=seed)
-        for folder, game, method, seed in tasks
-    )
+    curves = pd.concat([before, *(curve(out, *run) for run in left)])
+    if args.record is not None:
+        complete = curves.groupby(RUN).step.transform("max") == curves.steps
+        with atomic_path(CURVES) as partial:
+            curves[complete].to_csv(partial, index=False, float_format="%.4g")
+    asked = pd.MultiIndex.from_frame(curves[RUN]).isin(runs)
     if args.out is not None:
-        with atomic_path(out / "uadqn_minatar_curves.csv") as partial:
-            curves.to_csv(partial, index=False, float_format="%.4g")
-        plot(curves, args.game, out / "uadqn_minatar.png")
-    finish("uadqn_minatar", args, records(curves, args), AGENT_PACKAGES)
+        plot(curves[asked], args.game, out / "uadqn_minatar.png")
+    finish("uadqn_minatar", args, records(curves[asked], args), AGENT_PACKAGES)
 
 
 if __name__ == "__main__":
