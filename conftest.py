@@ -17,6 +17,7 @@ RL = [
     "_film",
     "_policies",
     "_runs",
+    "_seeds",
 ]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],

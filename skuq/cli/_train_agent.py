@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+from tqdm import tqdm
 
 from skuq.cli._agent_options import RUN_FOLDER, device, import_rl
 from skuq.cli._files import InputError
 from skuq.cli._printing import one_line
 from skuq.files import atomic_path
 
+LAST = 100  # episodes whose mean return is printed
 FACTOR = click.FloatRange(0, max=math.inf, max_open=True)
 
 
@@ -40,6 +43,16 @@ FACTOR = click.FloatRange(0, max=math.inf, max_open=True)
     help="Seed of networks, exploration and environment.",
 )
 @click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    help="Train this many seeds, from --seed on, in folders seed-N of --out.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="How many of the seeds are trained at once.  [default: one for each core]",
+)
+@click.option(
     "--epistemic-factor",
     type=FACTOR,
     help="Weight of epistemic uncertainty in exploration (uadqn).  [default: by environment]",
@@ -64,6 +77,8 @@ def train_agent(
     out: Path,
     method: str,
     seed: int,
+    seeds: int | None,
+    jobs: int | None,
     epistemic_factor: float | None,
     aleatoric_factor: float | None,
     checkpoint_every: int,
@@ -73,34 +88,62 @@ def train_agent(
     """Train an agent in an environment.
 
     Repeat the command to continue an interrupted training. More steps extend a finished
-    training of uadqn.
+    training of uadqn. Several seeds are trained side by side, each in a process.
     """
+    if jobs is not None and seeds is None:
+        raise click.UsageError("--jobs is for several seeds; give their number with --seeds.")
     runs = import_rl("skuq train-agent", "_runs")
-    shown = import_rl("skuq train-agent", "_callbacks")
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
-    progress = () if quiet else (_announce(out, shown, steps),)
+    options = {"checkpoint_every": checkpoint_every, "device": device}
     try:
-        outcome = runs.train_run(
-            out,
-            runs.make_run_config(env, steps, seed, method, **factors),
-            checkpoint_every=checkpoint_every,
-            device=device,
-            callbacks=progress,
-        )
+        config = runs.make_run_config(env, steps, seed, method, **factors)
+        if seeds is None:
+            _train_one(runs, out, config, options, quiet)
+        else:
+            _train_several(out, config, seeds, options | {"n_jobs": jobs or -1}, quiet)
     except (runs.RunError, runs.CheckpointError, OSError) as error:
         raise InputError(one_line(error)) from error
+
+
+def _train_one(runs: Any, out: Path, config: Any, options: dict[str, Any], quiet: bool) -> None:
+    shown = import_rl("skuq train-agent", "_callbacks")
+    progress = () if quiet else (_announce(out, shown, config.steps),)
+    try:
+        outcome = runs.train_run(out, config, callbacks=progress, **options)
     except KeyboardInterrupt:
         for bar in progress:
             bar.close()
-        saved = runs.last_saved_step(out)
-        click.echo(f"Interrupted; repeat the command to continue from step {saved}.", err=True)
-        click.get_current_context().exit(1)
+        _interrupted(f"from step {runs.last_saved_step(out)}")
     if outcome.history is None:
         _say(f"The run in {out} is finished: {outcome.steps} steps. Nothing to do.", quiet)
         return
     _say(_summary(outcome.history), quiet)
     _say(f"Agent: {out / runs.AGENT}\nHistory: {out / runs.HISTORY}", quiet)
     _say(_picture(outcome.history, out / "training.png"), quiet)
+
+
+def _train_several(
+    out: Path, config: Any, seeds: int, options: dict[str, Any], quiet: bool
+) -> None:
+    """Train seeds side by side; a line for each as it is finished, and their mean."""
+    side_by_side = import_rl("skuq train-agent", "_seeds")
+    finished = side_by_side.train_seeds(out, config, seeds, **options)
+    returns = []
+    try:
+        for run in tqdm(finished, total=seeds, unit="seed", disable=quiet):
+            tail = run.history.score.tail(LAST)
+            returns.append(tail.mean() if len(tail) else math.nan)
+            _say(f"{run.folder}: {_summary(run.history)}", quiet)
+            _picture(run.history, run.folder / "training.png")
+    except KeyboardInterrupt:
+        _interrupted("from the last checkpoints")
+    spread = f" (standard deviation {statistics.stdev(returns):.4g})" if seeds > 1 else ""
+    _say(f"Mean over {seeds} seeds: {statistics.fmean(returns):.4g}{spread}", quiet)
+
+
+def _interrupted(where: str) -> NoReturn:
+    click.echo(f"Interrupted; repeat the command to continue {where}.", err=True)
+    click.get_current_context().exit(1)
 
 
 def _announce(out: Path, callbacks: Any, steps: int) -> Any:
@@ -127,7 +170,7 @@ def _say(text: str, quiet: bool) -> None:
 def _summary(history: Any) -> str:
     if len(history) == 0:
         return "No episode has ended."
-    last = history.tail(100)
+    last = history.tail(LAST)
     falls = f", {history.falls.sum()} falls" if history.falls.any() else ""
     return (
         f"{len(history)} episodes{falls}; mean return of the last {len(last)}: "

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         settings_for,
         train_run,
     )
+    from skuq.uadqn._seeds import train_seeds
 
 __all__ = [
     "GRIDWORLD",
@@ -82,6 +83,7 @@ __all__ = [
     "save_checkpoint",
     "settings_for",
     "train_run",
+    "train_seeds",
 ]
 
 

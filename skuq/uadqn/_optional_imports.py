@@ -32,6 +32,7 @@ HOME = {
             "settings_for",
             "train_run",
         ),
+        "_seeds": ("train_seeds",),
     }.items()
     for name in names
 }

@@ -294,15 +294,15 @@ def train_run(
         If the last checkpoint cannot be used.
     """
     device = _known_device(device)
-    if _is_finished(folder, config):
+    if is_finished(folder, config):
         return Outcome(config.steps, config.steps, None)
     with _locked(folder):
-        if _is_finished(folder, config):  # by a process that held the lock until now
+        if is_finished(folder, config):  # by a process that held the lock until now
             return Outcome(config.steps, config.steps, None)
         return _train(folder, config, checkpoint_every, device, callbacks)
 
 
-def _is_finished(folder: Path, config: RunConfig) -> bool:
+def is_finished(folder: Path, config: RunConfig) -> bool:
     """Whether nothing is left to do; RunError if the folder holds anything but this run."""
     known = read_config(folder)
     if known is None:

@@ -168,6 +168,50 @@ def test_uadqn_can_be_extended(rl):
     assert json.loads((rl / "run/config.json").read_text())["steps"] == 100
 
 
+def test_several_seeds_are_runs_of_their_own(rl):
+    several = ["--seed", 3, "--seeds", 2, "--jobs", 1]
+    result = train(*several)
+    assert result.exit_code == 0, result.output
+    assert train("--seed", 4, out="alone").exit_code == 0
+    alone = (rl / "alone/history.csv").read_bytes()
+    assert (rl / "run/seed-4/history.csv").read_bytes() == alone
+    assert {path.name for path in (rl / "run").iterdir()} == {"seed-3", "seed-4"}
+    histories = [pd.read_csv(rl / f"run/seed-{seed}/history.csv") for seed in (3, 4)]
+    means = [history.score.tail(100).mean() for history in histories]
+    assert f"run/seed-3: {len(histories[0])} episodes" in result.stdout
+    said = (
+        f"Mean over 2 seeds: {np.mean(means):.4g} (standard deviation {np.std(means, ddof=1):.4g})"
+    )
+    assert said in result.stdout
+    before = contents(rl / "run")
+    again = train(*several)
+    assert said in again.stdout
+    pictures = {path for path in before if path.suffix == ".png"}  # which are drawn again
+    after = contents(rl / "run")
+    assert all(after[path] == before[path] for path in before.keys() - pictures)
+
+
+def test_several_seeds_in_the_folder_of_one_run_are_refused(rl):
+    assert train().exit_code == 0
+    assert "run is the folder of one run" in refused(train("--seeds", 2))
+    assert "holds something else" in refused(train(out="."))
+    assert "give their number with --seeds" in train("--jobs", 2).stderr
+
+
+@pytest.mark.slow
+def test_seeds_in_processes_equal_those_trained_in_turn(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    from skuq.uadqn import _runs as runs
+    from skuq.uadqn import train_seeds
+
+    config = runs.RunConfig("CliffWind-v0", 90, 5, "uadqn", QUICK)
+    for n_jobs in (1, 2):
+        list(train_seeds(tmp_path / str(n_jobs), config, 2, n_jobs=n_jobs, device="cpu"))
+    found = [tmp_path / f"{n}/seed-{seed}/history.csv" for seed in (5, 6) for n in (1, 2)]
+    texts = [path.read_text() for path in found]
+    assert texts[0] == texts[1] != texts[2] == texts[3]
+
+
 def test_a_run_without_a_finished_episode_is_a_run(rl):
     result = train(steps=3)
     assert result.exit_code == 0, result.output
@@ -179,6 +223,7 @@ def test_a_run_without_a_finished_episode_is_a_run(rl):
     ("options", "message"),
     [
         ({"env": "Absent-v0"}, "Environment 'Absent-v0' cannot be made: There is no environment"),
+        ({"env": "Absent-v0", "arguments": ["--seeds", "2", "--jobs", "1"]}, "cannot be made"),
         ({"env": "Pendulum-v1"}, "chooses among finitely many actions"),
         ({"arguments": ["--method", "dqn", "--aleatoric-factor", "1"]}, "'dqn' has none"),
         ({"arguments": ["--device", "toaster"]}, "toaster"),

@@ -1,0 +1,108 @@
+"""Runs that differ in their seed alone, trained side by side in processes.
+
+Stacked into one computation instead, a CartPole agent's update would take a third less time, one
+of MinAtar's games no less (``benchmarks.uadqn_seeds``); and rounding would make each seed's
+result depend on its company.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+from joblib import Parallel, delayed
+
+from skuq.uadqn._runs import CONFIG, HISTORY, RunConfig, RunError, is_finished, train_run
+
+
+class SeedOutcome(NamedTuple):
+    """One of the runs of `train_seeds`.
+
+    Attributes
+    ----------
+    seed : int
+        Its seed.
+    folder : Path
+        Its folder, which every command for runs takes.
+    history : pandas.DataFrame
+        One row for each episode.
+    """
+
+    seed: int
+    folder: Path
+    history: pd.DataFrame
+
+
+def train_seeds(
+    folder: Path,
+    config: RunConfig,
+    n_seeds: int,
+    *,
+    n_jobs: int | None = None,
+    checkpoint_every: int = 10_000,
+    device: str = "auto",
+) -> Iterator[SeedOutcome]:
+    """Train one agent with several seeds, each in a process and a folder of its own.
+
+    Each run is that of `train_run` with its seed; an interrupted call is continued by the
+    same call. Results are those of a run alone with as many threads as a process gets: one
+    for each core that its process has to itself.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder whose subfolders ``seed-0``, ``seed-1`` and so on are those of the runs.
+    config : RunConfig
+        The run with the first seed; the others have the seeds that follow.
+    n_seeds : int
+        Number of seeds.
+    n_jobs : int, default=None
+        Number of runs trained at once, as in joblib; -1 takes all cores.
+    checkpoint_every, device
+        As `train_run` takes them.
+
+    Yields
+    ------
+    SeedOutcome
+        Each run as it is finished.
+
+    Raises
+    ------
+    RunError
+        As `train_run`, for any of the seeds, before the training of the first one.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.uadqn import make_run_config, train_seeds
+    >>> config = make_run_config("CliffWind-v0", 30)
+    >>> with TemporaryDirectory() as out:
+    ...     [run.folder.name for run in train_seeds(Path(out), config, 2)]
+    ['seed-0', 'seed-1']
+    """
+    if (folder / CONFIG).exists():
+        raise RunError(f"{folder} is the folder of one run; name another one for several seeds.")
+    configs = [config._replace(seed=config.seed + i) for i in range(n_seeds)]
+    folders = [folder / f"seed-{each.seed}" for each in configs]
+    for path, each in zip(folders, configs, strict=True):
+        is_finished(path, each)  # refuses what cannot be continued
+    jobs = (
+        delayed(_train)(path, each, checkpoint_every, device)
+        for path, each in zip(folders, configs, strict=True)
+    )
+    # One by one, so that none waits in the queue of a process that is busy.
+    parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
+    try:
+        yield from parallel(jobs)
+    finally:
+        if folder.is_dir() and not any(folder.iterdir()):  # all were refused
+            folder.rmdir()
+
+
+def _train(folder: Path, config: RunConfig, checkpoint_every: int, device: str) -> SeedOutcome:
+    outcome = train_run(folder, config, checkpoint_every=checkpoint_every, device=device)
+    history = pd.read_csv(folder / HISTORY) if outcome.history is None else outcome.history
+    return SeedOutcome(config.seed, folder, history)
