@@ -133,7 +133,8 @@ def _train_several(
         for run in tqdm(finished, total=seeds, unit="seed", disable=quiet):
             tail = run.history.score.tail(LAST)
             returns.append(tail.mean() if len(tail) else math.nan)
-            _say(f"{run.folder}: {_summary(run.history)}", quiet)
+            if not quiet:
+                tqdm.write(f"{run.folder}: {_summary(run.history)}")  # above the bar
             _picture(run.history, run.folder / "training.png")
     except KeyboardInterrupt:
         _interrupted("from the last checkpoints")
