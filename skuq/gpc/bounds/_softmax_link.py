@@ -89,8 +89,8 @@ class Reach(NamedTuple):
             3: 2 * (1 - left.sqrt()) ** 2 / theta**2,
             4: -(left.log() + theta) / theta**2,
         }[order]
-        smooth = torch.where(self.spectral < 1, _SMOOTH[order] * integral * (1 + 1e-9), math.inf)
-        return torch.minimum(derivative / 2, smooth * size)
+        smooth = _SMOOTH[order] * integral * (1 + 1e-9) * size
+        return torch.where(self.spectral < 1, smooth, math.inf).minimum(derivative / 2)
 
 
 class SoftmaxLink:

@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 
 from skuq.gpc.bounds import _links as links
 from skuq.gpc.bounds import _softmax_link as softmax_link
@@ -237,6 +238,114 @@ def test_minima_over_small_boxes_are_tight(case):
             assert least - tolerance <= float(found.bound[b])
 
 
+def one_latent(mean, covariance):
+    """Boxes of one feature, from value, gradient, Hessian and rest of the two moments."""
+    parts = []
+    for value, gradient, hessian, rest in (mean, covariance):
+        value, gradient, hessian, rest = (
+            tensor(p)[:, None] for p in (value, gradient, hessian, rest)
+        )
+        parts.append(
+            Moments(
+                value, gradient[..., None], hessian[..., None, None], rest, 0 * gradient[..., None]
+            )
+        )
+    return Expansion(*parts)
+
+
+@pytest.mark.parametrize("case", ["probit", "logit"])
+def test_minima_are_exact_where_the_moments_move_together_or_apart(case):
+    """Along a level line of the probability; or each by a rest of its own."""
+    rng = np.random.default_rng(4)
+    link, n = CASES[case][0](), 40
+    v = rng.uniform(0.2, 3, n)
+    z = np.where(np.arange(n) % 2, 1, -1) * rng.uniform(0.2, 1.5, n)
+    mean, tilt = z * np.sqrt(link.widening + v), z / (2 * np.sqrt(link.widening + v))
+    pairs = np.array([[0, 1], [1, 0], [0, 2], [-1, 1], [1, -2]])[rng.integers(0, 5, n)]
+    low, span = pairs.min(axis=1), np.ptp(pairs, axis=1)
+    sign = np.where(pairs[:, 1] > pairs[:, 0], 1, -1)
+    slope, bend, zero = *rng.uniform(-0.2, 0.2, (2, n)), np.zeros(n)
+    slope[:10] = 1.2 * v[:10]  # part of the box has no variance
+    bend[np.r_[:10, 20:n]] = 0
+    t = np.linspace(-1, 1, 401)
+    rest = 0.1 * (np.arange(n) % 3)
+    parts = [sign * mean, sign * tilt * slope, sign * tilt * bend, rest]
+    moved = slope[:, None] * t + bend[:, None] * t**2 / 2
+    variance = np.maximum(v[:, None] + moved, 0)
+    q = second_class(case, (mean - rest)[:, None] + tilt[:, None] * moved, variance).min(axis=1)
+    found = link.minimum(
+        tensor(pairs), one_latent(parts, (v, slope, bend, zero)), tensor(low + span * ndtr(z))
+    )
+    gap = (low + span * q - found.bound.numpy()) / span
+    assert (gap >= -1e-10).all()
+    sag = 1e-9 if case == "probit" else 2e-5  # between nodes, where the variance is small
+    assert (gap <= np.repeat([0.02, 2e-3, sag, sag], 10)).all()
+    np.testing.assert_allclose(found.rest, rest, rtol=1e-12)
+    np.testing.assert_allclose(found.curvature, 0, atol=1e-12)
+    spread = np.abs(slope)
+    for size in (0.5, 3.0):
+        parts = (sign * mean, zero + 0.3 * size, sign * -0.4 * size, zero + 0.5 * size)
+        apart = one_latent(parts, (v, zero, zero, spread))
+        lowest = mean - size
+        extreme = np.where(lowest >= 0, v + spread, np.maximum(v - spread, 0))
+        found = link.minimum(tensor(pairs), apart, tensor(low + 0 * v))
+        exact = low + span * second_class(case, lowest, extreme)
+        np.testing.assert_allclose(found.bound, exact, atol=1e-10)
+        np.testing.assert_allclose(found.curvature[:, 0], 0.4 * size, rtol=1e-9)
+    # No more variance than the prior's, whatever is not known of it
+    unknown = one_latent((sign * np.abs(mean), zero, zero, zero), (v, zero, zero, zero + 1e3))
+    found = link.minimum(tensor(pairs), unknown, tensor(low + 0 * v))
+    exact = low + span * second_class(case, np.abs(mean), zero + 50.0)
+    np.testing.assert_allclose(found.bound, exact, atol=1e-10)
+    error = link.evaluate(tensor(pairs), tensor(mean[:, None]), tensor(v[:, None])).error
+    np.testing.assert_allclose(error, span * (case == "logit") * 1e-11 + 1e-13, rtol=1e-9)
+
+
+def second_class(case, mean, variance):
+    """Probability of the second class of two."""
+    flat = average(case, mean.reshape(-1, 1), variance.reshape(-1, 1, 1))
+    return flat[:, 1].reshape(mean.shape)
+
+
+@pytest.mark.parametrize("case", ["probit", "logit"])
+def test_ranges_of_slopes_are_those_of_their_formulas(case):
+    """Level lines of the probit everywhere in a box; of the logit at its centre, and around it."""
+    rng = np.random.default_rng(6)
+    link, n = CASES[case][0](), 60
+    mean, zero = rng.uniform(-2, 2, n), np.zeros(n)
+    reach, spread = rng.uniform(0, 0.3, (2, n)) * rng.integers(0, 2, (2, n))
+    v = np.where(np.arange(n) % 2, spread, spread * rng.uniform(0.5, 2, n))
+    if case == "logit":
+        v = spread  # from no variance on, where the logistic function's own derivatives count
+    box = one_latent((mean, reach, zero, zero), (v, spread, zero, zero))
+    objective = np.eye(2)[np.arange(n) % 2]
+    sign = np.where(np.arange(n) % 2, 1, -1)
+    slopes = link.minimum(tensor(objective), box, tensor(zero)).slopes
+    np.testing.assert_array_equal(slopes.mean[:, 0], sign)
+    np.testing.assert_array_equal(slopes.mean_radius[:, 0], 0)
+    mean, edges = sign * mean, (-1, 1)
+    least, most = np.maximum(v - spread, 0), v + spread
+    if case == "probit":
+        ends = [(mean + s * reach) / (2 * (1 + u)) for s in edges for u in (least, most)]
+    else:
+        center = link.evaluate(
+            tensor(np.tile([0, 1], (n, 1))), *map(tensor, (mean[:, None], v[:, None]))
+        )
+        first, half = center.mean_slope[:, 0].numpy(), center.covariance_slope[:, 0].numpy()
+        near = links._SECOND * reach + links._THIRD / 2 * spread
+        bend = links._THIRD * reach + links._FOURTH / 2 * spread
+        ends = [-(half + s * bend / 2) / (first + u * near) for s in edges for u in edges]
+    steepest = np.inf if case == "probit" else 0.5
+    lowest, highest = np.clip([np.min(ends, axis=0), np.max(ends, axis=0)], -steepest, steepest)
+    missing = v < spread
+    lowest[missing], highest[missing] = (
+        np.minimum(lowest, 0)[missing],
+        np.maximum(highest, 0)[missing],
+    )
+    np.testing.assert_allclose(slopes.covariance[:, 0], -(lowest + highest) / 2, atol=1e-8)
+    np.testing.assert_allclose(slopes.covariance_radius[:, 0], (highest - lowest) / 2, atol=1e-8)
+
+
 @BOTH
 @pytest.mark.parametrize("level", [0.05, 1.0, 10.0])
 @pytest.mark.parametrize("size", [0.02, 0.3, 2.0])
@@ -282,6 +391,15 @@ def test_no_value_along_a_line_of_moments_is_below_the_least(link):
     narrow = link._least_on_line(*map(tensor, (start, tilt, least, least + 0.1))).numpy()
     ends = [link._value(tensor(start + tilt * v), tensor(v)).numpy() for v in (least, least + 0.1)]
     np.testing.assert_allclose(narrow, np.min(ends, axis=0), atol=1e-4)
+    half = link._least_on_line(*map(tensor, ([0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [2.0, 1.0])))
+    # Eq. 20: there is no value below a half, but what a curve might sag between two nodes
+    sag = 0.0 if isinstance(link, ProbitLink) else links._FOURTH / 4 * 0.25**2 / 8
+    np.testing.assert_allclose(half, [0.5 - sag, 0.5], rtol=1e-12)
+    if isinstance(link, LogitLink):
+        least = link._least_on_line(*map(tensor, ([1.0, 4.0], [0.5, -1.5], [0.0, 0.0], [2.0, 2.0])))
+        ends = link._value(tensor([1.0, 1.0]), tensor([0.0, 2.0])).numpy()
+        bend = [links._SECOND * b**2 + links._THIRD * b + links._FOURTH / 4 for b in (0.5, 1.5)]
+        np.testing.assert_allclose(least, ends - np.array(bend) * 0.25**2 / 8, rtol=1e-12)
 
 
 def test_curvature_of_the_averaged_logistic_function_along_lines_is_within_its_bound():

@@ -11,9 +11,10 @@ from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
 from skuq.gpc.bounds._many_classes import ManyClassesLink
 from skuq.gpc.bounds._pairs import LEAST, Pairs
 from skuq.gpc.bounds._regions import Region
+from skuq.gpc.inference._independent_classes import ACCURACY
 from skuq.gpc.inference._three_classes import three_class_probabilities
 
-from .oracles import KERNELS, fit_model, grid, moments, sample
+from .oracles import KERNELS, average, fit_model, grid, moments, sample
 
 CPU = torch.device("cpu")
 SOBOL = norm.ppf(qmc.Sobol(6, seed=1).random_base2(13))
@@ -110,6 +111,54 @@ def test_slopes_are_those_of_the_values(model):
         np.testing.assert_allclose(found.mean_slope[:, c], expected, atol=0.02)
 
 
+@pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
+def test_values_of_independent_classes_are_exact(kind):
+    """So are their derivatives, and the bounds of boxes so small that all is all but linear."""
+    rng = np.random.default_rng(0)
+    mean, gradient = rng.normal(size=(4, 5)), 1e-3 * rng.normal(size=(4, 5, 2))
+    covariance = np.stack([np.diag(d) for d in rng.uniform(0.3, 2, (4, 5))])
+    slope = 1e-3 * rng.normal(size=(4, 15, 2))
+    link = ManyClassesLink(kind, 5, 5.0, 1e-6, CPU)
+    own = mean.argmax(axis=1) if kind == "margin" else np.arange(4)
+    objective = LEAST * torch.eye(5).double()[own]
+    box = boxes(mean, covariance, gradient, (1e-4, 2e-4), slope)
+    found = link.evaluate(objective, box.mean.value, box.covariance.value)
+    proba = sampled(mean, covariance)
+    exact = [values_of(kind, c, p[None])[0] for c, p in zip(own, proba, strict=True)]
+    np.testing.assert_allclose(found.value, exact, atol=1e-3)
+    size = 2 if kind == "margin" else 1
+    error = size * (ACCURACY + 25 * 1e-6 / 8)
+    np.testing.assert_allclose(found.error, error, rtol=1e-6)
+    corners, t = [], torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]).double()
+    change = found.mean_slope[:, None] @ box.mean.gradient
+    change = (change + found.covariance_slope[:, None] @ box.covariance.gradient)[:, 0] @ t.T
+    for corner, expected in zip(t, change.T, strict=True):
+        moved = link.evaluate(objective, *(p.value + p.gradient @ corner for p in box[:2])).value
+        np.testing.assert_allclose(moved - found.value, expected, atol=2e-5)
+        corners.append(moved)
+    least, where = torch.stack(corners).min(0)
+    minimum = link.minimum(objective, box, torch.zeros(4).double())
+    slopes = found.mean_slope.abs().sum(1), found.covariance_slope.abs().sum(1)
+    np.testing.assert_allclose(minimum.rest, 1e-4 * slopes[0] + 2e-4 * slopes[1], rtol=1e-9)
+    loss = least - minimum.bound - error - minimum.rest
+    assert bool(((loss > 0) & (loss < 1e-3)).all())
+    np.testing.assert_array_equal(minimum.point, t[where])
+    share = np.abs(gradient).sum(axis=1) + np.abs(slope).sum(axis=1)
+    share = share / share.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(minimum.curvature, 2 * loss[:, None] * share, rtol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
+def test_no_value_is_above_one_however_large_the_error(kind):
+    """As that of classes that exclude each other is."""
+    covariance = np.full((1, 4, 4), -3.0) + 9.99 * np.eye(4)
+    covariance[0, :2, :2] = [[50.0, -49.0], [-49.0, 50.0]]
+    box, objective = boxes(np.ones((1, 4)), covariance), LEAST * torch.eye(4).double()[:1]
+    link = ManyClassesLink(kind, 4, 50.0, 0.0, CPU)
+    found = link.evaluate(objective, box.mean.value, box.covariance.value)
+    np.testing.assert_allclose(found.value + found.error, 1.0)
+
+
 def test_bounds_by_pairs_are_below_what_they_stand_for():
     """At single points, also where classes depend on each other so much that nothing else holds."""
     rng = np.random.default_rng(1)
@@ -121,36 +170,91 @@ def test_bounds_by_pairs_are_below_what_they_stand_for():
         proba = sampled(mean, covariance)
         for own in range(5):
             for kind in ("margin", "smallest", "largest"):
-                bound = pairs_at(kind, own, mean, covariance)
+                bound = pairs_at(kind, own, mean, covariance).bound.numpy()
                 assert (bound <= values_of(kind, own, proba) + 6e-3).all()
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_bounds_by_pairs_are_those_of_their_formula(sign):
-    """Where the latent functions are known: a product only if the leads are associated."""
-    mean = np.array([[4.0, 0.0, 1.0, -1.0], [3.0, -2.0, 0.5, 0.0]])
-    covariance = np.tile(1e-14 * (sign * 0.2 + np.diag([0.0, 1.0, 1.0, 1.0])), (2, 1, 1))
-    covariance[:, 0] = covariance[:, :, 0] = 0
-    s = expit(mean[:, :1] - mean[:, 1:])
-    P = s.prod(axis=1) if sign > 0 else 1 - (1 - s).sum(axis=1)
-    expected = {"margin": P - (1 - s).max(axis=1), "smallest": P - 1, "largest": -s.min(axis=1)}
-    for kind, values in expected.items():
-        np.testing.assert_allclose(pairs_at(kind, 0, mean, covariance), values, atol=1e-9)
+KINDS = ("margin", "smallest", "largest")
 
 
-def pairs_at(kind, own, mean, covariance):
-    """Bounds of `Pairs` over boxes that are single points."""
-    n, n_classes = mean.shape
+def test_bounds_by_pairs_are_those_of_their_formula():
+    """With functions that are all but known: a product only if all leads are associated."""
+    mean = np.array([[4.0, 0.0, 1.0, -1.0], [3.0, -2.0, 0.5, 0.0]] * 2)
+    # All is known of the first class; two of the others vary inversely, but not in the last row.
+    shared = np.full((4, 3, 3), 0.2) + 0.8 * np.eye(3)
+    for row, j, k in ((0, 0, 1), (1, 0, 2), (2, 1, 2)):
+        shared[row, [j, k], [k, j]] = -0.2
+    covariance = np.zeros((4, 4, 4))
+    covariance[:, 1:, 1:] = 1e-14 * shared
+    gradient = 0.1 * np.random.default_rng(0).normal(size=(4, 4, 2))
+    leads = mean[:, :1] - mean[:, 1:]
+    leads = leads - np.abs(gradient[:, :1] - gradient[:, 1:]).sum(axis=2)
+    s, largest = expit(leads), expit(leads + 2 * (mean[:, :1] - mean[:, 1:] - leads))
+    P = np.where(np.arange(4) == 3, s.prod(axis=1), 1 - (1 - s).sum(axis=1))
+    assert (P[:3] < s[:3].prod(axis=1) - 1e-3).all()
+    bounds = P - (1 - s).max(axis=1), P - 1, -largest.min(axis=1)
+    for kind, values in zip(KINDS, bounds, strict=True):
+        found = pairs_at(kind, 0, mean, covariance, gradient)
+        np.testing.assert_allclose(found.bound, values, atol=1e-9)
+        decisive = (largest if kind == "largest" else s).argmin(axis=1)
+        lead = (gradient[:, :1] - gradient[:, 1:])[np.arange(4), decisive]
+        direction = 1 if kind == "largest" else -1
+        np.testing.assert_array_equal(found.point, direction * np.sign(lead))
+        np.testing.assert_array_equal(found.curvature, np.zeros((4, 2)))
+        assert float(found.slopes.mean_radius.min()) == 1e300
+        assert float(found.slopes.covariance_radius.min()) == 1e300
 
-    def constant(values):
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leads_vary_no_more_than_four_times_a_class(kind):
+    """Of covariances nothing is known but that, and of means a rest."""
+    mean, rest = np.array([[9.0, 0.0, 1.0, -1.0]]), 0.5
+    lead = mean[:, :1] - mean[:, 1:]
+    sign = -1 if kind == "largest" else 1
+    s = average("logit", sign * lead.reshape(-1, 1) - 2 * rest, np.full((3, 1, 1), 4 * 5.0))[:, 1]
+    if kind == "largest":
+        s = average("logit", -lead.reshape(-1, 1) - 2 * rest, np.zeros((3, 1, 1)))[:, 1]
+    P = 1 - (1 - s).sum()
+    expected = {"margin": P - (1 - s).max(), "smallest": P - 1, "largest": s.max() - 1}[kind]
+    covariance = np.zeros((1, 4, 4))
+    found = pairs_at(kind, 0, mean, covariance, rests=(rest, 1e3), most_variance=5.0)
+    np.testing.assert_allclose(found.bound, expected, atol=1e-9)
+    np.testing.assert_allclose(found.curvature, 0)
+    assert float(found.rest) >= 1
+
+
+def test_no_bound_by_pairs_is_below_the_least_value():
+    mean, inverse = np.array([[9.0, 0.0, 1.0, -1.0]]), np.zeros((1, 4, 4))
+    inverse[0, [0, 2], [2, 0]], inverse[0, [0, 2], [0, 2]] = -1e-14, 1e-14
+    for kind in KINDS:
+        found = pairs_at(kind, 1, mean, inverse)
+        exact = {"margin": LEAST, "smallest": LEAST, "largest": -expit(-9.0)}[kind]
+        np.testing.assert_allclose(found.bound, exact, atol=1e-9)
+
+
+def boxes(mean, covariance, gradient=None, rests=(0.0, 0.0), covariance_gradient=None):
+    """Moments at centres of boxes of two features, means or covariances with gradients."""
+    n_classes = mean.shape[1]
+
+    def linear(values, gradient, rest):
         values = torch.as_tensor(values)
-        flat = torch.zeros(*values.shape, 1).double()
-        return Moments(values, flat, flat[..., None], 0 * values, flat)
+        zero = torch.zeros(*values.shape, 2).double()
+        gradient = zero if gradient is None else torch.as_tensor(gradient)
+        hessian = torch.zeros(*values.shape, 2, 2).double()
+        return Moments(values, gradient, hessian, 0 * values + rest, zero)
 
-    expansion = Expansion(constant(mean), constant(covariance[:, *np.triu_indices(n_classes)]))
+    pairs = covariance[:, *np.triu_indices(n_classes)]
+    return Expansion(linear(mean, gradient, rests[0]), linear(pairs, covariance_gradient, rests[1]))
+
+
+def pairs_at(kind, own, mean, covariance, gradient=None, rests=(0.0, 0.0), most_variance=None):
+    """Minima of `Pairs` over boxes, by default single points."""
+    n, n_classes = mean.shape
+    most_variance = float(covariance.max()) if most_variance is None else most_variance
     objective = LEAST * torch.eye(n_classes).double()[[own] * n]
-    link = Pairs(kind, n_classes, float(covariance.max()), CPU)
-    return link.minimum(objective, expansion, torch.zeros(n).double()).bound.numpy()
+    link = Pairs(kind, n_classes, most_variance, CPU)
+    expansion = boxes(mean, covariance, gradient, rests)
+    return link.minimum(objective, expansion, torch.zeros(n).double())
 
 
 @pytest.mark.slow

@@ -1,0 +1,97 @@
+"""Constants of a posterior's bounds, where they can be told exactly."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+
+from skuq.gpc.bounds._latent_model import UNIT, LatentModel, _largest_of_whitened
+from skuq.gpc.bounds._stationary import from_sklearn
+from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
+
+CPU = torch.device("cpu")
+# Inputs so far apart that their covariances are 3 times the identity, to the last digit
+KERNEL, INPUTS = ConstantKernel(3.0) * RBF(1.0), np.array([[0.0], [100.0]])
+REACH = 4 * 50.0**2  # twice the squared distance between the rows, about their mean
+ROTATION = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
+
+
+def joint_posterior(eigenvalues, whitener=None):
+    """Two latent functions of which the reduction has these eigenvalues."""
+    blocks = (ROTATION * eigenvalues @ ROTATION.T).reshape(2, 2, 2, 2).swapaxes(1, 2)
+    matrices = blocks[[0, 0, 1], [0, 1, 1]]
+    coefficients = np.array([[3.0, 4.0], [0.0, -2.0]])
+    return JointPosterior(KERNEL, INPUTS, coefficients, matrices, whitener)
+
+
+@pytest.mark.parametrize(
+    ("eigenvalues", "by_excess", "constant"),
+    [
+        ([0.1, 0.2, 0.3, 0.6], 0.6, -1.0),
+        ([-0.2, 0.1, 0.1, 0.2], 0.2, 0.0),
+        ([-0.2, 0.1, 0.1, 0.6], 0.8, -1.0),
+        ([0.05, 0.1, 0.1, 0.2], 0.0, 0.0),
+    ],
+)
+def test_constants_of_whitened_rows_are_those_of_their_matrices(eigenvalues, by_excess, constant):
+    """With rows that are twice too long: no eigenvalue may then exceed a quarter."""
+    posterior = joint_posterior(eigenvalues, 2 / np.sqrt(3) * np.eye(2))
+    model = LatentModel.from_posterior(posterior, CPU)
+    excess, found = model.whitening.excess, model.whitening
+    assert excess == pytest.approx(4, rel=1e-9)
+    assert model.varsigma == pytest.approx(by_excess * excess + constant, abs=1e-12)
+    both = posterior.matrices + posterior.matrices.swapaxes(1, 2)
+    np.testing.assert_allclose(model.reduction, both / 2, rtol=1e-12)
+    np.testing.assert_allclose(model.row_sums, np.abs(both / 2).sum(axis=2), rtol=1e-12)
+    lengths = np.array([5.0, 2.0])
+    for values, exact in (
+        (found.coefficients, lengths),
+        (model.norms, 2 * lengths),
+        (found.spectral, np.linalg.norm(posterior.matrices, 2, axis=(1, 2))),
+        (found.frobenius, np.linalg.norm(posterior.matrices, axis=(1, 2))),
+    ):
+        assert (values.numpy() > exact).all()
+        np.testing.assert_allclose(values, exact, rtol=1e-8)
+
+
+@pytest.mark.parametrize("eigenvalues", [[0.1, 0.2, 0.3, 0.6], [-0.6, -0.3, -0.2, -0.1]])
+def test_rounding_of_eigenvalues_is_allowed_for(eigenvalues):
+    """Of matrices of which they are known exactly."""
+    matrices = np.diag(eigenvalues).reshape(2, 2, 2, 2).swapaxes(1, 2)[[0, 0, 1], [0, 1, 1]]
+    posterior = joint_posterior(eigenvalues, 2 / np.sqrt(3) * np.eye(2))
+    posterior = JointPosterior(KERNEL, INPUTS, posterior.coefficients, matrices, posterior.whitener)
+    model = LatentModel.from_posterior(posterior, CPU)
+    excess, largest = model.whitening.excess, max(np.abs(eigenvalues))
+    exact = largest * excess - (1 if eigenvalues[-1] > 0 else 0)
+    allowed = 8 * 4 * UNIT * largest * excess
+    assert model.varsigma - exact == pytest.approx(allowed, rel=0.1)
+
+
+@pytest.mark.parametrize("T", [[[2.0, 0.0], [0.0, 0.5]], [[0.7, 0.0], [-0.4, 0.8]]])
+def test_the_bound_of_whitened_rows_is_that_of_its_equation(T):
+    T = np.array(T)
+    kernel, inputs = from_sklearn(KERNEL, 1), torch.as_tensor(INPUTS)
+    L = np.linalg.inv(T)
+    lacking = max(0.0, -np.linalg.eigvalsh(L @ L.T - 3 * np.eye(2))[0])
+    stretch = np.abs(T).sum(axis=0).max() * np.abs(T).sum(axis=1).max()
+    found = _largest_of_whitened(kernel, inputs, torch.as_tensor(T))
+    exact = 1 + lacking * stretch  # Eq. 30
+    # Eq. 27; covariances of different rows are 0, and so are their errors
+    sums, entries = 1.1 * 10 * UNIT, 1.1 * 33 * UNIT * (1 + REACH)
+    rounding = (sums * np.abs(L) @ np.abs(L).T + entries * 3 * np.eye(2)).sum(axis=1).max()
+    assert found - exact == pytest.approx(rounding * stretch + 1e-12 * exact, rel=0.02)
+
+
+def test_norms_and_rounding_of_plain_rows_are_those_of_their_equations():
+    unit = 4 * (3 + 32) * UNIT * (1 + REACH)  # Eq. 27
+    weights = np.array([[0.5, -1.0]])
+    for scale, (least, most) in ((1.0, (-0.1, 0.5)), (0.01, (0.1, 0.2)), (1.0, (0.1, 0.2))):
+        matrix = np.diag([scale * least, scale * most])
+        model = LatentModel.from_posterior(BinaryPosterior(KERNEL, INPUTS, weights, matrix), CPU)
+        assert float(model.norms[0]) ** 2 - 3.75 == pytest.approx(3.75 * unit, rel=1e-3)
+        exact = max(0.0, 3 * scale * most - 1) + 6 * scale * max(0.0, -least)
+        allowed = unit * max(1.0, 6 * scale * most)
+        assert model.varsigma - exact == pytest.approx(allowed, rel=1e-3)
+    model = LatentModel.from_posterior(joint_posterior([-0.1, 0.2, 0.3, 0.5]), CPU)
+    assert model.varsigma == pytest.approx(0.5 + 0.6 + 2 * 3 * unit, abs=1e-12)
+    assert [part.tolist() for part in model.pairs] == [[0, 0, 1], [0, 1, 1]]
