@@ -145,7 +145,7 @@ def test_values_of_independent_classes_are_exact(kind):
     np.testing.assert_array_equal(minimum.point, t[where])
     share = np.abs(gradient).sum(axis=1) + np.abs(slope).sum(axis=1)
     share = share / share.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(minimum.curvature, 2 * loss[:, None] * share, rtol=0.05)
+    np.testing.assert_allclose(minimum.curvature, 2 * loss.numpy()[:, None] * share, rtol=0.05)
 
 
 @pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
