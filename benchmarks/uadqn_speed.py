@@ -1,8 +1,9 @@
-"""Environment steps a second while training on MinAtar: batch of 32, one update per step.
+"""Environment steps a second while training: batch of 32, one update per step.
 
 UADQN, and QR-DQN as it shares networks and loss with it, beside sb3-contrib's own QR-DQN and
-stable-baselines3's own DQN, all with the same network (16 filters, 128 units, 50 quantiles) and
-Adam; the peers take torch's default form of Adam, as their users do, UADQN the fused one. The
+stable-baselines3's own DQN, all with the same network, 50 quantiles and Adam; the peers take
+torch's default form of Adam, as their users do, UADQN the fused one. In a game of MinAtar the
+network is the paper's (16 filters, 128 units), on CartPole it has two hidden layers of 100. The
 methods take turns in short rounds, each for the same number of steps, and figures are medians of
 rounds. The ratio to sb3-contrib's QR-DQN is the median of each round's own ratio. By CPU time,
 other load on the machine costs all methods what it takes from their caches, but no waiting; by
@@ -21,11 +22,15 @@ from benchmarks.harness import AGENT_PACKAGES, finish, parser, record, set_threa
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
 from skuq.uadqn._policies import GridCNN
 
-NETWORK = {
-    "features_extractor_class": GridCNN,
-    "net_arch": [128],
-    "optimizer_class": torch.optim.Adam,
-    "optimizer_kwargs": {"eps": 1e-8},
+ADAM = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 1e-8}}
+# Dataset: (environment, policy of ours, network of the peers, which is the one of our policy)
+PROBLEMS = {
+    "minatar_breakout": (
+        "MinAtar/Breakout-v0",
+        "GridPolicy",
+        {"features_extractor_class": GridCNN, "net_arch": [128]},
+    ),
+    "cartpole": ("CartPole-v1", "MlpPolicy", {"net_arch": [100, 100]}),
 }
 COMMON = {
     "learning_rate": 1e-4,
@@ -35,16 +40,10 @@ COMMON = {
     "train_freq": 1,
     "target_update_interval": 1_000,
 }
-# (algorithm, policy, options)
-METHODS = {
-    "uadqn": (UADQNAlgorithm, "GridPolicy", {}),
-    "qrdqn-skuq": (QuantileDQN, "GridPolicy", {}),
-    "qrdqn": (
-        sb3_contrib.QRDQN,
-        "MlpPolicy",
-        {**COMMON, "policy_kwargs": {**NETWORK, "n_quantiles": 50}},
-    ),
-    "dqn": (stable_baselines3.DQN, "MlpPolicy", {**COMMON, "policy_kwargs": NETWORK}),
+OURS = {"uadqn": UADQNAlgorithm, "qrdqn-skuq": QuantileDQN}
+PEERS = {
+    "qrdqn": (sb3_contrib.QRDQN, {"n_quantiles": 50}),
+    "dqn": (stable_baselines3.DQN, {}),
 }
 
 
@@ -52,23 +51,36 @@ PEER = "qrdqn"
 CLOCKS = {"second": time.perf_counter, "cpu_second": time.process_time}
 
 
+def make_agent(method: str, dataset: str, seed: int):
+    """One of the agents, trained until caches and thread pools are warm."""
+    name, policy, network = PROBLEMS[dataset]
+    if method in OURS:
+        agent = OURS[method](policy, make_env(name), learning_starts=200, seed=seed)
+    else:
+        algorithm, own = PEERS[method]
+        options = {**COMMON, "policy_kwargs": {**network, **ADAM, **own}}
+        agent = algorithm("MlpPolicy", make_env(name), learning_starts=200, seed=seed, **options)
+    return agent.learn(500)
+
+
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--steps", type=int, default=4_000, help="timed steps of each method")
     arguments.add_argument("--rounds", type=int, default=40)
-    arguments.add_argument("--game", default="Breakout")
-    arguments.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    arguments.add_argument("--dataset", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
+    arguments.add_argument("--methods", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS])
     args = arguments.parse_args()
     set_threads(args)
-    agents = {}
-    for name in args.methods:
-        algorithm, policy, options = METHODS[name]
-        env = make_env(f"MinAtar/{args.game}-v0")
-        agents[name] = algorithm(policy, env, learning_starts=200, seed=args.seed, **options)
-        agents[name].learn(500)  # past the first update, caches and thread pools are warm
+    found = [each for dataset in args.dataset for each in compared(dataset, args)]
+    finish("uadqn_speed", args, found, AGENT_PACKAGES)
+
+
+def compared(dataset: str, args) -> list[dict]:
+    """Steps a second of all methods, and their ratios, by both clocks."""
+    agents = {name: make_agent(name, dataset, args.seed) for name in args.methods}
     steps = max(args.steps // args.rounds, 1)
     rounds = [{name: timed(agents[name], steps) for name in agents} for _ in range(args.rounds)]
-    dataset, records = f"minatar_{args.game.lower()}", []
+    records = []
     for clock in CLOCKS:
         rates = {name: np.array([each[name][clock] for each in rounds]) for name in agents}
         figures = {("steps_per_" + clock, name): rate for name, rate in rates.items()}
@@ -78,8 +90,8 @@ def main() -> None:
         for (metric, name), values in figures.items():
             spread = values.std(ddof=min(1, len(values) - 1))
             records.append(record(name, dataset, metric, np.median(values), args.steps, spread))
-            print(f"{metric:30s} {name:12s} {np.median(values):8.2f} +- {spread:.2f}")
-    finish("uadqn_speed", args, records, AGENT_PACKAGES)
+            print(f"{dataset:17s} {metric:26s} {name:11s} {np.median(values):8.2f} +- {spread:.2f}")
+    return records
 
 
 def timed(agent, steps: int) -> dict[str, float]:
