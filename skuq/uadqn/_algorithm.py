@@ -10,6 +10,7 @@ import torch
 from sb3_contrib import QRDQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
 from skuq.uadqn._envs import ensure_registered
@@ -146,9 +147,11 @@ class QuantileDQN(QRDQN):
         ndarray of shape (n_members, n_samples, n_actions, n_quantiles), float32
             The value network comes first, then the auxiliary networks, if there are any.
         """
-        obs, _ = self.policy.obs_to_tensor(observation)
-        with torch.no_grad():
-            quantiles: np.ndarray = self.quantile_net.quantiles(obs).cpu().numpy()
+        return self._quantiles_of(self.policy.obs_to_tensor(observation)[0])
+
+    @torch.no_grad()
+    def _quantiles_of(self, observations: Any) -> np.ndarray:
+        quantiles: np.ndarray = self.quantile_net.quantiles(observations).cpu().numpy()
         return quantiles
 
     def _predictions(self, batch: Any) -> Tensor:
@@ -268,6 +271,7 @@ class UADQNAlgorithm(QuantileDQN):
     True
     """
 
+    DECISION_INTERVAL: ClassVar[int] = 10  # steps from one decision that is logged to the next
     epistemic_factor = _setting_of_the_policy("epistemic_factor")
     aleatoric_factor = _setting_of_the_policy("aleatoric_factor")
     aleatoric = _setting_of_the_policy("aleatoric")
@@ -317,7 +321,9 @@ class UADQNAlgorithm(QuantileDQN):
             **options,
         )
         self.noise_scale, self.prior_scale = noise_scale, prior_scale
-        self.decision = Decision(np.nan, np.nan, np.nan)
+        # Quantiles of the actions taken last, (n_members, n_envs, n_quantiles), and the share of
+        # exploratory ones: read at every step by few.
+        self._decided: tuple[np.ndarray, float] | None = None
 
     def predict(
         self,
@@ -337,21 +343,29 @@ class UADQNAlgorithm(QuantileDQN):
     ) -> tuple[np.ndarray, np.ndarray]:
         # From the first step on: untrained networks explore too, and random actions would take
         # any risk.
-        quantiles = self.predict_quantiles(self._last_obs)
+        assert self._last_obs is not None  # environments were reset
+        quantiles = self._quantiles_of(obs_as_tensor(self._last_obs, self.device))
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         # The generator that stable-baselines3 seeds and draws from.
         noise = np.random.standard_normal(values.shape)  # noqa: NPY002
         epistemic = epistemic_variance(quantiles[1:])  # Eq. 6
         actions = sampled_values(values, epistemic, self.epistemic_factor, noise).argmax(-1)
-        taken = np.arange(len(actions)), actions
-        self.decision = Decision(
-            float(epistemic[taken].mean()),
-            float(aleatoric_part(quantiles[:, *taken], self.aleatoric).mean()),  # Eq. 7
-            float((actions != values.argmax(-1)).mean()),
-        )
-        for name, value in self.decision._asdict().items():
-            self.logger.record_mean(f"rollout/{name}", value)
+        exploratory = float((actions != values.argmax(-1)).mean())
+        self._decided = quantiles[:, np.arange(len(actions)), actions], exploratory
+        if self.num_timesteps % self.DECISION_INTERVAL < n_envs:
+            for name, value in self.decision._asdict().items():
+                self.logger.record_mean(f"rollout/{name}", value)
         return actions, actions
+
+    @property
+    def decision(self) -> Decision:
+        """Uncertainty behind the actions that were taken last while learning."""
+        if self._decided is None:
+            return Decision(np.nan, np.nan, np.nan)
+        quantiles, exploratory = self._decided
+        epistemic = epistemic_variance(quantiles[1:])  # Eq. 6
+        aleatoric = aleatoric_part(quantiles, self.aleatoric)  # Eq. 7
+        return Decision(float(epistemic.mean()), float(aleatoric.mean()), exploratory)
 
     @torch.no_grad()
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:

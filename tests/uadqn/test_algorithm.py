@@ -279,6 +279,15 @@ def test_deterministic_actions_are_the_best_by_risk_adjusted_value(aleatoric, la
     assert actions.tolist() == best
 
 
+def test_the_decision_of_every_tenth_step_is_logged():
+    agent = make()
+    agent.learn(25, log_interval=None)
+    assert agent.logger.name_to_count["rollout/epistemic"] == 3
+    agent.DECISION_INTERVAL = 1
+    agent.learn(5, log_interval=None)  # with a logger of its own
+    assert agent.logger.name_to_count["rollout/epistemic"] == 5
+
+
 def test_an_epistemic_factor_of_0_is_greedy():
     agent, obs = with_quantiles(QUANTILES, 100, epistemic_factor=0.0)
     best = QUANTILES[0].mean(1).argmax()
