@@ -50,6 +50,10 @@ EQUATIONS = [
     "gpc-independent-rule",  # Eq. 34
     "gpc-correlated",  # Eq. 35
     "gpc-many-reach",  # Eq. 36
+    "gpc-second-order",  # Eq. 37
+    "gpc-inexact-derivatives",  # Eq. 38
+    "gpc-chaos",  # Eq. 39
+    "gpc-chords",  # Eq. 40
 ]
 
 

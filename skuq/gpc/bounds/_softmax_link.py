@@ -18,6 +18,7 @@ from skuq.gpc.bounds._expansion import Expansion, Moments
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._quadratic import box_minimum
 from skuq.gpc.bounds._remainders import unfold
+from skuq.gpc.bounds._second_order import SecondOrder, second_derivative
 from skuq.gpc.inference._independent_classes import (
     ACCURACY,
     Split,
@@ -78,7 +79,8 @@ class Reach(NamedTuple):
         second = self._smaller(2, _ALONG * self.means**2, _SQUARE / _SMOOTH[2] * self.shift**2)
         third = self._smaller(3, _THIRD * self.means * self.covariances, self.shift * self.mixed)
         fourth = self._smaller(4, _FOURTH * self.covariances**2, self.change * self.mixed)
-        return second + third + fourth / 4
+        together = second_derivative(self.shift, self.change, self.spectral) / 2
+        return torch.minimum(second + third + fourth / 4, together)
 
     def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
         """The better bound of a derivative, integrated against ``1 - s`` along the line."""
@@ -159,9 +161,16 @@ class SoftmaxLink:
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         reach, lengths = self._reach(expansion)
-        loss = objective.abs().sum(-1) * reach.loss()
-        useful = loss < objective.amax(-1) - objective.amin(-1)
+        size = objective.abs().sum(-1)
+        loss = size * reach.loss()
+        useful, second = loss < objective.amax(-1) - objective.amin(-1), None
+        if self.n_classes == 3:
+            norms = reach.shift, reach.change, reach.spectral
+            second = SecondOrder.over(objective, expansion, *norms)
+            useful[second.rows] = False
         outputs = self._evaluate_some(useful, objective, expansion)
+        if second is not None:
+            second.write(outputs)
         linear = expansion.mean.combine(outputs.mean_slope[:, None]).plus(
             expansion.covariances(outputs.covariance_slope[:, None])
         )
@@ -169,11 +178,14 @@ class SoftmaxLink:
         origin = torch.zeros_like(outputs.value)
         bound, point = box_minimum(origin, gradient, hessian, linear.ball)
         error = outputs.error * (1 + 2 * reach.means + 2 * reach.covariances)
-        error = error + objective.abs().sum(-1) * self._rounding
+        error = error + size * self._rounding
         bound = outputs.value + bound - linear.rest[:, 0] - loss - error
         share = expansion.mean.gradient.abs().sum(1) + expansion.covariance.gradient.abs().sum(1)
         share = share / share.sum(-1, keepdim=True).clamp(min=1e-300)
         curvature = hessian.abs().sum(-1) + 2 * loss[:, None] * share
+        if second is not None:
+            distance = linear.reach()[:, 0] + loss + error
+            second.improve(bound, point, curvature, distance, error)
         bound = torch.maximum(bound, self._pairwise(objective, expansion))
         slopes = self._slopes(objective, outputs, reach, lengths)
         return Minimum(bound, point, curvature, linear.rest[:, 0], slopes)

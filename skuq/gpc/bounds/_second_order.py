@@ -1,0 +1,197 @@
+"""Bounds of softmax averages of three classes from their second-order expansion.
+
+A linearisation loses what is of second order in the widths of a box. Here all of that is part of a
+quadratic function, and the loss is of third order. Equations are those of the proofs page of the
+user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols are used.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._links import Outputs
+from skuq.gpc.bounds._quadratic import box_minimum
+from skuq.gpc.inference._independent_classes import ACCURACY, difference_derivatives, split
+
+_SMALL = 0.9  # relative change of covariances, theta, up to which boxes are expanded
+_INEXACT = 1e-4  # of derivatives of order three and four, in units of the deviations (Eq. 38)
+_NOTHING = 1e-6  # of whitened covariances, where only rounding keeps them from 0
+_PANELS = 8  # of the line from the centre's moments to others
+
+# The changes z of two differences of latent functions: of their means, and of their variances and
+# covariance. Derivatives by them are derivatives by the means of these orders, times these factors.
+_ORDERS = torch.tensor([(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)])
+_FACTORS = torch.tensor([1.0, 1.0, 0.5, 1.0, 0.5], dtype=torch.float64)
+# What they are of three means, and of the covariances of six pairs.
+_MEANS = torch.tensor([(1, 0, -1), (0, 1, -1)], dtype=torch.float64)
+_PAIRS = torch.tensor(
+    [(1, 0, -2, 0, 0, 1), (0, 1, -1, 0, -1, 1), (0, 0, 0, 1, -2, 1)], dtype=torch.float64
+)
+
+
+class SecondOrder(NamedTuple):
+    """Weighted sums of class probabilities over boxes, to second order in the changes z.
+
+    Attributes
+    ----------
+    rows : Tensor of shape (b,)
+        Which boxes these are: small ones, with centres of independent classes.
+    objective : Tensor of shape (b, 3)
+        Weights of the classes.
+    expansion : Expansion
+        Latent moments.
+    whitened : Tensor of shape (b,)
+        How far covariances at the centres are from independent ones: rounding.
+    shift, change, spectral : Tensor of shape (b,)
+        Reach of the moments, as of `Reach`.
+    unit : Tensor of shape (b, 5)
+        Units of the changes.
+    value : Tensor of shape (b,)
+        The sums at the centres.
+    slope : Tensor of shape (b, 5)
+        Their first derivatives by the changes.
+    Q : Tensor of shape (b, 5, 5)
+        Their second derivatives.
+    """
+
+    rows: Tensor
+    objective: Tensor
+    expansion: Expansion
+    whitened: Tensor
+    shift: Tensor
+    change: Tensor
+    spectral: Tensor
+    unit: Tensor
+    value: Tensor
+    slope: Tensor
+    Q: Tensor
+
+    @classmethod
+    def over(
+        cls,
+        objective: Tensor,
+        expansion: Expansion,
+        shift: Tensor,
+        change: Tensor,
+        spectral: Tensor,
+    ) -> SecondOrder:
+        """Expand over those of some boxes that are small enough."""
+        parts = split(expansion.covariance.value, 3)
+        rows = torch.nonzero((parts.whitened < _NOTHING) & (spectral < _SMALL))[:, 0]
+        objective, expansion, D = objective[rows], expansion.select(rows), parts.D[rows]
+        derivatives = difference_derivatives(objective, expansion.mean.value, D)
+        i, j = _ORDERS.to(D.device).T
+        factors = _FACTORS.to(D)
+        deviations = D[:, :2].clamp(min=1).sqrt()
+        unit = deviations[:, :1] ** i * deviations[:, 1:] ** j / factors
+        value, slope = derivatives[:, 0, 0], factors * derivatives[:, i, j]
+        Q = factors[:, None] * factors * derivatives[:, i[:, None] + i, j[:, None] + j]
+        whitened, shift, change = parts.whitened[rows], shift[rows], change[rows]
+        norms = whitened, shift, change, spectral[rows]
+        return cls(rows, objective, expansion, *norms, unit, value, slope, Q)
+
+    def write(self, outputs: Outputs) -> None:
+        """Set values, errors and slopes of these boxes among those of all."""
+        outputs.value[self.rows] = self.value
+        size = self.objective.abs().sum(-1)
+        outputs.error[self.rows] = size * (ACCURACY + 4 * self.whitened)  # Eq. 38
+        outputs.mean_slope[self.rows] = self.slope[:, :2] @ _MEANS.to(self.slope)
+        outputs.covariance_slope[self.rows] = self.slope[:, 2:] @ _PAIRS.to(self.slope)
+
+    def improve(
+        self, bound: Tensor, point: Tensor, curvature: Tensor, distance: Tensor, error: Tensor
+    ) -> None:
+        """Replace bounds of all boxes where they are better here, as of `Minimum`.
+
+        Averages are at most `distance` from their values at the centre, and `error` is that of
+        these values and of first derivatives, both for all boxes.
+        """
+        least, best, by_feature = self._minimum(distance[self.rows])
+        least = least - error[self.rows]
+        better = least > bound[self.rows]
+        rows = self.rows[better]
+        bound[rows], point[rows] = least[better], best[better]
+        curvature[rows] = by_feature[better]
+
+    def _minimum(self, distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Bounds, likely minimisers, and loss of the bounds by feature (Eq. 37)."""
+        linear = self._combined(self.slope[:, None])
+        identity = torch.eye(5).to(self.Q)
+        changes = self._combined(identity.expand(len(self.Q), -1, -1))
+        G, QG = changes.gradient, self.Q @ changes.gradient
+        hessian = linear.hessian[:, 0] + G.mT @ QG
+        least, point = box_minimum(self.value, linear.gradient[:, 0], hessian, linear.ball)
+        crossed = self._combined(QG.mT)
+        cubic = crossed.hessian + crossed.hessian.movedim(1, 2) + crossed.hessian.movedim(1, 3)
+        e = changes.quadratic_reach() + changes.rest
+        quartic = ((self.Q.abs() @ e[..., None])[..., 0] * e).sum(-1) / 2
+        inexact = _INEXACT / 2 * (changes.reach() / self.unit).sum(-1) ** 2  # Eq. 38
+        loss = linear.rest[:, 0] + cubic.abs().sum((-3, -2, -1)) / 6 + crossed.rest.sum(-1)
+        loss = loss + quartic + inexact + self._third(distance)
+        share = torch.linalg.vector_norm(G / self.unit[..., None], dim=1)
+        share = share / share.sum(-1, keepdim=True).clamp(min=1e-300)
+        return least - loss, point, hessian.abs().sum(-1) + loss[:, None] * share
+
+    def _third(self, distance: Tensor) -> Tensor:
+        """What third derivatives amount to at most (Eq. 39)."""
+        low, high = self.objective.amin(-1), self.objective.amax(-1)
+        radius, middle = (high - low) / 2, (high + low) / 2
+        off = ((self.value - middle).abs() - distance).clamp(min=0)
+        V = (radius**2 - off**2).clamp(min=0).sqrt()
+        stretch = 1 + 2 * self.whitened  # norms are those of the covariance that is not split
+        return V * third_derivative(
+            stretch * self.shift, stretch * self.change, stretch * self.spectral
+        )
+
+    def _combined(self, weights: Tensor) -> Moments:
+        """Weighted sums of the changes, with weights of shape (b, o, 5)."""
+        means, pairs = weights[..., :2] @ _MEANS.to(weights), weights[..., 2:] @ _PAIRS.to(weights)
+        return self.expansion.mean.combine(means).plus(self.expansion.covariances(pairs))
+
+
+def second_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
+    """Integral of ``(1 - s) |F''|`` along the line for outputs of deviation 1 (Eq. 24, 39)."""
+    v, eta, theta = shift**2, change**2, spectral**2
+    mixed = (eta + 2 * theta) / 3
+    return _along((2 * v**2, 6 * v * mixed, 24 / 16 * eta * mixed), 2, spectral)
+
+
+def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
+    """Integral of ``(1 - s)^2 / 2 |F'''|`` along the line for outputs of deviation 1 (Eq. 39)."""
+    v, eta, theta = shift**2, change**2, spectral**2
+    mixed = (eta**2 + 6 * eta * theta + 8 * theta**2) / 15
+    squares = (
+        6 * v**3,
+        24 * (3 / 2) ** 2 * v**2 * (eta + 5 * theta) / 6,
+        120 * (3 / 4) ** 2 * v * mixed,
+        720 * (1 / 8) ** 2 * eta * mixed,
+    )
+    return _along(squares, 3, spectral)
+
+
+def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
+    """Integral of the root of all ``squares / (1 - s spectral)^k``, k from `order` on (Eq. 40).
+
+    The weight is ``(1 - s)^(order - 1) / (order - 1)!``. The root is a convex function of s, so it
+    is nowhere above the chords between its values.
+    """
+    s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
+    left = 1 - s * spectral.clamp(max=1 - 1e-9)[..., None]
+    total = torch.zeros_like(left)
+    for k, square in enumerate(squares, order):
+        total = total + square[..., None] / left**k
+    integral = total.sqrt() @ _chords(order).to(total) * (1 + 1e-9)
+    return torch.where(spectral < 1, integral, torch.inf)
+
+
+def _chords(order: int) -> Tensor:
+    """Weights of values in the integral of chords: second differences of A of Eq. 40."""
+    left = 1 - torch.arange(-1, _PANELS + 2, dtype=torch.float64) / _PANELS
+    A = left.clamp(min=0) ** (order + 1) / math.factorial(order + 1)
+    A[0] = A[1] + 1 / (math.factorial(order) * _PANELS)  # there is no weight before s = 0
+    return (A[2:] - 2 * A[1:-1] + A[:-2]) * _PANELS

@@ -1,0 +1,211 @@
+"""Averages of three classes to second order: derivatives, what third ones amount to, and boxes."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import ndtr
+
+from skuq.gpc.bounds import _second_order as second_order
+from skuq.gpc.bounds._second_order import SecondOrder, second_derivative, third_derivative
+from skuq.gpc.bounds._softmax_link import SoftmaxLink
+from skuq.gpc.inference._independent_classes import difference_derivatives
+
+from .test_links import evaluated, moments_at, objectives, random_moments, tensor
+
+CASE = "softmax of three"
+CONTRAST = np.array([[1.0, 0, -1], [0, 1, -1]])
+
+
+def halved(expansion, times):
+    """The same functions over boxes that are smaller."""
+    share = 0.5**times
+    parts = (
+        part._replace(gradient=share * part.gradient, hessian=share**2 * part.hessian)
+        for part in expansion[:2]
+    )
+    return expansion._replace(**dict(zip(("mean", "covariance"), parts, strict=True)))
+
+
+def over(objective, expansion):
+    zero = torch.zeros(len(objective)).double()
+    return SecondOrder.over(tensor(objective), expansion, zero, zero, zero)
+
+
+def changes(expansion, b, t, sign=0.0):
+    """Changes of the five moments from the centre of a box."""
+    (mean, covariance), (center, start) = (
+        moments_at(expansion, b, where, s) for where, s in ((t, sign), (np.zeros((1, 2)), 0.0))
+    )
+    moved = CONTRAST @ (covariance - start) @ CONTRAST.T
+    return np.concatenate([(mean - center) @ CONTRAST.T, moved[:, [0, 0, 1], [0, 1, 1]]], 1)
+
+
+@pytest.mark.parametrize("deviation", [0.05, 0.9, 1.6, 12.0])
+def test_derivatives_are_those_of_lower_ones(deviation):
+    rng = np.random.default_rng(0)
+    objective, mean = tensor(objectives(rng, 3, 8)), tensor(deviation * rng.normal(size=(8, 3)))
+    variance = tensor(deviation**2 * rng.uniform(0.4, 1.6, (8, 3)))
+    found, step = difference_derivatives(objective, mean, variance), 1e-3 * max(1.0, deviation)
+    for k in (0, 1):
+        move = step * torch.eye(3)[k].double()
+        ends = (difference_derivatives(objective, mean + s * move, variance) for s in (1, -1))
+        slope = (next(ends) - next(ends)) / (2 * step)
+        for i in range(4):
+            for j in range(4 - i):
+                unit = max(1.0, deviation) ** (i + j + 1)
+                there = found[:, i + (k == 0), j + (k == 1)]
+                np.testing.assert_allclose(unit * slope[:, i, j], unit * there, atol=2e-5)
+
+
+def test_values_and_slopes_are_those_of_the_link():
+    rng = np.random.default_rng(1)
+    for level in (0.3, 30.0):
+        expansion, objective = random_moments(rng, CASE, 0.1, level), objectives(rng, 3, 12)
+        second, link = over(objective, expansion), SoftmaxLink(3, 2000.0)
+        assert len(second.rows) > 3
+        centre = (part.value[second.rows] for part in expansion[:2])
+        exact = link.evaluate(second.objective, *centre)
+        outputs = link._unknown(tensor(objective), *(part.value for part in expansion[:2]))
+        second.write(outputs)
+        for result, wanted in zip(outputs, exact, strict=True):
+            np.testing.assert_allclose(result[second.rows], wanted, atol=2e-7)
+
+
+def test_what_is_left_of_averages_is_of_third_order():
+    rng, link = np.random.default_rng(2), SoftmaxLink(3, 2000.0)
+    expansion, objective = random_moments(rng, CASE, 3.0, 60.0), objectives(rng, 3, 12)
+    t, left = rng.uniform(-1, 1, (30, 2)), []
+    rows, columns = np.triu_indices(3)
+    for smaller in (halved(expansion, 1), halved(expansion, 2)):
+        second = over(objective, smaller)
+        assert len(second.rows) > 6
+        left.append([])
+        for b, row in enumerate(second.rows.tolist()):
+            z = changes(smaller, row, t)
+            model = float(second.value[b]) + z @ second.slope[b].numpy()
+            model += np.einsum("ni,ij,nj->n", z, second.Q[b].numpy(), z) / 2
+            mean, covariance = moments_at(smaller, row, t)
+            weights = second.objective[b].expand(30, -1)
+            exact = link.evaluate(weights, tensor(mean), tensor(covariance[:, rows, columns])).value
+            left[-1].append(np.abs(exact.numpy() - model).max())
+    ratio = np.median(np.array(left[0]) / left[1])
+    assert 6.5 < ratio < 10
+
+
+@pytest.mark.parametrize("rest", [0.0, 0.05])
+def test_bounds_without_third_derivatives_are_those_of_the_quadratic_model(rest):
+    rng = np.random.default_rng(3)
+    expansion, objective = random_moments(rng, CASE, 1.0, 60.0, rest), objectives(rng, 3, 12)
+    second = over(objective, expansion)
+    bound, _, _ = second._minimum(torch.zeros(len(second.rows)).double())
+    axis = np.linspace(-1, 1, 41)
+    t = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    slack = []
+    for b, row in enumerate(second.rows.tolist()):
+        least = np.inf
+        for sign in (-1, 1):
+            z = changes(expansion, row, t, sign)
+            model = float(second.value[b]) + z @ second.slope[b].numpy()
+            model += np.einsum("ni,ij,nj->n", z, second.Q[b].numpy(), z) / 2
+            least = min(least, model.min())
+        slack.append(least - float(bound[b]))
+        reach = np.abs(z @ second.slope[b].numpy()).max()
+        assert 0 <= slack[-1] <= (0.25 if rest == 0 else 0.6) * reach
+    assert rest > 0 or np.median(slack) < 0.01
+
+
+def symmetric_square(tensors):
+    orders = list(permutations(range(tensors.ndim)))
+    return float((tensors * sum(tensors.transpose(order) for order in orders)).sum() / len(orders))
+
+
+def orders_of(v, M):
+    """Squares of the terms of second and of third derivatives along a line, at its start."""
+    vv, MM = np.multiply.outer(v, v), np.multiply.outer(M, M)
+    second = (vv, np.multiply.outer(v, M), MM / 4)
+    third = (
+        np.multiply.outer(vv, v),
+        1.5 * np.multiply.outer(vv, M),
+        0.75 * np.multiply.outer(v, MM),
+        np.multiply.outer(M, MM) / 8,
+    )
+    return [
+        np.sqrt(sum(np.prod(range(1, T.ndim + 1)) * symmetric_square(T) for T in tensors))
+        for tensors in (second, third)
+    ]
+
+
+def test_terms_along_a_line_are_not_underestimated_and_attained_in_one_dimension():
+    rng, small = np.random.default_rng(4), 1e-4
+    for trial in range(12):
+        d = 1 + trial % 3
+        v, M = rng.normal(size=d), rng.normal(size=(d, d))
+        if trial > 8:  # all along one direction
+            M = rng.normal() * np.outer(v, v)
+        M = M + M.T
+        sizes = np.linalg.norm(v), np.linalg.norm(M), np.linalg.norm(M, 2)
+        # The share of the covariance has no part in it where moments hardly change.
+        norms = [tensor([small * size]) for size in sizes]
+        found = [
+            float(bound(*norms)) * factor / small**order
+            for bound, factor, order in ((second_derivative, 2, 2), (third_derivative, 6, 3))
+        ]
+        for exact, bound in zip(orders_of(v, M), found, strict=True):
+            assert exact <= bound * (1 + 1e-9)
+            if d == 1 or trial > 8:
+                assert bound <= exact * (1 + 1e-2)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.4, 0.8])
+def test_integrals_along_the_line_are_hardly_overestimated(theta):
+    rng = np.random.default_rng(5)
+    s = (np.arange(20_000) + 0.5) / 20_000
+    for order in (2, 3):
+        squares = rng.uniform(size=4)
+        root = sum(q / (1 - s * theta) ** k for k, q in enumerate(squares, order)) ** 0.5
+        weight = (1 - s) if order == 2 else (1 - s) ** 2 / 2
+        exact = (root * weight).mean()
+        parts = tuple(tensor([q]) for q in squares)
+        bound = float(second_order._along(parts, order, tensor([theta])))
+        assert exact <= bound + 1e-9 <= 1.03 * exact
+        assert second_order._along(parts, order, tensor([1.0])).item() == np.inf
+
+
+def test_third_derivatives_of_a_step_are_within_their_bound():
+    """An average of a step is a normal distribution function: no output is less smooth."""
+    rng, n = np.random.default_rng(6), 4000
+    start, v, m = 1.5 * rng.normal(size=n), rng.uniform(-0.6, 0.6, n), rng.uniform(-0.7, 0.7, n)
+
+    def average(s):
+        return ndtr((start + s * v) / np.sqrt(1 + s * m))
+
+    h = 1e-4
+    slope = (average(h) - average(-h)) / (2 * h)
+    bend = (average(h) - 2 * average(0.0) + average(-h)) / h**2
+    p = np.stack([average(s) for s in np.linspace(0, 1, 9)])
+    V = np.sqrt(p * (1 - p)).max(axis=0)
+    sizes = (tensor(np.abs(part)) for part in (v, m, m))
+    bound = V * third_derivative(*sizes).numpy()
+    left = np.abs(average(1.0) - average(0.0) - slope - bend / 2)
+    assert (left <= bound + 1e-6).all()
+    assert (left / (bound + 1e-6)).max() > 0.3
+
+
+@pytest.mark.parametrize("level", [5.0, 60.0])
+def test_no_point_of_a_small_box_is_below_its_bound_and_slack_is_of_third_order(level):
+    rng, link, slack = np.random.default_rng(7), SoftmaxLink(3, 2000.0), []
+    expansion = random_moments(rng, CASE, 0.3 * level**0.5, level)
+    objective = objectives(rng, 3, 12)
+    axis = np.linspace(-1, 1, 9)
+    t = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    for times in (0, 1, 2):
+        smaller = halved(expansion, times)
+        found = link.minimum(tensor(objective), smaller, tensor(np.zeros(12))).bound
+        least = [evaluated(link, objective[b], *moments_at(smaller, b, t)) for b in range(12)]
+        slack.append(np.array(least) - found.numpy())
+        assert (slack[-1] >= 0).all()
+    few = over(objective, expansion).rows.numpy()
+    assert np.median(slack[1][few] / slack[2][few]) > 6
+    assert np.median(slack[2][few]) < 4e-3
