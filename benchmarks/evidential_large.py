@@ -1,10 +1,13 @@
 """The probe on a generated graph of millions of nodes with features on disk: memory and time.
 
     python -m benchmarks.evidential_large --nodes 2400000 --record evidential_large
+    python -m benchmarks.evidential_large --tasks "DGL batches" "DGL sampled" "DGL one pass"
 
 A network and a probe are trained on a small graph of the same kind. On the large one the probe then
 answers for all nodes (`with_graph`), layer by layer with features on disk, and in one pass with
 features in memory for comparison; and it is fitted anew on the large graph, with features on disk.
+The tasks that begin with a library do the first with a user's network of two layers (SAGE): with
+features on disk in batches, with all neighbours or a few, and in one pass with features in memory.
 Each runs in a process of its own. Peak memory is what the process itself holds; pages of mapped
 files, which the system can drop at any time, are counted apart.
 """
@@ -14,6 +17,7 @@ import os
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
+from torch import nn
 
 from benchmarks.harness import finish, parser, peak_gib, record
 from skuq import EvidentialProbe
@@ -87,18 +92,82 @@ class Memory(threading.Thread):
             self.files = max(self.files, int(words[words.index("RssFile:") + 1]))
 
 
+class Sage(nn.Module):
+    """A network of a user, in the form of its library."""
+
+    def __init__(self, library: str, n_features: int, n_hidden: int):
+        super().__init__()
+        self.library = library
+        if library == "DGL":
+            from dgl.nn import SAGEConv
+
+            make = partial(SAGEConv, aggregator_type="mean")
+        else:
+            from torch_geometric.nn import SAGEConv as make
+        self.first, self.last = make(n_features, n_hidden), make(n_hidden, N_CLASSES)
+
+    def forward(self, *inputs: Any) -> torch.Tensor:
+        if self.library == "DGL":
+            graph, x = inputs
+            return self.last(graph, self.first(graph, x).relu())
+        x, edges = inputs
+        return self.last(self.first(x, edges).relu(), edges)
+
+
+def library_graph(library: str, adjacency: sparse.csr_array, features: np.ndarray) -> Any:
+    """The graph of a library, with features that stay where they are."""
+    target = np.repeat(np.arange(adjacency.shape[0], dtype=np.int32), np.diff(adjacency.indptr))
+    ends = torch.from_numpy(adjacency.indices), torch.from_numpy(target)
+    if library == "DGL":
+        import dgl
+
+        return dgl.graph(ends, num_nodes=len(features)), features
+    from torch_geometric.data import Data
+
+    on_disk = isinstance(features, np.memmap)
+    return Data(
+        x=features if on_disk else torch.from_numpy(features), edge_index=torch.stack(ends).long()
+    )
+
+
+def probe_of_library(library: str, graph: Any, labels: np.ndarray, args: Any) -> EvidentialProbe:
+    """Train a user's network, and then the probe."""
+    torch.manual_seed(args.seed)
+    network = Sage(library, args.features, args.hidden)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01, weight_decay=1e-4)
+    train = training_nodes(labels)
+    inputs = (
+        (graph[0], torch.from_numpy(graph[1])) if library == "DGL" else (graph.x, graph.edge_index)
+    )
+    for _ in range(args.epochs):
+        optimiser.zero_grad()
+        loss = nn.functional.cross_entropy(network(*inputs)[train], torch.from_numpy(labels[train]))
+        loss.backward()
+        optimiser.step()
+    return EvidentialProbe(network, graph=graph, random_state=args.seed).fit(train, labels[train])
+
+
 def measured(folder: Path, task: str, args: argparse.Namespace) -> dict[str, float]:
     """CPU seconds, seconds and peaks of memory of a task; called in a fresh process."""
     torch.set_num_threads(args.threads)
+    library = task.split()[0] if task.startswith(("DGL", "PyG")) else None
     small, labels = read_graph(folder / "small", on_disk=False)
     train = training_nodes(labels)
-    network = GraphClassifier(small, max_epochs=args.epochs, random_state=args.seed)
-    network.fit(train, labels[train])
-    probe = EvidentialProbe(network, random_state=args.seed).fit(train, labels[train])
+    if library:
+        probe = probe_of_library(library, library_graph(library, *small), labels, args)
+    else:
+        network = GraphClassifier(small, max_epochs=args.epochs, random_state=args.seed)
+        network.fit(train, labels[train])
+        probe = EvidentialProbe(network, random_state=args.seed).fit(train, labels[train])
     memory = Memory()
     memory.start()
     cpu, start = os.times(), time.perf_counter()
-    graph, labels = read_graph(folder / "large", on_disk=task != "one pass")
+    graph, labels = read_graph(folder / "large", on_disk="one pass" not in task)
+    if library:
+        graph = library_graph(library, *graph)
+        if "one pass" not in task:
+            neighbors = args.neighbors if "sampled" in task else None
+            probe.set_params(batch_size=args.batch, max_neighbors=neighbors)
     if task == "fit":
         train = training_nodes(labels)
         probe = EvidentialProbe(
@@ -155,6 +224,10 @@ if __name__ == "__main__":
     arguments.add_argument("--degree", type=int, default=10, help="mean number of neighbours")
     arguments.add_argument("--features", type=int, default=64)
     arguments.add_argument("--epochs", type=int, default=50)
+    arguments.add_argument("--hidden", type=int, default=32, help="width of a user's network")
+    arguments.add_argument("--batch", type=int, default=2000, help="nodes in a batch")
+    arguments.add_argument("--neighbors", type=int, default=5, help="of a node, where sampled")
     tasks = ["on disk", "one pass", "fit"]
-    arguments.add_argument("--tasks", nargs="+", default=tasks, choices=tasks)
+    own = [f"{name} {way}" for name in ("DGL", "PyG") for way in ("batches", "sampled", "one pass")]
+    arguments.add_argument("--tasks", nargs="+", default=tasks, choices=tasks + own)
     main(arguments.parse_args())

@@ -114,7 +114,7 @@ def as_node_graph(graph: Any) -> NodeGraph:
     ----------
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
         A `dgl.DGLGraph` with features in ``ndata["feat"]``; a pair of a square scipy sparse
-        or dense matrix and a feature matrix, either of which may be sparse; or an object with
+        or dense matrix, or a DGLGraph, and a feature matrix, which may be sparse; or an object with
         ``edge_index`` and ``x`` such as `torch_geometric.data.Data`. Features in a `numpy.memmap`
         of float32, such as ``numpy.load(path, mmap_mode="r")``, stay on disk.
 
@@ -138,29 +138,36 @@ def as_node_graph(graph: Any) -> NodeGraph:
     """
     if isinstance(graph, NodeGraph):
         return graph
-    if type(graph).__module__.partition(".")[0] == "dgl":
+    if _is_of_dgl(graph):
         return _from_dgl(graph)
     if hasattr(graph, "edge_index"):
         return _from_pyg(graph)
     if isinstance(graph, tuple | list) and len(graph) == 2:
-        return _from_matrices(*graph)
+        return _from_dgl(*graph) if _is_of_dgl(graph[0]) else _from_matrices(*graph)
     raise TypeError(
         f"`graph` must be a DGLGraph, a pair (adjacency, features), a PyG Data object or a "
         f"NodeGraph, got {type(graph).__name__}."
     )
 
 
-def _from_dgl(graph: Any) -> NodeGraph:
+def _is_of_dgl(graph: Any) -> bool:
+    return type(graph).__module__.partition(".")[0] == "dgl"
+
+
+def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
         raise ValueError("`graph` must have one type of nodes and one type of edges.")
-    if "feat" not in graph.ndata:
+    if features is not None:  # in place of its own
+        graph = graph.local_var()
+        graph.ndata.pop("feat", None)
+    elif "feat" not in graph.ndata:
         found = ", ".join(map(repr, graph.ndata)) or "nothing"
         raise ValueError(
             f'`graph` has no features: put them into graph.ndata["feat"]; ndata holds {found}.'
         )
     source, target = (ends.cpu() for ends in graph.edges())
     adjacency = _from_edges(source, target, graph.num_nodes())
-    return _checked(adjacency, graph.ndata["feat"], graph)
+    return _checked(adjacency, graph.ndata["feat"] if features is None else features, graph)
 
 
 def _from_pyg(graph: Any) -> NodeGraph:
@@ -211,18 +218,18 @@ def _is_undirected(matrix: Any) -> bool:
 
 def _from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr_array:
     """Build an undirected adjacency matrix without self-loops and repeated edges."""
-    u, v = np.asarray(source, dtype=np.int64), np.asarray(target, dtype=np.int64)
+    u, v = np.asarray(source), np.asarray(target)
     if len(u) and not 0 <= min(u.min(), v.min()) <= max(u.max(), v.max()) < n_nodes:
         raise ValueError(
             f"Edges must join nodes 0 to {n_nodes - 1}, got {min(u.min(), v.min())} to "
             f"{max(u.max(), v.max())}."
         )
-    u, v = u[u != v], v[u != v]
-    ends = np.concatenate([u, v]), np.concatenate([v, u])
-    matrix = sparse.csr_array((np.ones(len(ends[0])), ends), shape=(n_nodes, n_nodes))
-    matrix.sum_duplicates()
-    matrix.data[:] = 1
-    return matrix
+    # Short indices and booleans, whose sum is at most 1: large graphs need little memory.
+    joining, index = u != v, np.int32 if n_nodes < 2**31 else np.int64
+    ends = u[joining].astype(index), v[joining].astype(index)
+    along = sparse.csr_array((np.ones(len(ends[0]), bool), ends), shape=(n_nodes, n_nodes))
+    matrix = along + sparse.csr_array(along.T)
+    return sparse.csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
 
 
 def _checked(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeGraph:
@@ -297,16 +304,59 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
-    original = graph.original
+    if graph.original is None:
+        return network(graph.convolution, dense_features(graph))
+    given = _given_features(graph)
+    features = dense_features(graph) if given is None else given
+    return call_on_original(network, graph.original, features, graph.device)
+
+
+def call_on_original(
+    network: nn.Module, original: Any, features: Tensor, device: torch.device
+) -> Tensor:
+    """Evaluate a network on a graph of its library, see `call_on_graph`."""
     if hasattr(original, "edge_index"):
         if takes_data(network):
             data = copy(original)  # a network may alter it
-            return network(data.to(graph.device) if hasattr(data, "to") else data)
-        return network(original.x.to(graph.device), original.edge_index.to(graph.device))
+            if data.x is not features:
+                data.x = features
+            return network(data.to(device) if hasattr(data, "to") else data)
+        return network(features.to(device), original.edge_index.to(device))
+    there = original.to(device)
+    return network(there, there.ndata["feat"] if "feat" in there.ndata else features.to(device))
+
+
+def _given_features(graph: NodeGraph) -> Tensor | None:
+    """Features in the user's own type of numbers; None if the original holds no tensor of them."""
+    original = graph.original
     if original is None:
-        return network(graph.convolution, dense_features(graph))
-    original = original.to(graph.device)
-    return network(original, original.ndata["feat"])
+        return None
+    values = original.x if hasattr(original, "edge_index") else original.ndata.get("feat")
+    return values if isinstance(values, Tensor) else None
+
+
+def feature_rows(graph: NodeGraph, nodes: Tensor) -> Tensor:
+    """Return the features of some nodes that a user's network is called with, dense."""
+    given = _given_features(graph)
+    features = graph.features if given is None else given
+    if isinstance(features, Tensor):
+        return features.index_select(0, nodes.to(features.device))
+    return features.rows(nodes.numpy())
+
+
+def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Sources and targets of the edges that a user's network is called with, on the CPU."""
+    original = graph.original
+    if original is None:  # those of `convolution`
+        everyone = np.arange(graph.n_nodes)
+        beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
+        ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))
+    elif hasattr(original, "edge_index"):
+        ends = (part.cpu().numpy() for part in torch.as_tensor(original.edge_index))
+    else:
+        ends = (part.cpu().numpy() for part in original.edges())
+    source, target = (part.astype(np.int32) for part in ends)
+    return source, target
 
 
 def takes_data(network: nn.Module) -> bool:

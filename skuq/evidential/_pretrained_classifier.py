@@ -25,6 +25,8 @@ from skuq.evidential._labelled import (
     has_validation,
     labelled_nodes,
 )
+from skuq.evidential._node_batches import NodeBatches
+from skuq.evidential._node_model import NodeModel
 from skuq.evidential._pretrained_model import (
     Outputs,
     adopted_outputs,
@@ -89,7 +91,10 @@ class PretrainedClassifier(
     """
 
     _shared = ("estimator", "graph")
-    verbose: int = 0  # of those that have no such parameter
+    # Of those that have no such parameters:
+    verbose: int = 0
+    batch_size: int | None = None
+    max_neighbors: int | None = None
 
     estimator: Any
     graph: Any
@@ -126,7 +131,7 @@ class PretrainedClassifier(
         self, graph: NodeGraph, nodes: LabelledData, layer: Layer, seed: int
     ) -> EvaluatedModel:
         model = fit_or_adopt_on_graph(self.estimator, graph, nodes, device=self.device, seed=seed)
-        outputs = node_outputs(model, layer, graph_device(self.device), verbose=bool(self.verbose))
+        outputs = self._outputs_of_nodes(model, layer, seed)
         warn_of_probabilities(outputs.logits)
         labels = nodes.classes if model.classes is None else model.classes
         classes = classes_of_outputs(labels, outputs.logits.shape[1])
@@ -189,6 +194,14 @@ class PretrainedClassifier(
         """Evaluate the model on new samples, without a graph."""
         inputs = self._validated_inputs(X)
         return adopted_outputs(self.model_, inputs, layer, resolve_device(self.device))
+
+    def _outputs_of_nodes(self, model: NodeModel, layer: Layer, seed: int) -> Outputs:
+        """Evaluate a model on all nodes of its graph."""
+        batches = None
+        if self.batch_size is not None:
+            batches = NodeBatches(self.batch_size, self.max_neighbors, seed)
+        device, verbose = graph_device(self.device), bool(self.verbose)
+        return node_outputs(model, layer, device, batches=batches, verbose=verbose)
 
     def _nodes_of(self, X: Any) -> NDArray[np.int64]:
         """Validate node ids, with a graph."""

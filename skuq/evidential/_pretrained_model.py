@@ -29,6 +29,7 @@ from skuq.evidential._graphs import (
 )
 from skuq.evidential._labelled import LabelledData
 from skuq.evidential._layerwise import layerwise_logits
+from skuq.evidential._node_batches import NodeBatches, batched_outputs
 from skuq.evidential._node_model import NodeModel, node_model
 from skuq.evidential._representations import Layer, read_layer
 from skuq.models import (
@@ -59,12 +60,17 @@ class Outputs(NamedTuple):
 
 
 def node_outputs(
-    model: NodeModel, layer: Layer, device: torch.device, *, verbose: bool = False
+    model: NodeModel,
+    layer: Layer,
+    device: torch.device,
+    *,
+    batches: NodeBatches | None = None,
+    verbose: bool = False,
 ) -> Outputs:
     """Evaluate a model on all nodes of its graph.
 
-    A `GraphNetwork` is evaluated layer by layer if the features lie on disk, with a bar if
-    `verbose`.
+    A `GraphNetwork` is evaluated layer by layer if the features lie on disk, and a user's network
+    in `batches` if these are given, with a bar if `verbose`.
 
     Raises
     ------
@@ -77,6 +83,10 @@ def node_outputs(
         if graph.on_disk and isinstance(network, GraphNetwork):
             _check_reads_logits(layer)
             logits = hidden = layerwise_logits(network, graph, device, verbose=verbose)
+        elif batches is not None and not getattr(network, "takes_node_graph", False):
+            logits, hidden = batched_outputs(
+                network, graph, layer, device, batches, verbose=verbose
+            )
         else:
             run = partial(call_on_graph, network, graph.to(device))
             with torch.no_grad():

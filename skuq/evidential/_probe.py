@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import Measure, dirichlet_uncertainty
-from skuq.evidential._graphs import as_node_graph, graph_device
+from skuq.evidential._graphs import as_node_graph
 from skuq.evidential._head import (
     Activation,
     LogitHead,
@@ -31,7 +31,7 @@ from skuq.evidential._labelled import Labelled
 from skuq.evidential._node_model import NodeModel
 from skuq.evidential._ood_decisions import OODDecisionsMixin
 from skuq.evidential._pretrained_classifier import EvaluatedModel, PretrainedClassifier
-from skuq.evidential._pretrained_model import Outputs, node_outputs, proba_of, seen_nodes
+from skuq.evidential._pretrained_model import Outputs, proba_of, seen_nodes
 from skuq.evidential._propagation import Propagation, propagate
 from skuq.evidential._representations import Layer
 from skuq.evidential._training_parameters import (
@@ -86,6 +86,12 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
+    batch_size : int, default=None
+        With a graph and a network of your own: number of nodes for which it is evaluated at once,
+        on a part of the graph that holds all that it reads for them. None: all nodes in one pass.
+    max_neighbors : int, default=None
+        With `batch_size`: number of edges into a node that are kept, besides a loop, drawn at
+        random where there are more. None: all, so that the result is that of one pass.
     learning_rate : float, default=0.03
         Learning rate of Adam.
     weight_decay : float, default=1e-4
@@ -102,8 +108,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
     random_state : int, RandomState instance or None, default=None
         Initial weights of the head, and training of an estimator that is not fitted.
     verbose : int, default=0
-        Whether skorch prints each epoch, and a bar is shown while a network is evaluated on a
-        graph whose features lie on disk.
+        Whether skorch prints each epoch, and a bar is shown while a network is evaluated in
+        batches, or on a graph whose features lie on disk.
 
     Attributes
     ----------
@@ -158,6 +164,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         "evidence_ood": [Interval(Real, 0, None, closed="left")],
         "propagation": [StrOptions({"auto", "diffusion", "vacuity", "evidence", "both"}), None],
         "measure": [StrOptions({"vacuity", "information"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "max_neighbors": [Interval(Integral, 1, None, closed="left"), None],
         **TRAINING_PARAMETERS,
     }
 
@@ -176,6 +184,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         evidence_ood: float = 0.0,
         propagation: Propagation | Literal["auto"] | None = "auto",
         measure: Measure = "vacuity",
+        batch_size: int | None = None,
+        max_neighbors: int | None = None,
         learning_rate: float = 0.03,
         weight_decay: float = 1e-4,
         max_epochs: int = 200,
@@ -197,6 +207,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         self.evidence_ood = evidence_ood
         self.propagation = propagation
         self.measure = measure
+        self.batch_size = batch_size
+        self.max_neighbors = max_neighbors
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.max_epochs = max_epochs
@@ -248,6 +260,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
                 "`layer` and `hidden_sizes` are settings of head='network'; head='logits' reads "
                 "the logits and has no layers."
             )
+        if self.max_neighbors is not None and self.batch_size is None:
+            raise ValueError("`max_neighbors` is a setting of batches; set `batch_size` too.")
         random_state = check_random_state(self.random_state)
         estimator_seed, head_seed = map(int, random_state.randint(2**31 - 1, size=2))
         evaluated = self._evaluate_estimator(
@@ -265,6 +279,7 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         self._keep(evaluated)
         self._forget_calibration()
         self._propagation: Propagation | None = propagation
+        self._estimator_seed = estimator_seed
         self.labelled_nodes_ = None
         if graph is not None:
             self.labelled_nodes_ = np.union1d(
@@ -313,9 +328,7 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         other.labelled_nodes_ = None
         other.graph_ = as_node_graph(graph)
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
-        outputs = node_outputs(
-            other.model_, self.layer, graph_device(self.device), verbose=bool(self.verbose)
-        )
+        outputs = self._outputs_of_nodes(other.model_, self.layer, self._estimator_seed)
         alpha = self._dirichlet(outputs)
         other.alpha_ = propagate(other.graph_.adjacency, alpha, self._propagation)
         return other

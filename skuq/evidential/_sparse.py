@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import gen_batches
 from torch import Tensor, nn
@@ -70,6 +71,12 @@ class SparseFeatures:
 
     def to_dense(self) -> Tensor:
         return self.matrix.to_dense()
+
+    def rows(self, rows: NDArray[np.integer]) -> Tensor:
+        """Return some rows, on the CPU and dense."""
+        m = self.matrix.cpu()
+        parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
+        return torch.from_numpy(sparse.csr_array(tuple(parts), shape=m.shape)[rows].toarray())
 
 
 Features = Tensor | SparseFeatures
