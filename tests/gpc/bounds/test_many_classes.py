@@ -192,6 +192,8 @@ def test_bounds_by_pairs_are_those_of_their_formula():
     s, largest = expit(leads), expit(leads + 2 * (mean[:, :1] - mean[:, 1:] - leads))
     P = np.where(np.arange(4) == 3, s.prod(axis=1), 1 - (1 - s).sum(axis=1))
     assert (P[:3] < s[:3].prod(axis=1) - 1e-3).all()
+    known = pairs_at("smallest", 0, mean, np.zeros((4, 4, 4)), gradient).bound
+    np.testing.assert_allclose(known, s.prod(axis=1) - 1, atol=1e-9)
     bounds = P - (1 - s).max(axis=1), P - 1, -largest.min(axis=1)
     for kind, values in zip(KINDS, bounds, strict=True):
         found = pairs_at(kind, 0, mean, covariance, gradient)
