@@ -11,6 +11,7 @@ from skuq.gpc.bounds import _links as links
 from skuq.gpc.bounds import _softmax_link as softmax_link
 from skuq.gpc.bounds._expansion import Expansion, Moments
 from skuq.gpc.bounds._links import LogitLink, ProbitLink
+from skuq.gpc.bounds._regions import BallParts
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 
 from .oracles import average
@@ -305,6 +306,25 @@ def second_class(case, mean, variance):
     """Probability of the second class of two."""
     flat = average(case, mean.reshape(-1, 1), variance.reshape(-1, 1, 1))
     return flat[:, 1].reshape(mean.shape)
+
+
+@pytest.mark.parametrize("case", ["probit", "logit"])
+def test_minima_over_balls_are_exact_for_linear_means(case):
+    """Along the gradient, as far as the ball reaches; boxes can be taken out of several."""
+    gradient = tensor([[[0.3, -0.4]], [[0.0, 0.5]]])
+    zero = torch.zeros(2, 1).double()
+    flat = torch.zeros(2, 1, 2).double()
+    ball = BallParts(flat[:, 0], flat[:, 0] + 1, tensor([0.5, 0.8]), 2)
+    moments = Moments(zero + 1, gradient, flat[..., None] + flat[:, :, None], zero, flat, ball)
+    expansion = Expansion(moments, moments._replace(gradient=flat))
+    target = tensor([0.5, 0.5])
+    found = CASES[case][0]().minimum(tensor([[0, 1], [0, 1]]), expansion, target)
+    exact = second_class(case, 1 - np.array([0.25, 0.4]), np.ones(2))
+    np.testing.assert_allclose(found.bound, exact, atol=1e-9)
+    for part, all_parts in zip(found.select(tensor([1]).long())[:4], found, strict=False):
+        np.testing.assert_array_equal(part, all_parts[1:])
+    for part, all_parts in zip(found.select(tensor([1]).long()).slopes, found.slopes, strict=True):
+        np.testing.assert_array_equal(part, all_parts[1:])
 
 
 @pytest.mark.parametrize("case", ["probit", "logit"])

@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
 from skuq.gpc.bounds._many_classes import ManyClassesLink
 from skuq.gpc.bounds._pairs import LEAST, Pairs
-from skuq.gpc.bounds._regions import Region
+from skuq.gpc.bounds._regions import BallParts, Region
 from skuq.gpc.inference._independent_classes import ACCURACY
 from skuq.gpc.inference._three_classes import three_class_probabilities
 
@@ -146,6 +146,15 @@ def test_values_of_independent_classes_are_exact(kind):
     share = np.abs(gradient).sum(axis=1) + np.abs(slope).sum(axis=1)
     share = share / share.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(minimum.curvature, 2 * loss.numpy()[:, None] * share, rtol=0.05)
+    # Within a ball, the slope counts by its length.
+    zero = torch.zeros(4, 2).double()
+    ball = BallParts(zero, zero + 1, zero[:, 0] + 0.1, 2)
+    ball = Expansion(*(part._replace(ball=ball, rest=0 * part.rest) for part in box[:2]))
+    inner = link.minimum(objective, ball, torch.zeros(4).double()).bound
+    along = found.mean_slope[:, None] @ box.mean.gradient
+    along = along + found.covariance_slope[:, None] @ box.covariance.gradient
+    reached = found.value - 0.1 * torch.linalg.vector_norm(along[:, 0], dim=-1) - error
+    np.testing.assert_allclose(inner, reached, atol=3e-5)
 
 
 @pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
