@@ -8,6 +8,7 @@ import torch
 from scipy.special import ndtr
 
 from skuq.gpc.bounds import _second_order as second_order
+from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._second_order import SecondOrder, second_derivative, third_derivative
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._independent_classes import difference_derivatives
@@ -31,6 +32,13 @@ def halved(expansion, times):
 def over(objective, expansion):
     zero = torch.zeros(len(objective)).double()
     return SecondOrder.over(tensor(objective), expansion, zero, zero, zero)
+
+
+def independent_moments(rng, *arguments, **parameters):
+    """Moments of three classes that are independent at the centres."""
+    expansion = random_moments(rng, CASE, *arguments, **parameters)
+    variances = tensor([1.0, 0, 0, 1, 0, 1]) * expansion.covariance.value
+    return expansion._replace(covariance=expansion.covariance._replace(value=variances))
 
 
 def changes(expansion, b, t, sign=0.0):
@@ -209,3 +217,73 @@ def test_no_point_of_a_small_box_is_below_its_bound_and_slack_is_of_third_order(
     few = over(objective, expansion).rows.numpy()
     assert np.median(slack[1][few] / slack[2][few]) > 6
     assert np.median(slack[2][few]) < 4e-3
+
+
+def test_remainders_count_with_their_worst_signs():
+    """In the linear part, beside the linear parts of all others, and among themselves."""
+    rng = np.random.default_rng(8)
+    expansion, objective = independent_moments(rng, 1.0, 60.0, 0.5), objectives(rng, 3, 12)
+    straight = (part._replace(hessian=0 * part.hessian) for part in expansion[:2])
+    second = over(objective, expansion := Expansion(*straight))
+    bound, _, _ = second._minimum(torch.zeros(12).double())
+    signs = np.stack(np.meshgrid(*[[-1.0, 1.0]] * 9), -1).reshape(-1, 9)
+    corners = np.array([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    rows, columns = np.triu_indices(3)
+    slack, rests = [], []
+    for b, row in enumerate(second.rows.tolist()):
+        means, covariances = (part.rest[row].numpy() for part in expansion[:2])
+        full = np.zeros((len(signs), 3, 3))
+        full[:, rows, columns] = full[:, columns, rows] = signs[:, 3:] * covariances
+        moved = CONTRAST @ full @ CONTRAST.T
+        off = np.concatenate([signs[:, :3] * means @ CONTRAST.T, moved[:, [0, 0, 1], [0, 1, 1]]], 1)
+        z = (changes(expansion, row, corners)[:, None] + off).reshape(-1, 5)
+        q, Q = second.slope[b].numpy(), second.Q[b].numpy()
+        model = float(second.value[b]) + z @ q + np.einsum("ni,ij,nj->n", z, Q, z) / 2
+        slack.append(model.min() - float(bound[b]))
+        rests.append(np.abs(off @ q).max())
+    assert min(slack) >= 0
+    assert np.median(np.array(slack) / rests) < 0.6
+
+
+def test_third_derivatives_count_with_the_largest_deviation_of_outputs():
+    rng = np.random.default_rng(9)
+    expansion = independent_moments(rng, 0.1, 60.0, count=3)
+    objective = np.array([[1.0, 0, 0], [1, -1, 0], [0, 0, -1]])
+    second = over(objective, expansion)
+    norms = {name: torch.full((3,), 0.2).double() for name in ("shift", "change", "spectral")}
+    found = second._replace(**norms, value=tensor([0.1, -0.5, -0.8]))
+    plain = second._replace(value=found.value)
+    third = float(third_derivative(*norms.values())[0])
+    wanted = {0.1: (0.2 * 0.8, 0.6 * 1.4, 0.3 * 0.7), 0.9: (0.25, 1.0, 0.25)}
+    for distance, variances in wanted.items():
+        away = torch.full((3,), distance).double()
+        lost = plain._minimum(away)[0] - found._minimum(away)[0]
+        np.testing.assert_allclose(lost, third * np.sqrt(variances), rtol=1e-6)
+
+
+def test_errors_of_integrals_lower_the_bound():
+    """Those of second derivatives in units of the deviations, of others as they are given."""
+    rng, distance = np.random.default_rng(10), torch.zeros(3).double()
+    expansion = independent_moments(rng, 2.0, 60.0, count=3)
+    second = over(np.eye(3), expansion)
+    D = second_order.split(expansion.covariance.value, 3).D.numpy()
+    units = [D[:, 0] ** 0.5, D[:, 1] ** 0.5, 2 * D[:, 0], (D[:, 0] * D[:, 1]) ** 0.5, 2 * D[:, 1]]
+    assert (D > 1).all()
+    np.testing.assert_allclose(second.unit, np.stack(units, 1))
+    reach = second._combined(torch.eye(5).double().expand(3, -1, -1)).reach()
+    exact = second._replace(unit=torch.full_like(second.unit, 1e9))
+    lost = exact._minimum(distance)[0] - second._minimum(distance)[0]
+    np.testing.assert_allclose(lost, 5e-5 * (reach / second.unit).sum(-1) ** 2, rtol=1e-5)
+    outputs = SoftmaxLink(3, 2000.0)._unknown(
+        torch.eye(3).double(), *(p.value for p in expansion[:2])
+    )
+    second.write(outputs)
+    assert (outputs.error >= second_order.ACCURACY).all()
+    plain, point, curvature = second._minimum(distance)
+    bound = plain + tensor([-1.0, 1.0, -1.0])
+    found = [bound, torch.zeros_like(point), torch.zeros_like(curvature)]
+    second.improve(*found, distance, tensor([0.3, 0.3, 0.3]))
+    np.testing.assert_allclose(bound, plain + tensor([-0.3, 1.0, -0.3]))
+    assert found[1][0].equal(point[0])
+    assert found[2][2].equal(curvature[2])
+    assert not found[1][1].any()
