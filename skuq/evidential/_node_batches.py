@@ -73,7 +73,7 @@ def batched_outputs(
     """
     edges = Edges(graph, batches.max_neighbors, batches.seed)
     call = partial(call_on_part, network, graph, device)
-    found = []
+    kept: list[Tensor] = []
     bar = tqdm(total=graph.n_nodes, desc="batches", unit="node", disable=not verbose)
     with bar, torch.no_grad():
         reads = what_is_read(call, graph.n_nodes, edges.ids)
@@ -81,8 +81,10 @@ def batched_outputs(
             nodes = np.arange(rows.start, rows.stop)
             part = edges.around(nodes, reads)
             outputs = read_layer(network, partial(call, part), layer)
-            # Copied, because a slice would hold on to all rows.
-            found.append([values[: len(nodes)].cpu().clone() for values in outputs])
+            if not kept:  # small results in between would keep memory from being used again
+                kept = [torch.empty(graph.n_nodes, *x.shape[1:], dtype=x.dtype) for x in outputs]
+            for whole, values in zip(kept, outputs, strict=True):
+                whole[rows] = values[: len(nodes)].cpu()
             bar.update(len(nodes))
-    logits, hidden = (torch.cat(values) for values in zip(*found, strict=True))
+    logits, hidden = kept
     return logits, hidden

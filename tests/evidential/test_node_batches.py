@@ -176,11 +176,17 @@ class Constant(nn.Module):
         return torch.ones(len(x), 3)
 
 
+class NotFinite(nn.Module):
+    def forward(self, x, edge_index):
+        return x[:, :3] * torch.tensor([1, 1, torch.nan])
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
     [
         (Global(), "depend on nodes 16 edges away or more, perhaps on all"),
         (Constant(), "do not depend on the features"),
+        (NotFinite(), "returns NaN"),
     ],
 )
 def test_networks_whose_parts_are_not_enough_are_refused(pyg_graph, nodes, network, message):
@@ -260,12 +266,11 @@ def test_some_neighbours_are_drawn_and_loops_are_kept(dgl, dgl_graph):
 
 def test_sampled_result_is_that_of_the_graph_with_the_edges_that_are_kept(pyg, pyg_graph):
     torch.manual_seed(0)
-    network = Layers(pyg.nn.GCNConv(6, 5), pyg.nn.GCNConv(5, 3), is_dgl=False)
+    network = OfPygData(pyg.nn.GCNConv(6, 5), pyg.nn.GCNConv(5, 3), is_dgl=False)
     graph = as_node_graph(pyg_graph)
-    kept = Edges(graph, 2, seed=4).ids
+    kept = torch.from_numpy(Edges(graph, 2, seed=4).ids)
     with torch.no_grad():
-        expected = network(pyg_graph.x, pyg_graph.edge_index[:, kept])
-        whole = network(pyg_graph.x, pyg_graph.edge_index)
+        expected, whole = network(pyg_graph.edge_subgraph(kept)), network(pyg_graph)
     found, _ = batched_outputs(network, graph, -1, CPU, NodeBatches(11, 2, 4))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert (found - whole).abs().max() > 0.05
