@@ -146,6 +146,12 @@ def test_values_of_independent_classes_are_exact(kind):
     share = np.abs(gradient).sum(axis=1) + np.abs(slope).sum(axis=1)
     share = share / share.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(minimum.curvature, 2 * loss.numpy()[:, None] * share, rtol=0.05)
+    hessian = torch.as_tensor(rng.normal(size=(4, 5, 2, 2)))
+    hessian = 1e-5 * (hessian + hessian.mT)
+    bent = box._replace(mean=box.mean._replace(hessian=hessian))
+    bent = link.minimum(objective, bent, torch.zeros(4).double())
+    curved = torch.einsum("bc,bcfg->bfg", found.mean_slope, hessian).abs().sum(-1)
+    np.testing.assert_allclose(bent.curvature - minimum.curvature, curved, atol=1.5e-6)
     # Within a ball, the slope counts by its length.
     zero = torch.zeros(4, 2).double()
     ball = BallParts(zero, zero + 1, zero[:, 0] + 0.1, 2)
