@@ -11,6 +11,7 @@ from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
 from skuq.gpc.bounds._many_classes import ManyClassesLink
 from skuq.gpc.bounds._pairs import LEAST, Pairs
 from skuq.gpc.bounds._regions import BallParts, Region
+from skuq.gpc.bounds._softmax_link import Reach
 from skuq.gpc.inference._independent_classes import ACCURACY
 from skuq.gpc.inference._three_classes import three_class_probabilities
 
@@ -129,6 +130,9 @@ def test_values_of_independent_classes_are_exact(kind):
     size = 2 if kind == "margin" else 1
     error = size * (ACCURACY + 25 * 1e-6 / 8)
     np.testing.assert_allclose(found.error, error, rtol=1e-6)
+    parts = [torch.full((4,), part).double() for part in (2, 3, 0, 0, 0)]
+    inexact = link._inexact(Reach(*parts)) - link._inexact(Reach(*(0 * part for part in parts)))
+    np.testing.assert_allclose(inexact, size * 5 * ACCURACY, rtol=1e-6)  # of slopes, times 2 and 3
     corners, t = [], torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]).double()
     change = found.mean_slope[:, None] @ box.mean.gradient
     change = (change + found.covariance_slope[:, None] @ box.covariance.gradient)[:, 0] @ t.T
