@@ -222,6 +222,8 @@ def test_bounds_by_pairs_are_those_of_their_formula():
         direction = 1 if kind == "largest" else -1
         np.testing.assert_array_equal(found.point, direction * np.sign(lead))
         np.testing.assert_array_equal(found.curvature, np.zeros((4, 2)))
+        assert not found.slopes.mean.any()
+        assert not found.slopes.covariance.any()
         assert float(found.slopes.mean_radius.min()) == 1e300
         assert float(found.slopes.covariance_radius.min()) == 1e300
 
