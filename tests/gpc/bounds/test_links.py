@@ -321,6 +321,19 @@ def test_minima_over_balls_are_exact_for_linear_means(case):
     found = CASES[case][0]().minimum(tensor([[0, 1], [0, 1]]), expansion, target)
     exact = second_class(case, 1 - np.array([0.25, 0.4]), np.ones(2))
     np.testing.assert_allclose(found.bound, exact, atol=1e-9)
+    # The same with a variance that changes together with the mean, in the other feature
+    link = CASES[case][0]()
+    tilt, change = 1 / (2 * np.sqrt(link.widening + 1)), 0.2
+    slopes = tensor([[[0.3, change * tilt]], [[0.5, change * tilt]]])
+    moved = Expansion(
+        moments._replace(value=zero + 2 * tilt * (link.widening + 1), gradient=slopes),
+        moments._replace(gradient=tensor([[[0.0, change]], [[0.0, change]]])),
+    )
+    bound = link.minimum(tensor([[0, 1], [0, 1]]), moved, target * 0 + ndtr(1)).bound
+    variance = 1 + change * np.array([[0.5], [0.8]]) * np.linspace(-1, 1, 101)
+    start = 2 * tilt * (link.widening + 1) - np.array([[0.15], [0.4]])
+    line = second_class(case, start + tilt * (variance - 1), variance).min(axis=1)
+    np.testing.assert_allclose(bound, line, atol=2e-5)
     for part, all_parts in zip(found.select(tensor([1]).long())[:4], found, strict=False):
         np.testing.assert_array_equal(part, all_parts[1:])
     for part, all_parts in zip(found.select(tensor([1]).long()).slopes, found.slopes, strict=True):
