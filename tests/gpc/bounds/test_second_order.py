@@ -206,7 +206,7 @@ def test_no_point_of_a_small_box_is_below_its_bound_and_slack_is_of_third_order(
     rng, link, slack = np.random.default_rng(7), SoftmaxLink(3, 2000.0), []
     expansion = random_moments(rng, CASE, 0.3 * level**0.5, level)
     objective = objectives(rng, 3, 12)
-    axis = np.linspace(-1, 1, 9)
+    axis = np.linspace(-1, 1, 5)
     t = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
     for times in (0, 1, 2):
         smaller = halved(expansion, times)
