@@ -233,6 +233,9 @@ def test_features_on_disk_are_read_for_each_batch(
         network = Layers(module.nn.GCNConv(6, 3), is_dgl=False)
         graph = as_node_graph(module.data.Data(x=on_disk, edge_index=given.edge_index))
     assert graph.on_disk
+    with torch.no_grad():
+        passes = [call_on_graph(network.eval(), each) for each in (graph, as_node_graph(given))]
+    torch.testing.assert_close(*passes)
     in_memory = new_probe(network, graph=given, layer=-2).fit(nodes, nodes % 3)
     probe = new_probe(network, graph=graph, layer=-2, batch_size=9, verbose=1).fit(nodes, nodes % 3)
     np.testing.assert_allclose(probe.alpha_, in_memory.alpha_, rtol=1e-4)
