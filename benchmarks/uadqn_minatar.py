@@ -36,8 +36,8 @@ WINDOW = 100_000  # steps that a score is averaged over
 N_POINTS = 40  # of a learning curve
 CURVES = RESULTS / "uadqn_minatar.csv"  # of finished runs, which nobody has to repeat
 RUN = ["game", "method", "seed", "steps"]  # what tells runs apart
-COLUMNS = {"step": int, "episodes": int, "score": float}
-COLUMNS |= {"game": str, "method": str, "seed": int, "steps": int}
+COLUMNS = {"game": str, "method": str, "seed": int, "steps": int}
+COLUMNS |= {"step": int, "episodes": int, "score": float}
 NO_CURVES = pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
 TABLE = (50_000, 100_000, 200_000, 1_000_000)  # steps whose scores are recorded
 
@@ -201,7 +201,8 @@ def measure(args, out: Path) -> None:
     if args.record is not None:
         complete = curves.groupby(RUN).step.transform("max") == curves.steps
         with atomic_path(CURVES) as partial:
-            curves[complete].to_csv(partial, index=False, float_format="%.4g")
+            kept = curves.loc[complete, list(COLUMNS)]
+            kept.to_csv(partial, index=False, float_format="%.4g")
     asked = pd.MultiIndex.from_frame(curves[RUN]).isin(runs)
     if args.out is not None:
         plot(curves[asked], args.game, out / "uadqn_minatar.png")
