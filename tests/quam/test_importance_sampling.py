@@ -142,6 +142,7 @@ def test_dirac_mixture_is_that_of_the_best_models(setting):
     found = estimate_uncertainty(log_reference, Trajectories(outputs, excess), dirac)
 
     best = best_adversarial_models(log_reference, outputs.log_softmax(-1), excess, gamma=0.04)
+    np.testing.assert_array_equal(best.target, best.proba.argmax(axis=-1))
     weights = np.exp(-best.excess_loss / 0.05)
     weights /= weights.sum(axis=1, keepdims=True)
     if setting == "selected":
