@@ -264,3 +264,13 @@ def test_wrong_predictions_are_refused_by_the_validator():
 def test_an_unknown_strategy_is_refused():
     with pytest.raises(ValueError, match="`strategy` must be one of"):
         bin_edges(np.array([1, 2], np.int32), 2, "equal")
+
+
+def test_weights_of_predictions_count_as_that_many_of_them():
+    rng = np.random.default_rng(0)
+    for n_bins in (2, 3, 7):
+        confidence, weight = rng.integers(0, SCALE, 20).astype(np.int32), rng.integers(1, 9, 20)
+        repeated = bin_edges(np.repeat(confidence, weight), n_bins, "quantile")
+        weighted = bin_edges(confidence, n_bins, "quantile", weight=weight.astype(float))
+        np.testing.assert_array_equal(weighted, repeated)
+        assert weighted.dtype == repeated.dtype == np.int64

@@ -19,6 +19,7 @@ from skuq.zk._statements import (
     chosen_rows,
     context,
     encoded,
+    n_outputs,
     prediction_outputs,
     public_inputs,
     read_predictions,
@@ -129,6 +130,15 @@ def test_an_input_of_the_wrong_size_is_named():
     pytest.importorskip("onnx")
     with pytest.raises(ValueError, match=r"'rows' must have shape \(4, 2\), got 6 numbers"):
         public_inputs("predictions", shape_of(), {"rows": np.zeros((3, 2), int)}, 1)
+
+
+def test_outputs_are_as_many_as_are_sent():
+    """Two per row, three sums per bin, and a verdict at each of three thresholds."""
+    shape = shape_of()
+    for circuit in ("attestation", "predictions"):
+        assert n_outputs(circuit, shape) == 2 * shape.rows_of(circuit)
+    assert n_outputs("bins", shape) == n_outputs("padded_bins", shape) == 3 * shape.n_bins
+    assert n_outputs("verdict", shape) == 3
 
 
 # Thresholds
