@@ -98,8 +98,7 @@ class SecondOrder(NamedTuple):
     def write(self, outputs: Outputs) -> None:
         """Set values, errors and slopes of these boxes among those of all."""
         outputs.value[self.rows] = self.value
-        size = self.objective.abs().sum(-1)
-        outputs.error[self.rows] = size * (ACCURACY + 4 * self.whitened)  # Eq. 38
+        outputs.error[self.rows] = self._size() * (ACCURACY + 4 * self.whitened)  # Eq. 38
         outputs.mean_slope[self.rows] = self.slope[:, :2] @ _MEANS.to(self.slope)
         outputs.covariance_slope[self.rows] = self.slope[:, 2:] @ _PAIRS.to(self.slope)
 
@@ -130,7 +129,7 @@ class SecondOrder(NamedTuple):
         cubic = crossed.hessian + crossed.hessian.movedim(1, 2) + crossed.hessian.movedim(1, 3)
         e = changes.quadratic_reach() + changes.rest
         quartic = ((self.Q.abs() @ e[..., None])[..., 0] * e).sum(-1) / 2
-        inexact = _INEXACT / 2 * (changes.reach() / self.unit).sum(-1) ** 2  # Eq. 38
+        inexact = self._size() * _INEXACT / 2 * (changes.reach() / self.unit).sum(-1) ** 2  # Eq. 38
         loss = linear.rest[:, 0] + cubic.abs().sum((-3, -2, -1)) / 6 + crossed.rest.sum(-1)
         loss = loss + quartic + inexact + self._third(distance)
         share = torch.linalg.vector_norm(G / self.unit[..., None], dim=1)
@@ -141,12 +140,17 @@ class SecondOrder(NamedTuple):
         """What third derivatives amount to at most (Eq. 39)."""
         low, high = self.objective.amin(-1), self.objective.amax(-1)
         radius, middle = (high - low) / 2, (high + low) / 2
+        distance = distance + 32 * self.whitened * self._size()
         off = ((self.value - middle).abs() - distance).clamp(min=0)
         V = (radius**2 - off**2).clamp(min=0).sqrt()
         stretch = 1 + 2 * self.whitened  # norms are those of the covariance that is not split
         return V * third_derivative(
             stretch * self.shift, stretch * self.change, stretch * self.spectral
         )
+
+    def _size(self) -> Tensor:
+        """Sums of the absolute weights."""
+        return self.objective.abs().sum(-1)
 
     def _combined(self, weights: Tensor) -> Moments:
         """Weighted sums of the changes, with weights of shape (b, o, 5)."""

@@ -261,11 +261,27 @@ def test_third_derivatives_count_with_the_largest_deviation_of_outputs():
         np.testing.assert_allclose(lost, third * np.sqrt(variances), rtol=1e-6)
 
 
+def test_rounding_of_the_covariance_counts_in_third_derivatives():
+    """Averages move further by it, and norms grow by it."""
+    expansion = independent_moments(np.random.default_rng(11), 2.0, 60.0, count=3)
+    distance, eta = tensor([0.01, 0.02, 0.03]), 1e-3
+    norms = {"shift": 0.3, "change": 0.2, "spectral": 0.15}
+
+    def third(distance, eta, scale):
+        values = {name: tensor([x * scale] * 3) for name, x in norms.items()}
+        second = over(np.diag([1.0, -2.0, 3.0]), expansion)
+        return second._replace(whitened=tensor([eta] * 3), **values)._third(distance)
+
+    further = third(distance + 32 * eta * tensor([1.0, 2.0, 3.0]), 0.0, 1.0)
+    np.testing.assert_allclose(third(distance, eta, 1 / (1 + 2 * eta)), further)
+    assert (further > third(distance, 0.0, 1.0)).all()
+
+
 def test_errors_of_integrals_lower_the_bound():
     """Those of second derivatives in units of the deviations, of others as they are given."""
     rng, distance = np.random.default_rng(10), torch.zeros(3).double()
-    expansion = independent_moments(rng, 2.0, 60.0, count=3)
-    second = over(np.eye(3), expansion)
+    expansion, sizes = independent_moments(rng, 2.0, 60.0, count=3), tensor([1.0, 2.0, 3.0])
+    second = over(np.diag(sizes), expansion)
     D = second_order.split(expansion.covariance.value, 3).D.numpy()
     units = [D[:, 0] ** 0.5, D[:, 1] ** 0.5, 2 * D[:, 0], (D[:, 0] * D[:, 1]) ** 0.5, 2 * D[:, 1]]
     assert (D > 1).all()
@@ -273,7 +289,7 @@ def test_errors_of_integrals_lower_the_bound():
     reach = second._combined(torch.eye(5).double().expand(3, -1, -1)).reach()
     exact = second._replace(unit=torch.full_like(second.unit, 1e9))
     lost = exact._minimum(distance)[0] - second._minimum(distance)[0]
-    np.testing.assert_allclose(lost, 5e-5 * (reach / second.unit).sum(-1) ** 2, rtol=1e-5)
+    np.testing.assert_allclose(lost, sizes * 5e-5 * (reach / second.unit).sum(-1) ** 2, rtol=1e-5)
     outputs = SoftmaxLink(3, 2000.0)._unknown(
         torch.eye(3).double(), *(p.value for p in expansion[:2])
     )
