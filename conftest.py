@@ -16,6 +16,7 @@ RL = [
     "_estimator",
     "_film",
     "_policies",
+    "_run_configs",
     "_runs",
     "_seeds",
 ]

@@ -93,15 +93,16 @@ def train_agent(
     if jobs is not None and seeds is None:
         raise click.UsageError("--jobs is for several seeds; give their number with --seeds.")
     runs = import_rl("skuq train-agent", "_runs")
+    configs = import_rl("skuq train-agent", "_run_configs")
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
     options = {"checkpoint_every": checkpoint_every, "device": device}
     try:
-        config = runs.make_run_config(env, steps, seed, method, **factors)
+        config = configs.make_run_config(env, steps, seed, method, **factors)
         if seeds is None:
             _train_one(runs, out, config, options, quiet)
         else:
             _train_several(out, config, seeds, options | {"n_jobs": jobs or -1}, quiet)
-    except (runs.RunError, runs.CheckpointError, OSError) as error:
+    except (configs.RunError, runs.CheckpointError, OSError) as error:
         raise InputError(one_line(error)) from error
 
 

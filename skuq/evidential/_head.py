@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -135,6 +136,26 @@ def has_conventional_offset(logits: Tensor) -> bool:
     """
     spread = torch.cat([logits, logits.logsumexp(dim=1, keepdim=True)], dim=1).std(dim=0)
     return bool(spread.min() < 1e-4 * logits.std())
+
+
+def logit_head(
+    logits: Tensor, label_weight: Tensor, evidence_id: float, activation: Activation
+) -> LogitHead:
+    """Build a head whose mean log-evidence on labelled samples is that of `evidence_id`."""
+    centred = has_conventional_offset(logits)
+    log_evidence = (centre(logits) if centred else logits).logsumexp(dim=1)
+    mean = (label_weight * log_evidence).sum() / label_weight.sum()
+    return LogitHead(float(math.log(evidence_id) - mean), centred, activation)
+
+
+def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute weighted means and standard deviations of columns; 1 for constant columns."""
+    hidden = hidden.double()
+    share = (weight / weight.sum(dtype=torch.float64))[:, None]
+    mean = (share * hidden).sum(dim=0)
+    scale = (share * (hidden - mean).square()).sum(dim=0).sqrt()
+    scale[scale <= 1e-6 * mean.abs() + 1e-12] = 1
+    return mean.float(), scale.float()
 
 
 class ProbeLoss(nn.Module):

@@ -79,11 +79,17 @@ def node_outputs(
     """
     network = deepcopy(model.module).to(device)
     graph = model.graph
+    if batches is not None and getattr(network, "takes_node_graph", False):
+        raise ValueError(
+            "`batch_size` is for networks of your own; a GraphClassifier is evaluated layer by "
+            "layer if its features lie on disk, and a classifier of rows reads no graph. Use "
+            "batch_size=None."
+        )
     try:
         if graph.on_disk and isinstance(network, GraphNetwork):
             _check_reads_logits(layer)
             logits = hidden = layerwise_logits(network, graph, device, verbose=verbose)
-        elif batches is not None and not getattr(network, "takes_node_graph", False):
+        elif batches is not None:
             logits, hidden = batched_outputs(
                 network, graph, layer, device, batches, verbose=verbose
             )

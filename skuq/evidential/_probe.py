@@ -14,18 +14,17 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import Measure, dirichlet_uncertainty
 from skuq.evidential._graphs import as_node_graph
 from skuq.evidential._head import (
     Activation,
-    LogitHead,
     NetworkHead,
     ProbeLoss,
-    centre,
-    has_conventional_offset,
+    logit_head,
+    mean_and_scale,
 )
 from skuq.evidential._labelled import Labelled
 from skuq.evidential._node_model import NodeModel
@@ -245,8 +244,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         ------
         ValueError
             If inputs, graph or node ids are not valid, `layer` does not exist, labels are
-            unknown to the estimator, `propagation` is set without a graph, or the training
-            diverges.
+            unknown to the estimator, `propagation` or `batch_size` is set without a graph,
+            `batch_size` for a `GraphClassifier`, or the training diverges.
         TypeError
             If `estimator` is of a kind that cannot be probed.
         """
@@ -275,6 +274,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
             raise ValueError(
                 f"`propagation`={propagation!r} needs a graph; give `graph`, or set 'auto'."
             )
+        if graph is None and self.batch_size is not None:
+            raise ValueError("`batch_size` is for a network on a graph; give `graph`.")
         self.head_, self.history_ = self._fit_head(evaluated, head_seed)
         self._keep(evaluated)
         self._forget_calibration()
@@ -401,8 +402,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         z = torch.from_numpy(training.inputs["inputs"])
         if self.head == "logits":
             label_weight = torch.from_numpy(training.inputs["label_weight"])
-            return _new_logit_head(z, label_weight, self.evidence_id, self.activation)
-        mean, scale = _mean_and_scale(z, torch.from_numpy(training.inputs["weight"]))
+            return logit_head(z, label_weight, self.evidence_id, self.activation)
+        mean, scale = mean_and_scale(z, torch.from_numpy(training.inputs["weight"]))
         widths = checked_widths(self.hidden_sizes)
         with seeded(seed):
             return NetworkHead(mean, scale, n_classes, widths, self.activation)
@@ -414,16 +415,6 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         p = proba_of(outputs.logits).clip(np.finfo(np.float64).tiny)
         alpha: FloatArray = (p.shape[1] + e)[:, None] * p  # Eq. 11
         return alpha
-
-
-def _new_logit_head(
-    logits: Tensor, label_weight: Tensor, evidence_id: float, activation: Activation
-) -> LogitHead:
-    """Build a head whose mean log-evidence on labelled samples is that of `evidence_id`."""
-    centred = has_conventional_offset(logits)
-    log_evidence = (centre(logits) if centred else logits).logsumexp(dim=1)
-    mean = (label_weight * log_evidence).sum() / label_weight.sum()
-    return LogitHead(float(np.log(evidence_id) - mean), centred, activation)
 
 
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
@@ -446,13 +437,3 @@ def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) ->
         "label_weight": np.pad(labelled.weight, (0, n_others)).astype(np.float32),
     }
     return Samples(inputs, np.pad(labelled.codes, (0, n_others), constant_values=-1))
-
-
-def _mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute weighted means and standard deviations of columns; 1 for constant columns."""
-    hidden = hidden.double()
-    share = (weight / weight.sum(dtype=torch.float64))[:, None]
-    mean = (share * hidden).sum(dim=0)
-    scale = (share * (hidden - mean).square()).sum(dim=0).sqrt()
-    scale[scale <= 1e-6 * mean.abs() + 1e-12] = 1
-    return mean.float(), scale.float()

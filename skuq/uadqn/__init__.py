@@ -34,15 +34,14 @@ if TYPE_CHECKING:
     )
     from skuq.uadqn._envs import CliffWindEnv, make_env
     from skuq.uadqn._policies import CnnPolicy, GridCNN, GridPolicy, MlpPolicy, MultiInputPolicy
-    from skuq.uadqn._runs import (
+    from skuq.uadqn._run_configs import (
         GRIDWORLD,
         MINATAR,
         RunError,
-        load_agent,
         make_run_config,
         settings_for,
-        train_run,
     )
+    from skuq.uadqn._runs import load_agent, train_run
     from skuq.uadqn._seeds import train_seeds
 
 __all__ = [

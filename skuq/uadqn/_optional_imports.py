@@ -23,15 +23,8 @@ HOME = {
         ),
         "_envs": ("CliffWindEnv", "make_env"),
         "_policies": ("CnnPolicy", "GridCNN", "GridPolicy", "MlpPolicy", "MultiInputPolicy"),
-        "_runs": (
-            "GRIDWORLD",
-            "MINATAR",
-            "RunError",
-            "load_agent",
-            "make_run_config",
-            "settings_for",
-            "train_run",
-        ),
+        "_run_configs": ("GRIDWORLD", "MINATAR", "RunError", "make_run_config", "settings_for"),
+        "_runs": ("load_agent", "train_run"),
         "_seeds": ("train_seeds",),
     }.items()
     for name in names

@@ -7,11 +7,9 @@ Checkpoints and agent hold pickled Python objects: load only what you trust.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ import cloudpickle
 from filelock import FileLock, Timeout
 from stable_baselines3.common.callbacks import BaseCallback
 
-from skuq.files import atomic_path, remove_partials, write_atomically
+from skuq.files import atomic_path, remove_partials
 from skuq.models import resolve_device
 from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._callbacks import TrainingHistory
@@ -27,212 +25,21 @@ from skuq.uadqn._checkpoint import (
     ALGORITHM,
     CheckpointError,
     ExactCheckpointCallback,
-    installed_versions,
     latest_checkpoint,
     load_checkpoint,
 )
 from skuq.uadqn._envs import make_env
 from skuq.uadqn._policies import policy_for
+from skuq.uadqn._run_configs import (
+    LOCK,
+    RunConfig,
+    RunError,
+    check_same,
+    read_config,
+    write_config,
+)
 
-CONFIG, HISTORY, AGENT, CHECKPOINTS = "config.json", "history.csv", "agent.zip", "checkpoints"
-LOCK = ".lock"  # held by the process that trains
-
-# Settings that agents without auxiliary networks, or without quantiles, do not take.
-_UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
-_QUANTILES = {"init_gain", "prior_gain", "levels"}
-_NETWORKS = {"qrdqn": {"prior_gain"}, "dqn": _QUANTILES, "bootstrapped": _QUANTILES}
-MINATAR_EXPLORATION = 100_000  # steps from epsilon 1 to its final value
-
-# Table 1, and levels of quantiles as the paper prints them (see `quantile_levels`).
-MINATAR: dict[str, Any] = {
-    "learning_rate": 1e-4,
-    "buffer_size": 100_000,
-    "learning_starts": 5_000,
-    "batch_size": 32,
-    "gamma": 0.99,
-    "target_update_interval": 1_000,
-    "epistemic_factor": 0.2,
-    "aleatoric_factor": 0.0,
-    "policy_kwargs": {"levels": "paper"},
-}
-
-# Of the grid world of Sec. 3.1 the paper gives lambda alone; the rest are values with which
-# its authors' code was released.
-GRIDWORLD: dict[str, Any] = {
-    "learning_rate": 2e-3,
-    "buffer_size": 10_000,
-    "learning_starts": 500,
-    "batch_size": 64,
-    "gamma": 1.0,
-    "target_update_interval": 100,
-    "epistemic_factor": 2.0,
-    "aleatoric_factor": 0.5,
-    "policy_kwargs": {"init_gain": 3.0, "prior_gain": 3.0},
-}
-
-
-class RunError(ValueError):
-    """A run cannot begin or go on; the message says why and what to do."""
-
-
-def settings_for(env_name: str) -> dict[str, Any]:
-    """Settings that suit an environment: those of MinAtar for its games, else the grid world's.
-
-    Examples
-    --------
-    >>> from skuq.uadqn import settings_for
-    >>> settings_for("MinAtar/Breakout-v1")["batch_size"]
-    32
-    """
-    return deepcopy(MINATAR if env_name.startswith("MinAtar/") else GRIDWORLD)
-
-
-class RunConfig(NamedTuple):
-    """Environment, length and agent of a training run.
-
-    Attributes
-    ----------
-    env : str
-        Id of the environment.
-    steps : int
-        Steps in all.
-    seed : int
-        Seed of networks, exploration and environment.
-    method : str
-        Key of `METHODS`.
-    settings : dict
-        Arguments of the algorithm, apart from policy, environment, seed and device.
-    """
-
-    env: str
-    steps: int
-    seed: int
-    method: str
-    settings: dict[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        """The configuration as it comes back from a file: lists for tuples, names for classes."""
-        described: dict[str, Any] = json.loads(json.dumps(self._asdict(), default=str))
-        return described
-
-
-def make_run_config(
-    env: str, steps: int, seed: int = 0, method: str = "uadqn", **factors: float | None
-) -> RunConfig:
-    """Configure a run with the settings that suit its environment.
-
-    Parameters
-    ----------
-    env : str
-        Id of the environment.
-    steps : int
-        Steps in all.
-    seed : int, default=0
-        Seed of networks, exploration and environment.
-    method : {"uadqn", "qrdqn", "dqn", "bootstrapped"}, default="uadqn"
-        The agent.
-    **factors
-        ``epistemic_factor`` and ``aleatoric_factor``, for UA-DQN alone; None takes the one
-        that suits the environment.
-
-    Returns
-    -------
-    RunConfig
-
-    Raises
-    ------
-    RunError
-        If the method is unknown, or a factor is given to an agent that has none.
-
-    Examples
-    --------
-    >>> from skuq.uadqn import make_run_config
-    >>> config = make_run_config("MinAtar/Breakout-v1", 500_000, method="dqn")
-    >>> config.settings["exploration_fraction"]
-    0.2
-    """
-    if method not in METHODS:
-        raise RunError(f"There is no method {method!r}; known are {', '.join(METHODS)}.")
-    settings = settings_for(env)
-    given = {name: value for name, value in factors.items() if value is not None}
-    if method == "uadqn":
-        return RunConfig(env, steps, seed, method, settings | given)
-    if given:
-        raise RunError(f"{' and '.join(given)} are of method 'uadqn'; {method!r} has none.")
-    settings = {name: value for name, value in settings.items() if name not in _UNCERTAIN}
-    networks = settings.pop("policy_kwargs", None) or {}
-    networks = {name: v for name, v in networks.items() if name not in _NETWORKS[method]}
-    if networks:
-        settings["policy_kwargs"] = networks
-    fraction = 0.2
-    if env.startswith("MinAtar/"):
-        fraction = min(1.0, MINATAR_EXPLORATION / steps)
-    exploration = {"exploration_fraction": fraction, "exploration_final_eps": 0.03}
-    return RunConfig(env, steps, seed, method, settings | exploration)
-
-
-def read_config(folder: Path) -> dict[str, Any] | None:
-    """Configuration that a folder's run was begun with; None if the folder is new or empty.
-
-    Raises
-    ------
-    RunError
-        If it holds something else.
-    """
-    if not folder.exists():
-        return None
-    if not folder.is_dir():
-        raise RunError(f"{folder} is not a folder.")
-    path = folder / CONFIG
-    if not path.exists():
-        ours = (LOCK, ".partial")
-        if any(not entry.name.endswith(ours) for entry in folder.iterdir()):
-            raise RunError(f"{folder} is not the folder of a run: it holds something else.")
-        return None
-    try:
-        stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        config = RunConfig(**{name: stored[name] for name in RunConfig._fields})
-        known = config.method in METHODS and isinstance(config.settings, dict)
-        if not known or not isinstance(config.steps, int):
-            raise ValueError(f"method {config.method!r}, steps {config.steps!r}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} does not describe a run ({error!r}).") from error
-    return stored
-
-
-def write_config(folder: Path, config: RunConfig) -> None:
-    """Write the configuration, completely or not at all."""
-    stored = config.as_json() | {"versions": installed_versions()}
-    write_atomically(folder / CONFIG, json.dumps(stored, indent=2) + "\n")
-
-
-def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Refuse to continue a run with another configuration than it was begun with.
-
-    UA-DQN may get more steps: nothing in it depends on their number.
-    """
-    wanted = config.as_json()
-    for name in ("env", "method", "seed"):
-        _check_equal(folder, name, known[name], wanted[name])
-    steps = known["steps"]
-    if config.steps < steps:
-        raise RunError(f"{folder} is a run of {steps} steps; ask for as many, or for more.")
-    if config.steps > steps and config.method != "uadqn":
-        raise RunError(
-            f"{folder} is a run of {steps} steps, and the exploration of method "
-            f"{config.method!r} depends on their number; begin a new run in another folder."
-        )
-    for name in {**known["settings"], **wanted["settings"]}:
-        begun, now = (each["settings"].get(name) for each in (known, wanted))
-        _check_equal(folder, name, begun, now)
-
-
-def _check_equal(folder: Path, name: str, begun: Any, wanted: Any) -> None:
-    if begun != wanted:
-        raise RunError(
-            f"{folder} was begun with {name} {begun!r}, not {wanted!r}; go on with that, or "
-            "name another folder."
-        )
+HISTORY, AGENT, CHECKPOINTS = "history.csv", "agent.zip", "checkpoints"
 
 
 class Outcome(NamedTuple):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from joblib import Parallel, delayed
 
-from skuq.uadqn._runs import CONFIG, HISTORY, RunConfig, RunError, is_finished, train_run
+from skuq.uadqn._run_configs import CONFIG, RunConfig, RunError
+from skuq.uadqn._runs import HISTORY, is_finished, train_run
 
 
 class SeedOutcome(NamedTuple):
@@ -47,8 +48,9 @@ def train_seeds(
     """Train one agent with several seeds, each in a process and a folder of its own.
 
     Each run is that of `train_run` with its seed; an interrupted call is continued by the
-    same call. Results are those of a run alone with as many threads as a process gets: one
-    for each core that its process has to itself.
+    same call. Runs are trained while their results are asked for. Results are those of a run
+    alone with as many threads as a process gets: one for each core that its process has to
+    itself.
 
     Parameters
     ----------
@@ -57,21 +59,22 @@ def train_seeds(
     config : RunConfig
         The run with the first seed; the others have the seeds that follow.
     n_seeds : int
-        Number of seeds.
+        Number of seeds, at least 1; none may be above ``2**32 - 1``.
     n_jobs : int, default=None
         Number of runs trained at once, as in joblib; -1 takes all cores.
     checkpoint_every, device
         As `train_run` takes them.
 
-    Yields
-    ------
-    SeedOutcome
+    Returns
+    -------
+    iterator of SeedOutcome
         Each run as it is finished.
 
     Raises
     ------
     RunError
-        As `train_run`, for any of the seeds, before the training of the first one.
+        If there are no such seeds, or a folder holds something else, or a run of another
+        configuration, at once and before anything is trained; else as `train_run`.
 
     Examples
     --------
@@ -83,16 +86,25 @@ def train_seeds(
     ...     [run.folder.name for run in train_seeds(Path(out), config, 2)]
     ['seed-0', 'seed-1']
     """
+    if n_seeds < 1 or config.seed + n_seeds > 2**32:
+        raise RunError(
+            f"There must be at least one seed, from 0 to {2**32 - 1}; got {n_seeds} of them from "
+            f"{config.seed} on."
+        )
     if (folder / CONFIG).exists():
         raise RunError(f"{folder} is the folder of one run; name another one for several seeds.")
     configs = [config._replace(seed=config.seed + i) for i in range(n_seeds)]
     folders = [folder / f"seed-{each.seed}" for each in configs]
     for path, each in zip(folders, configs, strict=True):
         is_finished(path, each)  # refuses what cannot be continued
-    jobs = (
+    jobs = [
         delayed(_train)(path, each, checkpoint_every, device)
         for path, each in zip(folders, configs, strict=True)
-    )
+    ]
+    return _finished(folder, jobs, n_jobs)
+
+
+def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[SeedOutcome]:
     # One by one, so that none waits in the queue of a process that is busy.
     parallel = Parallel(n_jobs=n_jobs, batch_size=1, return_as="generator_unordered")
     try:

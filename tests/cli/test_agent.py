@@ -28,9 +28,9 @@ QUICK = {
 def rl(monkeypatch, tmp_path):
     """Settings that a test can wait for; runs lie in the current folder."""
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import _runs
+    from skuq.uadqn import _run_configs
 
-    monkeypatch.setattr(_runs, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.setattr(_run_configs, "settings_for", lambda env: dict(QUICK))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -196,6 +196,8 @@ def test_several_seeds_in_the_folder_of_one_run_are_refused(rl):
     assert "run is the folder of one run" in refused(train("--seeds", 2))
     assert "holds something else" in refused(train(out="."))
     assert "give their number with --seeds" in train("--jobs", 2).stderr
+    assert "from 0 to 4294967295" in refused(train("--seed", 2**32 - 1, "--seeds", 2, out="new"))
+    assert not (rl / "new").exists()
 
 
 @pytest.mark.slow
@@ -247,9 +249,9 @@ def test_what_cannot_be_trained_is_refused_in_one_line_and_leaves_nothing(rl, op
     ],
 )
 def test_a_run_is_not_overwritten_by_another(rl, run_folder, monkeypatch, changed, message):
-    from skuq.uadqn import _runs
+    from skuq.uadqn import _run_configs
 
-    monkeypatch.setattr(_runs, "settings_for", lambda env: QUICK | {"learning_starts": 20})
+    monkeypatch.setattr(_run_configs, "settings_for", lambda env: QUICK | {"learning_starts": 20})
     before = contents(run_folder)
     assert message in refused(train(*changed, out=run_folder))
     assert contents(run_folder) == before
@@ -306,7 +308,7 @@ def test_values_out_of_range_are_refused(rl, option, value):
 
 def test_the_methods_are_those_of_the_package():
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn._runs import METHODS
+    from skuq.uadqn._baselines import METHODS
 
     (option,) = [p for p in train_agent.params if p.name == "method"]
     assert list(option.type.choices) == list(METHODS)

@@ -5,10 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+from skuq.evidential import GraphClassifier, as_node_graph
 from skuq.evidential import _node_batches as node_batches
-from skuq.evidential import as_node_graph
 from skuq.evidential._graph_parts import Edges, Reads, call_on_part
 from skuq.evidential._graphs import call_on_graph
 from skuq.evidential._network_reads import what_is_read
@@ -207,6 +208,34 @@ def test_wrong_settings_are_refused(pyg_graph, nodes, settings, message):
         new_probe(Global(), graph=pyg_graph, **settings).fit(nodes, nodes % 3)
 
 
+def test_batches_are_for_networks_of_users_on_graphs(pyg_graph, nodes):
+    X = np.random.default_rng(0).normal(size=(len(nodes), 3))
+    with pytest.raises(ValueError, match="`batch_size` is for a network on a graph"):
+        new_probe(LogisticRegression(), batch_size=10).fit(X, nodes % 3)
+    network = GraphClassifier(pyg_graph, max_epochs=1).fit(nodes, nodes % 3)
+    with pytest.raises(ValueError, match="`batch_size` is for networks of your own"):
+        new_probe(network, batch_size=10).fit(nodes, nodes % 3)
+
+
+class Noisy(nn.Module):
+    """Sums in no fixed order, as on a GPU."""
+
+    def __init__(self, convolution):
+        super().__init__()
+        self.convolution = convolution
+
+    def forward(self, x, edge_index):
+        outputs = self.convolution(x, edge_index)
+        return outputs + 1e-7 * torch.rand_like(outputs)
+
+
+def test_rounding_is_not_taken_for_reading(pyg, pyg_graph):
+    network, graph = Noisy(pyg.nn.SAGEConv(6, 3)), as_node_graph(pyg_graph)
+    call = partial(call_on_part, network, graph, CPU)
+    with torch.no_grad():
+        assert what_is_read(call, graph.n_nodes, np.arange(20)) == Reads(1)
+
+
 class CountedRows:
     """Features that only give some of their rows at once, and count them."""
 
@@ -243,8 +272,8 @@ def test_features_on_disk_are_read_for_each_batch(
     counted = graph.features = CountedRows(graph.features)
     with torch.no_grad():
         batched_outputs(network.eval(), graph, -1, CPU, NodeBatches(2))
-    tries, batches = counted.read[:4], counted.read[4:]
-    assert len(set(tries[:3])) == 1
+    tries, batches = counted.read[:5], counted.read[5:]
+    assert len(set(tries[:4])) == 1
     assert len(batches) >= N // 2 - 1
     assert max(batches) < N / 3
 

@@ -23,7 +23,9 @@ def draw(n_members, n_samples, n_quantiles, n_targets, seed=0):
     return quantiles.requires_grad_(), targets, quantile_levels(n_quantiles).double()
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 5, 7, 1), (3, 4, 50, 50), (2, 3, 4, 9)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (2, 5, 7, 1), (3, 4, 50, 50), (2, 3, 4, 9), (2, 3, 7, 101)]
+)
 def test_value_and_gradient_are_those_of_all_pairs(shape):
     quantiles, targets, levels = draw(*shape)
     outer = torch.rand(shape[:2], dtype=torch.float64)

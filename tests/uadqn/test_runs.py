@@ -18,17 +18,12 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 
 from skuq.uadqn import UADQNAlgorithm
+from skuq.uadqn import _run_configs as configs
 from skuq.uadqn import _runs as runs
 from skuq.uadqn._checkpoint import CheckpointError
 from skuq.uadqn._policies import policy_for
-from skuq.uadqn._runs import (
-    RunError,
-    last_saved_step,
-    load_agent,
-    make_run_config,
-    settings_for,
-    train_run,
-)
+from skuq.uadqn._run_configs import RunError, make_run_config, settings_for
+from skuq.uadqn._runs import last_saved_step, load_agent, train_run
 from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
 
 QUICK = {
@@ -45,7 +40,7 @@ QUICK = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Settings that a test can wait for."""
-    monkeypatch.setattr(runs, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.setattr(configs, "settings_for", lambda env: dict(QUICK))
 
 
 def train(folder, steps=400, env="CliffWind-v0", seed=0, method="uadqn", stop=None, **factors):
@@ -86,7 +81,7 @@ def assert_same_run(one, other):
 
 
 def test_uadqn_is_configured_with_the_settings_of_its_environment_and_given_factors(monkeypatch):
-    monkeypatch.setattr(runs, "settings_for", settings_for)
+    monkeypatch.setattr(configs, "settings_for", settings_for)
     config = make_run_config(
         "MinAtar/Asterix-v1", 10, seed=3, aleatoric_factor=0.7, epistemic_factor=None
     )
@@ -124,7 +119,7 @@ def test_baselines_take_what_they_have(monkeypatch, method, networks):
     everything = {"net_arch": [8], "init_gain": 1.0, "prior_gain": 2.0, "levels": "paper"}
     factors = {"epistemic_factor": 2.0, "aleatoric_factor": 0.5}
     given = QUICK | factors | {"policy_kwargs": everything}
-    monkeypatch.setattr(runs, "settings_for", lambda env: dict(given))
+    monkeypatch.setattr(configs, "settings_for", lambda env: dict(given))
     settings = make_run_config("CliffWind-v0", 100, method=method).settings
     assert settings.pop("policy_kwargs") == networks
     assert not settings.keys() & factors.keys()
@@ -134,7 +129,7 @@ def test_baselines_take_what_they_have(monkeypatch, method, networks):
 
 def test_baselines_without_networks_of_their_own_are_not_given_any(monkeypatch):
     given = QUICK | {"policy_kwargs": {"prior_gain": 2.0}}
-    monkeypatch.setattr(runs, "settings_for", lambda env: dict(given))
+    monkeypatch.setattr(configs, "settings_for", lambda env: dict(given))
     assert "policy_kwargs" not in make_run_config("CliffWind-v0", 100, method="dqn").settings
 
 
@@ -302,11 +297,12 @@ SCRIPT = """
 import signal
 import sys
 from pathlib import Path
+from skuq.uadqn import _run_configs as configs
 from skuq.uadqn import _runs as runs
-runs.settings_for = lambda env: {settings!r}
+configs.settings_for = lambda env: {settings!r}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
 runs.train_run(
-    Path(sys.argv[1]), runs.make_run_config("CliffWind-v0", int(sys.argv[2])),
+    Path(sys.argv[1]), configs.make_run_config("CliffWind-v0", int(sys.argv[2])),
     checkpoint_every=40, device="cpu",
 )
 """
@@ -392,7 +388,7 @@ def test_epsilon_schedules_are_not_extended(tmp_path, method):
 
 def test_settings_that_a_file_writes_otherwise_are_the_same(tmp_path, monkeypatch):
     given = QUICK | {"policy_kwargs": {"net_arch": (8, 8), "init_gain": 1.0}}
-    monkeypatch.setattr(runs, "settings_for", lambda env: dict(given))
+    monkeypatch.setattr(configs, "settings_for", lambda env: dict(given))
     interrupt(tmp_path, steps=150, stop=120)
     assert train(tmp_path, steps=150).begun_at == 100
     assert train(tmp_path, steps=150).history is None
