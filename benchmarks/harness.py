@@ -60,10 +60,10 @@ def peak_gib() -> float:
 
 
 def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespace) -> dict:
-    """One of many long runs: taken from ``--out`` if it was finished before, else kept there."""
+    """One of many long runs: taken from ``--out`` if this code finished it before, else kept."""
     if args.out is None:
         return run(*task, args=args)
-    path = args.out / "runs" / ("-".join(map(str, task)) + ".json")
+    path = args.out / "runs" / args.code / ("-".join(map(str, task)) + ".json")
     if not path.exists():
         done = run(*task, args=args)
         path.parent.mkdir(parents=True, exist_ok=True)

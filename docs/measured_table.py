@@ -130,8 +130,12 @@ def _origin(result: dict) -> Iterator[str]:
         f"Printed by ``{result['command']}`` on {result['date']}, code {result['code']} "
         f"({machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."
     )
-    if changed and now:
+    if "parts" not in result:
+        yield "Which parts of skuq changed since then was not recorded."
+    elif changed and now:
         yield f"Since then these parts of skuq changed: {', '.join(changed)}."
+    if result["code"].endswith("+"):
+        yield "That code had changes that were not committed."
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

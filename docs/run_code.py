@@ -3,11 +3,13 @@
     python docs/run_code.py                # all pages
     python docs/run_code.py guide/audit    # one
 
-Blocks of a page share their names, and files are written to a temporary folder. A block that only
-shows a form, with names that stand for the reader's own, is ``.. code-block:: python`` with the
-option ``:class: form`` and is only compiled.
+Blocks of a page share their names, and files are written to a temporary folder. Examples with
+``>>>`` have to print what stands below them. A block that only shows a form, with names that stand
+for the reader's own, is ``.. code-block:: python`` with the option ``:class: form`` and is only
+compiled.
 """
 
+import doctest
 import os
 import re
 import subprocess
@@ -63,10 +65,13 @@ def main() -> None:
     pages = [HERE / name if name.endswith(".rst") else HERE / f"{name}.rst" for name in names]
     failed = []
     for page in pages:
-        if not blocks(page.read_text()):
+        if not (blocks(page.read_text()) or ">>> " in page.read_text()):
             continue
         print(page.relative_to(HERE), flush=True)
-        if not run(page):
+        examples = doctest.testfile(
+            str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+        )
+        if not run(page) or examples.failed:
             failed.append(str(page.relative_to(HERE)))
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 

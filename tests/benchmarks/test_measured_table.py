@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("sphinx", reason="the directive is part of the documentation")
 sys.path.append(str(Path(__file__).parents[2] / "docs"))
 
-from measured_table import names, published, table
+from measured_table import _origin, names, published, table
 
 RECORDS = [
     {"method": "quam", "dataset": "fashion", "metric": "auroc", "value": 0.98765},
@@ -79,3 +79,17 @@ def test_figures_of_a_paper_that_fit_no_row_or_column_are_refused(text):
 
 def test_names_without_a_heading_are_their_own():
     assert names("quam = QUAM\n\nentropy") == {"quam": "QUAM", "entropy": "entropy"}
+
+
+@pytest.mark.parametrize(
+    ("known", "note"),
+    [
+        ({"code": "1234567"}, "was not recorded"),
+        ({"code": "1234567", "parts": {"gpc": "none"}}, "these parts of skuq changed: gpc"),
+        ({"code": "1234567+", "parts": {}}, "not committed"),
+    ],
+)
+def test_a_page_says_what_may_have_changed_since(known, note):
+    machine = {"threads": 1, "cores": 2, "versions": {"torch": "2"}}
+    made = {"command": "python -m benchmarks.x", "date": "2026-01-01", "machine": machine}
+    assert note in " ".join(_origin(made | known))
