@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -24,11 +24,14 @@ from skuq.uadqn._losses import (
     sampled_values,
 )
 from skuq.uadqn._policies import (
+    DECISION_SETTINGS,
     CnnPolicy,
     GridPolicy,
     MlpPolicy,
     MultiInputPolicy,
     StackedQuantileNetwork,
+    check_actions,
+    checked_setting,
 )
 
 # Options of an epsilon-greedy exploration.
@@ -109,6 +112,10 @@ class QuantileDQN(QRDQN):
             policy_kwargs={"optimizer_class": torch.optim.Adam} | (policy_kwargs or {}),
             **options,
         )
+
+    def _setup_model(self) -> None:
+        check_actions(self.action_space)
+        super()._setup_model()
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update all networks on the same targets, `gradient_steps` times."""
@@ -201,7 +208,7 @@ def _setting_of_the_policy(name: str) -> Any:
         return getattr(algorithm.quantile_net, name)
 
     def change(algorithm: QuantileDQN, value: Any) -> None:
-        setattr(algorithm.quantile_net, name, value)
+        setattr(algorithm.quantile_net, name, checked_setting(name, value))
         algorithm.policy_kwargs[name] = value  # which `save` stores
 
     return property(get, change)
@@ -251,7 +258,8 @@ class UADQNAlgorithm(QuantileDQN):
     Raises
     ------
     ValueError
-        For a negative factor or scale, an unknown `aleatoric`, or less than two quantiles.
+        For a negative factor or scale, an unknown `aleatoric`, less than two quantiles or auxiliary
+        networks, a parameter that is in `policy_kwargs`, too, or actions not counted from 0.
     TypeError
         For an option of epsilon-greedy exploration.
 
@@ -288,42 +296,54 @@ class UADQNAlgorithm(QuantileDQN):
         policy_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ):
-        given = {
+        decision = {
             "epistemic_factor": epistemic_factor,
             "aleatoric_factor": aleatoric_factor,
-            "noise_scale": noise_scale,
+            "aleatoric": aleatoric,
         }
-        for name, value in given.items():
-            if not 0 <= value < np.inf:  # NaN is refused, too
-                raise ValueError(f"{name} must not be negative, and finite, got {value}.")
+        for name, value in (decision | {"noise_scale": noise_scale}).items():
+            checked_setting(name, value)
         if prior_scale is not None and not 0 < prior_scale < np.inf:
             raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
-        if aleatoric not in ("covariance", "variance"):
-            raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
         refused = EPSILON & set(options)
         if refused:
             raise TypeError(
                 f"UADQNAlgorithm has no {', '.join(sorted(refused))}: it explores by posterior "
                 "sampling, without an epsilon. Its strength is epistemic_factor."
             )
-        decision = {
-            "epistemic_factor": epistemic_factor,
-            "aleatoric_factor": aleatoric_factor,
-            "aleatoric": aleatoric,
-        }
+        networks = {"n_auxiliary": 2} | (policy_kwargs or {})
+        if twice := set(decision) & set(networks):
+            raise ValueError(
+                f"Leave {', '.join(sorted(twice))} out of policy_kwargs: they are parameters of "
+                "their own."
+            )
+        if networks["n_auxiliary"] < 2:
+            raise ValueError(f"n_auxiliary must be at least 2, got {networks['n_auxiliary']}.")
         super().__init__(
             policy,
             env,
             # There is no epsilon: the schedule stays at 0.
             exploration_initial_eps=0.0,
             exploration_final_eps=0.0,
-            policy_kwargs={"n_auxiliary": 2} | decision | (policy_kwargs or {}),
+            policy_kwargs=networks | decision,
             **options,
         )
         self.noise_scale, self.prior_scale = noise_scale, prior_scale
         # Quantiles of the actions taken last, (n_members, n_envs, n_quantiles), and the share of
         # exploratory ones: read at every step by few.
         self._decided: tuple[np.ndarray, float] | None = None
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
+        """Load what `save` wrote; arguments are those of `sb3_contrib.QRDQN.load`.
+
+        Any parameter can be given anew: ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
+        """
+        decision = {name: settings.pop(name) for name in DECISION_SETTINGS if name in settings}
+        algorithm = super().load(path, *args, **settings)
+        for name, value in decision.items():
+            setattr(algorithm, name, value)
+        return algorithm
 
     def predict(
         self,

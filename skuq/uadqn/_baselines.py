@@ -23,7 +23,13 @@ from torch.nn.functional import smooth_l1_loss
 from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
 from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._networks import stacked_mlp
-from skuq.uadqn._policies import GridCNN, default_arch, image_extractor, optimizer_options
+from skuq.uadqn._policies import (
+    GridCNN,
+    check_actions,
+    default_arch,
+    image_extractor,
+    optimizer_options,
+)
 
 
 class DQNMlpPolicy(DQNPolicy):
@@ -131,6 +137,10 @@ class DQNAlgorithm(DQN):
             "max_grad_norm": float("inf"),
         }
         super().__init__(policy, env, **(paper | options))
+
+    def _setup_model(self) -> None:
+        check_actions(self.action_space)
+        super()._setup_model()
 
 
 class HeadsNetwork(QNetwork):

@@ -13,6 +13,7 @@ import hashlib
 import json
 import random
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -32,6 +33,7 @@ from skuq.uadqn._callbacks import TrainingHistory
 MANIFEST, ALGORITHM, BUFFER, STATE = "manifest.json", "algorithm.zip", "buffer.pkl", "state.pkl"
 ALGORITHMS = {cls.__name__: cls for cls in METHODS.values()}
 LIBRARIES = ("stable-baselines3", "sb3-contrib", "gymnasium", "torch", "numpy")
+_GENERATORS = threading.RLock()
 
 
 class CheckpointError(ValueError):
@@ -251,12 +253,16 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Leave the global generators as they were, whatever the block draws or seeds."""
-    states = random_states()
-    cudnn = torch.backends.cudnn
-    flags = cudnn.deterministic, cudnn.benchmark  # seeding for a GPU sets them
-    try:
-        yield
-    finally:
-        set_random_states(states)
-        cudnn.deterministic, cudnn.benchmark = flags
+    """Leave the global generators as they were, whatever the block draws or seeds.
+
+    One block at a time: another thread would draw from the same generators.
+    """
+    with _GENERATORS:
+        states = random_states()
+        cudnn = torch.backends.cudnn
+        flags = cudnn.deterministic, cudnn.benchmark  # seeding for a GPU sets them
+        try:
+            yield
+        finally:
+            set_random_states(states)
+            cudnn.deterministic, cudnn.benchmark = flags

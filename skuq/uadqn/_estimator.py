@@ -97,6 +97,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     random_state : int, RandomState instance or None, default=None
         Seed of networks, exploration and replay. With the same seeds ``X``, an int makes
         runs equal bit for bit on one machine, where the device computes deterministically.
+        Fits in threads wait for each other, because stable-baselines3 draws from global generators;
+        processes do not.
     verbose : int, default=0
         1 shows progress.
 

@@ -303,10 +303,17 @@ def aleatoric_part(quantiles: Array, aleatoric: str) -> Array:
     -------
     array of shape (...)
         Squared unit of the quantiles.
+
+    Raises
+    ------
+    ValueError
+        For another name of an estimate.
     """
     if aleatoric == "covariance":
         return aleatoric_variance(quantiles[1:]).clip(0)  # Eq. 7
-    return quantile_variance(quantiles[0])  # Prop. 2.1
+    if aleatoric == "variance":
+        return quantile_variance(quantiles[0])  # Prop. 2.1
+    raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
 
 
 def risk_adjusted_values(

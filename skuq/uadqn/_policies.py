@@ -36,6 +36,7 @@ Discrete = spaces.Discrete[Any]
 MIN_GRID = 3  # cells that `GridCNN` needs each way
 MIN_IMAGE = 36  # pixels that `NatureCNN` of stable-baselines3 does
 DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
+ALEATORIC = ("covariance", "variance")
 # Layers that behave differently in training.
 MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
@@ -82,6 +83,34 @@ class GridCNN(BaseFeaturesExtractor):
     def stacked(self, gains: Sequence[float]) -> nn.Module:
         """The same for several networks at once; outputs (n_members, n_samples, features)."""
         return _StackedGridCNN(self.image_shape, gains)
+
+
+def checked_setting(name: str, value: Any) -> Any:
+    """Return a setting of the choice of actions, or a strength, if it can be one.
+
+    Raises
+    ------
+    ValueError
+        For a number that is negative or not finite, or an unknown estimate.
+    """
+    if name == "aleatoric":
+        if value not in ALEATORIC:
+            raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {value!r}.")
+    elif not 0 <= value < np.inf:  # NaN is refused, too
+        raise ValueError(f"{name} must not be negative, and finite, got {value}.")
+    return value
+
+
+def check_actions(space: Space) -> None:
+    """Refuse actions that are not counted from 0, which networks' outputs are.
+
+    Raises
+    ------
+    ValueError
+        For such a space.
+    """
+    if isinstance(space, spaces.Discrete) and space.start != 0:
+        raise ValueError(f"Actions must be counted from 0, the environment has {space}.")
 
 
 def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
@@ -189,9 +218,8 @@ def stack_extractors(
         )
     if not any(parameter.requires_grad for parameter in first.parameters()):
         return first, first.features_dim
-    if hasattr(first, "stacked"):
-        stacked: nn.Module = first.stacked(gains)  # type: ignore[operator]
-        return stacked, first.features_dim
+    if type(first) is GridCNN:  # subclasses may compute something else
+        return first.stacked(gains), first.features_dim
     extractors = [make() for _ in gains]
     for extractor, gain in zip(extractors, gains, strict=True):
         for module in extractor.modules():

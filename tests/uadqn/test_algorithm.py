@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 import skuq.uadqn._envs  # noqa: F401 - registers the windy cliff
-from skuq.uadqn import QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import DQNAlgorithm, QuantileDQN, UADQNAlgorithm
 from tests.uadqn.environments import GRID, IMAGE, MIXED, SMALL, VECTOR, RandomEnv, collect, perturb
 from tests.uadqn.plain import (
     assert_stack_matches,
@@ -379,6 +379,15 @@ def test_a_saved_agent_predicts_and_learns_the_same(cls, policy, tmp_path, monke
     np.testing.assert_array_equal(*(one.predict_quantiles(obs) for one in (agent, loaded)))
 
 
+def test_settings_of_decisions_can_be_given_anew_on_loading(tmp_path):
+    make(aleatoric_factor=0.5).save(tmp_path / "agent.zip")
+    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", aleatoric_factor=3.0, epistemic_factor=0.0)
+    assert loaded.aleatoric_factor == loaded.quantile_net.aleatoric_factor == 3.0
+    assert (loaded.epistemic_factor, loaded.aleatoric) == (0.0, "covariance")
+    with pytest.raises(ValueError, match="aleatoric_factor must not be negative"):
+        UADQNAlgorithm.load(tmp_path / "agent.zip", aleatoric_factor=-1)
+
+
 def test_an_agent_of_other_spaces_cannot_be_loaded(tmp_path):
     make().save(tmp_path / "agent.zip")
     with pytest.raises(ValueError, match="Observation spaces do not match"):
@@ -475,11 +484,36 @@ def test_learning_rate_may_be_a_schedule():
         ({"aleatoric": "both"}, "aleatoric must be 'covariance' or 'variance', got 'both'"),
         ({"policy_kwargs": {"n_quantiles": 1}}, "n_quantiles must be at least 2, got 1"),
         ({"policy": "NoPolicy"}, "Policy NoPolicy unknown"),
+        ({"policy_kwargs": {"n_auxiliary": 1}}, "n_auxiliary must be at least 2, got 1"),
+        (
+            {"policy_kwargs": {"aleatoric_factor": 5, "aleatoric": "variance"}},
+            "Leave aleatoric, aleatoric_factor out of policy_kwargs",
+        ),
     ],
 )
 def test_wrong_settings(options, match):
     with pytest.raises(ValueError, match=match):
         make(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("aleatoric", "covarianc"), ("aleatoric_factor", -2.0), ("epistemic_factor", np.nan)],
+)
+def test_settings_of_decisions_are_checked_when_they_are_changed(name, value):
+    agent = make()
+    before = getattr(agent, name)
+    with pytest.raises(ValueError, match=f"^{name} must"):
+        setattr(agent, name, value)
+    assert getattr(agent, name) == before
+
+
+@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm])
+def test_actions_that_are_not_counted_from_0_are_refused(cls):
+    env = RandomEnv()
+    env.action_space = spaces.Discrete(3, start=1)
+    with pytest.raises(ValueError, match="must be counted from 0"):
+        cls("MlpPolicy", env)
 
 
 def test_continuous_actions():

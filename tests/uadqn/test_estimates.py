@@ -134,3 +134,5 @@ def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():
     assert aleatoric_part(quantiles, "variance") == pytest.approx(8 / 3)
     agreeing = np.array([value, first, first])
     assert aleatoric_part(agreeing, "covariance") == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="aleatoric must be"):
+        aleatoric_part(agreeing, "Covariance")

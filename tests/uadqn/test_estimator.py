@@ -149,6 +149,13 @@ def test_a_seed_makes_runs_equal_bit_for_bit(agent):
     assert not other.history_.equals(agent.history_)
 
 
+def test_fits_in_threads_are_those_of_one_after_the_other():
+    fit = joblib.delayed(lambda seed: make(random_state=seed).fit(SEEDS))
+    runs = [joblib.Parallel(n, backend="threading")(map(fit, range(3))) for n in (1, 3)]
+    for alone, beside in zip(*runs, strict=True):
+        np.testing.assert_array_equal(all_quantiles(beside, CELLS), all_quantiles(alone, CELLS))
+
+
 def test_random_state_may_be_a_generator():
     runs = []
     for _ in range(2):
@@ -657,7 +664,7 @@ PARAMETERS = {
     "images of vectors": ({"policy": "CnnPolicy"}, "only with images"),
     "grids of vectors": ({"policy": "GridPolicy"}, r"observations of shape \(10,\)"),
     "vectors of dicts": ({"env": RandomEnv(MIXED), "policy": "MlpPolicy"}, "MultiInputPolicy"),
-    "one auxiliary": ({"policy_kwargs": {"n_auxiliary": 1}}, "at least two networks"),
+    "one auxiliary": ({"policy_kwargs": {"n_auxiliary": 1}}, "n_auxiliary must be at least 2"),
 }
 
 

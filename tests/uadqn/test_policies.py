@@ -72,6 +72,25 @@ def test_stacked_grid_features_equal_separate_ones():
         torch.testing.assert_close(outputs[k], single(grids))
 
 
+class WideCNN(GridCNN):
+    N_FILTERS = 32
+
+    def forward(self, observations):
+        return super().forward(observations) ** 2
+
+
+def test_subclasses_of_the_grid_extractor_compute_what_they_say():
+    stacked, n_features = stack_extractors(lambda: WideCNN(GRID), [1.0, 3.0, 3.0])
+    perturb(stacked.parameters())
+    grids = samples(GRID, 4)
+    outputs = stacked(grids)
+    assert outputs.shape == (3, 4, n_features) == (3, 4, 32 * 4 * 3)
+    single = WideCNN(GRID)
+    for name, parameter in single.named_parameters():
+        parameter.data = stacked.stacked[name.replace(".", "__")].data[1]
+    torch.testing.assert_close(outputs[1], single(grids))
+
+
 def test_vmapped_nature_cnns_equal_separate_ones_and_so_do_their_gradients():
     torch.manual_seed(0)
     stacked, n_features = stack_extractors(lambda: NatureCNN(CHANNELS_FIRST), [1.0, 3.0, 3.0])
