@@ -1,6 +1,8 @@
 """Uncertainty-aware deep Q-learning, and its anchored quantile regression for tables.
 
-Parts that need stable-baselines3 (extra ``rl``) are imported when they are used.
+Parts that need stable-baselines3 (extra ``rl``) are imported when they are used. After
+``import gymnasium``, ``gymnasium.make("skuq.uadqn:CliffWind-v0")`` finds the environment in any
+process, such as those of stable-baselines3's `SubprocVecEnv`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from skuq.uadqn._losses import (
     quantile_variance,
     risk_adjusted_values,
 )
-from skuq.uadqn._optional_imports import HOME, rl_object
+from skuq.uadqn._optional_imports import HOME, register_ids, rl_object
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
 
 if TYPE_CHECKING:
@@ -84,6 +86,9 @@ __all__ = [
     "train_run",
     "train_seeds",
 ]
+
+
+register_ids()
 
 
 def __getattr__(name: str) -> Any:

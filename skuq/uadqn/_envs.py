@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from skuq.extras import import_optional
+from skuq.uadqn._optional_imports import register_ids
 
 Env = gym.Env[Any, Any]
 EnvLike = str | Env | Callable[[], Env]
@@ -198,7 +199,7 @@ def _by_id(name: str, **options: Any) -> Env:
 def ensure_registered(env: Any) -> None:
     """Register MinAtar's ids with gymnasium, which its package does not do by itself.
 
-    Those of skuq are registered when this module is imported. Anything but an id is ignored.
+    Those of skuq are registered when skuq is imported. Anything but an id is ignored.
     """
     minatar = isinstance(env, str) and env.startswith("MinAtar/")
     if minatar and "MinAtar/Breakout-v1" not in gym.registry:
@@ -341,5 +342,4 @@ def _batch(observations: list[Any]) -> Any:
     return np.stack(observations)
 
 
-if "CliffWind-v0" not in gym.registry:
-    gym.register("CliffWind-v0", "skuq.uadqn._envs:CliffWindEnv", max_episode_steps=15)
+register_ids()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -29,6 +30,17 @@ HOME = {
     }.items()
     for name in names
 }
+
+
+def register_ids() -> None:
+    """Register the ids of `skuq.uadqn` with gymnasium, if that is imported already.
+
+    Else it is done as soon as an object of `HOME` is used: nobody waits for a package that
+    nothing uses.
+    """
+    gym = sys.modules.get("gymnasium")
+    if gym is not None and "CliffWind-v0" not in gym.registry:
+        gym.register("CliffWind-v0", "skuq.uadqn._envs:CliffWindEnv", max_episode_steps=15)
 
 
 def rl_module(name: str) -> Any:

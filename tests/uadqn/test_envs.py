@@ -1,5 +1,6 @@
 """The windy cliff against its closed form, and what turns a parameter into an environment."""
 
+import subprocess
 import sys
 from copy import deepcopy
 
@@ -11,6 +12,8 @@ pytest.importorskip("stable_baselines3")
 import gymnasium as gym
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_for_learning
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from skuq.uadqn._envs import DOWN, LEFT, RIGHT, UP, CliffWindEnv, make_env
 
@@ -258,3 +261,31 @@ def test_actions_are_counted_from_0():
 
     with pytest.raises(ValueError, match="counted from 0"):
         make_env(FromOne)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("imports", "name"),
+    [
+        ("import gymnasium", "skuq.uadqn:CliffWind-v0"),
+        ("import gymnasium, skuq.uadqn", "CliffWind-v0"),
+        ("import skuq.uadqn, gymnasium; skuq.uadqn.make_env", "CliffWind-v0"),
+    ],
+)
+def test_the_cliff_is_made_by_its_id_in_a_fresh_process(imports, name):
+    code = f"{imports}\nprint(gymnasium.make({name!r}).spec.max_episode_steps)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "15\n", done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_the_cliff_lives_in_other_processes(start_method):
+    options = {"start_method": start_method}
+    env = make_vec_env(
+        "skuq.uadqn:CliffWind-v0", 2, vec_env_cls=SubprocVecEnv, vec_env_kwargs=options
+    )
+    try:
+        assert env.reset().argmax(-1).tolist() == [5, 5]
+    finally:
+        env.close()
