@@ -72,6 +72,47 @@ def atomic_path(path: str | os.PathLike[str], *, durable: bool = False) -> Itera
 
 
 @contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
+    """Folder to write to instead, which takes the place of the given one at the end of the block.
+
+    As `atomic_path`, but the folder may be there already. No system replaces a folder in one
+    step: a process that dies between two renamings leaves none of that name.
+
+    Parameters
+    ----------
+    path : path-like
+        Folder to replace or to create, in an existing folder.
+    durable : bool, default=False
+        Whether to wait until the content is on the disk.
+
+    Yields
+    ------
+    Path
+        An empty folder beside the path.
+    """
+    target = Path(path)
+    partial, old = _beside(target, "partial"), _beside(target, "partial")
+    try:
+        partial.mkdir()
+        yield partial
+        if durable:
+            _flush(partial)
+        try:
+            if target.exists():
+                os.replace(target, old)
+            os.replace(partial, target)
+        except BaseException:
+            if old.exists():
+                os.replace(old, target)
+            raise
+        if durable:
+            _fsync(target.parent)
+        _remove(old)
+    finally:
+        _remove(partial)
+
+
+@contextmanager
 def atomic_paths(
     *paths: str | os.PathLike[str], durable: bool = False
 ) -> Iterator[tuple[Path, ...]]:
@@ -188,7 +229,8 @@ def _flush(path: Path) -> None:
 def _fsync(path: Path) -> None:
     if path.is_dir() and os.name != "posix":
         return  # elsewhere folders cannot be opened
-    descriptor = os.open(path, os.O_RDONLY)
+    # Windows flushes no file that is open for reading alone.
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skuq import files
-from skuq.files import atomic_path, atomic_paths, remove_partials, write_atomically
+from skuq.files import atomic_folder, atomic_path, atomic_paths, remove_partials, write_atomically
 
 
 def contents(folder):
@@ -187,3 +187,53 @@ def test_a_folder_that_fails_half_way_is_removed(tmp_path):
     with pytest.raises(RuntimeError, match="half-way"):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_replaced_when_it_is_complete(tmp_path):
+    target = tmp_path / "whole"
+    for content in ("1", "2"):
+        with atomic_folder(target, durable=True) as partial:
+            (partial / content).write_text(content)
+            assert target.exists() == (content == "2")
+        assert contents(target) == {content: content.encode()}
+        assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("when", ["write", "replace"])
+def test_a_folder_that_cannot_be_replaced_is_as_it_was(tmp_path, monkeypatch, when):
+    target, replace = tmp_path / "whole", os.replace
+    target.mkdir()
+    (target / "old").write_text("1")
+
+    def fail_at_the_new_one(source, destination):
+        if destination == target and not (source / "old").exists():
+            raise OSError("no luck")
+        replace(source, destination)
+
+    def write():
+        with atomic_folder(target) as partial:
+            (partial / "new").write_text("2")
+            if when == "write":
+                raise OSError("no luck")
+
+    monkeypatch.setattr(files.os, "replace", fail_at_the_new_one)
+    with pytest.raises(OSError, match="no luck"):
+        write()
+    assert contents(target) == {"old": b"1"}
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_files_are_open_for_writing_when_they_are_flushed(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    flushed, fsync = [], os.fsync
+
+    def record(descriptor):
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        flushed.append((is_file, fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE))
+        fsync(descriptor)
+
+    monkeypatch.setattr(files.os, "fsync", record)
+    with atomic_path(tmp_path / "a.txt", durable=True) as partial:
+        partial.write_text("new")
+    # Windows refuses others; folders can be opened for reading alone.
+    assert flushed == [(True, os.O_RDWR), (False, os.O_RDONLY)]

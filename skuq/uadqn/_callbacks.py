@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ class Episode(NamedTuple):
     step : int
         Steps taken in all environments when it ended.
     score : float
-        Undiscounted return.
+        Undiscounted return, of rewards as they were before a `VecNormalize`.
     length : int
         Steps in it.
     falls : int
@@ -38,6 +38,9 @@ class Episode(NamedTuple):
     epistemic: float
     aleatoric: float
     exploratory: float
+
+
+DTYPES = get_type_hints(Episode)  # of columns, those of an empty table too
 
 
 class TrainingHistory(BaseCallback):
@@ -65,13 +68,22 @@ class TrainingHistory(BaseCallback):
         super().__init__()
         self.episodes = list(episodes)
         self.running: np.ndarray | None = None  # sums of the unfinished episodes
+        self._left: Any = None  # observation with which training ended
 
     def _on_training_start(self) -> None:
-        if self.model.num_timesteps == 0:
-            self.running = None  # the environments were reset: no episode is unfinished
+        last = self.model._last_obs  # another one after the environments were reset
+        if self.model.num_timesteps == 0 or (self._left is not None and last is not self._left):
+            self.running = None  # no episode is unfinished
+        self._left = None
+
+    def _on_training_end(self) -> None:
+        self._left = self.model._last_obs
 
     def _on_step(self) -> bool:
         rewards, dones = self.locals["rewards"], self.locals["dones"]
+        normalize = self.model.get_vec_normalize_env()
+        if normalize is not None:
+            rewards = normalize.get_original_reward()
         if self.running is None:
             self.running = np.zeros((len(rewards), 6))
         decision = getattr(self.model, "decision", (np.nan,) * 3)
@@ -90,7 +102,7 @@ class TrainingHistory(BaseCallback):
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each episode; columns are the fields of `Episode`."""
-        return pd.DataFrame(self.episodes, columns=list(Episode._fields))
+        return pd.DataFrame(self.episodes, columns=list(Episode._fields)).astype(DTYPES)
 
 
 class TrainingProgress(BaseCallback):

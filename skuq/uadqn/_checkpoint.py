@@ -10,6 +10,7 @@ only what you trust.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import random
 import shutil
@@ -24,9 +25,10 @@ import cloudpickle
 import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 import skuq
-from skuq.files import atomic_path
+from skuq.files import atomic_folder
 from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._callbacks import TrainingHistory
 
@@ -40,18 +42,21 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be used; the message says why and what to do."""
 
 
-def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_name: str) -> Path:
+def save_checkpoint(
+    folder: str | Path, algorithm: Any, history: TrainingHistory, env_name: str
+) -> Path:
     """Save everything that is needed to continue training.
 
     Call it between two steps, as `ExactCheckpointCallback` does.
 
     Parameters
     ----------
-    folder : Path
-        Folder of the checkpoints; this one is ``step-NNN`` in it. Older ones are removed
-        once it is complete.
+    folder : str or Path
+        Folder of the checkpoints; this one is ``step-NNN`` in it. Others are removed once it
+        is complete, and one of the same step is replaced.
     algorithm : stable_baselines3 off-policy algorithm
-        One of those of `skuq.uadqn`; its environments must live in this process.
+        One of those of `skuq.uadqn`, no subclass of them; its environments must live in this
+        process.
     history : TrainingHistory
         Episodes so far.
     env_name : str
@@ -65,15 +70,19 @@ def save_checkpoint(folder: Path, algorithm: Any, history: TrainingHistory, env_
     Raises
     ------
     CheckpointError
-        If the environments cannot be pickled.
+        If the algorithm is another one, or the environments cannot be pickled; then those
+        that were saved before stay.
     """
-    complete = folder / f"step-{algorithm.num_timesteps:012d}"
-    if complete.exists():  # it is never half written, and of this very step
-        return complete
+    name = type(algorithm).__name__
+    if ALGORITHMS.get(name) is not type(algorithm):
+        raise CheckpointError(
+            f"{name} could not be loaded again; checkpoints are of {', '.join(ALGORITHMS)}."
+        )
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    complete = folder / f"step-{algorithm.num_timesteps:012d}"
     # Durable: before the older ones go, a power cut must not take this one.
-    with atomic_path(complete, durable=True) as partial:
-        partial.mkdir()
+    with atomic_folder(complete, durable=True) as partial:
         _write_checkpoint(partial, algorithm, history, env_name)
     for other in folder.glob("step-*"):
         if other != complete:
@@ -86,8 +95,10 @@ def _write_checkpoint(
 ) -> None:
     algorithm.save(partial / ALGORITHM)
     algorithm.save_replay_buffer(partial / BUFFER)
+    env, wrappers = _taken_apart(algorithm.env)
     state = {
-        "env": algorithm.env,
+        "env": env,
+        "wrappers": wrappers,
         "action_space": algorithm.action_space,
         "history": (history.episodes, history.running),
         "random": random_states(),
@@ -109,18 +120,41 @@ def _write_checkpoint(
     (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
-def latest_checkpoint(folder: Path) -> Path | None:
+def _taken_apart(env: VecEnv) -> tuple[VecEnv, list[tuple[type, dict[str, Any]]]]:
+    """Environments and what is around them, as `_put_together` takes them.
+
+    Wrappers of stable-baselines3 cannot be pickled, or only without what they wrap.
+    """
+    wrappers = []
+    while isinstance(env, VecEnvWrapper):
+        left_out = ("venv", "class_attributes")
+        state = {name: value for name, value in vars(env).items() if name not in left_out}
+        wrappers.append((type(env), state))
+        env = env.venv
+    return env, wrappers
+
+
+def _put_together(env: VecEnv, wrappers: list[tuple[type, dict[str, Any]]]) -> VecEnv:
+    for cls, state in reversed(wrappers):
+        wrapper = cls.__new__(cls)
+        members = dict(inspect.getmembers(cls))  # which its own `__init__` looks up
+        vars(wrapper).update(state, venv=env, class_attributes=members)
+        env = wrapper
+    return env
+
+
+def latest_checkpoint(folder: str | Path) -> Path | None:
     """The checkpoint with the most steps in a folder; None if there is none."""
-    found = sorted(folder.glob("step-*"))
+    found = sorted(Path(folder).glob("step-*"))
     return found[-1] if found else None
 
 
-def load_checkpoint(checkpoint: Path, env_name: str, device: str = "auto") -> tuple[Any, Any]:
+def load_checkpoint(checkpoint: str | Path, env_name: str, device: str = "auto") -> tuple[Any, Any]:
     """Load a checkpoint, and put the global random generators where they were.
 
     Parameters
     ----------
-    checkpoint : Path
+    checkpoint : str or Path
         What `save_checkpoint` returned.
     env_name : str
         Environment that is expected.
@@ -139,13 +173,13 @@ def load_checkpoint(checkpoint: Path, env_name: str, device: str = "auto") -> tu
     CheckpointError
         If it is incomplete or damaged, or of another environment or other versions.
     """
+    checkpoint = Path(checkpoint)
     manifest = _checked_manifest(checkpoint, env_name)
     cls = ALGORITHMS[manifest["algorithm"]]
     state = cloudpickle.loads((checkpoint / STATE).read_bytes())
     # Its observation is still the last one: a forced reset would begin another episode.
-    algorithm: Any = cls.load(
-        checkpoint / ALGORITHM, env=state["env"], device=device, force_reset=False
-    )
+    env = _put_together(state["env"], state["wrappers"])
+    algorithm: Any = cls.load(checkpoint / ALGORITHM, env=env, device=device, force_reset=False)
     algorithm.load_replay_buffer(checkpoint / BUFFER)
     algorithm.replay_buffer.device = algorithm.device
     algorithm.action_space = state["action_space"]  # loading has seeded it anew
@@ -197,7 +231,7 @@ class ExactCheckpointCallback(BaseCallback):
 
     Parameters
     ----------
-    save_path : Path
+    save_path : str or Path
         Folder of the checkpoints.
     save_freq : int
         Steps from one to the next, those of all environments together.
@@ -207,7 +241,9 @@ class ExactCheckpointCallback(BaseCallback):
         Name of the environment.
     """
 
-    def __init__(self, save_path: Path, save_freq: int, history: TrainingHistory, env_name: str):
+    def __init__(
+        self, save_path: str | Path, save_freq: int, history: TrainingHistory, env_name: str
+    ):
         super().__init__()
         self.save_path, self.save_freq = save_path, save_freq
         self.history, self.env_name = history, env_name

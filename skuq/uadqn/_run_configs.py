@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from skuq.uadqn._checkpoint import installed_versions
 
 CONFIG = "config.json"
 LOCK = ".lock"  # held by the process that trains
+
+N_SEEDS = 2**32  # 0 and above, which numpy takes
 
 # Settings that agents without auxiliary networks, or without quantiles, do not take.
 _UNCERTAIN = {"epistemic_factor", "aleatoric_factor"}
@@ -94,7 +97,13 @@ class RunConfig(NamedTuple):
 
 
 def make_run_config(
-    env: str, steps: int, seed: int = 0, method: str = "uadqn", **factors: float | None
+    env: str,
+    steps: int,
+    seed: int = 0,
+    method: str = "uadqn",
+    *,
+    epistemic_factor: float | None = None,
+    aleatoric_factor: float | None = None,
 ) -> RunConfig:
     """Configure a run with the settings that suit its environment.
 
@@ -103,14 +112,14 @@ def make_run_config(
     env : str
         Id of the environment.
     steps : int
-        Steps in all.
+        Steps in all, at least 1.
     seed : int, default=0
-        Seed of networks, exploration and environment.
+        Seed of networks, exploration and environment, from 0 to ``2**32 - 1``.
     method : {"uadqn", "qrdqn", "dqn", "bootstrapped"}, default="uadqn"
         The agent.
-    **factors
-        ``epistemic_factor`` and ``aleatoric_factor``, for UA-DQN alone; None takes the one
-        that suits the environment.
+    epistemic_factor, aleatoric_factor : float, default=None
+        Those of `UADQNAlgorithm`, and for it alone; None takes the one that suits the
+        environment.
 
     Returns
     -------
@@ -119,7 +128,10 @@ def make_run_config(
     Raises
     ------
     RunError
-        If the method is unknown, or a factor is given to an agent that has none.
+        If the method is unknown, a factor is given to an agent that has none, or steps or
+        seed are out of range.
+    TypeError
+        If steps or seed are not integers.
 
     Examples
     --------
@@ -130,8 +142,14 @@ def make_run_config(
     """
     if method not in METHODS:
         raise RunError(f"There is no method {method!r}; known are {', '.join(METHODS)}.")
+    # Plain numbers: those of numpy would not come back from a file as they were.
+    steps, seed = operator.index(steps), operator.index(seed)
+    if steps < 1:
+        raise RunError(f"There must be at least one step, got {steps}.")
+    check_seeds(seed)
     settings = settings_for(env)
-    given = {name: value for name, value in factors.items() if value is not None}
+    factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
+    given = {name: float(value) for name, value in factors.items() if value is not None}
     if method == "uadqn":
         return RunConfig(env, steps, seed, method, settings | given)
     if given:
@@ -146,6 +164,15 @@ def make_run_config(
         fraction = min(1.0, MINATAR_EXPLORATION / steps)
     exploration = {"exploration_fraction": fraction, "exploration_final_eps": 0.03}
     return RunConfig(env, steps, seed, method, settings | exploration)
+
+
+def check_seeds(first: int, n_seeds: int = 1) -> None:
+    """Refuse seeds, counted from the first one, that generators do not take."""
+    if n_seeds < 1 or not 0 <= first <= N_SEEDS - n_seeds:
+        raise RunError(
+            f"There must be at least one seed, from 0 to {N_SEEDS - 1}; got {n_seeds} of them from "
+            f"{first} on."
+        )
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,9 +50,9 @@ class Outcome(NamedTuple):
     begun_at : int
         Step from which it trained; the last one if there was nothing to do.
     steps : int
-        Steps in all.
+        Steps in all; fewer than those of the configuration if a callback stopped training.
     history : pandas.DataFrame or None
-        One row for each episode; None if there was nothing to do.
+        One row for each episode until then; None if there was nothing to do.
     """
 
     begun_at: int
@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 
 
 def train_run(
-    folder: Path,
+    folder: str | Path,
     config: RunConfig,
     *,
     checkpoint_every: int = 10_000,
@@ -75,7 +75,7 @@ def train_run(
 
     Parameters
     ----------
-    folder : Path
+    folder : str or Path
         Folder of the run; made if it is not there.
     config : RunConfig
         The run. Its steps may be more than before for UA-DQN, whose exploration does
@@ -85,7 +85,8 @@ def train_run(
     device : str, default="auto"
         Where to train.
     callbacks : tuple of BaseCallback, default=()
-        More callbacks of stable-baselines3.
+        More callbacks of stable-baselines3. If one of them stops training, the run is not
+        finished: it goes on from the last checkpoint, as after any other interruption.
 
     Returns
     -------
@@ -100,6 +101,7 @@ def train_run(
     CheckpointError
         If the last checkpoint cannot be used.
     """
+    folder = Path(folder)
     device = _known_device(device)
     if is_finished(folder, config):
         return Outcome(config.steps, config.steps, None)
@@ -138,9 +140,19 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         # While the lock is held, so that the folder is nobody else's.
-        if is_new and all(path.name == LOCK for path in folder.iterdir()):  # it was refused
-            shutil.rmtree(folder)
+        refused = is_new and all(path.name == LOCK for path in folder.iterdir())
+        removed = refused and _removed(folder)
         lock.release()
+        if refused and not removed:  # by Windows, which keeps what any process has open
+            _removed(folder)
+
+
+def _removed(folder: Path) -> bool:
+    """Whether a folder that holds nothing but a lock could be removed."""
+    with suppress(OSError):
+        (folder / LOCK).unlink(missing_ok=True)
+        folder.rmdir()
+    return not folder.exists()
 
 
 def _train(
@@ -164,6 +176,8 @@ def _train(
             callback=[history, saver, *callbacks],
             reset_num_timesteps=begun_at == 0,
         )
+        if saver.completed < config.steps:  # a callback stopped it, in the middle of a step
+            return Outcome(begun_at, algorithm.num_timesteps, history.to_frame())
         saver.save()
     _finish(folder, config, algorithm, history)
     return Outcome(begun_at, config.steps, history.to_frame())
@@ -175,6 +189,10 @@ class _Saver(ExactCheckpointCallback):
     def __init__(self, folder: Path, save_freq: int, history: TrainingHistory, env_name: str):
         super().__init__(folder / CHECKPOINTS, save_freq, history, env_name)
         self.history_path = folder / HISTORY
+        self.completed = 0  # steps that are stored, and not only taken
+
+    def _on_rollout_end(self) -> None:  # which a callback that stops training prevents
+        self.completed = self.num_timesteps
 
     def save(self) -> None:
         super().save()
@@ -263,12 +281,12 @@ class LoadedAgent(NamedTuple):
     finished: bool
 
 
-def load_agent(folder: Path, device: str = "auto") -> LoadedAgent:
+def load_agent(folder: str | Path, device: str = "auto") -> LoadedAgent:
     """Load the agent of a run, or that of the last checkpoint of an unfinished run.
 
     Parameters
     ----------
-    folder : Path
+    folder : str or Path
         Folder of the run.
     device : str, default="auto"
         Where it computes.
@@ -282,6 +300,7 @@ def load_agent(folder: Path, device: str = "auto") -> LoadedAgent:
     RunError
         If there is no such run or device, no agent yet, or one that cannot be loaded.
     """
+    folder = Path(folder)
     config = read_config(folder)
     if config is None:
         raise RunError(f"There is no run in {folder}; train one with `skuq train-agent`.")

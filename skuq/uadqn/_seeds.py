@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from joblib import Parallel, delayed
 
-from skuq.uadqn._run_configs import CONFIG, RunConfig, RunError
+from skuq.uadqn._callbacks import DTYPES
+from skuq.uadqn._run_configs import CONFIG, RunConfig, RunError, check_seeds
 from skuq.uadqn._runs import HISTORY, is_finished, train_run
 
 
@@ -37,7 +38,7 @@ class SeedOutcome(NamedTuple):
 
 
 def train_seeds(
-    folder: Path,
+    folder: str | Path,
     config: RunConfig,
     n_seeds: int,
     *,
@@ -54,7 +55,7 @@ def train_seeds(
 
     Parameters
     ----------
-    folder : Path
+    folder : str or Path
         Folder whose subfolders ``seed-0``, ``seed-1`` and so on are those of the runs.
     config : RunConfig
         The run with the first seed; the others have the seeds that follow.
@@ -86,11 +87,8 @@ def train_seeds(
     ...     [run.folder.name for run in train_seeds(Path(out), config, 2)]
     ['seed-0', 'seed-1']
     """
-    if n_seeds < 1 or config.seed + n_seeds > 2**32:
-        raise RunError(
-            f"There must be at least one seed, from 0 to {2**32 - 1}; got {n_seeds} of them from "
-            f"{config.seed} on."
-        )
+    folder = Path(folder)
+    check_seeds(config.seed, n_seeds)
     if (folder / CONFIG).exists():
         raise RunError(f"{folder} is the folder of one run; name another one for several seeds.")
     configs = [config._replace(seed=config.seed + i) for i in range(n_seeds)]
@@ -116,5 +114,7 @@ def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[See
 
 def _train(folder: Path, config: RunConfig, checkpoint_every: int, device: str) -> SeedOutcome:
     outcome = train_run(folder, config, checkpoint_every=checkpoint_every, device=device)
-    history = pd.read_csv(folder / HISTORY) if outcome.history is None else outcome.history
+    history = outcome.history
+    if history is None:
+        history = pd.read_csv(folder / HISTORY, dtype=DTYPES)
     return SeedOutcome(config.seed, folder, history)

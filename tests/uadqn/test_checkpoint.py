@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("stable_baselines3")
 
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
 from skuq.uadqn import _checkpoint as checkpoint
@@ -109,7 +109,12 @@ def two():
     return DummyVecEnv([lambda: RandomEnv(length=3), lambda: RandomEnv(length=7, truncates=True)])
 
 
+def normalized():
+    return VecNormalize(VecFrameStack(two(), 2))
+
+
 CASES = [
+    pytest.param(UADQNAlgorithm, normalized, "MlpPolicy", id="uadqn-normalized"),
     pytest.param(UADQNAlgorithm, cliff, "MlpPolicy", id="uadqn-cliff"),
     pytest.param(
         UADQNAlgorithm, breakout, "GridPolicy", id="uadqn-minatar", marks=pytest.mark.slow
@@ -243,6 +248,31 @@ def test_an_environment_that_cannot_be_pickled_is_refused_and_leaves_nothing(tmp
     with pytest.raises(CheckpointError, match="The environment cannot be pickled"):
         save_checkpoint(tmp_path, agent, history, "some")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_algorithm_that_could_not_be_loaded_is_refused_and_older_ones_stay(saved):
+    class Mine(UADQNAlgorithm):
+        pass
+
+    agent, history = make(Mine, cliff()), TrainingHistory()
+    learn(agent, 10, history)
+    with pytest.raises(CheckpointError, match="Mine could not be loaded again"):
+        save_checkpoint(saved.parent, agent, history, "some")
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_checkpoint_takes_the_place_of_another_agents_of_the_same_step(tmp_path):
+    agents = [make(UADQNAlgorithm, cliff()) for _ in range(2)]
+    for seed, agent in enumerate(agents):
+        history = TrainingHistory()
+        agent.set_random_seed(seed)
+        learn(agent, 30, history)
+        saved = save_checkpoint(str(tmp_path), agent, history, "some")
+        assert latest_checkpoint(str(tmp_path)) == saved
+        assert list(tmp_path.iterdir()) == [saved]
+    kept = (a.replay_buffer.actions[:30].tolist() for a in (*agents, load(str(saved))[0]))
+    one, other, loaded = kept
+    assert loaded == other != one
 
 
 @pytest.mark.parametrize("broken", ["save", "save_replay_buffer"])

@@ -9,11 +9,13 @@ import gymnasium as gym
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from skuq.uadqn import DQNAlgorithm, UADQNAlgorithm
 from skuq.uadqn._callbacks import Episode, TrainingHistory, TrainingProgress
 from tests.uadqn.environments import SMALL
+
+TYPES = ["int64", "float64", "int64", "int64", "float64", "float64", "float64"]
 
 
 class Counting(gym.Env):
@@ -115,6 +117,29 @@ def test_history_can_go_on_from_what_was_kept():
     agent.learn(5, callback=resumed, reset_num_timesteps=False)
     assert resumed.to_frame().score.tolist() == [1, 3, 6, 10]
     assert len(history.episodes) == 2  # the first one is as it was
+
+
+def test_scores_are_of_the_rewards_before_they_are_normalised():
+    history = TrainingHistory()
+    env = VecNormalize(DummyVecEnv([Counting, lambda: Counting(scale=10.0)]))
+    uadqn(env, seed=0).learn(12, callback=history)
+    assert history.to_frame().score.tolist() == [1, 10, 3, 30, 6, 60]
+
+
+def test_environments_that_are_reset_drop_the_unfinished_episode():
+    history, agent = TrainingHistory(), uadqn(Counting(), seed=0)
+    agent.learn(5, callback=history)  # two steps into the third episode
+    agent.set_env(Counting())
+    agent.learn(3, callback=history, reset_num_timesteps=False)
+    assert history.to_frame().length.tolist() == [1, 2, 1, 2]
+    assert history.to_frame().score.tolist() == [1, 3, 1, 3]
+
+
+def test_columns_have_their_types_with_and_without_episodes():
+    history = TrainingHistory()
+    assert history.to_frame().dtypes.map(str).tolist() == TYPES
+    uadqn(Counting(), seed=0).learn(6, callback=history)
+    assert history.to_frame().dtypes.map(str).tolist() == TYPES
 
 
 def test_progress_counts_steps_of_all_environments_and_shows_the_recent_score(capsys):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,9 @@ from skuq.uadqn._checkpoint import CheckpointError
 from skuq.uadqn._policies import policy_for
 from skuq.uadqn._run_configs import RunError, make_run_config, settings_for
 from skuq.uadqn._runs import last_saved_step, load_agent, train_run
+from skuq.uadqn._seeds import train_seeds
 from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
+from tests.uadqn.test_history import TYPES
 
 QUICK = {
     "learning_rate": 1e-3,
@@ -500,3 +503,102 @@ def test_more_callbacks_are_told_of_every_step_that_is_taken(tmp_path):
     count = Count()
     train_run(tmp_path, make_run_config("CliffWind-v0", 150), device="cpu", callbacks=(count,))
     assert count.steps == 50
+
+
+class StopAt(BaseCallback):
+    """A callback that stops training, as those of stable-baselines3 do."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.step = step
+
+    def _on_step(self):
+        return self.num_timesteps < self.step
+
+
+@pytest.mark.parametrize("method", ["uadqn", "dqn"])
+@pytest.mark.parametrize("stop", [170, 200])  # in the middle, and in the very last step
+def test_a_run_that_a_callback_stops_is_not_finished_and_goes_on(tmp_path, method, stop):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(whole, steps=200, method=method)
+    config = make_run_config("CliffWind-v0", 200, method=method)
+    options = {"checkpoint_every": 100, "device": "cpu"}
+    stopped = train_run(parts, config, callbacks=(StopAt(stop),), **options)
+    assert (stopped.begun_at, stopped.steps) == (0, stop)
+    assert stop - 15 <= stopped.history.step.max() <= stop
+    assert not load_agent(parts, "cpu").finished
+    assert last_saved_step(parts) == 100
+    assert train_run(parts, config, **options)[:2] == (100, 200)
+    assert_same_run(whole, parts)
+
+
+def test_folders_may_be_strings(tmp_path):
+    folder, config = str(tmp_path / "run"), make_run_config("CliffWind-v0", 60)
+    assert train_run(folder, config, device="cpu").steps == 60
+    assert load_agent(folder, "cpu").finished
+    seeds = train_seeds(str(tmp_path / "seeds"), config, 1, device="cpu")
+    assert [run.folder for run in seeds] == [tmp_path / "seeds" / "seed-0"]
+
+
+def test_a_refused_folder_that_windows_keeps_open_hides_no_error(tmp_path, monkeypatch):
+    run, unlink, refused = tmp_path / "run", Path.unlink, []
+
+    def unlink_closed(path, missing_ok=False):
+        if path.name == ".lock" and not refused:
+            refused.append(path)
+            raise PermissionError("another process uses it")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink_closed)
+    with pytest.raises(RunError, match="cannot be made"):
+        train(run, env="Absent-v0")
+    assert refused == [run / ".lock"]
+    assert not run.exists()  # once the lock was released
+
+
+# --- numbers in the configuration --------------------------------------------------------------
+
+
+def test_integers_of_numpy_are_stored_as_integers(tmp_path):
+    given = make_run_config("CliffWind-v0", np.int64(60), seed=np.int32(3))
+    assert train_run(tmp_path, given, device="cpu").steps == 60
+    assert load_agent(tmp_path, "cpu").config["seed"] == 3
+    assert train(tmp_path, steps=60, seed=3).history is None
+
+
+def test_factors_of_numpy_are_those_of_python():
+    config = make_run_config("CliffWind-v0", 60, epistemic_factor=np.float32(0.5))
+    assert config.as_json()["settings"]["epistemic_factor"] == 0.5
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+@pytest.mark.parametrize("method", ["uadqn", "dqn"])
+def test_a_run_has_at_least_one_step(steps, method):
+    with pytest.raises(RunError, match=f"at least one step, got {steps}"):
+        make_run_config("MinAtar/Breakout-v1", steps, method=method)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_is_one_that_generators_take(seed):
+    assert make_run_config("CliffWind-v0", 10, seed=2**32 - 1).seed == 2**32 - 1
+    with pytest.raises(RunError, match=f"from 0 to 4294967295; got 1 of them from {seed} on"):
+        make_run_config("CliffWind-v0", 10, seed=seed)
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 1e5}, {"steps": 10, "seed": "0"}])
+def test_steps_and_seed_are_integers(wrong):
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        make_run_config("CliffWind-v0", **wrong)
+
+
+def test_a_misspelt_factor_is_no_setting():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epistemic'"):
+        make_run_config("CliffWind-v0", 10, epistemic=3.0)
+
+
+def test_the_history_of_a_finished_seed_without_episode_has_its_types(tmp_path):
+    config = make_run_config("CliffWind-v0", 1)
+    for _ in range(2):  # trained, and read
+        (run,) = train_seeds(tmp_path, config, 1, device="cpu")
+        assert len(run.history) == 0
+        assert run.history.dtypes.map(str).tolist() == TYPES
