@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.harness import RESULTS, code_parts
+from benchmarks.harness import RESULTS, changed_parts, code_parts
 
 # Results of a time when the length of a run was not recorded.
 UNKNOWN_SECONDS = 600
@@ -44,8 +44,7 @@ def results(folder: Path, parts: dict[str, str]) -> list[Result]:
     found = []
     for path in folder.glob("*.json"):
         content = json.loads(path.read_text())
-        recorded = content.get("parts", {"skuq": "unknown"})
-        changed = [name for name, code in recorded.items() if parts.get(name) != code]
+        changed = changed_parts(content, parts)
         if content.get("code", "").endswith("+"):  # of files that were not committed
             changed = changed or ["uncommitted files"]
         found.append(Result(path.stem, content, changed))

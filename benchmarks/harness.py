@@ -25,6 +25,7 @@ from skuq.files import write_atomically
 PACKAGES = ("skuq", "torch", "scikit-learn", "numpy", "skorch")
 RESULTS = Path(__file__).parent / "results"  # what the documentation shows
 AGENT_PACKAGES = ("stable-baselines3", "sb3-contrib", "gymnasium", "MinAtar")
+WITHOUT_FIGURES = {"files"}  # how files are written changes nothing that is measured
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -133,6 +134,16 @@ def code_parts() -> dict[str, str]:
     lines = _git("ls-tree", "--abbrev=7", "HEAD", "../skuq/").splitlines()
     entries = (re.split(r"\s", line, maxsplit=3) for line in lines)
     return {Path(path).stem: code for _, _, code, path in entries if Path(path).suffix != ".typed"}
+
+
+def changed_parts(result: dict[str, Any], parts: dict[str, str]) -> list[str]:
+    """Parts of skuq that changed since a result was recorded, and may change it."""
+    recorded = result.get("parts", {"skuq": "unknown"})
+    return [
+        name
+        for name, code in recorded.items()
+        if name not in WITHOUT_FIGURES and parts.get(name) != code
+    ]
 
 
 def _git(*words: str) -> str:

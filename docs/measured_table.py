@@ -9,7 +9,7 @@ from docutils.parsers.rst import Directive, directives
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 
-from benchmarks.harness import RESULTS, code_parts
+from benchmarks.harness import RESULTS, changed_parts, code_parts
 
 
 def names(text: str) -> dict[str, str]:
@@ -125,7 +125,7 @@ def _line(cells: list[str]) -> Iterator[str]:
 
 def _origin(result: dict) -> Iterator[str]:
     machine, now = result["machine"], code_parts()
-    changed = [part for part, code in result.get("parts", {}).items() if now.get(part) != code]
+    changed = changed_parts(result, now)
     yield (
         f"Printed by ``{result['command']}`` on {result['date']}, code {result['code']} "
         f"({machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."

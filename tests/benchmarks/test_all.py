@@ -29,7 +29,7 @@ def result(*figures, **entries):
 
 def test_results_whose_parts_changed_come_first_and_of_these_the_oldest(tmp_path):
     kept = {
-        "current": result(parts={"quam": "1"}, date="2025-01-01"),
+        "current": result(parts={"quam": "1", "files": "0"}, date="2025-01-01"),
         "younger": result(parts={"quam": "0"}, date="2026-02-01"),
         "older": result(parts={"quam": "1", "gpc": "0"}, date="2026-01-01"),
     }
