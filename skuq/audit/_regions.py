@@ -26,7 +26,9 @@ def region_mask(region: Region, X: Any) -> BoolArray:
         frame, as `pandas.DataFrame.query` takes it; or a mapping of columns to conditions
         that must all hold. A condition is an interval ``(low, high)``, both ends included
         and None for no limit, a list or set of values, or one value; the value None stands
-        for a missing one. Columns are names of a data frame or positions.
+        for a missing one. Columns are names of a data frame or positions. A sample of which
+        a function or query does not know whether it lies in the region, because a value is
+        missing (`pandas.NA`), lies outside.
     X : array-like of shape (n_samples, n_features) or DataFrame
         Inputs.
 
@@ -54,9 +56,9 @@ def region_mask(region: Region, X: Any) -> BoolArray:
     array([False,  True,  True])
     """
     if callable(region):
-        return checked_mask(region(X), _num_samples(X))
+        return checked_mask(_decided(region(X)), _num_samples(X))
     if isinstance(region, str):
-        return checked_mask(_query(region, X), _num_samples(X))
+        return checked_mask(_decided(_query(region, X)), _num_samples(X))
     if isinstance(region, Mapping) and region:
         conditions = [_condition(column_of(X, name), rule) for name, rule in region.items()]
         return checked_mask(np.logical_and.reduce(conditions), _num_samples(X))
@@ -77,6 +79,16 @@ def checked_mask(mask: ArrayLike, n_samples: int) -> BoolArray:
     return array
 
 
+def _decided(mask: Any) -> Any:
+    """Booleans of pandas with a third value, for missing ones, as those of numpy."""
+    import pandas as pd
+
+    dtype = getattr(mask, "dtype", None)
+    if isinstance(dtype, pd.api.extensions.ExtensionDtype) and pd.api.types.is_bool_dtype(dtype):
+        return pd.Series(mask).to_numpy(dtype=bool, na_value=False)
+    return mask
+
+
 def _query(query: str, X: Any) -> Any:
     if not hasattr(X, "eval"):
         raise TypeError(
@@ -93,6 +105,11 @@ def _condition(values: Any, rule: Any) -> BoolArray:
     import pandas as pd
 
     array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(
+            f"A column must be one-dimensional, got shape {array.shape}; if the data frame has "
+            "several columns of that name, give the position."
+        )
     missing = np.asarray(pd.isna(array))  # None, NaN, or one of pandas' own marks
     inside = np.zeros(len(array), dtype=bool)
     if isinstance(rule, tuple):
@@ -103,6 +120,8 @@ def _condition(values: Any, rule: Any) -> BoolArray:
             )
         low, high = (np.nan if end is None else end for end in rule)
         try:
+            if array.dtype.kind in "mM":  # which numpy would count in some unit of time
+                raise TypeError("dates")
             known = array[~missing].astype(float)
         except (TypeError, ValueError) as error:
             raise ValueError(

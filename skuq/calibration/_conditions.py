@@ -76,17 +76,23 @@ def conditions_of(X: Any) -> Conditions | None:
     if table is None or table.shape[1] > MAX_COLUMNS:
         return None
     n_samples, n_columns = table.shape
-    n_rows = min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
+    n_rows = n_searched(n_samples, n_columns)
     rows = np.arange(n_rows) * n_samples // max(1, n_rows)
     cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, n_columns)), 1, MAX_CUTS))
     part = table.iloc[rows] if n_rows < n_samples else table
+    shared = table.columns.duplicated(keep=False)  # a name of two columns names neither
     made = [
-        (name if isinstance(name, str) else k, rule, mask)
+        (name if isinstance(name, str) and not shared[k] else k, rule, mask)
         for k, name in enumerate(table.columns)
         for rule, mask in _conditions(part.iloc[:, k], cuts)
     ]
     masks = np.array([mask for *_, mask in made]).reshape(len(made), len(rows)).astype(bool)
     return Conditions([(name, rule) for name, rule, _ in made], masks, rows)
+
+
+def n_searched(n_samples: int, n_columns: int) -> int:
+    """Count the samples of a table of this shape that are searched."""
+    return min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
 
 
 def _table(X: Any) -> pd.DataFrame | None:

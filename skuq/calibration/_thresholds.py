@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from sklearn.utils._param_validation import (
 )
 
 from skuq.base import IntArray
-from skuq.calibration._conditions import Conditions
+from skuq.calibration._conditions import Conditions, n_searched
 from skuq.calibration._region_search import checked_conditions, region_tolerance
 from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, n_runs, p_values
 from skuq.calibration._sums import (
@@ -198,8 +199,9 @@ def _region_draws(
     n_repeats: int,
     random: np.random.RandomState,
 ) -> list[tuple[Conditions, TopLabelPredictions]]:
-    """Draw reference sets with the conditions that their samples meet."""
+    """Draw reference sets, as far as they are searched, with the conditions of their samples."""
     conditions = checked_conditions(X, len(predictions.confidence))
+    size = n_searched(size, math.prod(np.shape(X)[1:]))
     draws = []
     for _ in range(min(n_repeats, N_REGION_DRAWS)):
         drawn = random.randint(len(conditions.rows), size=size)

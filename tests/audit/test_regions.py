@@ -114,9 +114,27 @@ def test_none_stands_for_a_missing_value_however_pandas_writes_it(kind):
         assert inside({"column": (None, 1)}, X) == [0]
 
 
-def test_interval_of_text_is_refused():
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_a_missing_value_is_outside_whatever_types_pandas_has(backend):
+    if backend == "pyarrow":
+        pytest.importorskip("pyarrow")
+    X = FRAME.convert_dtypes(dtype_backend=backend)
+    assert (X["age"] < 35).isna().any()
+    assert inside("age < 35", X) == inside(lambda X: X["age"] < 35, X) == [0, 1]
+    assert inside("age < 35", X[:3]) == [0, 1]
+
+
+def test_a_name_of_two_columns_is_refused_and_their_positions_are_not():
+    X = pd.DataFrame([[1, 0], [0, 0]], columns=["age", "age"])
+    with pytest.raises(ValueError, match="several columns of that name, give the position"):
+        region_mask({"age": (1, 1)}, X)
+    assert inside({0: (1, 1)}, X) == [0]
+
+
+@pytest.mark.parametrize("column", [FRAME["job"], pd.to_datetime(["2020-01-31"] * 4)])
+def test_interval_of_what_is_no_number_is_refused(column):
     with pytest.raises(ValueError, match=r"needs numbers, but its column holds .*as a list"):
-        region_mask({"job": (0, 1)}, FRAME)
+        region_mask({"column": (0, 1)}, pd.DataFrame({"column": column}))
 
 
 def test_index_of_a_frame_does_not_matter():

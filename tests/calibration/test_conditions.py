@@ -111,3 +111,11 @@ def test_without_samples_the_conditions_are_those_of_the_rest():
 def test_of_a_wide_table_fewer_samples_are_taken(monkeypatch):
     monkeypatch.setattr(_conditions, "MAX_CELLS", 60)
     assert len(conditions_of(np.zeros((30, 3))).rows) == 20
+
+
+def test_columns_of_one_name_are_told_by_their_positions():
+    X = pd.DataFrame([[k, -k, k % 2] for k in range(30)], columns=["x", "x", "y"])
+    found = conditions_of(X)
+    assert {name for name, _ in found.rules} == {0, 1, "y"}
+    for (name, rule), mask in zip(found.rules, found.masks, strict=True):
+        np.testing.assert_array_equal(region_mask({name: rule}, X), mask)

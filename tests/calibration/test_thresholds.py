@@ -13,13 +13,14 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.fixes import parse_version
 
 from skuq import CalibrationAuditor
-from skuq.calibration import _thresholds as thresholds
 from skuq.calibration import (
+    _conditions,
     choose_alpha,
     search_regions,
     temperature_scaled,
     top_label_predictions,
 )
+from skuq.calibration import _thresholds as thresholds
 
 NEEDS_TEMPERATURE = pytest.mark.skipif(
     parse_version(sklearn.__version__) < parse_version("1.8"),
@@ -212,6 +213,25 @@ def test_a_scikit_learn_that_refuses_the_method_is_named(trained, monkeypatch):
 def test_bad_settings_of_the_study_are_refused(name, value):
     with pytest.raises(ValueError, match=f"The '{name}' parameter of choose_alpha must be"):
         choose_alpha([0, 1, 1], np.full((3, 2), 0.5), **{name: value})
+
+
+@pytest.mark.parametrize(("n", "size"), [(300, 30), (300, 300), (40, 300)])
+@pytest.mark.parametrize(("samples", "cells", "most"), [(50, 10**6, 50), (10**6, 120, 60)])
+def test_of_large_reference_sets_as_many_samples_are_drawn_as_are_searched(
+    monkeypatch, n, size, samples, cells, most
+):
+    monkeypatch.setattr(_conditions, "MAX_SAMPLES", samples)
+    monkeypatch.setattr(_conditions, "MAX_CELLS", cells)
+    drawn = []
+    monkeypatch.setattr(
+        thresholds, "region_tolerance", lambda draws, level: drawn.extend(draws) or 0.1
+    )
+    y, proba = recorded(n)
+    X = np.random.default_rng(0).normal(size=(n, 2))
+    choose_alpha(y, proba, X=X, reference_size=size, n_repeats=3, random_state=0)
+    assert len(drawn) == 3
+    for conditions, predictions in drawn:
+        assert len(predictions.confidence) == conditions.masks.shape[1] == min(size, most)
 
 
 @pytest.mark.slow
