@@ -93,7 +93,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         Classifier with `predict_proba`. A fitted one is audited as it is and never altered;
         wrapped in `sklearn.frozen.FrozenEstimator` it stays fitted under cloning too, as in
         a search. One that is not fitted is audited through cross-validated predictions
-        (5 stratified folds) and then trained on all data, so that it is never judged on what
+        (5 stratified folds, or as many as the largest class has samples if these are fewer)
+        and then trained on all data, so that it is never judged on what
         it has seen. The reference set must be new to a fitted one. A `torch.nn.Module` that
         returns logits counts as fitted.
     n_bins : int, default=10
@@ -277,7 +278,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             Attributes whose groups are audited too, as `fit` takes them.
         X : DataFrame or array-like of shape (n_samples, n_features), default=None
             Inputs, or other columns that are known of the samples, in which regions are
-            searched. Default: none are.
+            searched if `search_regions` says so; it needs them.
         **params
             Parameters of the class, except `groups`: there is no `X` here.
 
@@ -290,7 +291,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         ------
         ValueError
             If the inputs do not fit together, are not probabilities, or are fewer than bins;
-            if `groups` is given.
+            if `groups` is given, or `search_regions` without `X`.
 
         Examples
         --------
@@ -306,6 +307,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
             raise ValueError(
                 "`groups` names columns of X, and recorded predictions have none; pass the "
                 "columns themselves as `sensitive_features`."
+            )
+        if X is None and audit._searches():
+            raise ValueError(
+                "`search_regions` needs columns to search in, and recorded predictions have none; "
+                "pass them as `X`."
             )
         grouping = _sensitive_groups(sensitive_features)
         predictions = top_label_predictions(y, proba, classes=classes)
@@ -742,7 +748,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 f"The class {labels[counts.argmin()]!r} has one sample only, so no model that has "
                 "not seen it can know it; add samples, or audit a fitted classifier."
             )
-        folds = StratifiedKFold(min(5, len(y)), shuffle=True, random_state=0)
+        folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
         return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
 
     def _groups(self, X: Any, sensitive_features: SensitiveFeatures | None) -> list[Grouping]:

@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 
 from skuq.base import IntArray
+from skuq.labels import as_text
 
 MAX_GROUPS = 200  # of one column; more are not groups but names or measurements
 
@@ -132,7 +133,8 @@ def _grouping(name: str, values: ArrayLike) -> Grouping:
             f"Group {name!r} has {len(found)} different values, more than {MAX_GROUPS}; divide "
             "it into ranges first, such as age groups."
         )
-    names = [f"{name}={value}" for value in found]
+    # A column of integers is one of floats in a part of the samples where values are missing.
+    names = [f"{name}={as_text(value)}" for value in found]
     if (codes < 0).any():
         codes = np.where(codes < 0, len(names), codes)
         names.append(f"{name}=missing")

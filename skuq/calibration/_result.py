@@ -110,7 +110,8 @@ def audit_sums(
     Raises
     ------
     ValueError
-        If `alpha` or `region_alpha` is not in [0, 1], or `confidence_level` not in (0, 1).
+        If `alpha` or `region_alpha` is not in [0, 1], or `confidence_level` not in (0, 1), or
+        the sums are of no predictions.
 
     Examples
     --------
@@ -127,6 +128,8 @@ def audit_sums(
         raise ValueError(f"`region_alpha` must be a share in [0, 1], got {region_alpha}.")
     if not 0 < confidence_level < 1:
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
+    if not sums.count.any():
+        raise ValueError("`sums` must be of at least one prediction, got none.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)

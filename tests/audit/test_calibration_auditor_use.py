@@ -12,7 +12,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    StratifiedKFold,
+    cross_val_predict,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -286,6 +291,16 @@ def test_a_class_of_a_single_sample_cannot_be_cross_validated():
     X, y = np.random.default_rng(0).normal(size=(40, 2)), np.repeat([0, 1, 2], [20, 19, 1])
     with pytest.raises(ValueError, match=r"The class .*2.* has one sample only"):
         CalibrationAuditor(LogisticRegression()).fit(X, y)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_small_classes_are_cross_validated_with_fewer_folds(count):
+    y = np.repeat(["a", "b", "c"], count)
+    X = np.random.default_rng(0).normal(size=(len(y), 2)) + 9 * (y == "a")[:, None]
+    audit = CalibrationAuditor(LogisticRegression(), n_bins=2).fit(X, y)
+    folds = StratifiedKFold(count, shuffle=True, random_state=0)
+    proba = cross_val_predict(LogisticRegression(), X, y, cv=folds, method="predict_proba")
+    assert audit.confidence_ == pytest.approx(proba.max(axis=1).mean())
 
 
 @pytest.mark.parametrize("frame", [True, False])

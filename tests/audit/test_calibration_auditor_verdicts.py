@@ -65,12 +65,13 @@ def test_limits_and_findings_are_corrected_for_all_groups(model, reference):
     audit = CalibrationAuditor(model, groups=0).fit(X, y)
     values = sorted(set(X[:, 0]))
     assert audit.n_families_ == 1 + len(values)
-    assert set(audit.group_sums_) == {f"0={value}" for value in values}
+    assert set(audit.group_sums_) == {f"0={int(value)}" for value in values}
     bins = np.minimum((model.predict_proba(X).max(axis=1) * 10).astype(int), 9)
     correct = model.predict(X) == y
     for value in values:
         inside = X[:, 0] == value
-        sums, part = audit.group_sums_[f"0={value}"], audit.group_bins_[f"0={value}"]
+        name = f"0={int(value)}"
+        sums, part = audit.group_sums_[name], audit.group_bins_[name]
         assert part.count.tolist() == np.bincount(bins[inside], minlength=10).tolist()
         assert sums.correct.tolist() == np.bincount(bins[inside & correct], minlength=10).tolist()
         level = 0.05 / audit.n_families_
@@ -351,6 +352,13 @@ def test_what_is_no_table_is_audited_without_regions(X):
     assert audit.result_.regions is None
     assert audit.n_families_ == 1
     assert audit.settings_["region_alpha"] is None
+
+
+@pytest.mark.parametrize("alpha", [True, 0.0])
+def test_a_search_without_inputs_is_refused(alpha):
+    _, y, proba = attacked()
+    with pytest.raises(ValueError, match=r"`search_regions` needs columns .*pass them as `X`"):
+        CalibrationAuditor.from_predictions(y, proba, search_regions=alpha)
 
 
 def test_inputs_of_recorded_predictions_must_be_as_many():

@@ -212,3 +212,16 @@ def test_the_report_of_an_audit_without_samples_has_its_pictures(table, tmp_path
     )
     pages = [audit_report(audit).html() for audit in (found.audit, whole)]
     assert pages[0].count("<img") == pages[1].count("<img") > 2
+
+
+def test_a_group_has_one_name_whether_or_not_values_are_missing_in_a_part():
+    y, proba, group = np.zeros(60, int), np.tile([0.8, 0.2], (60, 1)), [1.0, 2.0] * 29 + [None] * 2
+    whole = CalibrationAuditor.from_predictions(
+        y, proba, classes=[0, 1], sensitive_features={"g": pd.Series(group, dtype=float)}
+    )
+    audit = CalibrationAuditor(None)
+    for rows, dtype in ((slice(40), int), (slice(40, 60), float)):
+        part = {"g": pd.Series(group[rows], dtype=dtype)}
+        audit.partial_fit_predictions(y[rows], proba[rows], classes=[0, 1], sensitive_features=part)
+    assert list(audit.group_sums_) == ["g=1", "g=2", "g=missing"]
+    np.testing.assert_equal(figures(audit), figures(whole))

@@ -28,6 +28,11 @@ def test_a_group_with_a_finding_fails_the_audit_and_no_step_of_algorithm_1():
     assert result.n_families == 2
 
 
+def test_sums_of_nothing_are_refused():
+    with pytest.raises(ValueError, match="at least one prediction, got none"):
+        audit_sums(sums_of([0, 0], [0, 0], [0, 0]))
+
+
 def test_an_empty_group_is_not_a_family():
     empty = sums_of([0, 0], [0, 0], [0, 0])
     assert audit_sums(sums_of([0, 20], [0, 15], [0, 150]), {"none": empty}).n_families == 1
