@@ -121,10 +121,16 @@ def read(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def without_repetition(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON object that has each entry once."""
+    demand(len(dict(entries)) == len(entries), "An object has two entries of one name.")
+    return dict(entries)
+
+
 def read_json(path: Path) -> Any:
     """JSON object in a file."""
     try:
-        record = json.loads(read(path))
+        record = json.loads(read(path), object_pairs_hook=without_repetition)
         canonical(record)  # NaN and infinity are no JSON
     except ValueError as error:
         raise Refused(f"{path.name} is not JSON: {error}") from error

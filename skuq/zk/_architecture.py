@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ class Architecture(NamedTuple):
     @property
     def n_committed(self) -> int:
         """Number of integers under the commitment."""
-        return sum(int(np.prod(shape)) for shape in self.shapes)
+        return sum(math.prod(shape) for shape in self.shapes)  # of numpy's, large ones overflow
 
     def columns_of(self, circuit: str) -> int:
         """Numbers side by side in a row of a circuit."""

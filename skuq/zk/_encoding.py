@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike
 from skuq.base import FloatArray, IntArray
 from skuq.zk._names import check_columns, columns_of
 
+LARGEST_INTEGER = 2.0**62  # of the encoded ones, which have 64 bits
+
 
 class Column(NamedTuple):
     """Encoding of one input column as integers.
@@ -148,9 +150,13 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
         if names is not None:
             names = check_columns(names, len(columns))
         encoding = Encoding(columns, int(record["bits"]), names)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"The encoding of inputs is malformed: {error}") from error
     numbers = np.array([column[1:] for column in columns])
     if not columns or not np.isfinite(numbers).all() or (numbers[:, 1:] <= 0).any():
         raise ValueError("The encoding of inputs is malformed: scales and limits must be > 0.")
+    if min(column.levels for column in columns) < 0:
+        raise ValueError("The encoding of inputs is malformed: levels must be >= 0.")
+    if encoding.bits >= 64 or (numbers[:, 2] * 2.0**encoding.bits > LARGEST_INTEGER).any():
+        raise ValueError("The encoding of inputs is malformed: limits must fit into integers.")
     return encoding

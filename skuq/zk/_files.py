@@ -93,9 +93,22 @@ def read_json(path: Path) -> Any:
     """Read a JSON file of another party; fail if it is missing, too large or malformed."""
     data = read_bytes(path)
     try:
-        return json.loads(data, parse_constant=_reject_number, parse_float=_finite)
+        return json.loads(
+            data,
+            parse_constant=_reject_number,
+            parse_float=_finite,
+            object_pairs_hook=_without_repetition,
+        )
     except (ValueError, RecursionError) as error:
         raise VerificationError(f"The file {path.name} is damaged or not JSON: {error}") from error
+
+
+def _without_repetition(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; not one that other readers could take for another, by an entry's first value."""
+    found = dict(entries)
+    if len(found) < len(entries):
+        raise ValueError("an object has two entries of one name")
+    return found
 
 
 def _finite(text: str) -> float:

@@ -73,7 +73,19 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"NaN", b"[-Infinity]"]
+    "text",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b"NaN",
+        b"[-Infinity]",
+        b"1e999",
+        b"1" * 5000,
+        b'{"passed": false, "passed": true}',
+        b'[{"a": {"b": 1, "b": 1}}]',
+    ],
 )
 def test_what_is_no_json_is_an_error(tmp_path, text):
     path = tmp_path / "x.json"

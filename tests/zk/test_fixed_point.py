@@ -252,6 +252,10 @@ def test_an_encoding_is_the_same_after_json():
         {"bits": 6, "columns": [[0, 0.0, 1.0, -1.0]]},
         {"bits": 6, "columns": [[0, float("nan"), 1.0, 8.0]]},
         {"bits": 6, "columns": 3},
+        {"bits": 6, "columns": [[-1, 0.0, 1.0, 1.0], [0, 0.0, 1.0, 8.0]], "names": None},
+        {"bits": 6, "columns": [[0, 10**400, 1.0, 8.0]], "names": None},
+        {"bits": 6, "columns": [[0, 0.0, 1.0, 1e300]], "names": None},
+        {"bits": 10**6, "columns": [[0, 0.0, 1.0, 8.0]], "names": None},
     ],
 )
 def test_what_is_no_encoding_is_an_error(record):

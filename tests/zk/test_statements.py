@@ -291,3 +291,9 @@ def test_the_digest_of_reference_data_depends_on_every_number_and_on_the_shape()
         )
     }
     assert len(found) == 6
+
+
+@pytest.mark.parametrize("n_pads", [2, 2**61, 10**30])
+def test_committed_numbers_are_counted_exactly_however_many(n_pads):
+    shape = Architecture((4, 3), 21, 3, 5, n_pads, 8, 13, {})
+    assert shape.n_committed == 5 * 3 + 5 + n_pads * 3 * 3 * 8

@@ -18,7 +18,7 @@ from skuq.zk import _statements as statements
 from skuq.zk._architecture import Architecture
 from skuq.zk._circuits import edges
 from skuq.zk._encoding import encoding_of
-from skuq.zk._files import canonical, digest
+from skuq.zk._files import VerificationError, canonical, digest, read_json
 from skuq.zk._fixed_point import IntegerPredictions
 from skuq.zk._statement_entries import VerdictStatement
 
@@ -116,10 +116,15 @@ def by_the_package():
     }
 
 
-def by_the_second_verifier():
+def second_verifier():
     spec = importlib.util.spec_from_file_location("second_verifier", SECOND)
     second = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(second)
+    return second
+
+
+def by_the_second_verifier():
+    second = second_verifier()
     commitment = object.__new__(second.Commitment)  # without the files around the record
     versions = {"format": second.FORMAT, "versions": {"ezkl": second.EZKL}}
     commitment.describe({**RECORD, **versions})
@@ -181,6 +186,16 @@ def test_encodings_are_those_of_the_format(made):
     for name, value in expected["expected"].items():
         assert found[name] == value, name
     assert set(found) == set(expected["expected"])
+
+
+def test_neither_verifier_reads_two_entries_of_one_name(tmp_path):
+    second, path = second_verifier(), tmp_path / "x.json"
+    for read, refused in ((read_json, VerificationError), (second.read_json, second.Refused)):
+        path.write_text('{"alpha": 0.5, "alpha": 0.05}')
+        with pytest.raises(refused, match="two entries of one name"):
+            read(path)
+        path.write_text('{"alpha": 0.05}')
+        assert read(path) == {"alpha": 0.05}
 
 
 if __name__ == "__main__":
