@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 Layer = int | str
 
+# Where torch keeps the parts of a parametrised weight, such as that of `spectral_norm`.
+_PARAMETRIZATIONS = "parametrizations"
+
 
 def read_layer(
     network: nn.Module, run: Callable[[], Tensor], layer: Layer
@@ -57,8 +60,8 @@ def read_layer(
     else:
         handles = [
             module.register_forward_pre_hook(_keep_input(recorded), with_kwargs=True)
-            for module in network.modules()
-            if _has_matrix(module)
+            for name, module in network.named_modules()
+            if _has_matrix(module) and _PARAMETRIZATIONS not in name.split(".")
         ]
     try:
         logits = run()
@@ -88,7 +91,7 @@ def _names(network: nn.Module) -> str:
 
 def _has_matrix(module: nn.Module) -> bool:
     """Whether a module has weights of its own: neither a container nor a normalisation."""
-    leaf = not any(True for _ in module.children())
+    leaf = all(name == _PARAMETRIZATIONS for name, _ in module.named_children())
     return leaf and any(parameter.ndim > 1 for parameter in module.parameters())
 
 

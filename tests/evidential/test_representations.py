@@ -7,6 +7,8 @@ import pytest
 import torch
 from sklearn.neural_network import MLPClassifier
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.parametrize import register_parametrization
 
 from skuq.evidential._representations import read_layer
 from skuq.models import MLP, LeNet, adopt
@@ -167,3 +169,20 @@ def test_last_layer_of_a_gcn_is_given_its_hidden_units(gcn):
     manual = np.maximum(manual + layer.average.bias.numpy(), 0)
     assert hidden.shape == (gcn.graph_.n_nodes, 8)
     np.testing.assert_allclose(hidden.numpy(), manual, atol=1e-5)
+
+
+def test_layers_with_parametrised_weights_count(x):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), spectral_norm(nn.Linear(8, 3))).eval()
+    _, hidden = read(network, x, -2)
+    with torch.no_grad():
+        torch.testing.assert_close(hidden, network[:2](x))
+
+
+def test_layers_inside_a_parametrisation_do_not_count(x):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)).eval()
+    register_parametrization(network[1], "weight", nn.Linear(8, 8))
+    _, hidden = read(network, x, -2)
+    with torch.no_grad():
+        torch.testing.assert_close(hidden, network[0](x))
