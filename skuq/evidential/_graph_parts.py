@@ -162,7 +162,6 @@ def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, par
         original.x, original.edge_index = features, ends
     else:
         original = _dgl_part(graph.original, nodes, edges, ends)
-        original.ndata["feat"] = features
     outputs = call_on_original(network, original, features, device)
     if outputs.ndim != 2 or len(outputs) != len(nodes):
         raise ValueError(
@@ -190,6 +189,9 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
     idtype = torch.int32 if given is None else given.idtype
     part = import_dgl().graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
     if given is not None:
-        part.ndata.update({k: value[nodes] for k, value in given.ndata.items() if k != "feat"})
-        part.edata.update({k: value[edges] for k, value in given.edata.items()})
+        # The part is on the CPU, wherever the graph was given.
+        part.ndata.update(
+            {k: value[nodes].cpu() for k, value in given.ndata.items() if k != "feat"}
+        )
+        part.edata.update({k: value[edges].cpu() for k, value in given.edata.items()})
     return part

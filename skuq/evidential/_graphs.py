@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from skuq.evidential._sparse import Features, as_features
+from skuq.evidential._sparse import Features, as_features, same_features
 from skuq.extras import import_optional
 from skuq.models import resolve_device
 
@@ -92,6 +92,17 @@ class NodeGraph:
         looped = sparse.coo_array(self.adjacency + sparse.eye_array(self.n_nodes))
         edges = tuple(torch.tensor(ends, dtype=torch.int32) for ends in looped.coords)
         return import_dgl().graph(edges, num_nodes=self.n_nodes).to(self.device)
+
+    def is_same(self, other: NodeGraph) -> bool:
+        """Whether another graph has the same edges and features, and so the same nodes."""
+        if self is other:
+            return True
+        ours, theirs = self.adjacency, other.adjacency
+        return (
+            np.array_equal(ours.indptr, theirs.indptr)
+            and np.array_equal(ours.indices, theirs.indices)
+            and same_features(self.features, other.features)
+        )
 
     def to(self, device: torch.device) -> NodeGraph:
         """Return the graph for networks on a device; the same one if it is there already."""
@@ -175,8 +186,10 @@ def _from_pyg(graph: Any) -> NodeGraph:
         raise ValueError("`graph` has no features: its attribute `x` is None.")
     if graph.edge_index is None:
         raise ValueError("`graph` has no edges: its attribute `edge_index` is None.")
-    source, target = torch.as_tensor(graph.edge_index).cpu()
-    return _checked(_from_edges(source, target, len(graph.x)), graph.x, graph)
+    edges = torch.as_tensor(graph.edge_index).cpu()
+    if edges.ndim != 2 or len(edges) != 2:
+        raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
+    return _checked(_from_edges(*edges, np.shape(graph.x)[0]), graph.x, graph)
 
 
 def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:
@@ -304,26 +317,35 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
-    if graph.original is None:
-        return network(graph.convolution, dense_features(graph))
+    original = graph.convolution if graph.original is None else graph.original
     given = _given_features(graph)
     features = dense_features(graph) if given is None else given
-    return call_on_original(network, graph.original, features, graph.device)
+    if not graph.on_disk:
+        features = features.clone()  # a network may alter its input in place
+    return call_on_original(network, original, features, graph.device)
 
 
 def call_on_original(
     network: nn.Module, original: Any, features: Tensor, device: torch.device
 ) -> Tensor:
-    """Evaluate a network on a graph of its library, see `call_on_graph`."""
-    if hasattr(original, "edge_index"):
-        if takes_data(network):
-            data = copy(original)  # a network may alter it
-            if data.x is not features:
-                data.x = features
-            return network(data.to(device) if hasattr(data, "to") else data)
-        return network(features.to(device), original.edge_index.to(device))
-    there = original.to(device)
-    return network(there, there.ndata["feat"] if "feat" in there.ndata else features.to(device))
+    """Evaluate a network on a graph of its library with these features, see `call_on_graph`."""
+    if not hasattr(original, "edge_index"):
+        there = original.local_var().to(device)  # a network may write to it
+        there.ndata["feat"] = features.to(device)
+        outputs = network(there, there.ndata["feat"])
+    elif takes_data(network):
+        data = copy(original)  # a network may alter it
+        data.x = features
+        outputs = network(data.to(device) if hasattr(data, "to") else data)
+    else:
+        edges = torch.as_tensor(original.edge_index)
+        outputs = network(features.to(device), edges.to(device))
+    if not isinstance(outputs, Tensor):
+        raise ValueError(
+            f"The model must return one tensor of logits, shape (n_nodes, n_classes), got "
+            f"{type(outputs).__name__}; pass a module that calls it and returns its logits alone."
+        )
+    return outputs
 
 
 def _given_features(graph: NodeGraph) -> Tensor | None:

@@ -82,6 +82,16 @@ class SparseFeatures:
 Features = Tensor | SparseFeatures
 
 
+def same_features(ours: Features, theirs: Features) -> bool:
+    """Whether two matrices of features, in the layout that `as_features` chose, are equal."""
+    if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
+        return torch.equal(ours, theirs)
+    if isinstance(ours, Tensor) or isinstance(theirs, Tensor) or ours.shape != theirs.shape:
+        return False
+    parts = ((m.crow_indices(), m.col_indices(), m.values()) for m in (ours.matrix, theirs.matrix))
+    return all(torch.equal(mine, other) for mine, other in zip(*parts, strict=True))
+
+
 class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:

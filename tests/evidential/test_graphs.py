@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,9 +10,10 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from torch import nn
 
 from skuq.evidential import GraphClassifier, NodeGraph, as_node_graph
-from skuq.evidential._graphs import checked_nodes, dense_features
+from skuq.evidential._graphs import call_on_graph, checked_nodes, dense_features
 from skuq.evidential._sparse import SparseFeatures
 
 # A loop at 0, the edge 0-1 in one direction, twice; 1-2 in both directions; 3 alone.
@@ -280,3 +282,38 @@ def test_any_other_matrix_is_made_undirected(data, indices, indptr):
     found = as_node_graph((matrix, np.eye(3))).adjacency
     np.testing.assert_array_equal(found.toarray(), (dense | dense.T) & ~np.eye(3, dtype=bool))
     assert found.has_canonical_format
+
+
+@pytest.mark.parametrize(
+    "features", [FEATURES, sparse.csr_array(FEATURES), FEATURES.tolist()], ids=type
+)
+@pytest.mark.parametrize("edges", [np.array, torch.tensor, list])
+def test_object_with_edges_and_features_in_any_form_is_taken(edges, features):
+    given = SimpleNamespace(x=features, edge_index=edges([SOURCE, TARGET]))
+    graph = as_node_graph(given)
+    check(graph)
+    found = call_on_graph(Shapes(), graph)
+    assert found.tolist() == [[4, 2, 2, 5]]
+
+
+class Shapes(nn.Module):
+    def forward(self, x, edge_index):
+        return torch.tensor([[*x.shape, *edge_index.shape]])
+
+
+@pytest.mark.parametrize("edges", [torch.tensor([SOURCE, TARGET]).T, torch.tensor(SOURCE)])
+def test_edges_of_another_shape_are_refused(edges):
+    with pytest.raises(ValueError, match=r"`edge_index` must have shape \(2, n_edges\), got \(5"):
+        as_node_graph(SimpleNamespace(x=FEATURES, edge_index=edges))
+
+
+def test_same_graphs_have_the_same_edges_and_features():
+    few = np.eye(4, 50)
+    for features in (FEATURES, few):
+        graph = as_node_graph((coo(), features))
+        assert graph.is_same(graph)
+        assert graph.is_same(as_node_graph((EXPECTED, features.copy())))
+        assert not graph.is_same(as_node_graph((np.roll(EXPECTED, 1, (0, 1)), features)))
+        assert not graph.is_same(as_node_graph((np.zeros((4, 4)), features)))
+        for others in (features[::-1], features[:, :1], few + 1):
+            assert not graph.is_same(as_node_graph((EXPECTED, others)))
