@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skuq.evidential._graphs import NodeGraph, call_on_graph, checked_nodes, graph_device
-from skuq.models import AdoptedModel
+from skuq.models import AdoptedModel, resolve_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,15 @@ class NodeModel(AdoptedModel):
         """Device of the graph and the network."""
         return self.graph.device
 
+    def resolved(self, device: torch.device | str) -> torch.device:
+        """Resolve a ``device`` parameter; only networks of PyG do without a DGL for it."""
+        takes_node_graph = getattr(self.module, "takes_node_graph", False)
+        of_pyg = hasattr(self.graph.original, "edge_index") and not takes_node_graph
+        return resolve_device(device) if of_pyg else graph_device(device)
+
     def to(self, device: torch.device | str) -> Self:
         """Return the model with its network and its graph on a device."""
-        device = graph_device(device)
+        device = self.resolved(device)
         return replace(super().to(device), graph=self.graph.to(device))
 
     def inputs(self, X: Any) -> Tensor:
@@ -90,4 +96,17 @@ def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | Non
     NodeModel
     """
     module: nn.Module = deepcopy(network).cpu().eval().requires_grad_(False)
+    _forget_graph(module)
     return NodeModel(module=module, classes=classes, graph=graph)
+
+
+def _forget_graph(network: nn.Module) -> None:
+    """Empty the caches of layers of PyG and DGL, such as ``GCNConv(..., cached=True)``.
+
+    They hold what was computed of the edges of the first graph, and would answer for any other.
+    """
+    for layer in network.modules():
+        for switch in ("cached", "_cached"):
+            if getattr(layer, switch, None) is True:
+                kept = [name for name in vars(layer) if name.startswith("_cached_")]
+                vars(layer).update(dict.fromkeys(kept), **{switch: False})

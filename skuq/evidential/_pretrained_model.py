@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import gen_batches
-from skorch import NeuralNet
+from skorch import NeuralNet, NeuralNetClassifier
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
@@ -100,7 +100,7 @@ def node_outputs(
     except (RuntimeError, AttributeError, TypeError) as error:
         raise ValueError(
             f"The model cannot be evaluated on this graph, whose nodes have "
-            f"{graph.n_features} features: {str(error).splitlines()[0]}"
+            f"{graph.n_features} features: {(str(error) or type(error).__name__).splitlines()[0]}"
         ) from error
     shape = tuple(logits.shape)
     if len(shape) != 2 or shape[0] != graph.n_nodes or shape[1] < 2:
@@ -167,7 +167,7 @@ def known_classes(model: Any) -> NDArray[Any] | None:
 def seen_nodes(model: Any, graph: NodeGraph) -> NDArray[np.int64]:
     """Return the nodes of the graph whose labels a trained model is known to have seen."""
     model = _unwrapped(model)
-    if isinstance(model, GraphClassifier) and getattr(model, "graph_", None) is graph:
+    if isinstance(model, GraphClassifier) and is_fitted(model) and graph.is_same(model.graph_):
         return model.labelled_nodes_
     return np.empty(0, np.int64)
 
@@ -235,6 +235,8 @@ def _fit_on_features(model: Any, graph: NodeGraph, nodes: LabelledData, seed: in
 
 def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
     """Turn a skorch net around a graph network into logits in the order of sorted classes."""
+    if not isinstance(net, NeuralNetClassifier):
+        return node_model(net.module_, graph, None)
     classes = np.asarray(net.classes_)
     order = np.argsort(classes)
     steps: list[nn.Module] = []

@@ -118,3 +118,12 @@ def test_classes_of_held_out_samples_are_all_the_known_ones(probe, data, held_ou
         probe.calibrate(held_out[labels < 2], labels[labels < 2])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         probe.calibrate(held_out, labels[1:])
+
+
+def test_nodes_that_trained_the_network_are_refused_on_an_equal_graph(gcn, data, nodes, y):
+    probe = new_probe(gcn, graph=data.graph).fit(nodes[:30], y[:30])
+    with pytest.raises(ValueError, match="30 of the nodes to calibrate with were used"):
+        probe.calibrate(nodes[30:])
+    elsewhere = data.adjacency, np.asarray(data.features) + 1
+    probe = new_probe(gcn, graph=elsewhere).fit(nodes[:30], y[:30])
+    assert len(probe.calibrate(nodes[30:]).calibration_scores_) == 30

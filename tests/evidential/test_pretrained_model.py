@@ -12,10 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from skorch import NeuralNetClassifier
+from skorch import NeuralNet, NeuralNetClassifier
 from torch import nn
 
-from skuq.evidential import GraphClassifier, as_node_graph
+from skuq.evidential import GraphClassifier, _node_model, as_node_graph
 from tests.evidential.probes import new_probe
 
 
@@ -251,3 +251,123 @@ def test_pyg_module_needs_no_dgl(monkeypatch, pyg_module, pyg_graph, nodes, y):
     monkeypatch.setitem(sys.modules, "dgl", None)
     probe = new_probe(pyg_module, graph=pyg_graph, propagation="both")
     assert np.isfinite(probe.fit(nodes, y).alpha_).all()
+
+
+@pytest.mark.parametrize("layers", [("GCNConv", {}), ("SGConv", {"K": 2})])
+def test_caches_of_pyg_layers_do_not_answer_for_another_graph(pyg, pyg_graph, nodes, y, layers):
+    class Network(nn.Module):
+        def __init__(self, cached):
+            super().__init__()
+            torch.manual_seed(0)
+            name, settings = layers
+            self.layer = getattr(pyg.nn, name)(6, 3, cached=cached, **settings)
+
+        def forward(self, x, edge_index):
+            return self.layer(x, edge_index)
+
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(0))
+    other = pyg.data.Data(x=pyg_graph.x, edge_index=order[pyg_graph.edge_index])
+    caching, plain = Network(True), Network(False)
+    caching(pyg_graph.x, pyg_graph.edge_index)  # as its training does
+    kept = vars(caching.layer).copy()
+    for size in (None, 40):
+        probes = [
+            new_probe(network, graph=pyg_graph, batch_size=size).fit(nodes, y)
+            for network in (caching, plain)
+        ]
+        np.testing.assert_allclose(*[probe.alpha_ for probe in probes], rtol=1e-4)
+        np.testing.assert_allclose(*[p.with_graph(other).alpha_ for p in probes], rtol=1e-4)
+    assert all(vars(caching.layer)[name] is value for name, value in kept.items())
+
+
+def test_caches_of_dgl_layers_do_not_answer_for_another_graph(dgl, dgl_graph, nodes, y):
+    torch.manual_seed(0)
+    caching, plain = (dgl.nn.SGConv(6, 3, k=2, cached=cached) for cached in (True, False))
+    plain.load_state_dict(caching.state_dict())
+    caching(dgl_graph, dgl_graph.ndata["feat"])
+    other = dgl_graph.local_var()
+    other.ndata["feat"] = dgl_graph.ndata["feat"].flip(0)
+    ours, theirs = (
+        new_probe(network, graph=dgl_graph).fit(nodes, y).with_graph(other)
+        for network in (caching, plain)
+    )
+    np.testing.assert_allclose(ours.alpha_, theirs.alpha_, rtol=1e-4)
+
+
+class Altering(nn.Module):
+    """A network that alters what it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, first, second):
+        features, graph = (first, None) if isinstance(first, torch.Tensor) else (second, first)
+        features -= 1
+        if graph is not None:
+            graph.ndata["hidden"] = features
+        return self.linear(features)
+
+
+@pytest.mark.parametrize("library", ["dgl", "pyg", "none"])
+def test_a_network_that_alters_its_inputs_leaves_the_graph_alone(
+    request, data, nodes, y, library, dgl
+):
+    given = data.graph if library == "none" else request.getfixturevalue(f"{library}_graph")
+    graph = as_node_graph(given)
+    for _ in range(2):
+        probe = new_probe(Altering(), graph=graph).fit(nodes, y)
+        with torch.no_grad():
+            logits = Altering().linear(torch.tensor(data.features) - 1)
+        expected = logits.double().softmax(dim=1).numpy()
+        np.testing.assert_allclose(probe.predict_proba(range(150)), expected, rtol=1e-5)
+    features = {"dgl": lambda: given.ndata["feat"], "pyg": lambda: given.x}
+    found = features.get(library, lambda: graph.features)()
+    np.testing.assert_array_equal(found, data.features.astype(np.float32))
+    if library != "pyg":
+        assert "hidden" not in (given if library == "dgl" else graph.convolution).ndata
+
+
+class TwoOutputs(Altering):
+    def forward(self, x, edge_index):
+        return self.linear(x), x
+
+
+class Wordless(Altering):
+    def forward(self, x, edge_index):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("settings", [{}, {"layer": -2}, {"batch_size": 20}])
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [(TwoOutputs(), "one tensor of logits.* got tuple"), (Wordless(), "6 features: RuntimeError")],
+)
+def test_what_a_network_returns_or_raises_is_named(pyg_graph, nodes, y, network, message, settings):
+    with pytest.raises(ValueError, match=message):
+        new_probe(network, graph=pyg_graph, **settings).fit(nodes, y)
+
+
+def test_skorch_net_that_is_no_classifier_is_a_network_without_labels(pyg_module, pyg_graph, y):
+    class OnNodes(NeuralNet):
+        def infer(self, x, **fit_params):
+            return self.module_(pyg_graph.x, pyg_graph.edge_index)[x]
+
+    net = OnNodes(pyg_module, criterion=nn.CrossEntropyLoss, lr=0.1, verbose=0).initialize()
+    names = np.array(["ant", "bee", "cat"])
+    found, expected = (
+        new_probe(model, graph=pyg_graph).fit(range(60), names[y]) for model in (net, net.module_)
+    )
+    np.testing.assert_array_equal(found.predict(range(150)), expected.predict(range(150)))
+
+
+def test_networks_of_pyg_are_evaluated_where_dgl_is_not(monkeypatch, dgl_graph, pyg_graph):
+    cuda, cpu = torch.device("cuda"), torch.device("cpu")
+    monkeypatch.setattr(_node_model, "resolve_device", lambda device: cuda)
+    monkeypatch.setattr(_node_model, "graph_device", lambda device: cpu)
+    found = [
+        _node_model.node_model(Altering(), as_node_graph(graph), None).resolved("auto")
+        for graph in (pyg_graph, dgl_graph)
+    ]
+    assert found == [cuda, cpu]
