@@ -5,13 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 from numpy.typing import NDArray
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
 from skuq.evidential._graphs import NodeGraph, checked_nodes
+from skuq.models import labels_in_mask
 
 
-class NodeClassifierMixin:
+class NodeScoreMixin:
+    """Accuracy, with labels of all nodes too if `X` is a mask of them."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the accuracy.
+
+        Parameters
+        ----------
+        X : array-like
+            Inputs of `predict`; with a graph, node ids or a mask of all nodes.
+        y : array-like of shape (n_samples,)
+            Class labels; with a mask, of the nodes in it or of all nodes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        float
+            Share of the samples that are predicted correctly.
+        """
+        labels = labels_in_mask(X, column_or_1d(y, warn=True))
+        accuracy: float = super().score(X, labels, sample_weight)  # type: ignore[misc]
+        return accuracy
+
+
+class NodeClassifierMixin(NodeScoreMixin):
     """Class predictions for node ids.
 
     The estimator sets `graph_`, `classes_` and `proba_` of shape (n_nodes, n_classes).

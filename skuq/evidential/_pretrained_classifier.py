@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from skuq.base import FloatArray, UncertaintyMixin
-from skuq.evidential._graphs import NodeGraph, checked_nodes, graph_device
+from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._labelled import (
     Labelled,
     LabelledData,
@@ -27,6 +27,7 @@ from skuq.evidential._labelled import (
 )
 from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._node_model import NodeModel
+from skuq.evidential._node_predictions import NodeScoreMixin
 from skuq.evidential._pretrained_model import (
     Outputs,
     adopted_outputs,
@@ -45,6 +46,7 @@ from skuq.models import (
     encode_labels,
     fit_or_adopt,
     resolve_device,
+    takes_ids,
     warn_of_probabilities,
 )
 
@@ -82,7 +84,13 @@ def _check_no_ids(X: Any) -> None:
 
 
 class PretrainedClassifier(
-    SharedParametersMixin, AdoptedInputsMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator, ABC
+    SharedParametersMixin,
+    NodeScoreMixin,
+    AdoptedInputsMixin,
+    ClassifierMixin,
+    UncertaintyMixin,
+    BaseEstimator,
+    ABC,
 ):
     """Base of estimators that read a pre-trained model and predict its classes.
 
@@ -104,7 +112,7 @@ class PretrainedClassifier(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.one_d_array = self.graph is not None
+        tags.input_tags.one_d_array = self.graph is not None or takes_ids(self.estimator)
         return tags
 
     def _evaluate_estimator(
@@ -200,7 +208,7 @@ class PretrainedClassifier(
         batches = None
         if self.batch_size is not None:
             batches = NodeBatches(self.batch_size, self.max_neighbors, seed)
-        device, verbose = graph_device(self.device), bool(self.verbose)
+        device, verbose = model.resolved(self.device), bool(self.verbose)
         return node_outputs(model, layer, device, batches=batches, verbose=verbose)
 
     def _nodes_of(self, X: Any) -> NDArray[np.int64]:

@@ -562,3 +562,22 @@ def test_another_graph_needs_one_to_begin_with_and_the_same_features(probe):
     rows = EvidentialProbe(nn.Linear(2, 2), max_epochs=1).fit(np.eye(2), [0, 1])
     with pytest.raises(ValueError, match="fitted without a graph"):
         rows.with_graph((np.zeros((4, 4)), np.ones((4, 2))))
+
+
+def test_a_mask_and_labels_of_all_nodes_are_scored(gcn, data, nodes, y, others):
+    mask = np.isin(np.arange(150), others)
+    for model in (gcn, new_probe(gcn).fit(nodes, y)):
+        expected = model.score(others, data.labels[others])
+        for labels in (data.labels[others], data.labels, torch.tensor(data.labels)):
+            assert model.score(mask, labels) == expected
+        weight = np.arange(len(others))
+        assert model.score(mask, data.labels, weight) == model.score(
+            others, data.labels[others], weight
+        )
+
+
+def test_a_probe_of_a_graph_classifier_takes_ids_with_other_estimators_too(probe, nodes, y):
+    reference = ReferenceClassifier(FrozenEstimator(probe)).fit(nodes, y)
+    np.testing.assert_allclose(
+        reference.predict_proba(nodes), probe.predict_proba(nodes), rtol=1e-5
+    )
