@@ -25,9 +25,9 @@ from skuq.models import LeNet
 def methods(net: LeNet, seed: int) -> dict:
     """Every method around one network."""
     return {
-        "entropy": LogitUncertainty(net, score="entropy"),
-        "max-score": LogitUncertainty(net, score="max-score"),
-        "energy": LogitUncertainty(net, score="energy"),
+        "entropy": LogitUncertainty(net, method="entropy"),
+        "max-score": LogitUncertainty(net, method="max-score"),
+        "energy": LogitUncertainty(net, method="energy"),
         "dropout": MCDropoutClassifier(
             FrozenEstimator(net), n_samples=10, setting="max-score", random_state=seed
         ),

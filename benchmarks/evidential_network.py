@@ -70,8 +70,8 @@ def measure(
         "y_val": task.labels[task.validation],
     }
     methods = {
-        "entropy": LogitUncertainty(network, graph=graph, score="entropy"),
-        "energy": LogitUncertainty(network, graph=graph, score="energy"),
+        "entropy": LogitUncertainty(network, graph=graph, method="entropy"),
+        "energy": LogitUncertainty(network, graph=graph, method="energy"),
         "epn-reg": EvidentialProbe(network, graph=graph, random_state=args.seed),
     }
     found = {}

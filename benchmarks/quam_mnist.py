@@ -74,7 +74,7 @@ def make(method: str, nets: list, seed: int):
         "quam-pointwise": lambda: QUAMClassifier(given, **POINTWISE, **fixed),
         "entropy": lambda: ReferenceClassifier(given),
         "ensemble": lambda: DeepEnsembleClassifier(members=members, setting="expected"),
-        "energy": lambda: LogitUncertainty(given, score="energy"),
+        "energy": lambda: LogitUncertainty(given, method="energy"),
         "mahalanobis": lambda: FeatureDistanceClassifier(
             given, distance="mahalanobis", layer="last"
         ),

@@ -78,10 +78,10 @@ from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 
 methods = {
-    "softmax entropy": LogitUncertainty(network, score="entropy"),
-    "energy": LogitUncertainty(network, score="energy"),
-    "GNNSafe": LogitUncertainty(network, score="energy", propagation="smoothing"),
-    "energy, diffused": LogitUncertainty(network, score="energy", propagation="diffusion"),
+    "softmax entropy": LogitUncertainty(network, method="entropy"),
+    "energy": LogitUncertainty(network, method="energy"),
+    "GNNSafe": LogitUncertainty(network, method="energy", propagation="smoothing"),
+    "energy, diffused": LogitUncertainty(network, method="energy", propagation="diffusion"),
     "probe, not propagated": EvidentialProbe(network, propagation=None, random_state=0),
     "probe": probe,
 }

@@ -59,7 +59,7 @@ from skuq.metrics import detection_metrics
 
 def compare(network):
     methods = {
-        "entropy": LogitUncertainty(network, score="entropy"),
+        "entropy": LogitUncertainty(network, method="entropy"),
         "probe": EvidentialProbe(network, random_state=0),
         "probe, layer=-2": EvidentialProbe(network, head="network", layer=-2, random_state=0),
     }

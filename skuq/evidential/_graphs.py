@@ -189,7 +189,8 @@ def _from_pyg(graph: Any) -> NodeGraph:
     edges = torch.as_tensor(graph.edge_index).cpu()
     if edges.ndim != 2 or len(edges) != 2:
         raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
-    return _checked(_from_edges(*edges, np.shape(graph.x)[0]), graph.x, graph)
+    source, target = edges
+    return _checked(_from_edges(source, target, np.shape(graph.x)[0]), graph.x, graph)
 
 
 def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:

@@ -26,7 +26,7 @@ class LogitUncertainty(PretrainedClassifier):
     """Uncertainty of a pre-trained classifier from its logits: entropy, confidence or energy.
 
     Only an estimator that is not fitted yet is trained. Predictions are those of the estimator.
-    With ``score="energy", propagation="smoothing"`` this is GNNSafe.
+    With ``method="energy", propagation="smoothing"`` this is GNNSafe.
 
     These scores do not separate the two sources of uncertainty: the total is the score, and the
     aleatoric and the epistemic part are half of it each, so that all three rank samples alike.
@@ -38,7 +38,7 @@ class LogitUncertainty(PretrainedClassifier):
     graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
         The graph; `X` then holds node ids. None: the graph of `estimator` if it is a
         `GraphClassifier`; otherwise there is no graph, and `X` is a feature matrix or images.
-    score : {"entropy", "max-score", "energy"}, default="entropy"
+    method : {"entropy", "max-score", "energy"}, default="entropy"
         Entropy of the class probabilities in nats; 1 minus the largest of them; or minus the
         logarithm of the summed exponentials of the logits, which may have either sign. If the
         offset of the logits is fixed by a convention, as in log-probabilities or the logits
@@ -80,14 +80,14 @@ class LogitUncertainty(PretrainedClassifier):
     >>> from skuq.evidential import LogitUncertainty
     >>> X, y = load_iris(return_X_y=True)
     >>> model = LogisticRegression(max_iter=1000).fit(X, y)
-    >>> LogitUncertainty(model, score="max-score").fit(X, y).predict_uncertainty(X).total.shape
+    >>> LogitUncertainty(model, method="max-score").fit(X, y).predict_uncertainty(X).total.shape
     (150,)
     """
 
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
         "graph": "no_validation",
-        "score": [StrOptions({"entropy", "max-score", "energy"})],
+        "method": [StrOptions({"entropy", "max-score", "energy"})],
         "propagation": [StrOptions({"smoothing", "diffusion"}), None],
         "keep": [Interval(Real, 0, 1, closed="both")],
         "device": [str, torch.device],
@@ -99,7 +99,7 @@ class LogitUncertainty(PretrainedClassifier):
         estimator: Any = None,
         *,
         graph: Any = None,
-        score: Score = "entropy",
+        method: Score = "entropy",
         propagation: Literal["smoothing", "diffusion"] | None = None,
         keep: float = 0.5,
         device: str = "auto",
@@ -107,7 +107,7 @@ class LogitUncertainty(PretrainedClassifier):
     ):
         self.estimator = estimator
         self.graph = graph
-        self.score = score
+        self.method = method
         self.propagation = propagation
         self.keep = keep
         self.device = device
@@ -197,7 +197,7 @@ class LogitUncertainty(PretrainedClassifier):
         return Uncertainty.from_parts(*in_halves(score))
 
     def _score(self, logits: Tensor) -> FloatArray:
-        return logit_score(centre(logits) if self.centred_ else logits, self.score)
+        return logit_score(centre(logits) if self.centred_ else logits, self.method)
 
     def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
         if self.propagation == "smoothing":

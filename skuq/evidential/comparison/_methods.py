@@ -102,11 +102,11 @@ def comparison_methods(
         return EvidentialGNN(GraphClassifier(graph, **network), propagation=propagation)
 
     return {
-        "entropy": LogitUncertainty(score="entropy", **read),
-        "max-score": LogitUncertainty(score="max-score", **read),
-        "energy": LogitUncertainty(score="energy", **read),
-        "gnnsafe": LogitUncertainty(score="energy", propagation="smoothing", **read),
-        "energy-diffused": LogitUncertainty(score="energy", propagation="diffusion", **read),
+        "entropy": LogitUncertainty(method="entropy", **read),
+        "max-score": LogitUncertainty(method="max-score", **read),
+        "energy": LogitUncertainty(method="energy", **read),
+        "gnnsafe": LogitUncertainty(method="energy", propagation="smoothing", **read),
+        "energy-diffused": LogitUncertainty(method="energy", propagation="diffusion", **read),
         "gpn": GraphPosteriorNetwork(
             GraphClassifier(graph, **{**GPN_SETTINGS, **length, **common})
         ),

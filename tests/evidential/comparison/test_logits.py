@@ -32,12 +32,12 @@ def test_scores_of_a_table(iris, regression):
         "entropy": -(proba * np.log(proba)).sum(axis=1),
         "max-score": 1 - proba.max(axis=1),
     }
-    for score, values in expected.items():
-        u = LogitUncertainty(regression, score=score).fit(X, y).predict_uncertainty(X)
+    for method, values in expected.items():
+        u = LogitUncertainty(regression, method=method).fit(X, y).predict_uncertainty(X)
         np.testing.assert_allclose(u.total, values, atol=1e-7)
         np.testing.assert_allclose(u.epistemic, values / 2, atol=1e-7)
         np.testing.assert_array_equal(u.total, u.aleatoric + u.epistemic)
-    u = LogitUncertainty(regression, score="energy").fit(X, y).predict_uncertainty(X)
+    u = LogitUncertainty(regression, method="energy").fit(X, y).predict_uncertainty(X)
     np.testing.assert_allclose(u.total, -np.log(np.exp(logits).sum(axis=1)), rtol=1e-6)
 
 
@@ -46,6 +46,7 @@ def test_predictions_are_the_models(iris, regression):
     scored = LogitUncertainty(regression).fit(X, y)
     np.testing.assert_allclose(scored.predict_proba(X), regression.predict_proba(X), atol=1e-7)
     np.testing.assert_array_equal(scored.predict(X), regression.predict(X))
+    assert scored.score(X, y) == regression.score(X, y)
 
 
 def test_score_samples_rank_by_the_score(iris, regression):
@@ -59,9 +60,9 @@ def test_smoothing_on_a_graph_against_dense_matrices(gcn, data, nodes, y, others
     adjacency = data.adjacency.toarray()
     degree = adjacency.sum(axis=1, keepdims=True)
     mean = np.where(degree > 0, adjacency / np.maximum(degree, 1), np.eye(len(degree)))
-    plain = LogitUncertainty(gcn, score="energy").fit(nodes, y)
+    plain = LogitUncertainty(gcn, method="energy").fit(nodes, y)
     share = {} if keep == 0.5 else {"keep": keep}
-    smoothed = LogitUncertainty(gcn, score="energy", propagation="smoothing", **share)
+    smoothed = LogitUncertainty(gcn, method="energy", propagation="smoothing", **share)
     smoothed.fit(nodes, y)
     everyone = range(len(adjacency))
     step = keep * np.eye(len(mean)) + (1 - keep) * mean
@@ -106,7 +107,7 @@ def test_energy_of_log_probabilities_is_that_of_centred_logits(iris):
     with torch.no_grad():
         logits = net(torch.tensor(X)).numpy()
     logits -= logits.mean(axis=1, keepdims=True)
-    u = LogitUncertainty(net, score="energy").fit(X, y).predict_uncertainty(X)
+    u = LogitUncertainty(net, method="energy").fit(X, y).predict_uncertainty(X)
     np.testing.assert_allclose(u.total, -np.log(np.exp(logits).sum(axis=1)))
 
 
@@ -115,14 +116,14 @@ def test_energy_does_not_depend_on_which_of_two_classes_comes_first(iris):
     scores = []
     for labels in (y, 1 - y):
         model = LogisticRegression().fit(X, labels)
-        scored = LogitUncertainty(model, score="energy").fit(X, labels)
+        scored = LogitUncertainty(model, method="energy").fit(X, labels)
         scores.append(scored.predict_uncertainty(X).total)
     np.testing.assert_allclose(*scores, rtol=1e-3)
 
 
 def test_unknown_score(iris, regression):
     with pytest.raises(ValueError, match="'score' parameter"):
-        LogitUncertainty(regression, score="margin").fit(*iris)
+        LogitUncertainty(regression, method="margin").fit(*iris)
 
 
 def test_not_fitted():
