@@ -121,8 +121,8 @@ def test_energy_does_not_depend_on_which_of_two_classes_comes_first(iris):
     np.testing.assert_allclose(*scores, rtol=1e-3)
 
 
-def test_unknown_score(iris, regression):
-    with pytest.raises(ValueError, match="'score' parameter"):
+def test_unknown_method(iris, regression):
+    with pytest.raises(ValueError, match="'method' parameter"):
         LogitUncertainty(regression, method="margin").fit(*iris)
 
 

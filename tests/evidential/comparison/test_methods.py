@@ -105,7 +105,7 @@ def test_settings_of_networks_trained_here(data):
 
 def test_gnnsafe_and_the_probes_are_what_their_names_say(data, gcn):
     found = methods(data, gcn)
-    assert found["gnnsafe"].score == "energy"
+    assert found["gnnsafe"].method == "energy"
     assert found["gnnsafe"].propagation
     default = found["epn-reg"]
     given = {
