@@ -39,7 +39,7 @@ RUN = ["game", "method", "seed", "steps"]  # what tells runs apart
 COLUMNS = {"game": str, "method": str, "seed": int, "steps": int}
 COLUMNS |= {"step": int, "episodes": int, "score": float}
 NO_CURVES = pd.DataFrame(columns=list(COLUMNS)).astype(COLUMNS)
-TABLE = (50_000, 100_000, 200_000, 1_000_000)  # steps whose scores are recorded
+TABLE = (50_000, 100_000, 200_000, 500_000, 1_000_000)  # steps whose scores are recorded
 
 
 def folder_of(out: Path, game: str, method: str, seed: int, steps: int) -> Path:
