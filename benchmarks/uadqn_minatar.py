@@ -136,6 +136,7 @@ def plot(curves: pd.DataFrame, games: list[str], path: Path) -> None:
             axis.plot(steps, bands[:, 0], color=colour, label=f"{LABELS[method]} ({seeds})")
             axis.fill_between(steps, bands[:, 1], bands[:, 2], color=colour, alpha=0.2)
         axis.set(title=game.replace("_", " ").capitalize(), xlabel="steps")
+        axis.locator_params(axis="x", nbins=4)  # long numbers
         axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0, 0].set_ylabel("score of an episode")
