@@ -14,6 +14,7 @@ RL = [
     "_checkpoint",
     "_envs",
     "_estimator",
+    "_extractors",
     "_film",
     "_policies",
     "_run_configs",

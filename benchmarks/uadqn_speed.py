@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.harness import AGENT_PACKAGES, finish, parser, record, set_threads
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
-from skuq.uadqn._policies import GridCNN
+from skuq.uadqn._extractors import GridCNN
 
 ADAM = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 1e-8}}
 # Dataset: (environment, policy of ours, network of the peers, which is the one of our policy)

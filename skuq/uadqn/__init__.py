@@ -35,7 +35,8 @@ if TYPE_CHECKING:
         save_checkpoint,
     )
     from skuq.uadqn._envs import CliffWindEnv, make_env
-    from skuq.uadqn._policies import CnnPolicy, GridCNN, GridPolicy, MlpPolicy, MultiInputPolicy
+    from skuq.uadqn._extractors import GridCNN
+    from skuq.uadqn._policies import CnnPolicy, GridPolicy, MlpPolicy, MultiInputPolicy
     from skuq.uadqn._run_configs import (
         GRIDWORLD,
         MINATAR,

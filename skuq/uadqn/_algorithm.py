@@ -13,7 +13,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
-from skuq.uadqn._envs import ensure_registered
+from skuq.uadqn._envs import check_actions, ensure_registered
 from skuq.uadqn._losses import (
     aleatoric_part,
     bellman_targets,
@@ -30,7 +30,6 @@ from skuq.uadqn._policies import (
     MlpPolicy,
     MultiInputPolicy,
     StackedQuantileNetwork,
-    check_actions,
     checked_setting,
 )
 

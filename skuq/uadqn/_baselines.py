@@ -21,15 +21,10 @@ from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
 from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
-from skuq.uadqn._envs import ensure_registered
+from skuq.uadqn._envs import check_actions, ensure_registered
+from skuq.uadqn._extractors import GridCNN, default_arch, image_extractor
 from skuq.uadqn._networks import stacked_mlp
-from skuq.uadqn._policies import (
-    GridCNN,
-    check_actions,
-    default_arch,
-    image_extractor,
-    optimizer_options,
-)
+from skuq.uadqn._policies import optimizer_options
 
 
 class DQNMlpPolicy(DQNPolicy):

@@ -177,13 +177,24 @@ def make_env(env: EnvLike, **options: Any) -> Env:
             f"The agent chooses among finitely many actions, but {env} has the action space "
             f"{made.action_space}. Wrap it so that its actions are Discrete."
         )
-    if made.action_space.start != 0:
-        raise ValueError(f"Actions must be counted from 0, {env} has {made.action_space}.")
+    check_actions(made.action_space)
     if np.any(getattr(made.observation_space, "start", 0)):
         raise ValueError(
             f"States must be counted from 0, {env} has a start: {made.observation_space}."
         )
     return made
+
+
+def check_actions(space: spaces.Space[Any]) -> None:
+    """Refuse actions that are not counted from 0, which networks' outputs are.
+
+    Raises
+    ------
+    ValueError
+        For such a space.
+    """
+    if isinstance(space, spaces.Discrete) and space.start != 0:
+        raise ValueError(f"Actions must be counted from 0, the environment has {space}.")
 
 
 def _by_id(name: str, **options: Any) -> Env:

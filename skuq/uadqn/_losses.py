@@ -309,11 +309,16 @@ def aleatoric_part(quantiles: Array, aleatoric: str) -> Array:
     ValueError
         For another name of an estimate.
     """
+    check_estimate(aleatoric)
     if aleatoric == "covariance":
         return aleatoric_variance(quantiles[1:]).clip(0)  # Eq. 7
-    if aleatoric == "variance":
-        return quantile_variance(quantiles[0])  # Prop. 2.1
-    raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
+    return quantile_variance(quantiles[0])  # Prop. 2.1
+
+
+def check_estimate(aleatoric: str) -> None:
+    """Refuse names of estimates that `aleatoric_part` does not know."""
+    if aleatoric not in ("covariance", "variance"):
+        raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
 
 
 def risk_adjusted_values(

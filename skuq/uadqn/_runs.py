@@ -254,7 +254,10 @@ def _refusing(what: str) -> Iterator[None]:
     except CheckpointError:
         raise
     except Exception as error:
-        raise RunError(f"{what}: {error or type(error).__name__}") from error
+        reason = str(error)
+        if not reason or isinstance(error, KeyError):  # "'rows'" alone would say nothing
+            reason = repr(error)
+        raise RunError(f"{what}: {reason}") from error
 
 
 def last_saved_step(folder: Path) -> int:

@@ -18,15 +18,13 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm
+from skuq.uadqn._extractors import GridCNN, image_extractor, stack_extractors
 from skuq.uadqn._policies import (
     CnnPolicy,
-    GridCNN,
     GridPolicy,
     MlpPolicy,
     MultiInputPolicy,
-    image_extractor,
     policy_for,
-    stack_extractors,
 )
 from tests.uadqn.environments import GRID, SMALL, VECTOR, perturb
 

@@ -443,6 +443,21 @@ def test_an_environment_without_an_agent_leaves_no_folder(tmp_path, env, message
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"), [(KeyError("rows"), r"KeyError\('rows'\)"), (ValueError(), "ValueError")]
+)
+def test_an_error_whose_text_says_little_is_named(tmp_path, error, reason):
+    def broken():
+        raise error
+
+    gym.register("Broken-v0", broken)
+    try:
+        with pytest.raises(RunError, match=f"cannot be made: {reason}"):
+            train(tmp_path / "run", env="Broken-v0")
+    finally:
+        del gym.registry["Broken-v0"]
+
+
 def test_an_environment_that_cannot_be_pickled_is_refused_before_it_is_trained_in(tmp_path):
     gym.register("Unpicklable-v0", Unpicklable)
     try:
