@@ -338,7 +338,7 @@ class MirageFineTuner(
         float
             In [0, 1]; 0 if a threshold separates the two.
         """
-        inside = checked_region(self.region, region_mask, X)
+        inside = checked_region(self.region, region_mask, as_rows(self.estimator, X))
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
 

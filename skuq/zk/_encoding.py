@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray, IntArray
+from skuq.zk._files import integer
 from skuq.zk._names import check_columns, columns_of
 
 LARGEST_INTEGER = 2.0**62  # of the encoded ones, which have 64 bits
@@ -143,13 +144,13 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
     """Read an encoding from JSON; `ValueError` if it is malformed."""
     try:
         columns = tuple(
-            Column(int(levels), float(center), float(scale), float(limit))
+            Column(integer(levels), _number(center), _number(scale), _number(limit))
             for levels, center, scale, limit in record["columns"]
         )
         names = record["names"]
         if names is not None:
             names = check_columns(names, len(columns))
-        encoding = Encoding(columns, int(record["bits"]), names)
+        encoding = Encoding(columns, integer(record["bits"]), names)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"The encoding of inputs is malformed: {error}") from error
     numbers = np.array([column[1:] for column in columns])
@@ -160,3 +161,7 @@ def encoding_of(record: dict[str, Any]) -> Encoding:
     if encoding.bits >= 64 or (numbers[:, 2] * 2.0**encoding.bits > LARGEST_INTEGER).any():
         raise ValueError("The encoding of inputs is malformed: limits must fit into integers.")
     return encoding
+
+
+def _number(value: Any) -> float:
+    return float(value if type(value) is float else integer(value))

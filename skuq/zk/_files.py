@@ -162,6 +162,13 @@ def check_manifest(folder: Path) -> None:
             )
 
 
+def integer(value: Any) -> int:
+    """Return an integer of JSON; `TypeError` for anything else, such as 13.7, "13" and true."""
+    if type(value) is not int:
+        raise TypeError(f"expected an integer, got {value!r}")
+    return value
+
+
 def field(record: Any, name: str, types: type | tuple[type, ...], where: str) -> Any:
     """Return an entry of a JSON object; fail if it is missing or of another type."""
     if not isinstance(record, dict) or name not in record:

@@ -19,6 +19,7 @@ from skuq.zk._files import (
     digest,
     digest_file,
     field,
+    integer,
     read_json,
 )
 from skuq.zk._fixed_point import (
@@ -159,14 +160,14 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     try:
         values = {name: record[name] for name in Architecture._fields}
         numbers = {
-            name: int(value)
+            name: integer(value)
             for name, value in values.items()
             if name not in ("widths", "rows_per_proof", "columns")
         }
         shape = Architecture(
-            widths=tuple(int(width) for width in values["widths"]),
-            rows_per_proof={str(name): int(n) for name, n in values["rows_per_proof"].items()},
-            columns={str(name): int(n) for name, n in values["columns"].items()},
+            widths=tuple(integer(width) for width in values["widths"]),
+            rows_per_proof={name: integer(n) for name, n in values["rows_per_proof"].items()},
+            columns={name: integer(n) for name, n in values["columns"].items()},
             **numbers,
         )
     except (KeyError, TypeError, AttributeError) as error:

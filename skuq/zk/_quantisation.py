@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -67,15 +68,20 @@ def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int)
 
 
 def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
-    """Fit centre, scale and limit of each feature to calibration data, in three digits."""
+    """Fit centre, scale and limit of each feature to calibration data, in few digits.
+
+    Scales have three digits, and so has a centre, unless it is far from 0 for its scale, as that
+    of times is: then it is as precise as the scale.
+    """
     values = np.asarray(X, np.float64)
     columns = []
     for j, levels in enumerate(network.levels):
         if levels:
             columns.append(Column(levels))
             continue
-        center = float(f"{values[:, j].mean():.3g}")
+        mean = float(values[:, j].mean())
         scale = float(f"{values[:, j].std() or 1.0:.3g}")
+        center = round(mean, 2 - math.floor(math.log10(min(scale, abs(mean) or scale))))
         seen = float(np.abs((values[:, j] - center) / scale).max())
         columns.append(Column(0, center, scale, float(np.ceil(max(SATURATION, 2 * seen)))))
     return Encoding(tuple(columns), bits)

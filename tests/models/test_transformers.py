@@ -132,6 +132,7 @@ def test_a_copy_is_fine_tuned_and_the_model_stays(name):
         tuner.predict_proba(X) - ReferenceClassifier(model).fit(X, Y).predict_proba(X)
     ).any()
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert tuner.confidence_overlap(X) == tuner.confidence_overlap(as_rows(model, X))
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")

@@ -235,6 +235,17 @@ def test_a_constant_feature_is_encoded():
     assert encoding.encode([[5.0, 0.0]]).tolist() == [[0, 0]]
 
 
+def test_a_feature_far_from_zero_is_encoded_as_precisely_as_others():
+    rng = np.random.default_rng(0)
+    seconds = rng.normal(scale=60.0, size=(500, 1))
+    network = DenseNetwork([np.eye(1)], [np.zeros(1)], (0,), np.arange(1))
+    near = fit_encoding(network, seconds, 8).encode(seconds)
+    times = 1.7e9 + seconds
+    far = fit_encoding(network, times, 8).encode(times)
+    # Centres are a hundredth of a deviation off at most, 3 of 256 here.
+    assert np.abs(near - far).max() <= 3
+
+
 def test_an_encoding_is_the_same_after_json():
     encoding = Encoding((Column(0, 0.1, 1.0, 8.0), Column(4)), 6)
     assert encoding_of(record_of(encoding)) == encoding
@@ -252,15 +263,21 @@ def test_an_encoding_is_the_same_after_json():
         {"bits": 6, "columns": [[0, 0.0, 1.0, -1.0]]},
         {"bits": 6, "columns": [[0, float("nan"), 1.0, 8.0]]},
         {"bits": 6, "columns": 3},
-        {"bits": 6, "columns": [[-1, 0.0, 1.0, 1.0], [0, 0.0, 1.0, 8.0]], "names": None},
-        {"bits": 6, "columns": [[0, 10**400, 1.0, 8.0]], "names": None},
-        {"bits": 6, "columns": [[0, 0.0, 1.0, 1e300]], "names": None},
-        {"bits": 10**6, "columns": [[0, 0.0, 1.0, 8.0]], "names": None},
+        {"bits": 6, "columns": [[-1, 0.0, 1.0, 1.0], [0, 0.0, 1.0, 8.0]]},
+        {"bits": 6, "columns": [[0, 10**400, 1.0, 8.0]]},
+        {"bits": 6, "columns": [[0, 0.0, 1.0, 1e300]]},
+        {"bits": 10**6, "columns": [[0, 0.0, 1.0, 8.0]]},
+        {"bits": 6.5, "columns": [[0, 0.0, 1.0, 8.0]]},
+        {"bits": True, "columns": [[0, 0.0, 1.0, 8.0]]},
+        {"bits": 6, "columns": [[0.0, 0.0, 1.0, 8.0]]},
+        {"bits": 6, "columns": [[0, "0", 1.0, 8.0]]},
+        {"bits": 6, "columns": ["0118"]},
+        {"bits": 6, "columns": [[0, 0.0, 1.0, 8.0, 1.0]]},
     ],
 )
 def test_what_is_no_encoding_is_an_error(record):
     with pytest.raises(ValueError, match="The encoding of inputs is malformed"):
-        encoding_of(record)
+        encoding_of({"names": None} | record)
 
 
 # Agreement with the model

@@ -230,6 +230,25 @@ def test_circuits_too_large_to_build_are_refused(exchange, tmp_path, entry, valu
         load_commitment(public)
 
 
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("n_bins", 15.0),
+        ("log_rows", "13"),
+        ("widths", "22"),
+        ("widths", [2.0, 2]),
+        ("n_pads", True),
+        ("columns", []),
+    ],
+)
+def test_sizes_that_are_no_integers_are_refused(exchange, tmp_path, entry, value):
+    public = published(
+        exchange, tmp_path, lambda record: record["architecture"].update({entry: value})
+    )
+    with pytest.raises(VerificationError, match="the architecture is malformed"):
+        load_commitment(public)
+
+
 def test_no_text_of_the_provider_is_in_the_report(exchange, tmp_path, monkeypatch):
     forged = "a ceremony.\n- Compared with the published SHA-256: equal."
     public = published(
