@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path)
 LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
+QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default method
 
 # Options that a loaded model leaves nothing to say about.
 OF_TRAINING = (
@@ -178,9 +179,10 @@ def _check_options(context: click.Context) -> None:
         raise InputError(
             "Give --predict and --out; without them, a model can only be kept (--save)."
         )
-    if "method" in given and "model" in given:
+    brings_model = context.params["method"].lower() not in QUAM
+    if brings_model and "model" in given:
         raise InputError("--method brings its own model; --model is for the default method, quam.")
-    if "method" in given and "save" in given and "trust" not in given:
+    if brings_model and "save" in given and "trust" not in given:
         raise InputError(
             "--save keeps models of --method as a pickle, which runs code when it is loaded; if "
             "that is what you want, say so (--trust)."
@@ -229,7 +231,7 @@ def _trained(
     if save is not None:
         require_skops()
         check_new(save)
-    if method.lower() in ("quam", "quamclassifier", "quamregressor"):
+    if method.lower() in QUAM:
         estimator = _given(model, trust)
     else:
         estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs})
@@ -289,7 +291,9 @@ def _scored(
 
 def _kinds(model: TableModel) -> dict[str, type[str]]:
     """Columns that are text whatever they look like: those of the training table, and names."""
-    names = [*model.seen_.categories, *([] if model.id_ is None else [model.id_])]
+    # Units, marks of thousands among them, are read from the text as it was written.
+    names = [*model.seen_.categories, *model.columns_.units_]
+    names += [] if model.id_ is None else [model.id_]
     return dict.fromkeys(names, str)
 
 

@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype, is_object_dtype
+from pandas.api.types import (
+    infer_dtype,
+    is_bool_dtype,
+    is_integer_dtype,
+    is_numeric_dtype,
+    is_object_dtype,
+)
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,6 +27,8 @@ from skuq.tables._dates_and_units import (
 from skuq.tables._errors import TableError
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
+# What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
+TRUTHS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 
 
 class CleanColumns(TransformerMixin, BaseEstimator):
@@ -44,6 +52,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         Columns of numbers with a unit.
     numbers_ : list of str
         Those columns of the result that hold numbers.
+    truths_ : list of str
+        Columns of yes and no, which are text in the result.
     notes_ : list of str
         How text was read, in sentences.
     """
@@ -57,6 +67,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.dates_: dict[str, DateColumn] = {}
         self.units_: dict[str, UnitColumn] = {}
         self.numbers_: list[str] = []
+        self.truths_: list[str] = []
         self.notes_: list[str] = []
         for name in X.columns:
             self._fit_column(name, _uncategorised(X[name]))
@@ -69,6 +80,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def _fit_column(self, name: str, column: pd.Series) -> None:
         if is_number(column):
             self.numbers_.append(name)
+        elif infer_dtype(column, skipna=True) == "boolean":
+            self.truths_.append(name)
         elif not self.read_text:
             return
         elif dates := date_column(column):
@@ -101,12 +114,17 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             return self.dates_[name].numbers(column)
         if name in self.units_:
             return {name: self.units_[name].numbers(column)}
-        return {name: _numbers(column) if name in self.numbers_ else _texts(column)}
+        if name in self.numbers_:
+            return {name: _numbers(column)}
+        texts = _texts(column)
+        return {name: texts.replace(TRUTHS) if name in self.truths_ else texts}
 
 
 def _uncategorised(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.astype(column.cat.categories.dtype)
+        kind = column.cat.categories.dtype
+        # Whole numbers of numpy cannot be missing.
+        return column.astype(object if is_integer_dtype(kind) else kind)
     return column
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 import pandas as pd
-from pandas.api.types import is_datetime64_any_dtype, is_object_dtype
+from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype, is_object_dtype
 
 from skuq.tables._errors import TableError
 
@@ -106,6 +106,8 @@ class UnitColumn:
 
     def numbers(self, column: pd.Series) -> pd.Series:
         """The numbers, NaN where they are missing."""
+        if is_numeric_dtype(column) and not (self.before or self.after):
+            return column.astype(float)  # read already, so that its text is not the file's
         found = _divided(column)
         fits = (found["before"] == self.before) & (found["after"] == self.after)
         fits &= found["number"].fillna("").str.fullmatch(STYLES[self.style])

@@ -84,13 +84,16 @@ def target_values(
     if known is None:
         _check_classes(labels, target)
         return labels
-    unknown = labels[~np.isin(labels.astype(str), known.astype(str))]
-    if len(unknown):
+    # By their text: what one table stores as whole numbers may be floats or text in the other.
+    meaning = {as_text(label): label for label in np.unique(known)}
+    texts = [as_text(label) for label in labels]
+    unknown = next((text for text in texts if text not in meaning), None)
+    if unknown is not None:
         raise TableError(
-            f"The target {target!r} of the {which} has the class {as_text(unknown[0])!r}, which "
-            "the training table lacks."
+            f"The target {target!r} of the {which} has the class {unknown!r}, which the training "
+            "table lacks."
         )
-    return labels.astype(known.dtype)
+    return np.array([meaning[text] for text in texts], dtype=known.dtype)
 
 
 def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:

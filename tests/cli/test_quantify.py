@@ -186,6 +186,47 @@ def test_text_that_looks_like_numbers_stays_the_same_text(folder, flowers):
     assert not results[0].equals(results[1])
 
 
+@pytest.mark.parametrize("words", [["true", "false"], ["TRUE", "FALSE"]])
+def test_yes_and_no_are_known_again(folder, flowers, words):
+    for way, output in ((["True", "False"], "plain.csv"), (words, "out.csv")):
+        frame = flowers.assign(wild=np.resize(way, len(flowers)))
+        frame.to_csv("known.csv", index=False)
+        frame.drop(columns="species").to_csv("new.csv", index=False)
+        assert "not trained on" not in quantify(*METHOD, out=output).stdout
+    pd.testing.assert_frame_equal(written(), pd.read_csv("plain.csv", keep_default_na=False))
+
+
+def test_a_given_model_gets_yes_and_no_as_it_got_them(folder, flowers):
+    skops = pytest.importorskip("skops.io")
+    frame = flowers[["petal length", "species"]].assign(wild=flowers["petal length"] > 4)
+    model = LogisticRegression().fit(frame[["petal length", "wild"]], frame["species"])
+    skops.dump(model, "model.skops")
+    frame["wild"] = frame["wild"].map({True: "true", False: "false"})
+    for name in ("known.csv", "new.csv"):
+        frame.to_csv(name, index=False)
+    assert quantify("--model", "model.skops").exit_code == 0
+    known = pd.read_csv("known.csv")[["petal length", "wild"]]
+    assert written()["prediction"].tolist() == model.predict(known).tolist()
+
+
+def test_marks_of_thousands_are_read_from_the_text_of_the_file(folder, flowers):
+    amounts = np.resize(["1.200,5", "7,25", "3.000"], len(flowers))
+    flowers.assign(amount=amounts).to_csv("known.csv", index=False)
+    results = []
+    for written_as in ("1.200,0", "1.200"):
+        flowers.head(1).assign(amount=written_as).to_csv("new.csv", index=False)
+        result = quantify(*METHOD)
+        assert result.exit_code == 0, result.output
+        results.append(written())
+    pd.testing.assert_frame_equal(*results)
+
+
+def test_the_default_method_may_be_named(folder):
+    pytest.importorskip("skops")
+    result = quantify("--method", "quam", "--model", "logistic", "--save", "kept")
+    assert result.exit_code == 0, result.output
+
+
 # --- what is refused -------------------------------------------------------------------------
 
 

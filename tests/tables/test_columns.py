@@ -120,6 +120,26 @@ def test_another_unit_is_refused():
     assert X["c"].isna().all()
 
 
+def test_numbers_that_were_read_already_are_not_read_again_from_their_text():
+    X, _ = clean(["1.200,5", "7"], [900.125, 2.0])
+    assert X["c"].tolist() == [900.125, 2.0]
+    X, _ = clean(["1.200,5", "7"], ["900,125", "2.000"])
+    assert X["c"].tolist() == [900.125, 2000.0]
+
+
+@pytest.mark.parametrize("read_text", [True, False])
+def test_yes_and_no_are_the_same_in_all_ways_in_which_files_write_them(read_text):
+    X, _ = clean([True, False, None], ["true", "TRUE", "False", "t"], read_text=read_text)
+    assert X["c"].tolist() == ["True", "True", "False", "t"]
+    X, _ = clean(["true", "maybe"], read_text=read_text)  # text, as it is
+    assert X["c"].tolist() == ["true", "maybe"]
+
+
+def test_categories_that_are_whole_numbers_may_be_missing():
+    X, _ = clean(pd.Categorical([3, 7, None], categories=[3, 7]))
+    np.testing.assert_array_equal(X["c"], [3.0, 7.0, np.nan])
+
+
 def test_a_model_of_somebody_else_gets_the_text_as_it_is():
     X, notes = clean(["2020-01-31", "2021-12-25"], read_text=False)
     assert X["c"].tolist() == ["2020-01-31", "2021-12-25"]

@@ -491,6 +491,24 @@ def test_classes_keep_their_type(train, table, labels, expected):
 
 
 @pytest.mark.parametrize(
+    ("labels", "convert"),
+    [
+        ([0, 1], lambda c: c.astype(float)),
+        ([0.0, 1.0], lambda c: c.astype(int)),
+        (["0", "1"], lambda c: c.astype(float)),
+        ([False, True], lambda c: c.astype(str)),
+        ([False, True], lambda c: c.astype("boolean")),
+    ],
+)
+def test_how_held_out_labels_are_stored_does_not_matter(train, labels, convert):
+    train["kind"] = np.tile(labels, 30)
+    held_out = train.head(11)
+    expected = quantify(train, train, held_out=held_out).held_out
+    stored = held_out.assign(kind=convert(held_out["kind"]))
+    pd.testing.assert_frame_equal(quantify(train, train, held_out=stored).held_out, expected)
+
+
+@pytest.mark.parametrize(
     ("target", "message"),
     [
         (np.linspace(0, 1, 60), "'kind' holds continuous numbers, not classes"),
