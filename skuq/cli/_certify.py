@@ -107,7 +107,8 @@ def certify(
     with refusing_tables():
         check_writable(out)
         known = open_table(train, CsvFormat(*csv_format)).read()
-        new = open_table(predict, CsvFormat(*csv_format)).read()
+        kinds = {id_column: str} if id_column else {}
+        new = open_table(predict, CsvFormat(*csv_format)).read(dtype=kinds)
     left_out = {target, *drop, *([id_column] if id_column else [])}
     names = [name for name in known.columns if name not in left_out]
     _check_columns(known, [target, *drop], train)

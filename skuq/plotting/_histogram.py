@@ -148,4 +148,8 @@ def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
     if log and positive.max() / np.median(positive) > LOG_RATIO:
         low = max(positive.min(), positive.max() / LOG_RANGE)
         return np.geomspace(low, positive.max(), N_BINS + 1), True
-    return np.histogram_bin_edges(values, N_BINS), False
+    low, high = values.min(), values.max()
+    finest = 2 * N_BINS * np.spacing(np.abs(values).max())
+    if high - low < finest:  # equal but for rounding: there are no bins that narrow
+        low, high = low - max(0.5, finest), high + max(0.5, finest)
+    return np.linspace(low, high, N_BINS + 1), False

@@ -158,8 +158,7 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
         ["conformal_p_value", "epistemic"], ascending=[True, False], kind="stable"
     ).index[:SHOWN_ROWS]
     first = rows.loc[order]
-    named = {"row": order + 1} if model.id_ is None else {model.id_: first[model.id_]}
-    shown = pd.DataFrame(named, index=order)
+    shown = pd.DataFrame(index=order)
     regression = model.classes_ is None
     shown["prediction"] = first["prediction"].map(_number) if regression else first["prediction"]
     if not regression:
@@ -167,6 +166,8 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
     shown["reasons"] = first["reasons"]  # where a narrow screen still shows them
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
     shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
+    name, values = ("row", order + 1) if model.id_ is None else (model.id_, first[model.id_])
+    shown.insert(0, name, values, allow_duplicates=True)  # an id may be called p, too
     return shown.reset_index(drop=True)
 
 

@@ -243,6 +243,10 @@ class ParquetFile(TableFile):
             for batch in file.iter_batches(size, columns=self._stored):
                 # In the order of the names: a file may be divided otherwise.
                 frame = batch.to_pandas(ignore_metadata=True).set_axis(self.columns, axis=1)
+                for name in [n for n, t in dtype.items() if t is str and n in frame]:
+                    # Names may be whole numbers, which floats would round beside a missing one.
+                    column = batch.column(self.columns.index(name))
+                    frame[name] = column.to_pandas(integer_object_nulls=True)
                 yield frame.astype(
                     {n: t for n, t in dtype.items() if t == "category" and n in frame}
                 )

@@ -16,13 +16,20 @@ from skuq.tables._errors import TableError
 ISO = "ISO8601"
 # What values look like, and how they are parsed. Points divide dates where one begins with the day;
 # of dates with slashes the values themselves must say what comes first.
-FORMS = {
-    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": (ISO,),
+DAYS = {
     r"\d{4}/\d\d?/\d\d?": ("%Y/%m/%d",),
     r"\d\d?\.\d\d?\.\d{4}": ("%d.%m.%Y",),
-    r"\d\d?\.\d\d?\.\d{4} \d\d?:\d\d": ("%d.%m.%Y %H:%M",),
     r"\d\d?/\d\d?/\d{4}": ("%d/%m/%Y", "%m/%d/%Y"),
     r"\d\d?-\d\d?-\d{4}": ("%d-%m-%Y", "%m-%d-%Y"),
+}
+TIMES = {"": "", r" \d\d?:\d\d": " %H:%M", r" \d\d?:\d\d:\d\d": " %H:%M:%S"}
+FORMS = {
+    r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": (ISO,),
+    **{
+        day + time: tuple(format + clock for format in formats)
+        for day, formats in DAYS.items()
+        for time, clock in TIMES.items()
+    },
     r"\d\d? [A-Za-z]+ \d{4}": ("%d %b %Y",),
     r"[A-Za-z]+ \d\d?, \d{4}": ("%b %d, %Y",),
 }

@@ -8,7 +8,7 @@ import pandas as pd
 
 from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison
-from skuq.tables._validation import ALL_DIFFERENT
+from skuq.tables._validation import ALL_DIFFERENT, word_among_numbers
 
 FLATTERY = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
@@ -75,14 +75,11 @@ def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
                     f"Column {name} seems to number the rows; if it does, leave it out "
                     f"(--drop {name}): new rows have new numbers, which look out-of-distribution."
                 )
-        else:
-            no_number = pd.to_numeric(values, errors="coerce").isna()
-            if 0 < no_number.sum() <= len(values) / 2:
-                notes.append(
-                    f"Column {name} holds numbers, but counts as text because of values such as "
-                    f"{values[no_number].iloc[0]!r}; if they stand for missing ones, leave them "
-                    "empty."
-                )
+        elif (word := word_among_numbers(values)) is not None:
+            notes.append(
+                f"Column {name} holds numbers, but counts as text because of values such as "
+                f"{word!r}; if they stand for missing ones, leave them empty."
+            )
     return notes
 
 

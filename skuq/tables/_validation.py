@@ -57,10 +57,23 @@ def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
         if values.empty:
             raise TableError(f"Column {name!r} is empty; leave it out (--drop {name}).")
         if name not in numbers and len(values) > ALL_DIFFERENT and values.is_unique:
+            if (word := word_among_numbers(values)) is not None:
+                raise TableError(
+                    f"Column {name!r} holds numbers, but counts as text because of values such as "
+                    f"{word!r}; correct them, or leave them empty if they stand for missing ones."
+                )
             raise TableError(
                 f"Column {name!r} holds a different text in every row, so nothing can be "
                 f"learnt from it; leave it out (--drop {name})."
             )
+
+
+def word_among_numbers(values: pd.Series) -> str | None:
+    """A value that is no number, in a column of text of which at least half are numbers."""
+    no_number = pd.to_numeric(values, errors="coerce").isna()
+    if not 0 < no_number.sum() <= len(values) / 2:
+        return None
+    return str(values[no_number].iloc[0])
 
 
 def check_sizes(X: pd.DataFrame, numbers: Sequence[str], which: str) -> None:

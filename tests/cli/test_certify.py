@@ -56,6 +56,14 @@ def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder)
     assert (distance.max(axis=1) <= rows.loc[found, "counterexample_radius"] * (1 + 1e-6)).all()
 
 
+def test_the_id_is_copied_as_it_is(folder):
+    new = pd.read_csv("new.csv")[:2].assign(number=["007", "1e5"])
+    new.to_csv("new.csv", index=False)
+    result = run("--id", "number", "--max-regions", "1")
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv("out.csv", dtype=str)["number"].tolist() == ["007", "1e5"]
+
+
 def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
     pytest.importorskip("matplotlib")
     result = run("--id", "number", "--fixed", "sepal length, sepal width", "--report", "page.html")

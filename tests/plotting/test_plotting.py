@@ -199,7 +199,9 @@ def test_histogram_of_a_rounding_residue_does_not_stretch_the_axis():
     assert drawn_shares(display).sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("values", [[-1.0, 1e-6, 1e-6, 1.0], [0.0, 0.0], [0.3]])
+@pytest.mark.parametrize(
+    "values", [[-1.0, 1e-6, 1e-6, 1.0], [0.0, 0.0], [0.3], [1 / 3, 1 / 3 + 1e-16], [1e20, 1e20]]
+)
 def test_histogram_of_negative_or_constant_values_is_linear(values):
     display = UncertaintyHistogramDisplay.from_predictions({"all": values})
     assert not display.log

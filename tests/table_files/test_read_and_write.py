@@ -94,6 +94,15 @@ def test_a_row_index_that_pandas_stored_is_no_column(tmp_path):
     assert open_table(tmp_path / "t.parquet").columns == list(TABLE)
 
 
+def test_names_that_are_whole_numbers_stay_whole_beside_missing_ones(tmp_path):
+    pytest.importorskip("pyarrow")
+    names = pd.array([2**53 + 1, None, 3], dtype="Int64")
+    pd.DataFrame({"name": names, "size": names}).to_parquet(tmp_path / "t.parquet")
+    frame = open_table(tmp_path / "t.parquet").read(dtype={"name": str})
+    assert frame["name"].tolist() == [2**53 + 1, None, 3]
+    assert frame["size"].dtype == float
+
+
 def test_a_failure_on_the_way_leaves_what_was_there(path):
     path.write_text("old", encoding="utf-8")
 

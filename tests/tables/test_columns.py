@@ -49,6 +49,22 @@ def test_times_of_the_day_are_kept_where_they_differ():
     np.testing.assert_array_equal(X.iloc[0], X.iloc[1])
 
 
+@pytest.mark.parametrize(
+    "train",
+    [
+        ["2020/1/31 6:30", "2021/12/25 18:00"],
+        ["31.1.2020 6:30", "25.12.2021 18:00"],
+        ["31/01/2020 06:30", "25/12/2021 18:00"],
+        ["01/31/2020 06:30:00", "12/25/2021 18:00:00"],
+        ["31-01-2020 06:30", "25-12-2021 18:00"],
+    ],
+)
+def test_dates_may_come_with_times(train):
+    X, _ = clean(train)
+    expected = [[0.0, 1.0, 4.0, 6.5], [694.0, 12.0, 5.0, 18.0]]
+    np.testing.assert_allclose(X.to_numpy() - [[6.5 / 24, 0, 0, 0], [0.75, 0, 0, 0]], expected)
+
+
 def test_the_training_table_says_how_dates_are_read():
     X, notes = clean(["13/02/2020", "01/03/2020"], ["02/03/2020"])
     assert X["c (month)"].tolist() == [3.0]

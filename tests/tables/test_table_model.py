@@ -540,6 +540,11 @@ def test_a_target_that_is_no_class_is_refused(train, table, target, message):
         ({"size": np.nan}, {}, r"'size' is empty; leave it out \(--drop size\)"),
         ({"colour": None}, {}, r"'colour' is empty; leave it out \(--drop colour\)"),
         (
+            {"size": [*np.linspace(0, 1, 59).astype(str), "?"]},
+            {},
+            r"'size' holds numbers, but counts as text because of values such as '\?'",
+        ),
+        (
             {"colour": [f"id {i}" for i in range(60)]},
             {},
             r"'colour' holds a different text in every row.*\(--drop colour\)",
@@ -702,6 +707,16 @@ def test_the_most_unusual_rows_are_listed_first_with_their_reasons(report_of, la
     shown = result.rows["conformal_p_value"][[int(row[0]) - 1 for row in rows]]
     assert shown.is_monotonic_increasing
     assert shown.max() <= result.rows["conformal_p_value"].nsmallest(len(rows)).max()
+
+
+def test_an_id_may_be_called_as_a_column_of_the_report(large):
+    large.insert(0, "p", [f"nr {k}" for k in range(len(large))])
+    pytest.importorskip("matplotlib").use("Agg")
+    model = TableModel(Toy()).fit(large, "kind", id_column="p")
+    rows = model.predict(large)
+    page = table_report(model, rows, model.count(large)).html()
+    first = rows.sort_values(["conformal_p_value", "epistemic"], ascending=[True, False])
+    assert f"<td>{first['p'].iloc[0]}</td>" in page
 
 
 def test_quality_is_measured_on_the_held_out_rows(report_of, large):
