@@ -29,7 +29,9 @@ from skuq.models._networks import (
     ScaledLogits,
     TabularNet,
     checked_widths,
+    is_chain,
     linear_layer,
+    part_of_chain,
 )
 from skuq.models._skorch_nets import fit_net
 from skuq.models._stacked import Head, split_head, stack_parameters, stacked_forward
@@ -75,6 +77,7 @@ __all__ = [
     "fit_or_adopt_regressor",
     "fit_or_take",
     "float64_mlp",
+    "is_chain",
     "is_fitted",
     "is_network",
     "labels_in_mask",
@@ -82,6 +85,7 @@ __all__ = [
     "level_of_the_user",
     "linear_layer",
     "moved",
+    "part_of_chain",
     "pretrained_inside",
     "resolve_device",
     "rows_at_once",

@@ -23,7 +23,9 @@ from skuq.models._networks import (
     Columns,
     LogProbabilities,
     ScaledLogits,
+    is_chain,
     linear_layer,
+    part_of_chain,
 )
 from skuq.models._skorch_types import is_skorch_net
 from skuq.models._transformers import TransformersModel, adopt_pretrained, is_pretrained
@@ -225,9 +227,9 @@ def _adopt_skorch(net: NeuralNet) -> AdoptedModel:
 
 def _with_logits(module: nn.Module) -> nn.Module:
     """Logits from a module that returns probabilities, exactly where its softmax can be cut."""
-    if isinstance(module, nn.Sequential) and isinstance(module[-1], nn.Softmax):
+    if is_chain(module) and isinstance(module[-1], nn.Softmax):
         # The logarithm of a probability that underflowed has no gradient; a logit has.
-        return module[:-1]
+        return part_of_chain(module, slice(-1))
     return nn.Sequential(module, LogProbabilities())
 
 

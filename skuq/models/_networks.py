@@ -1,8 +1,9 @@
 """Default networks. All take a flat feature matrix and return logits or raw outputs."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -20,6 +21,16 @@ def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
         layer = nn.Linear(n_in, n_out, bias=bias is not None, dtype=weight.dtype)
     layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
     return layer
+
+
+def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
+    """Whether a module does no more than run its layers in turn; a subclass may do more."""
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+
+
+def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
+    """Some layers of a chain under their names; a slice would call a constructor of the user's."""
+    return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 
 class MLP(nn.Sequential):

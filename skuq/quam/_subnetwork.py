@@ -9,7 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from skuq.models import rows_at_once, split_before_linear, split_head
+from skuq.models import (
+    is_chain,
+    part_of_chain,
+    rows_at_once,
+    split_before_linear,
+    split_head,
+)
 
 _NORMS = (
     nn.modules.batchnorm._NormBase,
@@ -85,11 +91,12 @@ def choose_subnetwork(
         return Subnetwork(cut.module, moving, cut.body)
     names = _chosen(network, parameters)
     _movable(network, names, parameters)
-    if isinstance(network, nn.Sequential):
+    if is_chain(network):
         order = list(network._modules)
         first = min(order.index(name.split(".")[0]) for name in names)
         if first > 0:
-            return Subnetwork(network[first:], tuple(names), network[:first])  # same names
+            moving, body = (part_of_chain(network, p) for p in (slice(first, None), slice(first)))
+            return Subnetwork(moving, tuple(names), body)
     return Subnetwork(network, tuple(names), None)
 
 

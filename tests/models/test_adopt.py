@@ -237,6 +237,24 @@ def test_final_softmax_is_cut_so_that_logits_keep_their_gradient():
     assert adopt(fitted).module(far).abs().max() > 200  # where the softmax is 0 or 1
 
 
+class SoftmaxAtEnd(nn.Sequential):
+    def __init__(self, n_features):
+        super().__init__(nn.Linear(n_features, 3), nn.Softmax(dim=-1))
+
+
+class SharpSoftmax(SoftmaxAtEnd):
+    def forward(self, x):
+        return self[1](10 * self[0](x))
+
+
+@pytest.mark.parametrize("kind", [SoftmaxAtEnd, SharpSoftmax])
+def test_softmax_in_other_kinds_of_sequential(kind):
+    X, y = load(load_iris)
+    fitted = net(NeuralNetClassifier, kind(4), X, y)
+    expected = fitted.predict_proba(X.astype(np.float32))
+    np.testing.assert_allclose(proba_of(adopt(fitted), X), expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [

@@ -12,6 +12,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
+from skuq.models import MLP
 from skuq.quam import _search as search_module
 from skuq.quam._subnetwork import choose_subnetwork
 
@@ -50,6 +51,34 @@ def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
     assert (body is None) == (first == 0)
     features = x if body is None else body(x)
     torch.testing.assert_close(module(features), network(x))
+
+
+class Skip(nn.Sequential):
+    def forward(self, x):
+        h = self[0](x)
+        return self[2](h + self[1](h))
+
+
+class OwnArguments(nn.Sequential):
+    def __init__(self, n_features, n_outputs):
+        super().__init__(nn.Linear(n_features, 5), nn.ReLU(), nn.Linear(5, n_outputs))
+
+
+@pytest.mark.parametrize(
+    ("network", "cut"),
+    [
+        (Skip(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)), False),
+        (OwnArguments(4, 3), True),
+        (MLP(4, 3), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_kinds_of_sequential_are_cut_only_where_they_run_their_layers_in_turn(network, cut):
+    x = torch.randn(7, 4)
+    module, moved, body = choose_subnetwork(network, lambda name, _: name.startswith("2."), x)
+    assert moved == ("2.weight", "2.bias")
+    assert (body is not None) == cut
+    torch.testing.assert_close(module(body(x) if cut else x), network(x))
 
 
 def test_nothing_to_move_is_said(network):
