@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sklearn.calibration import CalibratedClassifierCV
@@ -130,12 +131,20 @@ def _fitted_wrapper(estimator: Any) -> Unwrapped:
 
 
 def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | None:
-    steps = [
-        (name, step)
-        for name, step in pipeline.steps[:-1]
-        if step is not None and step != "passthrough"
-    ]
-    return Pipeline(steps).transform if steps else None
+    steps = [step for _, step in pipeline.steps[:-1] if step is not None and step != "passthrough"]
+    return _InTurn(steps) if steps else None
+
+
+@dataclass(frozen=True)
+class _InTurn:
+    """Transformers in turn; a `Pipeline` of them refuses a last one without fitted attributes."""
+
+    transformers: Sequence[Any]
+
+    def __call__(self, X: Any) -> Any:
+        for transformer in self.transformers:
+            X = transformer.transform(X)
+        return X
 
 
 def is_search(estimator: Any) -> bool:

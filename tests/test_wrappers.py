@@ -1,8 +1,10 @@
 """One step into each of scikit-learn's delegating meta-estimators."""
 
+import pickle
+
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
 from sklearn.ensemble import BaggingClassifier
@@ -85,6 +87,24 @@ def test_some_wrappers_need_no_fit(wrap, fitted):
 )
 def test_anything_else_is_not_a_wrapper(other, fitted):
     assert unwrap(other, fitted=fitted) is None
+
+
+class Doubled(TransformerMixin, BaseEstimator):
+    """A transformer that learns nothing, as many that users write."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return 2 * X
+
+
+@pytest.mark.parametrize("before", [[], [StandardScaler()]], ids=["alone", "last"])
+def test_transformers_need_no_fitted_attributes(data, before):
+    model = make_pipeline(*before, Doubled(), MODEL).fit(*data)
+    inside = pickle.loads(pickle.dumps(unwrap(model)))
+    proba = inside.estimator.predict_proba(inside.transform(data[0]))
+    np.testing.assert_array_equal(proba, model.predict_proba(data[0]))
 
 
 def test_several_models_and_none_at_all_are_refused(data):

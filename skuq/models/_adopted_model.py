@@ -59,7 +59,9 @@ class AdoptedModel:
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
         if self.transform is not None:
-            X = check_array(self.transform(X), accept_sparse=True, input_name="transformed X")
+            X = check_array(
+                self.transform(X), accept_sparse=True, allow_nd=True, input_name="transformed X"
+            )
         inputs = to_tensor(X, self.dtype)
         if not bool(torch.isfinite(inputs).all()):
             raise ValueError(

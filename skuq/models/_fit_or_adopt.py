@@ -27,6 +27,7 @@ from skuq.models._skorch_nets import fit_net
 from skuq.models._skorch_types import is_skorch_net
 from skuq.models._taken_as_it_is import taken_as_it_is
 from skuq.models._training import seeded
+from skuq.wrappers import is_search
 
 
 def fit_or_adopt(
@@ -224,7 +225,14 @@ def fit_sklearn_clone(
     }
     twin.set_params(**unseeded)
     if sample_weight is not None:
-        prefix = f"{twin.steps[-1][0]}__" if isinstance(twin, Pipeline) else ""
-        fit_params[f"{prefix}sample_weight"] = sample_weight
+        fit_params[f"{_path_to_learner(twin)}sample_weight"] = sample_weight
     with seeded(seed):
         return twin.fit(X, y, **fit_params)
+
+
+def _path_to_learner(estimator: Any) -> str:
+    """What `fit` wants before the names of arguments for the learner inside: "svc__"."""
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        return f"{name}__{_path_to_learner(last)}"
+    return _path_to_learner(estimator.estimator) if is_search(estimator) else ""

@@ -10,7 +10,7 @@ import torch
 from scipy.special import softmax
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -22,7 +22,7 @@ from sklearn.model_selection import (
 )
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler, scale
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler, scale
 from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
@@ -145,6 +145,21 @@ def test_nested_pipelines_and_searches_are_seen_through():
     np.testing.assert_allclose(proba_of(adopted, X * 9 + 4), expected, atol=1e-6)
     again = pickle.loads(pickle.dumps(adopted))
     np.testing.assert_array_equal(proba_of(again, X), proba_of(adopted, X))
+
+
+def test_pipeline_may_turn_rows_into_images():
+    X, y = load_digits(return_X_y=True)
+    images = FunctionTransformer(lambda X: X.reshape(-1, 1, 8, 8).astype(np.float32) / 16)
+    layers = nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10)
+    fitted = net(
+        NeuralNetClassifier,
+        nn.Sequential(*layers),
+        images.transform(X),
+        y,
+        criterion=nn.CrossEntropyLoss,
+    )
+    model = make_pipeline(images, fitted)
+    np.testing.assert_allclose(proba_of(adopt(model), X), model.predict_proba(X), atol=1e-6)
 
 
 def test_preprocessing_that_lets_nan_through_is_refused():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNet, NeuralNetClassifier, NeuralNetRegressor
@@ -77,6 +78,22 @@ def test_labels_that_do_not_fit_the_model(model, y, message):
 def test_regressors_that_cannot_be_taken(estimator, n_outputs, error, message):
     with pytest.raises(error, match=message):
         fit_or_adopt_regressor(estimator, X, Y.astype(np.float64), n_outputs=n_outputs, **TRAINING)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        lambda pipe: GridSearchCV(pipe, {"logisticregression__C": [1.0]}, cv=2),
+        lambda pipe: make_pipeline(StandardScaler(), pipe),
+        lambda pipe: make_pipeline(StandardScaler(), GridSearchCV(pipe, {}, cv=2)),
+    ],
+    ids=["search", "pipeline", "search in a pipeline"],
+)
+def test_sample_weights_reach_the_learner_inside(nest):
+    pipe = make_pipeline(StandardScaler(with_std=False), LogisticRegression())
+    weight = np.where(Y == 2, 1e-6, 1.0)
+    model = fit_or_adopt(nest(pipe), X, Y, **{**TRAINING, "sample_weight": weight})
+    assert model.outputs(model.inputs(X)).softmax(-1)[:, 2].max() < 1e-2
 
 
 def test_sample_weights_need_a_net_that_can_use_them():
