@@ -95,8 +95,8 @@ def choose_subnetwork(
         order = list(network._modules)
         first = min(order.index(name.split(".")[0]) for name in names)
         if first > 0:
-            moving, body = (part_of_chain(network, p) for p in (slice(first, None), slice(first)))
-            return Subnetwork(moving, tuple(names), body)
+            rest = part_of_chain(network, slice(first, None))
+            return Subnetwork(rest, tuple(names), part_of_chain(network, slice(first)))
     return Subnetwork(network, tuple(names), None)
 
 
