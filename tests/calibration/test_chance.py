@@ -32,6 +32,15 @@ def test_the_noise_floor_ignores_empty_bins_and_is_zero_for_certain_predictions(
     assert (ece_under_calibration(sums) == 0).all()
 
 
+def test_a_single_sample_counts():
+    sums = one_bin_each([1, 0], [1, 0], [700, 0])
+    np.testing.assert_allclose(ece_bootstrap(sums), 0.3)
+    floor = ece_under_calibration(sums)
+    right = np.isclose(floor, 0.3)
+    np.testing.assert_allclose(floor[~right], 0.7)
+    assert right.mean() == pytest.approx(0.7, abs=5 * np.sqrt(0.21 / 2000))
+
+
 @pytest.mark.parametrize("correct", [(45, 0, 30), (60, 0, 22), (60, 0, 40)])
 def test_the_bootstrap_is_that_of_resampled_rows(correct):
     rng = np.random.default_rng(0)

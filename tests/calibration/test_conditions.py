@@ -90,6 +90,30 @@ def test_a_wide_table_is_cut_less_often_and_texts_have_a_limit():
     assert names.rules[0] == ("name", "0")
 
 
+def test_numbers_are_cut_at_values_that_occur_into_equal_parts():
+    found = conditions_of(np.random.default_rng(0).permutation(100)[:, None])
+    rules = [rule for _, rule in found.rules]
+    assert rules[::2] == [(None, 10.0 * k - 1) for k in range(1, 10)]
+    assert rules[1::2] == [(10.0 * k, None) for k in range(1, 10)]
+    twenty = conditions_of(np.random.default_rng(0).normal(size=(50, 20)))
+    assert len(twenty.rules) == 200
+
+
+@pytest.mark.parametrize(
+    ("values", "inner"), [([1, 2], []), ([1, 2, 3], [2.0]), ([1, 2, 3, 4], [2.0, 3.0])]
+)
+def test_of_few_numbers_each_inner_one_is_a_condition(values, inner):
+    found = conditions_of(np.array(values * 3)[:, None])
+    assert [rule for _, rule in found.rules if not isinstance(rule, tuple)] == inner
+
+
+def test_of_equally_frequent_texts_the_first_ones_are_taken():
+    names = [f"{k}" for k in np.random.default_rng(0).integers(0, 500, 1000)]
+    found = conditions_of(pd.DataFrame({"name": names}))
+    frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
+    assert [rule for _, rule in found.rules] == frequent[:20]
+
+
 def test_of_many_samples_some_are_taken_evenly(monkeypatch):
     X = np.arange(100.0)[:, None]
     monkeypatch.setattr(_conditions, "MAX_SAMPLES", 10)

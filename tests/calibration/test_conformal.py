@@ -48,8 +48,21 @@ def test_a_sample_is_as_unusual_as_itself_whatever_the_rounding():
         ([0.1, np.nan], [0.1], "`scores`"),
         ([0.1], [0.1, np.nan], "`held_out`"),
         ([0.1], [], "minimum of 1"),
+        ([np.inf], [0.1], "Input scores contains infinity"),
     ],
 )
 def test_scores_that_are_none_are_refused(scores, held, named):
     with pytest.raises(ValueError, match=named):
         conformal_p_values(scores, held)
+
+
+def test_there_is_one_class_for_each_held_out_score():
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        conformal_p_values([0.1], [0.1, 0.2], y_held_out=[0])
+
+
+def test_numbers_may_be_of_any_type():
+    expected = conformal_p_values([2.0, 5.0], [1.0, 2.0, 3.0])
+    for dtype in (int, object, np.float32):
+        arrays = np.array([2, 5], dtype), np.array([1, 2, 3], dtype)
+        np.testing.assert_array_equal(conformal_p_values(*arrays), expected)

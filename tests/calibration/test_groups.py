@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import coo_matrix, csr_array
 
 from skuq.calibration._groups import MAX_GROUPS, groups_of_columns, named_groups
 
@@ -73,7 +74,7 @@ def test_columns_of_a_data_frame_are_chosen_by_name_position_or_function(groups,
     assert names_of_rows(groups_of_columns(groups, FRAME)) == expected
 
 
-@pytest.mark.parametrize("convert", [np.array, list, np.float32])
+@pytest.mark.parametrize("convert", [np.array, list, np.float32, csr_array, coo_matrix])
 @pytest.mark.parametrize("groups", [1, np.int64(1), [1], -1])
 def test_columns_of_an_array_are_chosen_by_position(convert, groups):
     (grouping,) = groups_of_columns(groups, convert([[1, 5], [2, 6], [3, 5]]))

@@ -9,9 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from skuq.calibration import BinSums, audit_bins, clopper_pearson, scan_bins
+from skuq.calibration import (
+    BinSums,
+    audit_bins,
+    clopper_pearson,
+    detectable_gap,
+    scan_bins,
+)
 from skuq.calibration import _limits as intervals
-from tests.reporter import one_bin_each
+from tests.reporter import one_bin_each, slow_evidence
 
 SCALE = 1000
 LIMITS = "gap_low", "gap_high"
@@ -110,6 +116,25 @@ def test_limits_share_the_level_among_both_sides_of_all_filled_bins():
     default = audit_bins(sums, alpha=0.05)
     one = audit_bins(sums, alpha=0.05, confidence_level=0.95, n_families=1)
     np.testing.assert_array_equal(default.gap_low, one.gap_low)
+
+
+def test_an_audit_tells_what_it_would_find_with_a_probability_of_four_fifths():
+    count, correct, confidence = [200, 0, 400], [120, 0, 320], [600, 0, 800]
+    audit = audit_bins(one_bin_each(count, correct, confidence), alpha=0.05)
+    assert audit.finding.dtype == np.int64
+    assert np.isnan(audit.detectable_gap[1])
+    for b in (0, 2):
+        k = np.arange(count[b] + 1)
+        evidence = [slow_evidence(j, count[b], confidence[b] / SCALE + 0.05) for j in k]
+        truth = confidence[b] / SCALE + audit.detectable_gap[b]
+        power = binom.pmf(k, count[b], truth)[np.array(evidence) >= audit.threshold].sum()
+        assert power == pytest.approx(0.8)
+    whole = one_bin_each([600], [440], [220 / 300 * SCALE])  # the run of all bins
+    together = detectable_gap(
+        whole.count, whole.mean_confidence, alpha=0.05, threshold=audit.threshold
+    )
+    assert audit.detectable_shift == pytest.approx(together[0])
+    assert audit.detectable_shift < np.nanmin(audit.detectable_gap)
 
 
 def test_an_empty_bin_passes_and_does_not_widen_the_limits():

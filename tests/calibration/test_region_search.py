@@ -9,6 +9,7 @@ import pytest
 from skuq.audit import region_mask
 from skuq.calibration import TopLabelPredictions, search_regions
 from skuq.calibration._conditions import Conditions, conditions_of
+from skuq.calibration._region_search import region_tolerance
 from tests.reporter import slow_evidence
 
 
@@ -113,6 +114,28 @@ def test_more_families_leave_less_error_and_correct_the_p_value():
     first, second = one.regions[0], many.regions[0]
     assert second.p_value == pytest.approx(10 * first.p_value)
     assert second.gap_low < first.gap_low
+
+
+@pytest.mark.parametrize("side", [1, -1])
+def test_with_the_tolerance_of_some_reference_sets_the_search_passes_the_wanted_share(side):
+    rng, draws, level = np.random.default_rng(0), [], 0.6
+    for _ in range(10):
+        X = rng.integers(0, 4, (300, 2))
+        confidence = rng.uniform(0.6, 0.8, 300)
+        correct = rng.random(300) < confidence + 0.2 * side * (X[:, 0] == 3)
+        draws.append((conditions_of(X), predictions(confidence, correct)))
+    tolerance = region_tolerance(draws, level)
+    assert 0.02 < tolerance < region_tolerance(draws, 0.95) < 0.25
+
+    def share_passed(alpha):
+        found = (
+            search_regions(*draw, alpha=alpha, confidence_level=level, n_families=2)
+            for draw in draws
+        )
+        return np.mean([not each.regions for each in found])
+
+    # Thresholds are those of five of the sets on average.
+    assert share_passed(tolerance - 0.03) < level <= share_passed(tolerance + 0.015)
 
 
 def test_regions_have_no_common_samples():

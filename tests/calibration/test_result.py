@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from skuq.calibration import BinSums, audit_sums
+from skuq.calibration import BinSums, TopLabelPredictions, audit_sums, search_regions
+from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 from tests.reporter import drawn_audit
 
 
@@ -26,6 +27,40 @@ def test_a_group_with_a_finding_fails_the_audit_and_no_step_of_algorithm_1():
     assert not result.passed
     assert result.within_alpha
     assert result.n_families == 2
+
+
+def test_calibration_errors_by_chance_are_those_of_the_level():
+    sums = sums_of([0, 600], [0, 425], [0, 4200])
+    result = audit_sums(sums, confidence_level=0.9)
+    drawn, honest = ece_bootstrap(sums), ece_under_calibration(sums)
+    assert result.ece_interval == pytest.approx(np.quantile(drawn, [0.05, 0.95]))
+    assert result.ece_chance == pytest.approx(np.quantile(honest, 0.9))
+
+
+@pytest.mark.parametrize("region_alpha", [None, 0.1, 0.3])
+def test_regions_are_searched_among_the_rows_and_are_one_more_family(region_alpha):
+    X = np.arange(1000)[:, None] % 10
+    correct = (np.arange(1000) % 100 < 60) | (X[:, 0] == 7)
+    predictions = TopLabelPredictions(np.full(1000, 6 * 10**8, np.int32), correct)
+    sums = sums_of([0, 1000], [0, correct.sum()], [0, 6000])
+    result = audit_sums(
+        sums, alpha=0.2, region_alpha=region_alpha, confidence_level=0.9, rows=(X, predictions)
+    )
+    assert result.n_families == 2
+    assert result.regions == search_regions(
+        X, predictions, alpha=region_alpha or 0.2, confidence_level=0.9, n_families=2
+    )
+    assert result.regions.regions[0].conditions == {0: 7.0}
+    assert not result.passed
+    assert audit_sums(sums, alpha=0.2, confidence_level=0.9).passed
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_the_limits_of_a_share_are_accepted_and_those_of_a_level_refused(limit):
+    sums = sums_of([0, 20], [0, 15], [0, 150])
+    assert audit_sums(sums, alpha=limit, region_alpha=limit).passed
+    with pytest.raises(ValueError, match="`confidence_level`"):
+        audit_sums(sums, confidence_level=limit)
 
 
 def test_sums_of_nothing_are_refused():

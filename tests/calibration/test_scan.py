@@ -95,6 +95,23 @@ def test_evidence_never_falls_with_a_further_correct_prediction(n, edge):
     assert (below >= 0).all()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_evidence_of_few_samples_is_that_of_slow_loops(sign):
+    n, k = np.array([(n, k) for n in range(5) for k in range(n + 1)]).T
+    for edge in (0.2, 0.5, 0.9):
+        found = run_evidence(k, n, np.full(len(k), edge), sign)
+        slow = [slow_evidence(*sample, edge, sign) for sample in zip(k, n, strict=True)]
+        np.testing.assert_allclose(found, slow)
+
+
+@pytest.mark.parametrize(("edge", "sign"), [(0.0, 1), (1.0, -1), (0.0, -1), (1.0, 1)])
+def test_evidence_against_certainty_is_infinite_and_gives_no_warning(edge, sign):
+    k, n = np.arange(4), np.full(4, 3)
+    with np.errstate(all="raise"):
+        found = run_evidence(k, n, np.full(4, edge), sign)
+    np.testing.assert_array_equal(found, np.where(sign * (k / 3 - edge) > 0, np.inf, 0.0))
+
+
 rows = st.integers(0, 200).flatmap(
     lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, SCALE - 1))
 )

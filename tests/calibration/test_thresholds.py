@@ -129,6 +129,23 @@ def test_a_level_that_few_simulations_cannot_resolve_needs_a_tolerance_too():
     assert high > usual / 2 > 0.02
 
 
+def test_a_level_that_few_simulations_cannot_resolve_is_that_of_the_bound():
+    n, confidence = 50, 0.7
+    proba = np.tile([confidence, 1 - confidence], (n, 1))
+    study = choose_alpha(  # all draws are the same
+        np.zeros(n),
+        proba,
+        classes=[0, 1],
+        n_bins=1,
+        confidence_level=0.999,
+        n_repeats=30,
+        random_state=0,
+    )
+    # n correct of n are evidence of -n log(confidence + alpha), in one run.
+    expected = (0.8 * 0.001) ** (1 / n) - confidence
+    assert study.tolerance == pytest.approx(expected, abs=1e-3)
+
+
 def test_classes_are_the_columns():
     y, proba = recorded(500)
     names = np.array(["z", "a"])

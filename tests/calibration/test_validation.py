@@ -4,7 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.calibration._validation import columns_and_proba, errors_and_uncertainty, finite
+from skuq.calibration._validation import (
+    columns_and_proba,
+    errors_and_uncertainty,
+    finite,
+    weights,
+)
 
 GOOD = [[0.5, 0.5], [0.2, 0.8]]
 
@@ -26,6 +31,7 @@ GOOD = [[0.5, 0.5], [0.2, 0.8]]
         ([0, 7], GOOD, [0, 1], r"labels that are not among the classes: \[7\] not in \[0, 1\]"),
         ([0, 1], GOOD, ["a", "b"], r"labels that are not among the classes: \[0, 1\]"),
         (["a", "b"], GOOD, [0, 1], r"labels that are not among the classes: \['a', 'b'\]"),
+        ([0, 1], GOOD, [[0], [1]], r"`classes` must be one-dimensional, got shape \(2, 1\)"),
         ([[0], [1]], GOOD, None, r"`y_true` must be one-dimensional, got shape \(2, 1\)"),
         ([0, np.nan], GOOD, [0, 1], "`y_true` must hold only numbers, booleans or strings"),
         (["a", None], GOOD, ["a", "b"], "`y_true` must hold only .* got missing or other"),
@@ -72,6 +78,35 @@ def test_wrong_selective_inputs_are_named(y_true, y_pred, uncertainty, message):
 def test_a_score_that_is_not_finite_or_not_a_column_is_named(values, message):
     with pytest.raises(ValueError, match=message):
         finite(values, "score")
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 0], ["a", "b", "a"]])
+def test_samples_of_weight_0_are_left_out(labels):
+    first = labels[0]
+    given = labels, [first] * 3, [0.1, 0.2, 0.3]
+    wrong, scores, weight = errors_and_uncertainty(*given, [0.0, 2.0, 0.5])
+    assert (wrong.tolist(), scores.tolist(), weight.tolist()) == (
+        [True, False],
+        [0.2, 0.3],
+        [2, 0.5],
+    )
+    wrong, scores, weight = errors_and_uncertainty(*given)
+    assert (wrong.tolist(), scores.tolist()) == ([False, True, False], given[2])
+    assert weight.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sample_weight", "message"),
+    [
+        ([1.0], "must have one weight per sample, got 1 weights for 2 samples"),
+        ([-1, 2], "must be >= 0 and not all 0, got weights from -1 to 2"),
+        ([0, 0], "must be >= 0 and not all 0, got weights from 0 to 0"),
+        ([0, np.nan], "must be finite, got nan in row 1"),
+    ],
+)
+def test_wrong_sample_weights_are_named(sample_weight, message):
+    with pytest.raises(ValueError, match=f"^`sample_weight` {message}"):
+        weights(sample_weight, 2)
 
 
 CODES = np.array([0, 2, 1, 1, 0])

@@ -11,7 +11,7 @@ from torch import nn
 
 from skuq.models import MLP
 from skuq.quam import _search as search_module
-from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.quam._importance_sampling import ImportanceSampling, pool_weights
 from skuq.quam._regression_objectives import (
     DIRECTIONS,
     Divergence,
@@ -262,6 +262,23 @@ def test_dirac_mixture_is_that_of_the_best_models():
     weights /= weights.sum(axis=1, keepdims=True)
     squares = (best.mean - reference[:, :1].numpy()) ** 2
     np.testing.assert_allclose(spread, np.sqrt((weights * squares).sum(axis=1)))
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_mixture_of_searches_holds_the_given_model_too(held_out):
+    reference, found = trajectories()
+    sampling = SELECTED._replace(by_search=True, held_out=held_out)
+    spread = estimate_spread(reference, found, sampling, noise_variance=None)
+    weights = pool_weights(found.excess_loss, sampling.temperature, held_out=held_out).numpy()
+    means = np.column_stack([reference[:, 0], found.outputs[..., 0].flatten(1)])
+    squares = (means - reference[:, :1].numpy()) ** 2
+    np.testing.assert_allclose(spread, np.sqrt((weights * squares).sum(axis=1)))
+    expected = estimate_uncertainty(
+        reference, found, sampling._replace(setting="expected"), noise_variance=None
+    )
+    log_variance = np.column_stack([reference[:, 1], found.outputs[..., 1].flatten(1)])
+    entropies = (np.log(2 * np.pi * np.e) + log_variance) / 2
+    np.testing.assert_allclose(expected.aleatoric, (weights * entropies).sum(axis=1))
 
 
 def test_extreme_log_variances_keep_everything_finite():

@@ -1,5 +1,6 @@
 """The validator of statements: one kind of bad entry after the other."""
 
+import math
 from dataclasses import FrozenInstanceError, fields
 from types import SimpleNamespace
 
@@ -62,25 +63,44 @@ STATEMENTS = {
 }
 IMPOSSIBLE = [
     ("bins", "alpha", 1.1),
+    ("bins", "alpha", -0.1),
     ("bins", "n_bins", 11),
     ("bins", "n_bins", 0),
     ("bins", "confidence_level", 1.0),
+    ("bins", "confidence_level", 0.0),
     ("bins", "n_samples", 0),
     ("verdict", "alpha", 0.0505),
     ("verdict", "alpha", 1e306),
     ("verdict", "pads", [0]),
     ("verdict", "pads", [1, 1]),
     ("verdict", "pads", [0, 3]),
+    ("verdict", "pads", [0, -1]),
     ("verdict", "pads", [0, True]),
     ("predictions", "n_proven", 8),
     ("predictions", "n_proven", 0),
     ("attestation", "x", [1.0, "2"]),
     ("attestation", "x", [1, 2]),
+    ("attestation", "x", [1.0, math.nan]),
     ("attestation", "label", 3),
+    ("attestation", "label", -1),
     ("attestation", "confidence", 0),
     ("attestation", "confidence", (1 << 14) + 1),
     ("attestation", "number", 0),
     ("attestation", "number", 9),
+]
+POSSIBLE = [
+    ("bins", "alpha", 0.0),
+    ("bins", "alpha", 1.0),
+    ("bins", "n_bins", 1),
+    ("bins", "confidence_level", None),
+    ("bins", "n_samples", 1),
+    ("verdict", "alpha", 0.999),
+    ("verdict", "n_samples", 5),
+    ("verdict", "n_samples", 8),
+    ("predictions", "n_proven", 1),
+    ("attestation", "label", 0),
+    ("attestation", "confidence", 1),
+    ("attestation", "number", 1),
 ]
 
 
@@ -99,6 +119,7 @@ def test_a_statement_has_the_entries_of_its_level_and_no_others(level):
     check_statement(found, COMMITTED)
     with pytest.raises(FrozenInstanceError):
         found.level = "bins"
+    assert not any(isinstance(getattr(found, name), list) for name in statement)
     for name in statement:
         rest = {key: value for key, value in statement.items() if key != name}
         with pytest.raises(VerificationError, match=f"s.json lacks the entry '{name}'"):
@@ -122,8 +143,14 @@ def test_every_entry_has_a_type():
 
 @pytest.mark.parametrize(("level", "name", "value"), IMPOSSIBLE)
 def test_impossible_values_are_refused(level, name, value):
-    with pytest.raises(VerificationError, match="impossible"):
+    named = "input" if name == "x" else name
+    with pytest.raises(VerificationError, match=f"{named}.* is impossible"):
         checked({**STATEMENTS[level], name: value})
+
+
+@pytest.mark.parametrize(("level", "name", "value"), POSSIBLE)
+def test_the_limits_of_what_is_possible_are_accepted(level, name, value):
+    assert getattr(checked({**STATEMENTS[level], name: value}), name) == value
 
 
 @pytest.mark.parametrize(

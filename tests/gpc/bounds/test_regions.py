@@ -1,5 +1,7 @@
 """Regions of boxes and balls: nothing of the intersection is ever cut off."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -80,7 +82,9 @@ def test_boxes_within_the_ball_are_told_from_others(norm):
         box = tensor([[1 - size, 1.0]]), tensor([[1.0, 1 + size]])
         region = Region(tensor([[1.0, 1.0]]), *box, tensor([1.0]), norm)
         assert bool(region.is_box()) == inside
-        assert bool(Region(*([region.center] * 3)).is_box())
+        alone = Region(*([region.center] * 3)).is_box()
+        assert bool(alone)
+        assert alone.dtype == torch.bool
 
 
 @NORMS
@@ -116,6 +120,69 @@ def test_linear_functions_are_bounded_over_the_ball(norm):
 
 
 @NORMS
+def test_no_step_within_a_ball_leads_further_than_the_steepest(norm):
+    rng = np.random.default_rng(3)
+    center, gradient = rng.normal(size=(2, 4, 3))
+    ball = ball_of(tensor(center), tensor([0.2, 0.5, 1.0, 3.0]), norm)
+    step = ball.steepest(tensor(gradient))
+    length = torch.linalg.vector_norm(step, norm, -1)
+    np.testing.assert_allclose(length, ball.radius)
+    for i in range(4):
+        others = random_points(rng, norm, 2000, 3, np.zeros(3), float(ball.radius[i]))
+        assert step[i].numpy() @ gradient[i] >= (others @ gradient[i]).max()
+
+
+def test_the_steepest_step_of_a_box_is_as_long_as_the_box():
+    lower, upper = tensor([[0.0, -1.0, 2.0]]), tensor([[0.5, 2.0, 2.0]])
+    step = Region(lower, lower, upper).steepest(tensor([[-2.0, 0.1, 1.0]]))
+    np.testing.assert_array_equal(step, [[-0.5, 3.0, 0.0]])
+
+
+def test_half_widths_reach_both_faces_in_spite_of_rounding_and_no_further():
+    rng = np.random.default_rng(4)
+    lower = rng.normal(size=(200, 2))
+    upper = lower + rng.exponential(size=(200, 2))
+    origin, half_widths, ball = Region(tensor(lower), tensor(lower), tensor(upper)).coordinates()
+    assert ball is None
+    parts = (
+        part.flatten().tolist() for part in (tensor(lower), origin, half_widths, tensor(upper))
+    )
+    for low, middle, half, high in zip(*(map(Fraction, part) for part in parts), strict=True):
+        assert middle - half <= low
+        assert high <= middle + half
+        assert float(half) <= float(high - low) / 2 * (1 + 1e-12)
+
+
+@NORMS
+def test_regions_are_seen_from_the_ball_if_it_is_closer_than_the_box(norm):
+    center, radius = torch.zeros(1, 2).double(), tensor([1.0])
+    cut = Region(center, tensor([[-1.0, -1.0]]), tensor([[0.5, 1.0]]), radius, norm)
+    origin, half_widths, ball = cut.coordinates()
+    np.testing.assert_array_equal(origin, center)
+    np.testing.assert_allclose(half_widths, [[1.0, 1.0]])
+    np.testing.assert_array_equal(ball.offset, center)
+    small = Region(center, tensor([[0.0, 0.0]]), tensor([[0.4, 0.2]]), radius, norm)
+    origin, half_widths, ball = small.coordinates()
+    np.testing.assert_allclose(origin, [[0.2, 0.1]])
+    np.testing.assert_allclose(half_widths, [[0.2, 0.1]])
+    np.testing.assert_allclose(ball.offset, [[-0.2, -0.1]])
+    assert (ball.radius, ball.norm) == (radius, norm)
+
+
+@NORMS
+def test_some_of_the_regions_in_some_features(norm):
+    center = tensor(np.arange(6).reshape(3, 2))
+    region = Region(center, center - 1, center + 2, tensor([0.1, 0.2, 0.3]), norm)
+    assert len(region) == 3
+    part = region.of_features(torch.tensor([1]))[torch.tensor([2, 0])]
+    np.testing.assert_array_equal(part.center, [[5], [1]])
+    np.testing.assert_array_equal(part.lower, [[4], [0]])
+    np.testing.assert_array_equal(part.upper, [[7], [3]])
+    np.testing.assert_array_equal(part.radius, [0.3, 0.1])
+    assert part.norm == norm
+
+
+@NORMS
 def test_features_of_no_width_do_not_matter(norm):
     part = BallParts(tensor([[0.0, 0.0]]), tensor([[0.5, 0.0]]), tensor([1.0]), norm)
     assert part.linear_minimum(tensor([[1.0, 0.0]])).item() == pytest.approx(-2.0)
@@ -133,7 +200,7 @@ def test_lengths_and_distances_hold_for_every_point_of_the_ball_and_the_box(norm
             t = t[(np.abs(t) <= 1).all(axis=1)]
             if len(t) == 0:
                 continue
-            assert float(part.squared_length()) >= (t**2).sum(axis=1).max()
+            assert (t**2).sum(axis=1).max() <= float(part.squared_length()) <= f + 1e-9
             assert float(part.distance()) >= np.linalg.norm(t * widths, norm, axis=1).max()
             gradient = rng.normal(size=(1, 2, f))
             reach = part.linear_reach(tensor(gradient)).numpy()

@@ -303,3 +303,26 @@ def test_errors_of_integrals_lower_the_bound():
     assert found[1][0].equal(point[0])
     assert found[2][2].equal(curvature[2])
     assert not found[1][1].any()
+
+
+def test_what_third_derivatives_cost_is_divided_among_the_features():
+    rng = np.random.default_rng(9)
+    expansion, objective = random_moments(rng, CASE, 1.0, 60.0), objectives(rng, 3, 12)
+    second = over(objective, expansion)
+    assert len(second.rows) > 3
+    distance = torch.full_like(second.value, 0.1)
+    bound, _, by_feature = second._minimum(distance)
+    wide = second._replace(shift=second.shift + 0.2)
+    lower, _, more = wide._minimum(distance)
+    assert ((bound - lower) > 1e-6).any()
+    assert (more >= by_feature).all()
+    np.testing.assert_allclose((more - by_feature).sum(-1), bound - lower, atol=1e-12)
+
+
+def test_units_are_those_of_a_deviation_of_at_least_1():
+    expansion = independent_moments(np.random.default_rng(12), 0.1, 0.3, count=3)
+    variances = tensor([0.5, 0, 0, 0.8, 0, 0.3]).expand(3, -1)
+    covariance = expansion.covariance._replace(value=variances)
+    second = over(np.eye(3), expansion._replace(covariance=covariance))
+    assert len(second.rows) == 3
+    np.testing.assert_allclose(second.unit, np.tile([1, 1, 2, 1, 2], (3, 1)))
