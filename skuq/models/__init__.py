@@ -16,7 +16,7 @@ from skuq.models._dense import to_dense
 from skuq.models._device import resolve_device
 from skuq.models._estimator_model import EstimatorModel, fit_or_take, is_network, last_step
 from skuq.models._evaluate import evaluate, moved, rows_at_once
-from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor
+from skuq.models._fit_or_adopt import fit_or_adopt, fit_or_adopt_regressor, fit_sklearn_clone
 from skuq.models._input_kinds import brings_preprocessing, labels_in_mask, takes_ids
 from skuq.models._mixin import AdoptedClassifierMixin, AdoptedInputsMixin
 from skuq.models._module_classifier import ModuleClassifier
@@ -76,6 +76,7 @@ __all__ = [
     "fit_or_adopt",
     "fit_or_adopt_regressor",
     "fit_or_take",
+    "fit_sklearn_clone",
     "float64_mlp",
     "is_chain",
     "is_fitted",

@@ -69,7 +69,8 @@ class QUAMClassifier(
         logistic regression only.
     pool : "auto" or callable, default="auto"
         How the pool is made where `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`,
-        which alters training inputs. A callable gets the training inputs and returns a pool.
+        which alters training inputs; without unseen categories if an encoder in the model refuses
+        them. A callable gets the training inputs and returns a pool.
     pool_shares : array-like of float, default=(0.1, 0.3)
         With search="pool" and a learner that is refitted: total weight of the pool over all
         classes, relative to the training data; one model per class for each.
@@ -284,7 +285,7 @@ class QUAMClassifier(
         return np.sort(reference.softmax(-1).mean(0).topk(self.n_targets).indices.numpy())
 
     def _objective(self, reference: Tensor, sought: IntArray) -> Callable[[Tensor], Objective]:
-        if not self.targeted:
+        if sought[0] < 0:
             log_reference = reference.log_softmax(-1)
             return lambda rows: Untargeted(log_reference[rows])
         targets = torch.as_tensor(sought, device=reference.device)

@@ -79,7 +79,7 @@ def _with_column(X: Any, typical: Any, k: int) -> Any:
     rows = np.repeat(np.arange(len(X)), len(typical))
     values = np.tile(np.arange(len(typical)), len(X))
     if not isinstance(X, pd.DataFrame):
-        replaced = X[rows]
+        replaced = X[rows].astype(np.result_type(X, typical))  # whole numbers may meet others
         replaced[:, k] = typical[values, k]
         return replaced
     replaced = X.iloc[rows].reset_index(drop=True)

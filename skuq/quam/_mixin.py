@@ -39,12 +39,13 @@ from skuq.quam._found import Found
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._objectives import Objective
 from skuq.quam._pool_search import search_networks
-from skuq.quam._pools import as_pandas, make_pool, make_token_pool
+from skuq.quam._pools import SEEN, UNSEEN, as_pandas, make_pool, make_token_pool
 from skuq.quam._refit_search import (
     RefitProblem,
     check_takes_weights,
     refit_on_pool,
     stacked_rows,
+    with_categories_of,
 )
 from skuq.quam._search import Trajectories
 from skuq.quam._search_parameters import SearchParameters
@@ -167,25 +168,34 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         random = check_random_state(seed)
         rows = random.permutation(_num_samples(X))[:_N_BACKGROUND]
         self._background = _safe_indexing(X, rows)
-        if X_pool is None:
-            make = make_token_pool if takes_tokens(self.estimator) else make_pool
-            made = make(X, random_state=random) if self.pool == "auto" else self.pool(X)
-            X_pool = self._checked_pool(self._with_names(made))
-        self._pool = self.model_.inputs(X_pool)
+        self._pool = self._made_pool(X, random) if X_pool is None else self.model_.inputs(X_pool)
         sought = self._sought(self._outputs(self._pool))
         self._found = self._search_on(self._pool, sought)
 
+    def _made_pool(self, X: Any, random: np.random.RandomState) -> Any:
+        """A pool made of the training inputs, in the form that the model takes."""
+
+        def inputs(pool: Any) -> Any:
+            return self.model_.inputs(self._checked_pool(self._with_names(pool)))
+
+        if self.pool != "auto":
+            return inputs(self.pool(X))
+        if takes_tokens(self.estimator):
+            return inputs(make_token_pool(X, random_state=random))
+        try:
+            return inputs(make_pool(X, random_state=random))
+        except ValueError as error:
+            if UNSEEN not in str(error):
+                raise
+            # An encoder that refuses unknown categories will refuse them in new inputs, too.
+            return inputs(make_pool(X, kinds=SEEN, random_state=random))
+
     def _with_names(self, pool: Any) -> Any:
-        """A pool made of an array, which has lost the names of its columns."""
+        """A pool that is an array, with the names of the columns of the training inputs."""
         names = getattr(self, "feature_names_in_", None)
-        if (
-            names is None
-            or self._preprocesses
-            or not isinstance(pool, np.ndarray)
-            or pool.shape[1:] != names.shape
-        ):
+        if names is None or not isinstance(pool, np.ndarray) or pool.shape[1:] != names.shape:
             return pool
-        return pd.DataFrame(pool, columns=names)
+        return pd.DataFrame(pool, columns=names).infer_objects()
 
     def _checked_pool(self, X_pool: Any) -> Any:
         """Inputs of a pool in the form that was fitted."""
@@ -196,7 +206,8 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
                 f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: any model says "
                 "anything about a single one. Use search='pointwise' for single inputs."
             )
-        return self._checked_rows(X_pool)
+        rows = self._checked_rows(X_pool)
+        return self._with_names(rows) if self._preprocesses else rows
 
     def _search_on(self, pool: Any, sought: IntArray) -> Found:
         """Search on a pool in the form that the model takes."""
@@ -246,7 +257,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
             training data.
         """
         self._check_found()
-        inputs = self.model_.inputs(self._checked_pool(X))
+        inputs = with_categories_of(self._pool, self.model_.inputs(self._checked_pool(X)))
         # Few inputs alone would pull too hard, and few unusual ones among many too little.
         n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 from sklearn.utils import check_random_state
 from torch import Tensor
 from torch.nn import functional as F
@@ -18,6 +18,7 @@ from skuq.base import BoolArray, FloatArray
 from skuq.models import to_dense
 
 UNSEEN = "(unseen)"  # a category that no training row has
+_CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, truth values, numbers
 _FEWEST, _MOST = 500, 3000
 
 
@@ -55,8 +56,8 @@ def make_pool(
     Returns
     -------
     ndarray or DataFrame
-        Inputs of the same form. Numbers of a DataFrame become floats; in columns of pandas'
-        category type, an unseen category is a missing value.
+        Inputs of the same form. Numbers of a DataFrame become floats, and whole numbers of an
+        array int64; in columns of pandas' category type, an unseen category is a missing value.
 
     Raises
     ------
@@ -74,11 +75,12 @@ def make_pool(
     """
     random = check_random_state(random_state)
     X = as_pandas(X)
-    if not isinstance(X, pd.DataFrame):
+    if isinstance(X, pd.DataFrame):
+        X = X.infer_objects()
+    else:
         X = np.asarray(to_dense(X))
         if X.dtype.kind not in "fiub":
-            frame = pd.DataFrame(X).infer_objects()
-            made = make_pool(frame, kinds=kinds, n_inputs=n_inputs, random_state=random)
+            made = make_pool(pd.DataFrame(X), kinds=kinds, n_inputs=n_inputs, random_state=random)
             return made.to_numpy(dtype=object)
     makers = _TABLE if np.ndim(X) == 2 else _IMAGES
     if np.ndim(X) not in (2, 3, 4):
@@ -226,7 +228,9 @@ def _out_of_range(X: Any, n: int, random: np.random.RandomState) -> Any:
     distance = (high - low) * 10 ** random.uniform(-1, 1, size=made.shape)
     far = np.where(random.uniform(size=made.shape) < 0.5, high + distance, low - distance)
     if not isinstance(X, pd.DataFrame):
-        return np.where(chosen, far, made).astype(X.dtype)
+        if X.dtype.kind == "f":
+            return np.where(chosen, far, made).astype(X.dtype)
+        return np.where(chosen, np.rint(far), made).astype(np.int64)  # a small type would wrap
     for k in columns:
         made.isetitem(k, made.iloc[:, k].astype(float).mask(chosen[:, k], far[:, k]))
     return made
@@ -235,11 +239,7 @@ def _out_of_range(X: Any, n: int, random: np.random.RandomState) -> Any:
 def _unseen(X: Any, n: int, random: np.random.RandomState) -> Any:
     if not isinstance(X, pd.DataFrame):
         return None
-    columns = [
-        k
-        for k, dtype in enumerate(X.dtypes)
-        if isinstance(dtype, pd.CategoricalDtype) or not is_numeric_dtype(dtype)
-    ]
+    columns = [k for k in range(X.shape[1]) if infer_dtype(X.iloc[:, k]) in _CATEGORIES]
     if not columns:
         return None
     made = _gathered(X, _drawn(X, n, random))
@@ -378,6 +378,7 @@ _TABLE = {
     "out_of_range": _out_of_range,
     "unseen": _unseen,
 }
+SEEN = [kind for kind in _TABLE if kind != "unseen"]  # kinds with known categories alone
 _IMAGES = {
     "moved": _of_images(_moved),
     "warped": _of_images(_warped),

@@ -15,15 +15,16 @@ from sklearn.base import clone, is_classifier
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import _safe_indexing
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
-from skuq.models import EstimatorModel, seeded
+from skuq.models import EstimatorModel, fit_sklearn_clone
 from skuq.quam._found import Found
 
 # Training samples that compare the models, and that none of them has seen.
-_SHARE_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
+_SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 # A refitted forest may exclude a class, on the word of a few samples.
 _LEAST_PROBABILITY = 1e-6
 # Divisions of the pool of a linear model.
@@ -146,7 +147,10 @@ def refit_on_pool(
     """
     learner, memorises = _limited(problem.estimator)
     rows, held_out = _hold_out(problem)
-    X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], problem.weight[rows]
+    X, y = _safe_indexing(problem.X, rows), problem.y[rows]
+    # Else learners would count the pool among the rows of a class.
+    learner, of_classes = _without_class_weight(learner, y)
+    weight = problem.weight[rows] * of_classes
     joined = stacked_rows(X, pool)
     n_pool = len(joined) - len(y)
 
@@ -182,8 +186,19 @@ def refit_on_pool(
 def stacked_rows(X: Any, pool: Any) -> Any:
     """Training inputs and the pool below one another."""
     if isinstance(X, pd.DataFrame):
-        return pd.concat([X, pool], ignore_index=True)
+        return pd.concat([X, with_categories_of(X, pool)], ignore_index=True)
     return np.concatenate([np.asarray(X), np.asarray(pool)])
+
+
+def with_categories_of(X: Any, rows: Any) -> Any:
+    """Rows of a table with the categories of another one; all others are missing values.
+
+    Columns of different categories would lose their type where the tables are joined.
+    """
+    if not isinstance(X, pd.DataFrame):
+        return rows
+    dtypes = {k: dtype for k, dtype in X.dtypes.items() if isinstance(dtype, pd.CategoricalDtype)}
+    return rows.astype(dtypes)
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
@@ -212,8 +227,22 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
 
 
 def _fit(learner: Any, X: Any, y: NDArray[Any], weight: FloatArray, seed: int) -> Any:
-    with seeded(seed):
-        return clone(learner).fit(X, y, sample_weight=weight)
+    # The pool comes last, and learners that cut their samples into parts would find it in one.
+    order = np.random.default_rng(seed).permutation(len(y))
+    return fit_sklearn_clone(
+        learner, _safe_indexing(X, order), y[order], sample_weight=weight[order], seed=seed
+    )
+
+
+def _without_class_weight(learner: Any, y: NDArray[Any]) -> tuple[Any, FloatArray]:
+    """A copy without weights of classes, and the weights of samples that stand for them."""
+    learner, weight = clone(learner), np.ones(len(y))
+    for name, value in learner.get_params().items():
+        if name.split("__")[-1] == "class_weight" and value is not None:
+            learner.set_params(**{name: None})
+            known = "balanced" if isinstance(value, str) else value  # "balanced_subsample"
+            weight *= compute_sample_weight(known, y)
+    return learner, weight
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
@@ -237,12 +266,13 @@ def _limited(estimator: Any) -> tuple[Any, bool]:
 def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows to fit on, among them one of each class, and rows to compare models on."""
     rows = np.arange(len(problem.y))
-    n_held = min(max(1, round(_SHARE_HELD_OUT * len(rows))), _MOST_HELD_OUT)
+    fewest = min(_FEWEST_HELD_OUT, len(rows) // 3)
+    n_held = min(max(fewest, round(_SHARE_HELD_OUT * len(rows))), _MOST_HELD_OUT)
     shuffled = np.random.default_rng(problem.seed).permutation(rows)
     if problem.classes is not None:
         first = np.unique(problem.y[shuffled], return_index=True)[1]
         shuffled = np.delete(shuffled, first)
     held_out = np.sort(shuffled[:n_held])
-    if len(held_out) in (0, len(rows)):
+    if not 1 < len(held_out) < len(rows):  # a single one would have no standard error
         return rows, rows
     return np.setdiff1d(rows, held_out), held_out

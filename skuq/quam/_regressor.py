@@ -282,7 +282,10 @@ device, n_jobs, random_state, verbose
     def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
         assert isinstance(self._problem, RefitProblem)
         pull = _PULL * self._spread * split_signs(self._problem, pool)
-        return [reference[:, 0] + sign * pull for sign in sought]
+        # What is never negative, such as counts and prices, may have a loss that refuses it.
+        lowest = self._problem.y.min() / 10
+        lowest = -np.inf if lowest < 0 else lowest
+        return [np.maximum(reference[:, 0] + sign * pull, lowest) for sign in sought]
 
     def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
         losses: FloatArray = gaussian_loss(outputs, torch.tensor(y), self.noise_variance_).numpy()

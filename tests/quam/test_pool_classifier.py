@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, make_classification
 from sklearn.ensemble import (
     BaggingClassifier,
     ExtraTreesClassifier,
@@ -24,7 +25,12 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+)
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
@@ -36,7 +42,7 @@ BOOSTING = HistGradientBoostingClassifier(max_iter=8, random_state=0)
 LEARNERS = {
     "boosting": BOOSTING,
     "forest": RandomForestClassifier(20, random_state=0),
-    "extra trees": ExtraTreesClassifier(20, random_state=0),
+    "extra trees": ExtraTreesClassifier(100, random_state=0),
     "bayes": GaussianNB(),
 }
 
@@ -298,3 +304,105 @@ def test_a_model_worse_than_guessing_is_warned_of(iris):
     mine = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)[-1]
     with pytest.warns(UserWarning, match="guessing"):  # it was trained on scaled features
         QUAMClassifier(FrozenEstimator(mine), random_state=0).fit(100 * X, y)
+
+
+def test_learners_that_cut_their_samples_into_parts_see_each_class_in_all_of_them():
+    X, y = make_classification(400, 6, n_informative=5, n_redundant=0, random_state=1)
+    learner = CalibratedClassifierCV(RandomForestClassifier(20, random_state=0), cv=3)
+    quam = QUAMClassifier(learner, pool_shares=(0.1,), random_state=0).fit(X, y)
+    # With the pool in one part, models that had not seen the class cost .1 to .27 nats.
+    assert quam._found.excess_loss.max() < 0.08
+
+
+def test_a_frozen_forest_without_a_seed_is_reproducible(iris):
+    given = FrozenEstimator(RandomForestClassifier(20).fit(*iris))
+    first, second = (QUAMClassifier(given, random_state=0).fit(*iris) for _ in range(2))
+    np.testing.assert_array_equal(
+        first.predict_uncertainty(iris[0]).epistemic, second.predict_uncertainty(iris[0]).epistemic
+    )
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(sparse_output=False), OrdinalEncoder()])
+def test_encoders_that_refuse_unseen_categories_get_none(table, encoder):
+    X, y = table
+    columns = make_column_transformer((encoder, ["trade", "town"]), remainder="passthrough")
+    quam = QUAMClassifier(make_pipeline(columns, BOOSTING), random_state=0).fit(X, y)
+    assert np.isfinite(quam.predict_uncertainty(X).epistemic).all()
+    with pytest.raises(ValueError, match="unknown categories"):  # as of the model itself
+        quam.predict_uncertainty(X.assign(town="Rome"))
+
+
+def test_another_error_of_a_preparation_is_not_hidden(table):
+    def prepare(X):
+        if len(X) > 400:
+            raise ValueError("too many rows")
+        return X[["age"]].to_numpy()
+
+    model = make_pipeline(FunctionTransformer(prepare), BOOSTING)
+    with pytest.raises(ValueError, match="too many rows"):
+        QUAMClassifier(model, random_state=0).fit(*table)
+
+
+def test_dates_and_numbers_that_are_objects_stay_what_they_are(table):
+    X, y = table
+    X = X.assign(
+        day=pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(400), "D"),
+        age=X["age"].astype(object),
+    )
+
+    def prepare(X):
+        return np.c_[X["age"].astype(float), X["day"].dt.month]
+
+    quam = QUAMClassifier(make_pipeline(FunctionTransformer(prepare), BOOSTING), random_state=0)
+    far = quam.fit(X, y).predict_uncertainty(X.assign(age=500.0)).epistemic
+    assert np.isfinite(far).all()
+
+
+@pytest.fixture(scope="module")
+def by_category(table):
+    X, y = table
+    X = X.assign(trade=X["trade"].astype("category"), town=X["town"].astype("category"))
+    learner = HistGradientBoostingClassifier(
+        max_iter=8, random_state=0, categorical_features="from_dtype"
+    )
+    return X, y, QUAMClassifier(learner, random_state=0)
+
+
+def test_new_rows_with_few_or_new_categories_are_searched(by_category):
+    X, y, quam = by_category
+    few = X[X["town"] == "Ulm"].astype({"town": str}).astype({"town": "category"})
+    for rows in (few, X.assign(town=pd.Categorical(["Rome"] * len(X)))):
+        sharper = quam.fit(X, y).search_pool(rows)
+        assert np.isfinite(sharper.predict_uncertainty(rows).epistemic).all()
+        given = quam.fit(X, y, X_pool=rows)
+        assert np.isfinite(given.predict_uncertainty(X).epistemic).all()
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_pool_of_an_array_gets_the_columns_of_the_training_rows(iris):
+    X, y = pd.DataFrame(iris[0], columns=list("abcd")), iris[1]
+    strange = np.asarray(X)[:40] + 3
+    by_name = QUAMClassifier(BOOSTING, random_state=0).fit(
+        X, y, X_pool=pd.DataFrame(strange, columns=list("abcd"))
+    )
+    by_place = QUAMClassifier(BOOSTING, random_state=0).fit(X, y, X_pool=strange)
+    by_function = QUAMClassifier(BOOSTING, random_state=0, pool=lambda X: np.asarray(X)[:40] + 3)
+    expected = by_name.predict_uncertainty(X).epistemic
+    for quam in (by_place, by_function.fit(X, y)):
+        np.testing.assert_array_equal(quam.predict_uncertainty(X).epistemic, expected)
+
+
+def test_whole_numbers_are_explained_as_the_same_numbers_with_a_point(iris):
+    quam = QUAMClassifier(BOOSTING, random_state=0).fit(*iris)
+    whole, point = (
+        quam.explain(np.array([[5, 3, 1, 9]], dtype=dtype)).contribution
+        for dtype in (np.int64, np.float64)
+    )
+    np.testing.assert_array_equal(whole, point)
+
+
+def test_the_kind_of_search_is_that_of_the_fit(iris):
+    X, y = iris
+    quam = QUAMClassifier(n_steps=20, targeted=False, random_state=0).fit(X, y)
+    found = quam.set_params(targeted=True).search_pool(X)
+    assert len(found.adversarial_models(X[:3]).target) == 3

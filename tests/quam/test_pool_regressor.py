@@ -205,3 +205,11 @@ def test_inputs_far_out_do_not_carry_a_network_away(related, attack):
     pool = np.r_[X, 100 * X[:50]]
     quam = QUAMRegressor(noise_variance=0.1, attack=attack, random_state=0).fit(X, y, X_pool=pool)
     assert quam.predict_model_std(X).max() < 3 * y.std()
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_losses_of_targets_that_are_never_negative(related, loss):
+    X, y = related[0], np.exp(related[1] / np.std(related[1]))
+    learner = HistGradientBoostingRegressor(loss=loss, max_iter=8, random_state=0)
+    quam = QUAMRegressor(learner, random_state=0).fit(X, y)
+    assert (quam.predict_model_std(X) >= 0).all()

@@ -129,3 +129,12 @@ def test_what_cannot_be_made_is_said(images):
         make_pool(X, kinds=["unseen"])
     with pytest.raises(ValueError, match="'moved', 'warped'"):
         make_pool(images, kinds=["unseen"])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int64])
+def test_whole_numbers_of_any_type_go_far_out_of_range(dtype):
+    X = np.random.default_rng(0).integers(0, 100, size=(50, 3))
+    made = make_pool(X.astype(dtype), kinds=["out_of_range"], n_inputs=200, random_state=0)
+    assert made.dtype == np.int64
+    floats = make_pool(X.astype(float), kinds=["out_of_range"], n_inputs=200, random_state=0)
+    np.testing.assert_array_equal(made, np.rint(floats))

@@ -11,7 +11,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
@@ -19,6 +19,10 @@ from skuq import QUAMClassifier
 from skuq.quam._refit_search import RefitProblem, check_takes_weights, refit_on_pool
 
 SHARES, SIGNS = (0.1, 0.3), np.array([1, -1])
+
+
+def log_loss(outputs, codes):
+    return -outputs.numpy()[np.arange(len(codes)), codes]
 
 
 def half_square(outputs, y):
@@ -86,7 +90,7 @@ class Recorder(RegressorMixin, BaseEstimator):
 
 def seen_rows(plane):
     X = plane[0]
-    seen = refitted(Recorder(), plane).models[0][0].estimator.X_[:-40]
+    seen = refitted(Recorder(), plane).models[0][0].estimator.X_
     return np.flatnonzero((X[:, None] == seen).all(-1).any(1))
 
 
@@ -97,11 +101,45 @@ def test_held_out_samples_are_the_same_for_all_and_seen_by_none(plane):
     for k, search in enumerate(found.models):
         for share, model in zip(SHARES, search, strict=True):
             fitted = model.estimator
-            np.testing.assert_array_equal(fitted.X_, np.r_[X[seen], pool])
-            np.testing.assert_array_equal(fitted.y_, np.r_[y[seen], wanted[k][0]])
-            np.testing.assert_array_equal(fitted.weight_[:54], weight[seen])
             of_pool = np.full(40, share / 2 * weight[seen].sum() / 40)
-            np.testing.assert_allclose(fitted.weight_[54:], of_pool)
+            rows = np.c_[
+                np.r_[X[seen], pool], np.r_[y[seen], wanted[k][0]], np.r_[weight[seen], of_pool]
+            ]
+            given = np.c_[fitted.X_, fitted.y_, fitted.weight_]
+            np.testing.assert_allclose(given[given[:, 0].argsort()], rows[rows[:, 0].argsort()])
+            # Learners that cut their samples into parts must not find the pool in one of them.
+            in_pool = np.isin(fitted.X_[:, 0], pool[:, 0])
+            assert 10 <= in_pool[:47].sum() <= 30
+
+
+@pytest.mark.parametrize("n", [5, 8, 14])
+def test_few_samples_are_compared_by_several(n):
+    rng = np.random.default_rng(0)
+    X, y, pool = rng.normal(size=(n, 2)), rng.normal(size=n), rng.normal(size=(10, 2))
+    problem = RefitProblem(Ridge().fit(X, y), X, y, np.ones(n), None, seed=0)
+    found = refit_on_pool(problem, pool, [np.ones((1, 10))], (0.1,), half_square, SIGNS[:1])
+    assert found.standard_error > 1e-6  # of a single one it would be 0
+
+
+@pytest.mark.parametrize(("given", "atol"), [("balanced", 0.1), ({0: 1.0, 1: 3.0}, 1e-6)])
+def test_weights_of_classes_do_not_count_the_pool(given, atol):
+    rng = np.random.default_rng(0)
+    X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
+    y = (np.arange(90) % 3 == 0).astype(int)
+    balanced = np.where(y == 1, 1.5, 0.75) if given == "balanced" else np.where(y == 1, 3.0, 1.0)
+    asked = [np.zeros((1, 60), dtype=int), np.ones((1, 60), dtype=int)]
+
+    def found(learner, weight):
+        learner.fit(X, y, sample_weight=weight)
+        problem = RefitProblem(learner, X, y, weight, np.arange(2), seed=0)
+        return refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
+
+    # The same weights by hand, of rows instead of classes; "balanced" is of the rows kept.
+    of_classes = found(LogisticRegression(class_weight=given), np.ones(90))
+    plain = found(LogisticRegression(), balanced)
+    by_class, by_row = (each.outputs(pool).numpy() for each in (of_classes, plain))
+    np.testing.assert_allclose(by_class, by_row, atol=atol)
+    assert of_classes.models[0][0].estimator.class_weight is None
 
 
 @pytest.mark.parametrize(
