@@ -23,7 +23,7 @@ from skuq.models._default_networks import (
     train_default_regressor,
 )
 from skuq.models._evaluate import evaluate
-from skuq.models._skorch_nets import fit_net
+from skuq.models._skorch_nets import dtype_of, fit_net
 from skuq.models._skorch_types import is_skorch_net
 from skuq.models._taken_as_it_is import taken_as_it_is
 from skuq.models._training import seeded
@@ -99,11 +99,13 @@ def fit_or_adopt(
             X, codes, n_classes=len(classes), device=device, network=network, **training
         )
         return AdoptedModel(module, classes)
-    X = X.astype(np.float32, copy=False)
-    binary = is_skorch_net(estimator, "NeuralNetBinaryClassifier")
-    fitted = adopt(
-        fit_net(clone(estimator), X, codes.astype(np.float32) if binary else codes, **training)
-    )
+    net = clone(estimator)
+    if getattr(net, "classes", None) is not None:
+        net.set_params(classes=None)  # it learns codes, which are in the order of its outputs
+    dtype = dtype_of(net)
+    X = X.astype(dtype, copy=False)
+    binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
+    fitted = adopt(fit_net(net, X, codes.astype(dtype) if binary else codes, **training))
     n_outputs = evaluate(fitted.module, fitted.inputs(X[:1])).shape[-1]
     if n_outputs != len(classes):
         raise ValueError(
@@ -181,8 +183,9 @@ def _fit_regressor_clone(
 ) -> AdoptedModel:
     check_trainable(estimator)
     if is_skorch_net(estimator):
-        targets = y[:, None].astype(np.float32)
-        return adopt(fit_net(clone(estimator), X.astype(np.float32), targets, **training))
+        dtype = dtype_of(estimator)
+        targets = y[:, None].astype(dtype)
+        return adopt(fit_net(clone(estimator), X.astype(dtype), targets, **training))
     return adopt(fit_sklearn_clone(estimator, X, y, **training))
 
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from skuq.models._evaluate import input_error
 from skuq.models._training import seeded
 
 if TYPE_CHECKING:
     import skorch
+
+
+def dtype_of(net: skorch.NeuralNet) -> type[np.floating[Any]]:
+    """Type of the numbers that a net trains on, which its module tells if it exists already."""
+    if not isinstance(net.module, nn.Module):
+        return np.float32
+    floating = [p.dtype for p in net.module.parameters() if p.is_floating_point()]
+    return np.float64 if floating[:1] == [torch.float64] else np.float32
 
 
 def fit_net(
