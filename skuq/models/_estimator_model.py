@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
@@ -68,9 +68,20 @@ class EstimatorModel:
         -------
         Tensor of shape (n_samples, n_outputs), float64
             On the CPU.
+
+        Raises
+        ------
+        ValueError
+            If a regressor predicts several targets.
         """
         if self.classes is None:
-            return torch.tensor(self.estimator.predict(inputs), dtype=torch.float64)[:, None]
+            means = torch.tensor(self.estimator.predict(inputs), dtype=torch.float64)
+            if means.shape[1:] not in ((), (1,)):
+                raise ValueError(
+                    f"{type(self.estimator).__name__} predicts shape {tuple(means.shape)}; a model "
+                    "of one target is needed."
+                )
+            return means.reshape(-1, 1)
         proba = np.asarray(self.estimator.predict_proba(inputs), dtype=np.float64)
         if proba.shape[1] != len(self.classes):  # its training data lacked some
             known = np.searchsorted(self.classes, self.estimator.classes_)
@@ -123,6 +134,7 @@ def fit_or_take(
     *,
     sample_weight: NDArray[Any] | None,
     seed: int,
+    classifier: bool = False,
 ) -> EstimatorModel:
     """Take over any fitted estimator as it is, or clone and train it (see `taken_as_it_is`).
 
@@ -139,6 +151,8 @@ def fit_or_take(
         Weights for the training.
     seed : int
         Randomness of the training.
+    classifier : bool, default=False
+        Whether a classifier is needed, or a regressor.
 
     Returns
     -------
@@ -150,19 +164,24 @@ def fit_or_take(
     TypeError
         If it cannot be trained, or is a classifier without `predict_proba`.
     ValueError
-        If a classifier is to be trained and `y` holds one class.
+        If a classifier is to be trained and `y` holds one class; if the estimator is of the
+        other kind, or predicts several labels.
 
     Warns
     -----
     UserWarning
         If a fitted estimator is trained again.
     """
+    if classifier and is_regressor(estimator):
+        raise ValueError("`estimator` is a regressor; a classifier is needed.")
+    if not classifier and is_classifier(estimator):
+        raise ValueError("`estimator` is a classifier; a regressor is needed.")
     if taken_as_it_is(estimator):
         check_is_fitted(estimator.estimator)
         fitted = deepcopy(estimator)
     else:
         check_trainable(estimator)
-        if is_classifier(estimator):
+        if classifier:
             check_several_classes(y)
         fitted = fit_sklearn_clone(estimator, X, y, sample_weight=sample_weight, seed=seed)
     return _model_of(fitted)
@@ -181,5 +200,11 @@ def _model_of(fitted: Any) -> EstimatorModel:
         raise TypeError(
             f"{type(fitted).__name__} does not predict probabilities. Wrap it in "
             "CalibratedClassifierCV, or choose a classifier with `predict_proba`."
+        )
+    several = any(np.ndim(each) for each in fitted.classes_)  # of labels, each with its classes
+    if several or getattr(fitted, "multilabel_", False):
+        raise ValueError(
+            f"{type(fitted).__name__} predicts several labels for each sample; a model of one is "
+            "needed."
         )
     return EstimatorModel(fitted, np.asarray(fitted.classes_))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from itertools import chain
 from typing import Any
@@ -43,6 +43,11 @@ def evaluate(
     -------
     Tensor of shape (n_samples, ...)
         Outputs on the CPU.
+
+    Raises
+    ------
+    TypeError
+        If the module returns anything but one tensor.
     """
     module = moved(module, device)
     size = rows_at_once(module) if batch_size is None else batch_size
@@ -52,7 +57,18 @@ def evaluate(
             inputs[start : start + size].to(device, copy=True)
             for start in range(0, len(inputs), size)
         )
-        return torch.cat([module(batch).cpu() for batch in batches])
+        return torch.cat([_checked_output(module, module(batch)).cpu() for batch in batches])
+
+
+def _checked_output(module: nn.Module, output: Any) -> Tensor:
+    """What a module returned; an error if it is not one tensor."""
+    if isinstance(output, Tensor):
+        return output
+    fields = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
+    raise TypeError(
+        f"{type(module).__name__} must return one tensor, of logits or predictions, but it "
+        f"returned a {type(output).__name__}{fields}. Wrap it in a module that picks the tensor."
+    )
 
 
 def rows_at_once(module: nn.Module) -> int:

@@ -250,7 +250,7 @@ class QUAMClassifier(
             sample_weight = checked_weights(sample_weight, y)
         training = {"sample_weight": sample_weight, "seed": fit_seed}
         if self._refits:
-            self.model_ = fit_or_take(self.estimator, X, y, **training)
+            self.model_ = fit_or_take(self.estimator, X, y, classifier=True, **training)
         else:
             self.model_ = fit_or_adopt(self.estimator, X, y, device=device, **training)
         inputs = self.model_.inputs(X)

@@ -3,24 +3,27 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from skorch import NeuralNet, NeuralNetClassifier, NeuralNetRegressor
+from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
-from skuq.models import MLP, adopt, encode_labels, fit_or_adopt, fit_or_adopt_regressor
+from skuq.models import MLP, adopt, encode_labels, fit_or_adopt, fit_or_adopt_regressor, fit_or_take
 
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
 Y = np.arange(12) % 3
 TRAINING = {"sample_weight": None, "seed": 0, "device": torch.device("cpu")}
 
 
-def classifier(n_outputs):
+def classifier(n_outputs, dtype=torch.float32):
     return NeuralNetClassifier(
-        MLP(4, n_outputs),
+        MLP(4, n_outputs).to(dtype),
         criterion=nn.CrossEntropyLoss,
         max_epochs=1,
         train_split=None,
@@ -94,6 +97,93 @@ def test_sample_weights_reach_the_learner_inside(nest):
     weight = np.where(Y == 2, 1e-6, 1.0)
     model = fit_or_adopt(nest(pipe), X, Y, **{**TRAINING, "sample_weight": weight})
     assert model.outputs(model.inputs(X)).softmax(-1)[:, 2].max() < 1e-2
+
+
+def test_labels_named_out_of_order_belong_to_the_outputs_of_a_net_trained_here():
+    labels = np.array(["a", "b", "x"])[Y]
+    plain = classifier(3)
+    named = clone(plain).set_params(classes=["x", "b", "a"])
+    models = [fit_or_adopt(net, X, labels, **TRAINING) for net in (plain, named)]
+    torch.testing.assert_close(*[model.outputs(model.inputs(X)) for model in models])
+    assert models[1].classes.tolist() == ["a", "b", "x"]
+    assert named.classes == ["x", "b", "a"]
+
+
+def test_nets_in_double_precision_are_trained_in_it():
+    assert fit_or_adopt(classifier(3, torch.float64), X, Y, **TRAINING).dtype == torch.float64
+    binary = NeuralNetBinaryClassifier(MLP(4, 1).double(), max_epochs=1, verbose=0)
+    assert fit_or_adopt(binary, X, Y == 1, **TRAINING).dtype == torch.float64
+    net = NeuralNetRegressor(MLP(4, 1).double(), max_epochs=1, verbose=0)
+    model = fit_or_adopt_regressor(net, X, Y.astype(np.float64), n_outputs=1, **TRAINING)
+    assert model.dtype == torch.float64
+
+
+class Returns(nn.Module):
+    """A network that returns more than its outputs."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.more = more
+
+    def forward(self, x):
+        return self.more(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        (lambda out: (out, out), "a tuple"),
+        (lambda out: {"logits": out}, r"a dict with the keys \['logits'\]"),
+    ],
+    ids=["tuple", "dict"],
+)
+def test_networks_must_return_one_tensor(more, what):
+    message = f"Returns must return one tensor, .* returned {what}"
+    model = adopt(Returns(more))
+    with pytest.raises(TypeError, match=message):
+        encode_labels(Y, model, model.inputs(X))
+    with pytest.raises(TypeError, match=message):
+        fit_or_adopt_regressor(Returns(more), X, Y.astype(float), n_outputs=1, **TRAINING)
+
+
+TAKEN = {"sample_weight": None, "seed": 0}
+FOREST = RandomForestClassifier(2, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "needed", "message"),
+    [
+        (RandomForestClassifier(2), "regressor", "is a classifier; a regressor is needed"),
+        (FrozenEstimator(clone(FOREST).fit(X, Y)), "regressor", "is a classifier; a regressor"),
+        (RandomForestRegressor(2), "classifier", "is a regressor; a classifier is needed"),
+        (make_pipeline(StandardScaler(), Ridge()), "classifier", "is a regressor; a classifier"),
+        (
+            FrozenEstimator(clone(FOREST).fit(X, np.c_[Y == 0, Y == 1])),
+            "classifier",
+            "predicts several labels",
+        ),
+        (
+            FrozenEstimator(OneVsRestClassifier(FOREST).fit(X, np.c_[Y == 0, Y == 1])),
+            "classifier",
+            "predicts several labels",
+        ),
+    ],
+    ids=["classifier", "frozen classifier", "regressor", "pipeline", "labels", "one against rest"],
+)
+def test_learners_of_another_kind_are_refused(estimator, needed, message):
+    with pytest.raises(ValueError, match=message):
+        fit_or_take(estimator, X, Y, classifier=needed == "classifier", **TAKEN)
+
+
+def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
+    y = Y.astype(np.float64)
+    plain, column = (Ridge().fit(X, targets) for targets in (y, y[:, None]))
+    model = fit_or_take(FrozenEstimator(column), X, y, **TAKEN)
+    np.testing.assert_allclose(model.outputs(X)[:, 0], plain.predict(X))
+    model = fit_or_take(FrozenEstimator(Ridge().fit(X, np.c_[y, y])), X, y, **TAKEN)
+    with pytest.raises(ValueError, match=r"Ridge predicts shape \(12, 2\); a model of one target"):
+        model.outputs(X)
 
 
 def test_sample_weights_need_a_net_that_can_use_them():
