@@ -15,7 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from skuq.models._adopted_model import AdoptedModel
 from skuq.models._networks import (
@@ -71,13 +73,13 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> AdoptedModel:
     ------
     TypeError
         If the model is of another kind, such as a `FixedThresholdClassifier` or
-        `TunedThresholdClassifierCV`, whose threshold logits cannot express; or if a transformer
-        stands before a model of nodes.
+        `TunedThresholdClassifierCV`, whose threshold logits cannot express, or a
+        `torch.jit.ScriptModule`; or if a transformer stands before a model of nodes.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
     ValueError
-        If it is fitted in a way that has no network form, or holds no floating-point
-        parameters, or non-finite ones.
+        If it is fitted in a way that has no network form, cannot be copied, or holds no
+        floating-point parameters, or non-finite ones.
 
     Examples
     --------
@@ -149,9 +151,38 @@ def _adopt(model: Any) -> AdoptedModel:
 
 
 def _private_copy(module: nn.Module) -> nn.Module:
-    copy: nn.Module = deepcopy(module).cpu().eval().requires_grad_(False)
+    copy = _copied(module).cpu().eval().requires_grad_(False)
+    _fold_norms(copy)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
     return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A deep copy, also where the module keeps tensors of its last forward pass."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError("Cannot adopt a ScriptModule; give the torch.nn.Module it was made from.")
+    kept = (value for part in module.modules() for value in vars(part).values())
+    copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}
+    try:
+        return deepcopy(module, copies)  # torch copies no tensor with a history
+    except RuntimeError as error:
+        raise ValueError(
+            f"{type(module).__name__} cannot be copied, perhaps because it keeps tensors of its "
+            "last forward pass; let it keep them detached, or not at all."
+        ) from error
+
+
+def _fold_norms(module: nn.Module) -> None:
+    """Make weights parameters that `weight_norm` or `spectral_norm` compute in each pass.
+
+    In a search, the computed ones would be tensors of many models, which cannot be copied.
+    """
+    for layer in module.modules():
+        for hook in list(layer._forward_pre_hooks.values()):
+            if isinstance(hook, WeightNorm):
+                nn.utils.remove_weight_norm(layer, hook.name)
+            elif isinstance(hook, SpectralNorm):
+                nn.utils.remove_spectral_norm(layer, hook.name)
 
 
 def _adopt_factory(factory: Callable[[], Any]) -> AdoptedModel:

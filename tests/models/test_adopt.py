@@ -26,6 +26,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
+from skuq import QUAMClassifier
 from skuq.models import MLP, adopt
 
 TINY = {"max_iter": 15, "random_state": 0}
@@ -118,6 +119,62 @@ def test_module_is_copied_and_set_to_evaluation_without_touching_the_original():
     with torch.no_grad():
         next(adopted.module.parameters()).zero_()
     assert next(module.parameters()).abs().sum() > 0
+
+
+class KeepsHidden(nn.Module):
+    """Keeps what it computes on the way, as for a plot of activations."""
+
+    def __init__(self, keep=lambda hidden: hidden):
+        super().__init__()
+        self.first, self.last, self.keep = nn.Linear(4, 8), nn.Linear(8, 3), keep
+
+    def forward(self, x):
+        hidden = self.first(x).relu()
+        self.hidden = self.keep(hidden)
+        return self.last(hidden)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize(
+    "make",
+    [
+        KeepsHidden,
+        lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3))),
+        lambda: nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 3))),
+    ],
+    ids=["hidden", "weight norm", "spectral norm"],
+)
+def test_modules_that_keep_computed_tensors_are_copied(make):
+    module, x = make(), torch.randn(5, 4)
+    module(x)  # in training, with gradients
+    names = [name for name, _ in module.named_parameters()]
+    adopted = adopt(module)
+    assert [name for name, _ in module.named_parameters()] == names
+    if isinstance(module, KeepsHidden):
+        assert module.hidden.requires_grad
+    torch.testing.assert_close(adopted.module(x), module.eval()(x).detach())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.filterwarnings("ignore:The model's loss")  # it is not trained
+@pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_weights_under_an_older_norm_are_searched_and_saved(norm):
+    X, y = load(load_iris)
+    module = nn.Sequential(norm(nn.Linear(4, 8)), nn.ReLU(), norm(nn.Linear(8, 3)))
+    quam = QUAMClassifier(module, n_steps=2, random_state=0).fit(X, y)
+    expected = quam.predict_uncertainty(X[:3])
+    again = pickle.loads(pickle.dumps(quam)).predict_uncertainty(X[:3])
+    np.testing.assert_array_equal(again.epistemic, expected.epistemic)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+def test_modules_that_cannot_be_copied_are_refused_with_what_would_work():
+    module = KeepsHidden(keep=lambda hidden: [hidden])
+    module(torch.ones(2, 4))
+    with pytest.raises(ValueError, match=r"KeepsHidden cannot be copied, .* keep them detached"):
+        adopt(module)
+    with pytest.raises(TypeError, match=r"Cannot adopt a ScriptModule; give the torch\.nn\.Module"):
+        adopt(torch.jit.trace(nn.Linear(4, 3), torch.ones(1, 4)))
 
 
 def test_factory_is_called():
