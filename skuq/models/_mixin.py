@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import check_consistent_length, column_or_1d, indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -54,8 +54,7 @@ class AdoptedInputsMixin:
         self._preprocesses = self._brings_preprocessing()
         if self._preprocesses:
             validate_data(self, X, skip_check_array=True)
-            y = column_or_1d(y, warn=True)
-            check_consistent_length(X, y)
+            X, y = indexable(X, column_or_1d(y, warn=True))
             return X, y
         X, y = validate_data(
             self,
@@ -100,7 +99,7 @@ class AdoptedInputsMixin:
         X = as_rows(model, X)
         if self._preprocesses:
             validate_data(self, X, reset=False, skip_check_array=True)
-            return X
+            return indexable(X)[0]  # rows of a sparse matrix in coordinates cannot be taken
         X = validate_data(
             self,
             X,

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.sparse import coo_array, csr_matrix
+from scipy.sparse import coo_array, coo_matrix, csr_matrix
 from sklearn.compose import make_column_transformer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -86,6 +86,8 @@ def test_a_model_with_preprocessing_of_its_own_takes_sparse_inputs(table):
     quam = QUAMClassifier(FrozenEstimator(model.fit(X, y)), **QUICK)
     of_sparse, of_dense = quam.fit(X, y).predict_uncertainty(X), quam.fit(X.toarray(), y)
     np.testing.assert_allclose(of_sparse.total, of_dense.predict_uncertainty(X).total, rtol=1e-5)
+    of_coordinates = quam.fit(coo_matrix(X), y).predict_uncertainty(coo_matrix(X))
+    np.testing.assert_allclose(of_coordinates.total, of_sparse.total, rtol=1e-5)
     assert quam.fit(X, y).explain(X[:2]).contribution.shape == (2, X.shape[1])
 
 
