@@ -5,11 +5,12 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 from skuq.audit import region_mask
 from skuq.calibration import TopLabelPredictions, search_regions
 from skuq.calibration._conditions import Conditions, conditions_of
-from skuq.calibration._region_search import region_tolerance
+from skuq.calibration._region_search import Region, region_tolerance
 from tests.reporter import slow_evidence
 
 
@@ -213,3 +214,48 @@ def test_rules_are_read_in_words():
     }
     assert rules & {"a <= 3.5", "1 <= a <= 3.5"}
     assert rules & {"column 2 = x"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "limits", "words"),
+    [
+        ({"a": (None, 3.5)}, (0, 1), "a <= 3.5"),
+        ({"a": (2.0, None)}, (0, 1), "a >= 2"),
+        ({"a": (2.0, 3.5), 7: "x"}, (0, 1), "2 <= a <= 3.5 and column 7 = x"),
+        ({"a": None}, (0.25, 1), "a is missing and confidence in % >= 25"),
+        ({}, (0.25, 0.5), "25 <= confidence in % <= 50"),
+    ],
+)
+def test_every_kind_of_condition_has_its_words(conditions, limits, words):
+    assert Region(conditions, limits, 9, *[0.5] * 5, "underconfident", 1.0, 0.1).rule == words
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ((None, 3.5), (1.0, None), (1.0, 3.5)),
+        ((None, 3.0), (None, 5.0), (None, 3.0)),
+        ((2.0, None), (1.0, None), (2.0, None)),
+        ((None, 3.0), 2.0, 2.0),
+        ("x", "x", "x"),
+    ],
+)
+def test_two_conditions_on_a_column_make_one(one, other, both):
+    masks = np.array([np.arange(40) < 25, np.arange(40) > 10])
+    found = search_regions(
+        Conditions([("a", one), ("a", other)], masks, np.arange(40)),
+        predictions(np.full(40, 0.3), masks.all(axis=0)),
+        alpha=0.0,
+    )
+    assert found.regions[0].conditions == {"a": both}
+    assert found.regions[0].count == 14
+
+
+def test_the_p_value_counts_simulations_with_equal_evidence():
+    X = np.repeat([0, 1], 12)[:, None]
+    correct = np.concatenate([np.arange(12) < 7, np.arange(12) < 10])
+    answers = predictions(np.full(24, 0.6), correct)
+    found = search_regions(X, answers, alpha=0.0, confidence_level=0.01).regions[0]
+    assert found.count == 12
+    exact = 1 - binom.cdf(9, 12, 0.6) ** 2  # in either of the two regions
+    assert found.p_value == pytest.approx(exact / 0.8, abs=5 * np.sqrt(exact / 500))

@@ -9,7 +9,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
 from skuq.gpc.bounds._latent_model import LatentModel
-from skuq.gpc.bounds._regions import Region
+from skuq.gpc.bounds._regions import BallParts, Region
+from skuq.gpc.bounds._remainders import _form_reach
 from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
 
 from .oracles import KERNELS, fit_model, inside, moments
@@ -158,6 +159,42 @@ def test_remainders_shrink_with_the_order_of_the_kernel(name, power):
         expansion = expand(posterior, np.full(2, -half), np.full(2, half))
         rests.append([float(part.rest) for part in expansion[:2]])
     np.testing.assert_allclose(np.log10(np.divide(*rests)), power, atol=0.15)
+
+
+def test_gradient_remainders_shrink_with_the_order_too():
+    posterior = fit_model(np.random.default_rng(0), KERNELS["rbf"](2)).posterior_
+    rests = []
+    for half in (1e-2, 1e-3):
+        expansion = expand(posterior, np.full(2, -half), np.full(2, half))
+        rests.append([part.gradient_rest.numpy() for part in expansion[:2]])
+    np.testing.assert_allclose(np.log10(np.divide(*rests)), 3, atol=0.15)
+
+
+@pytest.mark.parametrize("norm", [None, 1, 2])
+def test_boxes_are_expanded_together_as_each_by_itself(norm):
+    rng = np.random.default_rng(0)
+    posterior = fit_model(rng, KERNELS["ard"](2), "softmax", n_classes=3).posterior_
+    base = torch.as_tensor(rng.normal(size=(4, 2)))
+    expander = Expander(LatentModel.from_posterior(posterior, CPU), base, torch.arange(2))
+    width = torch.as_tensor(rng.uniform(0.05, 0.5, (4, 2)))
+    radius = None if norm is None else width.sum(1) * 0.8
+    region = Region(base, base - width, base + 2 * width, radius, norm or 2)
+    owner = torch.arange(4)
+    together = expander.expand(region, owner)
+    for b in range(4):
+        alone = expander.expand(region[[b]], owner[[b]])
+        for whole, part in zip(together[:2], alone[:2], strict=True):
+            for found, wanted in zip(whole[:5], part[:5], strict=True):
+                np.testing.assert_allclose(found[b], wanted[0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(together.contrast_rest[b], alone.contrast_rest[0], rtol=1e-9)
+
+
+def test_quadratic_forms_over_a_ball_are_bounded_by_their_length():
+    ones = torch.ones(1, 2).double()
+    ball = BallParts(0 * ones, ones, 1.5**0.5 * ones[:, 0], 2)
+    form = torch.eye(2).double()[None, None]
+    assert float(_form_reach(form, None)) == pytest.approx(2.0)
+    assert float(_form_reach(form, ball)) == pytest.approx(1.5)
 
 
 def test_remainders_are_tight_for_the_worst_of_functions():
@@ -391,3 +428,62 @@ def test_families_combine_with_absolute_remainders():
         np.testing.assert_allclose(combined[part][0, 0], expected, atol=1e-12)
     doubled = mean.plus(mean)
     np.testing.assert_allclose(doubled.rest, 2 * mean.rest)
+
+
+def random_families(rng, b, k, ball=None):
+    value, rest = torch.as_tensor(rng.random((2, b, k)))
+    gradient, gradient_rest = torch.as_tensor(rng.random((2, b, k, 2)))
+    half = torch.as_tensor(rng.normal(size=(b, k, 2, 2)))
+    return Moments(value, gradient, half + half.mT, rest, gradient_rest, ball)
+
+
+def balls(b, norm=2):
+    widths = torch.linspace(0.5, 1.0, 2 * b).double().view(b, 2)
+    return BallParts(0.1 * widths, widths, torch.linspace(0.2, 0.6, b).double(), norm)
+
+
+def test_families_are_chosen_and_taken_apart_with_their_balls():
+    family = random_families(np.random.default_rng(0), 3, 2, balls(3))
+    low, high = family.range()
+    rows = torch.tensor([2, 0])
+    chosen = family.select(rows)
+    for part, whole in zip(chosen[:5], family[:5], strict=True):
+        assert part.equal(whole[rows])
+    for found, whole in zip(chosen.range(), (low, high), strict=True):
+        np.testing.assert_allclose(found, whole[rows])
+    apart = family.flatten()
+    for part, whole in zip(apart[:5], family[:5], strict=True):
+        assert part.equal(whole.reshape(6, 1, *whole.shape[2:]))
+    for found, whole in zip(apart.range(), (low, high), strict=True):
+        np.testing.assert_allclose(found[:, 0], whole.flatten())
+
+
+def test_a_family_and_half_of_it_have_half_as_much_more_range():
+    family = random_families(np.random.default_rng(1), 4, 3, balls(4))
+    half = family._each(lambda part: part / 2, family.ball)
+    both = family.plus(half)
+    for found, once in zip(both.range(), family.range(), strict=True):
+        np.testing.assert_allclose(found, 1.5 * once)
+    np.testing.assert_allclose(both.gradient_rest, 1.5 * family.gradient_rest)
+
+
+def test_quadratic_parts_over_a_ball_are_bounded_by_their_length():
+    v = torch.tensor([0.6, 0.8]).double()
+    zero, ones = torch.zeros(1, 1).double(), torch.ones(1, 2).double()
+    ball = BallParts(0 * ones, ones, ones[:, 0], 2)
+    hessian = torch.outer(v, v)[None, None]
+    alone = Moments(zero, zero[..., None] * v, hessian, zero, zero[..., None] * v)
+    assert float(alone.quadratic_reach()) == pytest.approx(1.4**2 / 2)  # at t = (1, 1)
+    assert float(alone._replace(ball=ball).quadratic_reach()) == pytest.approx(0.5)  # at t = v
+
+
+def test_covariances_of_a_box_do_not_depend_on_other_boxes():
+    rng = np.random.default_rng(2)
+    expansion = Expansion(
+        random_families(rng, 4, 3), random_families(rng, 4, 6), torch.as_tensor(rng.random(4)) / 9
+    )
+    weights = torch.as_tensor(rng.normal(size=(4, 2, 6)))
+    whole = expansion.covariances(weights)
+    for b in range(4):
+        alone = expansion.select(torch.tensor([b])).covariances(weights[[b]])
+        np.testing.assert_allclose(whole.rest[b], alone.rest[0])

@@ -129,6 +129,38 @@ def test_slopes_of_evaluations_are_derivatives(case):
             np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), slopes[:, k], atol=2e-4)
 
 
+def test_nothing_is_claimed_about_averages_that_would_take_too_many_nodes():
+    rng, link = np.random.default_rng(0), SoftmaxLink(4, 1e9)
+    pairs = np.triu_indices(4)
+    mean, covariance = rng.normal(size=(2, 4)), np.cov(1e3 * rng.normal(size=(4, 9)))
+    objective = tensor([[0.0, 1.0, 0.0, 0.0], [-1.0, 0.0, 3.0, 0.0]])
+    found = link.evaluate(objective, tensor(mean), tensor([covariance[pairs]] * 2))
+    np.testing.assert_array_equal(found.value, [0.5, 1.0])
+    np.testing.assert_array_equal(found.error, [0.5, 2.0])
+    assert not found.mean_slope.any()
+    assert not found.covariance_slope.any()
+
+
+@BOTH
+def test_bounds_over_a_box_do_not_depend_on_other_boxes(case):
+    rng = np.random.default_rng(5)
+    link, n_classes = CASES[case][0](), CASES[case][2]
+    expansion, objective = (
+        random_moments(rng, case, 0.3, 1.0),
+        tensor(objectives(rng, n_classes, 12)),
+    )
+    expansion.covariance.value[4] = 0.0  # a box in which nothing is uncertain
+    target = torch.full((12,), 0.5).double()
+    together = link.minimum(objective, expansion, target)
+    for b in range(12):
+        rows = torch.tensor([b])
+        alone = link.minimum(objective[rows], expansion.select(rows), target[rows])
+        for whole, part in zip(together[:4], alone[:4], strict=True):
+            np.testing.assert_allclose(whole[b], part[0], rtol=1e-9, atol=1e-9)
+        for whole, part in zip(together.slopes, alone.slopes, strict=True):
+            np.testing.assert_allclose(whole[b], part[0], rtol=1e-9, atol=1e-9)
+
+
 @BOTH
 @pytest.mark.parametrize("level", [0.05, 1.0, 10.0])
 @pytest.mark.parametrize("size", [0.02, 0.3, 2.0])
@@ -195,6 +227,29 @@ def test_rivals_that_exclude_each_other_do_not_count_as_associated():
     value = link.evaluate(objective, expansion.mean.value, opposite).value
     assert float(value) < 0.2
     assert float(link.minimum(objective, expansion, value).bound) <= float(value)
+
+
+def test_rivals_that_exclude_each_other_are_bounded_by_the_sum_of_what_each_takes():
+    link = SoftmaxLink(3, 200.0)
+    expansion = random_moments(np.random.default_rng(0), "softmax of three", 0.0, 1.0, count=1)
+    opposite = tensor([[0.1, 0.0, 0.0, 1.0, -0.9, 1.0]])
+    expansion = expansion._replace(
+        mean=expansion.mean._replace(value=tensor([[8.0, 0, 0]])),
+        covariance=expansion.covariance._replace(value=opposite),
+    )
+    objective = tensor([[1.0, 0, 0]])
+    value = float(link.evaluate(objective, expansion.mean.value, opposite).value)
+    assert 1 - 1.5 * (1 - value) < float(link._pairwise(objective, expansion)) <= value
+
+
+@BOTH
+def test_slopes_over_a_point_are_known_but_for_the_error_of_the_evaluation(case):
+    rng = np.random.default_rng(6)
+    link, n_classes = CASES[case][0](), CASES[case][2]
+    expansion, objective = random_moments(rng, case, 1e-9, 1.0), objectives(rng, n_classes, 12)
+    slopes = link.minimum(tensor(objective), expansion, torch.full((12,), 0.5).double()).slopes
+    assert float(slopes.mean_radius.max()) < 1e-3
+    assert float(slopes.covariance_radius.max()) < 1e-3
 
 
 def test_norms_of_whitened_moments_are_not_underestimated():
