@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils.validation import check_is_fitted
 
@@ -131,20 +132,19 @@ def _fitted_wrapper(estimator: Any) -> Unwrapped:
 
 
 def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | None:
-    steps = [step for _, step in pipeline.steps[:-1] if step is not None and step != "passthrough"]
-    return _InTurn(steps) if steps else None
-
-
-@dataclass(frozen=True)
-class _InTurn:
-    """Transformers in turn; a `Pipeline` of them refuses a last one without fitted attributes."""
-
-    transformers: Sequence[Any]
-
-    def __call__(self, X: Any) -> Any:
-        for transformer in self.transformers:
-            X = transformer.transform(X)
-        return X
+    steps = [
+        (name, step)
+        for name, step in pipeline.steps[:-1]
+        if step is not None and step != "passthrough"
+    ]
+    if not steps:
+        return None
+    try:
+        check_is_fitted(steps[-1][1])
+    except NotFittedError:
+        # A pipeline refuses a last step that has nothing to fit, but not this one.
+        steps.append(("_unchanged", FunctionTransformer()))
+    return Pipeline(steps).transform
 
 
 def is_search(estimator: Any) -> bool:

@@ -195,7 +195,7 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         names = getattr(self, "feature_names_in_", None)
         if names is None or not isinstance(pool, np.ndarray) or pool.shape[1:] != names.shape:
             return pool
-        return pd.DataFrame(pool, columns=names).infer_objects()
+        return pd.DataFrame(pool, columns=names)
 
     def _checked_pool(self, X_pool: Any) -> Any:
         """Inputs of a pool in the form that was fitted."""

@@ -75,9 +75,7 @@ def make_pool(
     """
     random = check_random_state(random_state)
     X = as_pandas(X)
-    if isinstance(X, pd.DataFrame):
-        X = X.infer_objects()
-    else:
+    if not isinstance(X, pd.DataFrame):
         X = np.asarray(to_dense(X))
         if X.dtype.kind not in "fiub":
             made = make_pool(pd.DataFrame(X), kinds=kinds, n_inputs=n_inputs, random_state=random)
@@ -197,9 +195,10 @@ def _numbers(X: Any) -> FloatArray:
         columns = np.array(X, dtype=np.float64)
     else:
         columns = np.full(X.shape, np.nan)
-        for k, dtype in enumerate(X.dtypes):
-            if is_numeric_dtype(dtype) and not is_bool_dtype(dtype):
-                columns[:, k] = X.iloc[:, k].to_numpy(dtype=float, na_value=np.nan)
+        for k in range(X.shape[1]):
+            column = X.iloc[:, k].infer_objects()  # here alone: of text, it would replace None
+            if is_numeric_dtype(column) and not is_bool_dtype(column):
+                columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
     columns[:, [len(np.unique(c[~np.isnan(c)])) <= 2 for c in columns.T]] = np.nan
     return columns
 

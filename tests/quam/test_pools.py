@@ -3,8 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.preprocessing import OrdinalEncoder
 
 from skuq.quam import make_pool
+from skuq.quam._pools import SEEN
 
 IMAGE_KINDS = ["moved", "warped", "halves", "overlaid", "erased", "inverted", "patches", "noise"]
 
@@ -138,3 +140,13 @@ def test_whole_numbers_of_any_type_go_far_out_of_range(dtype):
     assert made.dtype == np.int64
     floats = make_pool(X.astype(float), kinds=["out_of_range"], n_inputs=200, random_state=0)
     np.testing.assert_array_equal(made, np.rint(floats))
+
+
+@pytest.mark.parametrize("as_frame", [False, True])
+def test_pools_of_known_kinds_hold_known_categories_alone(as_frame):
+    towns = np.array(["Ulm", None, "Linz", "Ulm"] * 20, dtype=object)
+    X = pd.DataFrame({"town": towns, "age": np.arange(80).astype(object)})
+    known = OrdinalEncoder().fit(X[["town"]])
+    made = make_pool(X if as_frame else X.to_numpy(), kinds=SEEN, random_state=0)
+    known.transform(pd.DataFrame(made, columns=["town", "age"])[["town"]])  # refuses NaN for None
+    assert pd.DataFrame(made).iloc[:, 1].max() > 80  # numbers that are objects go out of range
