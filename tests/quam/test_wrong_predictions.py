@@ -1,5 +1,6 @@
 """Total uncertainty finds wrong predictions about as well as the model's own confidence."""
 
+import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -40,9 +41,11 @@ def noisy():
 def test_total_ranks_wrong_predictions_as_the_confidence_does(noisy, learner):
     X, X_test, y, y_test = noisy
     model = make_pipeline(StandardScaler(), LEARNERS[learner])
-    quam = QUAMClassifier(model, random_state=0).fit(X, y)
-    confidence = quam.predict_proba(X_test).max(axis=1)
-    wrong = quam.predict(X_test) != y_test
-    found = roc_auc_score(wrong, quam.predict_uncertainty(X_test).total)
-    # Six seeds of the forest are .014 below to .011 above the confidence.
-    assert found > roc_auc_score(wrong, -confidence) - 0.02
+    ahead = []
+    for seed in range(3):  # one seed of a forest is .014 below to .015 above its confidence
+        quam = QUAMClassifier(model, random_state=seed).fit(X, y)
+        confidence = quam.predict_proba(X_test).max(axis=1)
+        wrong = quam.predict(X_test) != y_test
+        found = roc_auc_score(wrong, quam.predict_uncertainty(X_test).total)
+        ahead.append(found - roc_auc_score(wrong, -confidence))
+    assert np.mean(ahead) > -0.01
