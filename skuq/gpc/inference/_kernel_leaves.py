@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from skuq.base import FloatArray
 
 Pullback = Callable[[Any], FloatArray]
+
+_FAR = 1e4  # squared distance from the centre; differences of such squares keep 12 decimal places
 
 
 def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
@@ -39,6 +42,10 @@ class _Scaled:
         self.isotropic = scale.size == 1
         self.fixed = kernel.hyperparameter_length_scale.fixed
         squares = np.einsum("ij,ij->i", self.X, self.X), np.einsum("ij,ij->i", self.Z, self.Z)
+        if max(square.max() for square in squares) > _FAR:
+            variances = np.broadcast_to(scale**2, X.shape[1:])
+            self.squared = cdist(X, X if Z is None else Z, "seuclidean", V=variances) ** 2
+            return
         distance = (-2.0 * self.X) @ self.Z.T if Z is not None else self.X @ self.X.T
         if Z is None:
             distance *= -2.0  # after the product, which is symmetric to the last bit that way

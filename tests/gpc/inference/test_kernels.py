@@ -86,6 +86,15 @@ def test_inputs_far_from_the_origin_lose_no_precision(inputs):
     np.testing.assert_allclose(far, near, rtol=1e-12)
 
 
+@pytest.mark.parametrize("far", [1e7, 1e10])
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_inputs_far_apart_leave_near_ones_their_precision(kernel, inputs, far):
+    X, Z = inputs
+    X, Z = np.vstack([X, [[far, 0.0, 0.0]]]), np.vstack([Z, [[0.0, far, 0.0]]])
+    np.testing.assert_allclose(covariance(kernel, X), kernel(X), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(covariance(kernel, X, Z), kernel(X, Z), rtol=1e-12, atol=1e-14)
+
+
 def test_pullback_outlives_changes_of_its_matrix(inputs):
     X, _ = inputs
     kernel, G = 2.0 * RBF(ARD), np.random.default_rng(1).normal(size=(12, 12))
