@@ -53,6 +53,7 @@ def require_plots(what: str) -> None:
 def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
     """Files that an option names, which may be patterns; those of a pattern sorted by name."""
     paths: list[Path] = []
+    known: set[Path] = set()
     for pattern in patterns:
         found = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob(pattern)))
         if not found:
@@ -63,8 +64,9 @@ def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
                 raise InputError(
                     f"{option}: {path} is not a file; name files, or use {path}/*.csv."
                 )
-            if path in paths:
+            if path.resolve() in known:  # its rows would count twice
                 raise InputError(f"{option}: {path} is named twice.")
+            known.add(path.resolve())
             paths.append(path)
     return paths
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from skuq import extras
-from skuq.cli._files import InputError, check_outputs, read_csv, require_plots
+from skuq.cli._files import InputError, check_outputs, files_of, read_csv, require_plots
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,16 @@ def test_words_for_missing_values_are_labels(tmp_path, word):
     assert labels.isna().tolist() == [False, False, True]
     path.write_text(f"y,p\n{word},1\n7,1\n", encoding="utf-8")
     assert read_csv(path, needed=["y"], label="y")["y"].isna().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("again", ["t.csv", "inner/../t.csv", "link.csv", "{folder}/t.csv"])
+def test_a_file_is_read_once_whatever_it_is_called(tmp_path, monkeypatch, again):
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").touch()
+    Path("inner").mkdir()
+    Path("link.csv").symlink_to("t.csv")
+    with pytest.raises(InputError, match="csv is named twice"):
+        files_of("--predictions", ["t.csv", again.format(folder=tmp_path)])
 
 
 @pytest.mark.parametrize(
