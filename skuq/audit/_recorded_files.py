@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -186,13 +187,28 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
 
 
 def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows."""
+    """Columns of all rows, of the kinds that they have in the whole table."""
     import pandas as pd
 
     wanted = list(dict.fromkeys(names))
-    return pd.concat(
-        [chunk[wanted] for table in tables for chunk in table.chunks()], ignore_index=True
-    )
+    chunks = [chunk[wanted] for table in tables for chunk in table.chunks()]
+    mixed = [name for name in wanted if len({*map(_kind, (c[name] for c in chunks))} - {""}) > 1]
+    if mixed:  # a code such as 1 would be a number in one chunk, and text in another
+        kinds = dict.fromkeys(mixed, str)
+        chunks = [chunk[wanted] for table in tables for chunk in table.chunks(dtype=kinds)]
+    frame = pd.concat(chunks, ignore_index=True)
+    return frame.assign(**{name: frame[name].map(as_text, na_action="ignore") for name in mixed})
+
+
+def _kind(column: pd.Series) -> str:
+    """Numbers, booleans or anything else, as far as a chunk shows; empty without values."""
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if column.isna().all():
+        return ""
+    if is_bool_dtype(column):
+        return "booleans"
+    return "numbers" if is_numeric_dtype(column) else "others"
 
 
 def _joined(parts: Sequence[TopLabelPredictions]) -> TopLabelPredictions:
@@ -292,6 +308,7 @@ def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, B
             raise ValueError(
                 f"Groups must differ in their names, got '{column}=missing' twice; rename one."
             )
+        _check_numbers(column, present)
         named |= {f"{column}={value}": sums[column, value] for value in present}
         if None in values:
             named[f"{column}=missing"] = sums[column, None]
@@ -304,6 +321,19 @@ def _order(text: str) -> tuple[float, str]:
         return float(text), ""
     except ValueError:
         return np.inf, text
+
+
+def _check_numbers(column: str, texts: Sequence[str]) -> None:
+    """An error if two texts are one number.
+
+    A chunk of numbers alone has 1 where one with words has 01, and they would be two groups.
+    """
+    for first, second in pairwise(texts):  # in the order of the numbers
+        if _order(first)[0] == _order(second)[0] < np.inf:
+            raise ValueError(
+                f"Groups {first!r} and {second!r} of column {column!r} are the same number; write "
+                "them in one form, or add a letter if they differ."
+            )
 
 
 def _check_number(column: str, found: int) -> None:

@@ -161,6 +161,30 @@ def test_labels_are_known_however_late_they_come(tmp_path, monkeypatch):
     assert (found.columns, found.audit.n_samples_) == ("p_b -> b, the rest to 1 -> a", 60)
 
 
+def test_codes_of_a_file_without_words_are_those_of_another_with_them(table, tmp_path):
+    code = np.where(table["region"] == "south", "01", "2")
+    table["code"] = np.where((table.index > 900) & (table.index % 9 == 0), "A", code)
+    paths = written(tmp_path, table, "csv")
+    write_table(tmp_path / "whole.csv", [table])
+    columns = ["p0", "p1", "p2"]
+    found, whole = (
+        audit_files(each, "y", columns, features=["code", "p0"]).audit.regions_
+        for each in (paths, [tmp_path / "whole.csv"])
+    )
+    assert [(region.conditions, region.count) for region in found] == [
+        (region.conditions, region.count) for region in whole
+    ]
+    assert "01" in {value for region in found for value in region.conditions.values()}
+
+
+def test_groups_that_are_one_number_are_refused(table, tmp_path):
+    table["code"] = np.where(table.index > 900, "01", "1")
+    table.loc[1200, "code"] = "A"
+    paths = written(tmp_path, table, "csv")
+    with pytest.raises(ValueError, match="Groups '1' and '01' of column 'code' are the same numb"):
+        audit_files(paths, "y", ["p0", "p1", "p2"], groups=["code"])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
