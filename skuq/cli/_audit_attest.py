@@ -32,7 +32,7 @@ def attest(
     row: Path | None,
     values: str | None,
     drop: tuple[str, ...],
-    nonce: str | None,
+    nonce: str,
     out: Path,
 ) -> None:
     """Prove one prediction of a committed model (provider).
@@ -45,5 +45,5 @@ def attest(
         from skuq import zk
 
         x = one_row(row, values, drop, load_commitment_folder(commitment))
-        made = zk.attest(commitment, x, out, nonce=nonce or "")
+        made = zk.attest(commitment, x, out, nonce=nonce)
     say(f"Attestation: {made}")

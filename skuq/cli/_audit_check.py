@@ -74,9 +74,9 @@ def check(
     Any other: nothing is known about the prediction.
     """
     check_files([json_path], [attestation, row, srs, certificate, auditor, revoked], [commitment])
-    if (certificate is None) != (auditor is None) or (revoked is not None and certificate is None):
-        raise InputError("--certificate and --auditor belong together, and --revoked to both.")
     with errors_in_one_line(json_path):
+        if (certificate is None) != (auditor is None) or (revoked and certificate is None):
+            raise InputError("--certificate and --auditor belong together, and --revoked to both.")
         require_zk()
         check_outside("--keys", keys, [commitment])
         from skuq import zk
@@ -112,10 +112,12 @@ def _show_certificate(record: dict[str, Any], compared: bool) -> None:
     from skuq.zk._files import printable
 
     level = record["confidence_level"]
+    n, k = record["n_samples"], record["n_proven"]
+    proven = "" if k == n else f" ({k} of them proven)"
     chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
     say(
         f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
-        f"{record['n_samples']} samples, level {record['level']}"
+        f"{record['n_samples']} samples{proven}, level {record['level']}"
     )
     say(f"valid:      {record['issued']} to {record['expires']}")
     if not compared:

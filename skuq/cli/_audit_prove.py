@@ -107,7 +107,8 @@ def _show(made: Bundle, quiet: bool) -> None:
         say(
             f"The reported confidences are fixed, and nothing is proven yet. Give {made.folder} "
             "to the auditor,\nwho answers with\n"
-            f"  skuq audit challenge --audit {made.folder} --out challenge.json\n"
+            f"  skuq audit challenge --audit {made.folder} --commitment COMMITMENT --data DATA "
+            "--label LABEL --out challenge.json\n"
             "Then repeat this command with --challenge challenge.json."
         )
     elif not quiet:

@@ -139,11 +139,13 @@ def _passes(
     """Read, verify, write, print, and return whether the audit is passed."""
     inputs = [data, settings["challenge"], settings["srs"], key]
     check_files([json_path, certificate], inputs, [bundle, commitment])
-    if (certificate is None) != (key is None):
-        raise InputError("--certificate and --sign belong together.")
-    if certificate is not None and certificate.exists():
-        raise InputError(f"--certificate: {certificate} exists; a certificate is never replaced.")
     with errors_in_one_line(json_path):
+        if (certificate is None) != (key is None):
+            raise InputError("--certificate and --sign belong together.")
+        if certificate is not None and certificate.exists():
+            raise InputError(
+                f"--certificate: {certificate} exists; a certificate is never replaced."
+            )
         require_zk()
         check_outside("--keys", keys, [bundle, commitment])
         from skuq import zk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,9 +105,12 @@ def classes_of(text: str | None, committed: Commitment) -> list[Any] | None:
     if text is None:
         return None
     kind = committed.classes.dtype.kind
+    # As in a CSV file, a name with a comma is in quotation marks.
+    row = next(csv.reader([text], skipinitialspace=True), []) or [""]
+    parts = [part.strip() for part in row]
     if kind == "b":
-        return [{"True": True, "False": False}.get(part.strip()) for part in text.split(",")]
-    return [_converted(part.strip(), kind) for part in text.split(",")]
+        return [{"True": True, "False": False}.get(part) for part in parts]
+    return [_converted(part, kind) for part in parts]
 
 
 def _converted(value: Any, kind: str) -> Any:

@@ -59,7 +59,9 @@ input_option = click.option(
     "--input", "row", type=READABLE, help="CSV file with a header and one row."
 )
 values_option = click.option("--values", help="Or its numbers, separated by commas.")
-nonce_option = click.option("--nonce", help="Text that the client chose for this one prediction.")
+nonce_option = click.option(
+    "--nonce", required=True, help="Text that the client chose for this one prediction."
+)
 false_share_option = click.option(
     "--false-share",
     type=SHARE,

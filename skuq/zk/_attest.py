@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def attest(
     x: ArrayLike,
     out: str | Path,
     *,
-    nonce: str = "",
+    nonce: str,
     timeout: float = 600.0,
 ) -> Path:
     """Prove one prediction of the committed model, and its confidence.
@@ -35,7 +36,7 @@ def attest(
         The client's input.
     out : str or Path
         JSON file to write.
-    nonce : str, default=""
+    nonce : str
         Text that the client chose, which prevents the replay of an older attestation.
     timeout : float, default=600.0
         Longest time for the proof, in seconds.
@@ -48,10 +49,14 @@ def attest(
     Raises
     ------
     ValueError
-        If the input has another shape or is outside the committed range.
+        If the input has another shape or is outside the committed range, or the nonce is empty.
+    OSError
+        If `out` cannot be written. Then no attestation is used up.
     RuntimeError
         If the proofs of this commitment are used up, or the proof system fails.
     """
+    if not nonce:
+        raise ValueError("`nonce` must be the text that the client chose, got none.")
     committed = load_commitment(commitment)
     values = np.asarray(x, dtype=np.float64)
     if values.ndim != 1:
@@ -60,6 +65,7 @@ def attest(
     out = Path(out)
     prover = Prover(committed, timeout)
     _check_ledger(prover, out)
+    _check_writable(out)
     found = integer_predictions(prover.network(), rows)
     statement = AttestationStatement(
         format=FORMAT,
@@ -74,6 +80,14 @@ def attest(
     )
     write_json(out, prover.attest(statement, prediction_inputs(committed.shape, rows, ATTESTATION)))
     return out
+
+
+def _check_writable(out: Path) -> None:
+    """Fail before a number is taken if the file cannot be written."""
+    if out.is_dir():
+        raise IsADirectoryError(f"{out} is a folder; name a file.")
+    with tempfile.TemporaryFile(dir=out.parent):
+        pass
 
 
 def _check_ledger(prover: Prover, out: Path) -> None:

@@ -37,6 +37,7 @@ ENTRIES: dict[str, type | tuple[type, ...]] = {
     "confidence_level": (float, type(None)),
     "tolerance": (float, type(None)),
     "n_samples": int,
+    "n_proven": int,
     "n_proofs": int,
     "passed": bool,
     "robust": bool,
@@ -121,6 +122,8 @@ def certify(
         "format": FORMAT,
         **{name: audit.statement[name] for name in asked},
         "n_samples": audit.statement["n_samples"],
+        # Of the samples: a spot check proves some of them.
+        "n_proven": audit.statement.get("n_proven", audit.statement["n_samples"]),
         "level": audit.level,
         "tolerance": audit.tolerance,
         "n_proofs": audit.n_proofs,

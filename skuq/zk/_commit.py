@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
@@ -102,9 +103,10 @@ def commit(
     TypeError
         If the model has a layer that a circuit does not support.
     ValueError
-        If the tolerance cannot be kept or the model is too large for the memory.
+        If the tolerance cannot be kept, the model is too large for the memory, or `X` has other
+        columns than those the model was fitted on, or another order of them.
     FileExistsError
-        If `out` holds a commitment already.
+        If ``out/private`` exists, or ``out/public`` is not empty.
     ImportError
         If the extra ``zk`` is not installed.
 
@@ -117,13 +119,15 @@ def commit(
     _check_parameters(tolerance, n_bins, n_proofs, n_attestations, verdict_samples)
     out = Path(out)
     public, private = out / "public", out / "private"
-    if (public / COMMITMENT).exists() or private.exists():
-        raise FileExistsError(f"{out} holds a commitment already; name another folder.")
-    network = dense_network(estimator)
+    if private.exists() or (public.exists() and any(public.iterdir())):
+        raise FileExistsError(f"{out} holds a commitment or other files; name another folder.")
+    if isinstance(X, pd.DataFrame):
+        X = X.astype(np.float64)  # of several types, such as numbers and booleans
+    network, names = dense_network(estimator), _columns(estimator, X)
     _check_folded(estimator, network, X)
     check_classes(network.classes.tolist())
     encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
-    encoding = encoding._replace(names=_columns(estimator, X))
+    encoding = encoding._replace(names=names)
     all_proofs = n_proofs + n_attestations
     shape = fit_shape(encoding, integers, n_bins, all_proofs, verdict_samples, max_memory)
     try:
@@ -216,10 +220,15 @@ def _reference_string(target: Path, log_rows: int, source: str | Path | None) ->
 
 def _columns(estimator: Any, X: ArrayLike) -> tuple[str, ...] | None:
     """Names of the input columns, from the data or from the estimator."""
-    names = columns_of(X)
-    if names is None:
-        fitted = getattr(estimator, "feature_names_in_", None)
-        names = None if fitted is None else tuple(str(name).strip() for name in fitted)
+    names, fitted = columns_of(X), getattr(estimator, "feature_names_in_", None)
+    if fitted is not None:
+        expected = tuple(str(name).strip() for name in fitted)
+        if names not in (None, expected):
+            raise ValueError(
+                "`X` must have the columns the model was fitted on, in their order: "
+                f"{', '.join(expected)}; got {', '.join(names or ())}."
+            )
+        names = expected
     return None if names is None else check_columns(names, len(names))
 
 

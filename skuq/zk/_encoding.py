@@ -96,9 +96,8 @@ class Encoding(NamedTuple):
             if column.levels:
                 code = x.astype(np.int64)
                 known = (code >= 0) & (code < column.levels)
-                blocks.append(
-                    np.eye(column.width, dtype=np.int64)[np.where(known, code, column.levels)]
-                )
+                place = np.where(known, code, column.levels)
+                blocks.append((place[:, None] == np.arange(column.width)).astype(np.int64))
                 continue
             scaled = (x - column.center) / column.scale
             outside = np.abs(scaled) > column.limit

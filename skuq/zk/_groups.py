@@ -71,6 +71,8 @@ def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -
         found = {audit.statement[name] for audit in audits}
         if len(found) > 1:
             raise VerificationError(f"The audits of the groups differ in {name}.")
+    if len({audit.tolerance for audit in audits}) > 1:
+        raise VerificationError("The audits of the groups differ in tolerance.")
     if len({audit.statement["reference_digest"] for audit in audits}) < len(audits):
         raise VerificationError("Two of the audits are about the same reference data.")
     if audits[0].statement["confidence_level"] != each:

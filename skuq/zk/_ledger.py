@@ -65,22 +65,30 @@ class Ledger:
         with self._locked():
             counts = _counts(self._private / LEDGER)
             self._check_against(counts)
-            used, most = counts[kind], self._budgets[kind]
-            if used + n > most:
-                raise RuntimeError(
-                    f"This takes {n} of the {most} {NAMES[kind]} of the commitment, and "
-                    f"{most - used} are left; more would disclose weights or sums. Commit again, "
-                    f"with a larger {PARAMETERS[kind]}."
-                )
+            used = counts[kind]
+            self._check_budget(kind, used, n)
             counts[kind] = used + n
             write_json(self._private / LEDGER, counts)
             self._write_second(counts)
         return used
 
+    def demand(self, kind: Kind, n: int) -> None:
+        """Fail if fewer than `n` more of a kind are left, before any is taken."""
+        self._check_budget(kind, _counts(self._private / LEDGER)[kind], n)
+
     def check(self, kind: Kind, seen: int) -> None:
         """Fail if more of a kind were seen elsewhere than were counted here."""
         if seen > _counts(self._private / LEDGER)[kind]:
             raise RuntimeError(ROLLED_BACK)
+
+    def _check_budget(self, kind: Kind, used: int, n: int) -> None:
+        most = self._budgets[kind]
+        if used + n > most:
+            raise RuntimeError(
+                f"This takes {n} of the {most} {NAMES[kind]} of the commitment, and "
+                f"{most - used} are left; more would disclose weights or sums. Commit again, "
+                f"with a larger {PARAMETERS[kind]}."
+            )
 
     def _check_against(self, counts: dict[Kind, int]) -> None:
         try:

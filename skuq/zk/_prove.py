@@ -45,6 +45,7 @@ from skuq.zk._statements import (
     reference_chunks,
     reference_digest,
     sample_size,
+    too_few_to_fail,
     verdict_inputs,
 )
 
@@ -211,9 +212,16 @@ class _AuditRun:
                     "interrupted call with the same arguments."
                 )
 
-    def begin(self) -> None:
-        """Take pads, if any are needed, and write the statement."""
+    def begin(self, n_chunks: int) -> None:
+        """Take pads, if any are needed, and write the statement.
+
+        Nothing is used up by an audit whose proofs are more than what is left.
+        """
         self.check_out()
+        names = [_chunk(k) for k in range(n_chunks)]
+        names += [VERDICT] if self.statement.level == "verdict" else []
+        missing = sum(not (self._state / name).exists() for name in names)
+        self._prover.ledger.demand("audits", missing)
         record = self.file(STATEMENT, self._complete_statement)
         kind = VerdictStatement if "pads" in record else type(self.statement)
         self.statement = kind.of(record)
@@ -238,8 +246,7 @@ class _AuditRun:
         """Prove every chunk that is not proven yet; return the outputs of all."""
         outputs = []
         for k, value in enumerate(tqdm(values, desc="proofs", disable=not self._verbose)):
-            name = f"{CHUNKS}/{k:05d}.json"
-            record = self.file(name, partial(self.prove, circuit, value, f"{circuit} {k}"))
+            record = self.file(_chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
             outputs.append([int(v) for v in record["outputs"]])
         return outputs
 
@@ -268,8 +275,12 @@ class _AuditRun:
         record = self.statement.record()
         if self.statement.level != "verdict":
             return record
-        n = -(-self.statement.n_samples // self.committed.shape.rows_of("padded_bins"))
+        n = self.n_chunks("padded_bins", self.statement.n_samples)
         return {**record, "pads": self._prover.take_pads(n)}
+
+    def n_chunks(self, circuit: str, n_rows: int) -> int:
+        """Number of proofs of one circuit that so many rows take."""
+        return -(-n_rows // self.committed.shape.rows_of(circuit))
 
     def _predictions(self, rows: IntArray) -> dict[str, Any]:
         found = integer_predictions(self._prover.network(), rows)
@@ -277,11 +288,15 @@ class _AuditRun:
         return {"reference_digest": self.statement.reference_digest, **report}
 
 
+def _chunk(k: int) -> str:
+    return f"{CHUNKS}/{k:05d}.json"
+
+
 def _prove_sums(run: _AuditRun, rows: IntArray, codes: IntArray) -> Bundle:
     """Prove all reference data, chunk by chunk, at level "bins" or "verdict"."""
     shape = run.committed.shape
-    run.begin()
     circuit = "bins" if run.statement.level == "bins" else "padded_bins"
+    run.begin(run.n_chunks(circuit, len(rows)))
     outputs = run.chunks(circuit, reference_chunks(shape, circuit, rows, codes, run.statement))
     if isinstance(run.statement, VerdictStatement):
         padded = verdict_inputs(shape, run.committed.tolerance, run.statement, outputs)
@@ -312,7 +327,7 @@ def _prove_predictions(
                 "commitment or other reference data."
             )
     run = run.answering(reported, statement)
-    run.begin()
+    run.begin(run.n_chunks("predictions", n_proven))
     run.file(REPORTED, dict)  # made above
     chosen = rows[chosen_rows(statement, len(rows), n_proven)]
     size = run.committed.shape.rows_of("predictions")
@@ -348,3 +363,7 @@ def _check_parameters(
             )
         if abs(1000 * alpha - round(1000 * alpha)) > 1e-9:
             raise ValueError(f'At level="verdict" alpha must be a multiple of 0.001, got {alpha}.')
+        n_classes = len(committed.classes)
+        reason = too_few_to_fail(n_samples, n_classes, n_bins, alpha, confidence_level)
+        if reason:
+            raise ValueError(reason)

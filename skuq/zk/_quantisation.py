@@ -80,7 +80,9 @@ def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
             columns.append(Column(levels))
             continue
         mean = float(values[:, j].mean())
-        scale = float(f"{values[:, j].std() or 1.0:.3g}")
+        # Rounding gives equal values a deviation that is not always 0.
+        spread = values[:, j].std() if np.ptp(values[:, j]) else 1.0
+        scale = float(f"{spread:.3g}")
         center = round(mean, 2 - math.floor(math.log10(min(scale, abs(mean) or scale))))
         seen = float(np.abs((values[:, j] - center) / scale).max())
         columns.append(Column(0, center, scale, float(np.ceil(max(SATURATION, 2 * seen)))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from skuq.zk._architecture import CONTEXT_BITS, N_ALPHAS, Architecture
 from skuq.zk._circuits import edges, fixed_inputs, input_names
 from skuq.zk._encoding import Encoding
 from skuq.zk._files import canonical, digest
-from skuq.zk._fixed_point import ONE, IntegerPredictions
+from skuq.zk._fixed_point import ONE, ROUNDING, IntegerPredictions
 from skuq.zk._statement_entries import AuditStatement, SpotCheckStatement, VerdictStatement
 
 
@@ -183,6 +184,31 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
     return math.ceil(4e6 * math.log(2 * n_bins / (1 - confidence_level)) / 2)
 
 
+def too_few_to_fail(
+    n_samples: int, n_classes: int, n_bins: int, alpha: float, confidence_level: float | None
+) -> str:
+    """Say why a verdict might pass whatever the true labels are; empty if that is impossible.
+
+    Its sums are secret, so that confidences are taken to be where they hide the most: each bin
+    that a largest probability can be in holds as many samples as are within alpha and chance
+    both if all predictions are right and if none is. One sample more can fail.
+    """
+    lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
+    reached = upper > 1 / n_classes - ROUNDING
+    # The smallest, over mean confidences of the bin, of the larger gap of these two cases.
+    gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
+    if (gap <= 0).any():
+        return "This audit might pass whatever the true labels are: take a smaller alpha."
+    allowance = chance_allowance(n_bins, confidence_level) / 4e6
+    needed = int(np.floor(allowance / (gap * gap)).sum()) + 1
+    if n_samples >= needed:
+        return ""
+    return (
+        "This audit might pass whatever the true labels are: take a smaller alpha, fewer bins, or "
+        f"at least {needed} reference samples instead of {n_samples}."
+    )
+
+
 def sample_size(false_share: float, error: float) -> int:
     """Number of predictions to prove, so that false ones are missed with at most that error.
 
@@ -207,7 +233,8 @@ def sample_size(false_share: float, error: float) -> int:
     for name, value in (("false_share", false_share), ("error", error)):
         if not 0 < value < 1:
             raise ValueError(f"`{name}` must be in (0, 1), got {value}.")
-    return math.ceil(math.log(error) / math.log1p(-false_share))
+    most = float(sys.maxsize // 2)  # of a share so small that the quotient is infinite
+    return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
 
 
 def chosen_rows(statement: SpotCheckStatement, n: int, k: int) -> IntArray:

@@ -35,7 +35,6 @@ from skuq.zk._statement_entries import (
     read_audit,
 )
 from skuq.zk._statements import (
-    chance_allowance,
     chosen_rows,
     encoded,
     prediction_inputs,
@@ -44,6 +43,7 @@ from skuq.zk._statements import (
     reference_digest,
     sample_size,
     signed_sums,
+    too_few_to_fail,
     verdict_inputs,
 )
 from skuq.zk._verifier import Verifier, integers
@@ -234,10 +234,15 @@ def _verify_verdict(
 ) -> VerifiedAudit:
     """Verify the sums under pads and the verdict on them, which stay unknown."""
     committed = verifier.committed
-    # The largest gap, in the best case that all predictions are in one bin.
-    allowance = chance_allowance(statement.n_bins, statement.confidence_level)
-    if 4e6 * (1 - statement.alpha) ** 2 * len(rows) <= allowance:
-        raise VerificationError(COULD_NOT_FAIL)
+    reason = too_few_to_fail(
+        len(rows),
+        len(committed.classes),
+        statement.n_bins,
+        statement.alpha,
+        statement.confidence_level,
+    )
+    if reason:
+        raise VerificationError(reason)
     outputs = verifier.sums(bundle, "padded_bins", rows, codes)
     record = read_json(bundle / VERDICT)
     flags = integers(record, VERDICT)

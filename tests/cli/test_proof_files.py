@@ -1,11 +1,13 @@
 """Labels of a CSV file as classes of a commitment."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from skuq.cli._files import InputError
-from skuq.cli._proof_files import labels_of
+from skuq.cli._proof_files import classes_of, labels_of
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,17 @@ def test_labels_become_what_the_classes_are(column, classes, expected):
 def test_a_label_that_is_none_of_the_classes_is_named(column, classes, got):
     with pytest.raises(InputError, match=got):
         labels_of("y", pd.Series(column), np.array(classes))
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "expected"),
+    [
+        ("a, b", ["a", "b"], ["a", "b"]),
+        ('"no, thanks", yes', ["no, thanks", "yes"], ["no, thanks", "yes"]),
+        ("0,1", [0.0, 1.0], [0, 1]),
+        ("True,False", [False, True], [True, False]),
+        ("", ["a"], [""]),
+    ],
+)
+def test_classes_are_given_as_a_row_of_a_csv_file(text, classes, expected):
+    assert classes_of(text, SimpleNamespace(classes=np.array(classes))) == expected

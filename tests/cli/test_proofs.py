@@ -376,7 +376,7 @@ def test_what_cannot_be_verified_is_said_in_one_line(auditor, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "holds a commitment already; name another folder"),
+        ([], "holds a commitment or other files; name another folder"),
         (["--drop", "z"], "has no column 'z'"),
         (["--drop", "height"], "has 1 feature columns (width), but the model was fitted on 2"),
         (["--model", "train.csv"], "--model: train.csv cannot be loaded: "),
@@ -444,9 +444,22 @@ def test_what_cannot_be_proven_is_said_in_one_line(provider, monkeypatch, option
     ],
 )
 def test_what_cannot_be_attested_is_said_in_one_line(auditor, tmp_path, options, message):
-    given = ["--commitment", "published", "--out", tmp_path / "a.json"]
+    given = ["--commitment", "published", "--nonce", "1", "--out", tmp_path / "a.json"]
     unusable(run("attest", *given, *options), message)
     assert not (tmp_path / "a.json").exists()
+
+
+def test_no_older_result_stays_where_the_command_fails(auditor, tmp_path):
+    old, certificate = tmp_path / "v.json", tmp_path / "certificate.json"
+    certificate.write_text("{}")
+    for more, message in (
+        (["--certificate", certificate, "--sign", "ref.csv"], "is never replaced"),
+        (["--certificate", tmp_path / "new.json"], "belong together"),
+        (["--classes", "other"], "other classes"),
+    ):
+        old.write_text('{"passed": true}')
+        assert message in verify("--json", old, *more).stderr
+        assert not old.exists() or "passed" not in read_json(old)
 
 
 @pytest.mark.parametrize("name", ["commit", "prove", "verify", "attest", "check"])
@@ -459,7 +472,7 @@ def test_without_the_extra_one_line_names_it(auditor, monkeypatch, name):
         "commit": ["--model", "ref.csv", "--data", "ref.csv", "--out", "new"],
         "prove": [*reference("published"), "--out", "new"],
         "verify": ["--audit", "bundle", *reference("published"), *ASKED],
-        "attest": ["--commitment", "published", "--out", "a.json"],
+        "attest": ["--commitment", "published", "--nonce", "1", "--out", "a.json"],
         "check": ["--commitment", "published", "--attestation", "ref.csv", "--nonce", "1"],
     }
     unusable(run(name, *given[name]), "ezkl is needed for this and is not installed")

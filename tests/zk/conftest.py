@@ -18,7 +18,7 @@ from skuq.zk._prover import Prover
 from skuq.zk._statement_entries import VerdictStatement
 from skuq.zk._statements import verdict_inputs
 from tests.zk.exchange import Exchange
-from tests.zk.tampering import ALPHA, COMMITTED, FEW, N_BINS, SAMPLE, N
+from tests.zk.tampering import ALPHA, COMMITTED, FEW, N_BINS, SAMPLE, VERDICT_LEVEL, N
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,8 @@ def run(tmp_path_factory):
     made.bundle = prove(made.honest, *data, made.bins, **asked)
 
     made.verdict = folder / "verdict"
-    prove(made.honest, *data, made.verdict, level="verdict", **asked)
+    at_level = {"level": "verdict", "confidence_level": VERDICT_LEVEL}
+    prove(made.honest, *data, made.verdict, **at_level, **asked)
     made.other_verdict = verdict_at_another_alpha(made)
 
     made.predictions, made.challenge = folder / "predictions", folder / "challenge.json"
@@ -72,7 +73,7 @@ def run(tmp_path_factory):
     prove(made.dishonest, *made.few, made.shrunk, alpha=ALPHA, n_bins=1)
     made.settings = {
         "bins": {},
-        "verdict": {},
+        "verdict": {"confidence_level": VERDICT_LEVEL},
         "predictions": {"challenge": made.challenge, **SAMPLE},
     }
     return made

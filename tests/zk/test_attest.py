@@ -64,10 +64,23 @@ def test_a_prediction_without_a_nonce_is_not_checked(run):
         check(run.attestation, run.honest, x=run.X_ref[0], nonce="", **TEST)
 
 
+def test_a_prediction_without_a_nonce_is_not_attested(run, tmp_path):
+    with pytest.raises(ValueError, match="must be the text that the client chose"):
+        attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="")
+
+
+def test_no_attestation_is_used_up_by_a_file_that_cannot_be_written(run, tmp_path):
+    ledger = (run.honest.parent / "private" / "ledger.json").read_bytes()
+    for out in (tmp_path / "absent" / "a.json", tmp_path):
+        with pytest.raises(OSError, match=r"absent|is a folder"):
+            attest(run.honest, run.X_ref[0], out, nonce="mine")
+    assert (run.honest.parent / "private" / "ledger.json").read_bytes() == ledger
+
+
 @pytest.mark.parametrize("x", [[[0.0, 0.0]], 0.0])
 def test_an_input_of_another_shape_fails(run, tmp_path, x):
     with pytest.raises(ValueError, match=r"`x` must have shape \(n_features,\)"):
-        attest(run.honest, x, tmp_path / "a.json")
+        attest(run.honest, x, tmp_path / "a.json", nonce="mine")
 
 
 def test_flipped_bytes_of_an_attestation_fail(run, tmp_path):

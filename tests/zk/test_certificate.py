@@ -74,6 +74,7 @@ def test_a_certificate_ties_verdict_commitment_data_question_and_dates(auditor):
     assert found.passed
     for name in ("commitment_digest", "reference_digest", "alpha", "n_bins", "n_samples"):
         assert record[name] == STATEMENT[name]
+    assert record["n_proven"] == record["n_samples"]
     assert record["tolerance"] == 0.01
     assert record["revocations"] == "https://auditor.example/revoked"
     issued, expires = (
@@ -82,6 +83,11 @@ def test_a_certificate_ties_verdict_commitment_data_question_and_dates(auditor):
     assert expires - issued == timedelta(days=365)
     assert abs(issued - datetime.now(UTC)) < timedelta(minutes=5)
     assert "provider" not in json.dumps(record)
+
+
+def test_a_certificate_of_a_spot_check_says_how_many_samples_were_proven(auditor):
+    spot_check = audit()._replace(statement={**STATEMENT, "n_proven": 1})
+    assert checked(auditor.sign(given=spot_check), auditor).record["n_proven"] == 1
 
 
 CHANGES = {

@@ -5,7 +5,9 @@ import stat
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
@@ -113,7 +115,7 @@ def test_the_same_model_is_never_committed_to_by_the_same_numbers(run, monkeypat
 
 
 def test_committing_twice_to_one_folder_fails(run):
-    with pytest.raises(FileExistsError, match="holds a commitment already; name another folder"):
+    with pytest.raises(FileExistsError, match="holds a commitment or other files"):
         commit(run.model, run.X, run.honest.parent, **COMMITTED)
     assert load_commitment(run.honest).point == run.committed.point
 
@@ -137,6 +139,29 @@ def test_what_cannot_be_committed_to_fails_before_any_key_is_made(
     with pytest.raises(ValueError, match=message):
         commit(run.model, run.X, tmp_path / "out", **{**COMMITTED, **settings})
     assert not (tmp_path / "out").exists()
+
+
+def test_what_was_in_the_folder_before_is_kept(run, tmp_path):
+    (tmp_path / "public").mkdir()
+    (tmp_path / "public" / "index.html").write_text("mine")
+    with pytest.raises(FileExistsError, match="holds a commitment or other files"):
+        commit(run.model, run.X, tmp_path, srs=tmp_path / "none", **COMMITTED)
+    assert (tmp_path / "public" / "index.html").read_text() == "mine"
+
+
+def test_columns_must_be_those_that_the_model_was_fitted_on(run, tmp_path):
+    frame = pd.DataFrame(run.X, columns=["income", "age"])
+    model = LogisticRegression().fit(frame, run.y)
+    with pytest.raises(ValueError, match="in their order: income, age; got age, income"):
+        commit(model, frame[["age", "income"]], tmp_path / "out", **COMMITTED)
+
+
+@pytest.mark.parametrize("dtype", [bool, "Int64", "boolean"])
+def test_columns_may_hold_numbers_of_several_types(run, tmp_path, dtype):
+    frame = pd.DataFrame({"x": run.X[:, 0], "above": pd.Series(run.X[:, 1] > 0, dtype=dtype)})
+    model = LogisticRegression().fit(frame, run.y)
+    with pytest.raises(ValueError, match="cannot be kept within tolerance=1e-05"):  # and no more
+        commit(model, frame, tmp_path / "out", **{**COMMITTED, "tolerance": 1e-5})
 
 
 def test_a_reference_string_that_is_no_file_fails(run, tmp_path, monkeypatch):
@@ -163,7 +188,7 @@ def test_without_the_proof_system_the_extra_is_named(run, tmp_path, monkeypatch)
         lambda: commit(run.model, run.X, tmp_path / "out"),
         lambda: verified(run, "bins"),
         lambda: check(run.attestation, run.honest, x=run.X_ref[0], nonce="mine"),
-        lambda: attest(run.honest, run.X_ref[0], tmp_path / "a.json"),
+        lambda: attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine"),
     ):
         with pytest.raises(ImportError, match=r"pip install 'skuq\[zk\]'"):
             call()

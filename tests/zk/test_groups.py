@@ -45,6 +45,12 @@ def test_audits_of_different_questions_have_no_joint_verdict(entries, message):
         joint_verdict(audits(**entries), confidence_level=0.95)
 
 
+def test_audits_with_different_tolerances_have_no_joint_verdict():
+    others = [*audits()[:3], audits()[3]._replace(tolerance=0.01)]
+    with pytest.raises(VerificationError, match="differ in tolerance"):
+        joint_verdict(others, confidence_level=0.95)
+
+
 def test_the_level_of_each_must_give_the_joint_one():
     for confidence_level, few in ((0.99, audits()), (0.95, audits()[:3])):
         with pytest.raises(VerificationError, match="joint confidence level"):

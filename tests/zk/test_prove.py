@@ -22,6 +22,7 @@ from tests.zk.tampering import (
     ALPHA,
     N_BINS,
     SAMPLE,
+    VERDICT_LEVEL,
     N,
 )
 
@@ -43,7 +44,7 @@ def test_a_finished_audit_is_not_made_again(run, monkeypatch, level):
 
     monkeypatch.setattr(backend, "prove", never)
     ledger = (run.honest.parent / "private" / "ledger.json").read_bytes()
-    arguments = {"alpha": ALPHA, "n_bins": N_BINS, "level": level}
+    arguments = {"alpha": ALPHA, "n_bins": N_BINS, "level": level, **run.settings[level]}
     prove(run.honest, run.X_ref, run.y_ref, getattr(run, level), **arguments)
     assert (run.honest.parent / "private" / "ledger.json").read_bytes() == ledger
 
@@ -54,7 +55,7 @@ def test_a_finished_audit_is_not_made_again(run, monkeypatch, level):
         (N, {"alpha": 0.2}),
         (N, {"n_bins": 3}),
         (N, {"confidence_level": None}),
-        (N, {"level": "verdict"}),
+        (N, {"level": "verdict", "confidence_level": VERDICT_LEVEL}),
         (N - 1, {}),
     ],
 )
@@ -163,8 +164,25 @@ def test_verdicts_need_pads_and_each_serves_once(run, tmp_path):
             tmp_path,
             n_bins=N_BINS,
             level="verdict",
+            confidence_level=VERDICT_LEVEL,
         )
     assert not (tmp_path / "statement.json").exists()
+
+
+def test_an_audit_of_more_proofs_than_are_left_uses_up_nothing(run, tmp_path, ledger):
+    for level in ("bins", "verdict"):
+        write_json(ledger, {"audits": 11, "attestations": 0, "pads": 0})
+        before = ledger.read_bytes()
+        settings = {"alpha": ALPHA, "n_bins": N_BINS, "level": level, **run.settings[level]}
+        with pytest.raises(RuntimeError, match=r"takes [23] of the 12 proofs .* and 1 are left"):
+            prove(run.honest, run.X_ref[::-1], run.y_ref[::-1], tmp_path / level, **settings)
+        assert ledger.read_bytes() == before
+        assert not (tmp_path / level).exists()
+
+
+def test_a_verdict_that_could_pass_whatever_the_labels_are_is_not_proven(run, tmp_path):
+    with pytest.raises(ValueError, match=r"at least \d+ reference samples instead of 24"):
+        prove(run.honest, run.X_ref, run.y_ref, tmp_path, n_bins=N_BINS, alpha=0.2, level="verdict")
 
 
 @pytest.fixture
@@ -180,7 +198,7 @@ def ledger(run, tmp_path, monkeypatch):
 def test_proofs_beyond_those_committed_to_fail(run, tmp_path, ledger):
     write_json(ledger, {"audits": 0, "attestations": 4, "pads": 0})
     with pytest.raises(RuntimeError, match="takes 1 of the 4 attestations"):
-        attest(run.honest, run.X_ref[0], tmp_path / "a.json")
+        attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine")
     assert not (tmp_path / "a.json").exists()
 
 
@@ -192,7 +210,7 @@ def test_every_proof_that_was_begun_is_counted(run, ledger):
 def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledger):
     before = read_json(ledger)["attestations"]
     with pytest.raises(ProofSystemError, match=r"did not finish 'prove' within 0.01 s"):
-        attest(run.honest, run.X_ref[0], tmp_path / "a.json", timeout=0.01)
+        attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine", timeout=0.01)
     assert not (tmp_path / "a.json").exists()
     assert read_json(ledger)["attestations"] == before + 1
 
@@ -200,4 +218,4 @@ def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledge
 def test_proofs_are_made_where_the_commitment_was_made_only(run, tmp_path):
     shutil.copytree(run.honest, tmp_path / "public")
     with pytest.raises(FileNotFoundError, match="does not hold the provider's keys"):
-        attest(tmp_path / "public", run.X_ref[0], tmp_path / "a.json")
+        attest(tmp_path / "public", run.X_ref[0], tmp_path / "a.json", nonce="mine")

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("onnx")
 
 from skuq.zk import check
 from skuq.zk._files import read_json, write_json, write_manifest
+from skuq.zk._statements import too_few_to_fail
 from tests.zk import exchange as small
 from tests.zk.tampering import LEVELS, changed, verified
 from tests.zk.test_attest import ATTESTATIONS, asked
@@ -177,3 +179,32 @@ def test_its_command_line(second, exchange, tmp_path, capsys, monkeypatch):
     assert str(first.sums.count.tolist()) in capsys.readouterr().out
     assert second.main([*map(str, given), "0.3"]) == 2
     assert "another alpha" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("confidence_level", [None, 0.5, 0.95])
+@pytest.mark.parametrize(("n_classes", "n_bins"), [(2, 10), (3, 4), (30, 7), (2, 1)])
+def test_it_knows_which_verdicts_might_pass_whatever_the_labels_are(
+    second, n_classes, n_bins, confidence_level
+):
+    for alpha in (0.0, 0.05, 0.2, 0.45, 0.5):
+        for n in (1, 5, 20, 40, 80, 10**4):
+            asked = {"n_bins": n_bins, "alpha": alpha, "confidence_level": confidence_level}
+            refused = too_few_to_fail(n, n_classes, **asked)
+            assert second.can_fail({**asked, "n_samples": n}, n_classes) == (not refused)
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels", "codes"),
+    [
+        ([0, 1], ["1.0", "0"], [1, 0]),
+        ([False, True], ["True", "0", "1"], [1, 0, 1]),
+        ([2**62, 2**62 + 1], [f"{2**62 + 1}"], [1]),
+        ([0.5, 2.0], ["2", ".5"], [1, 0]),
+        (["1", "01"], ["01", "1"], [1, 0]),
+    ],
+)
+def test_it_reads_labels_as_they_are_written(second, classes, labels, codes):
+    commitment = SimpleNamespace(classes=classes)
+    assert second.Commitment.codes(commitment, labels) == codes
+    with pytest.raises((second.Refused, ValueError)):
+        second.Commitment.codes(commitment, ["7"])

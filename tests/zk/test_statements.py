@@ -28,6 +28,7 @@ from skuq.zk._statements import (
     sample_size,
     signed_sums,
     thresholds,
+    too_few_to_fail,
 )
 
 ONE = 1 << CONFIDENCE_BITS
@@ -297,3 +298,74 @@ def test_the_digest_of_reference_data_depends_on_every_number_and_on_the_shape()
 def test_committed_numbers_are_counted_exactly_however_many(n_pads):
     shape = Architecture((4, 3), 21, 3, 5, n_pads, 8, 13, {})
     assert shape.n_committed == 5 * 3 + 5 + n_pads * 3 * 3 * 8
+
+
+# Whether a verdict can fail
+
+
+def passes(count, confidence, correct, alpha, chance):
+    """The rule of level "verdict" for one bin."""
+    excess = np.maximum(0, np.abs(correct - confidence) - alpha * count)
+    return 4e6 * excess**2 <= count * chance
+
+
+def always_passes(bins, alpha, chance):
+    """Whether (samples, mean confidence) of each bin pass if all are right, and if none is."""
+    return all(
+        passes(n, n * mean, correct, alpha, chance) for n, mean in bins for correct in (0, n)
+    )
+
+
+def needed_by(n_classes, n_bins, alpha, confidence_level):
+    found = too_few_to_fail(0, n_classes, n_bins, alpha, confidence_level)
+    return int(found.split("at least ")[1].split()[0])
+
+
+@pytest.mark.parametrize("confidence_level", [None, 0.5, 0.95])
+@pytest.mark.parametrize(
+    ("n_classes", "n_bins", "alpha"),
+    [(2, 10, 0.05), (2, 1, 0.0), (3, 4, 0.1), (5, 7, 0.2), (2, 5, 0.4), (30, 10, 0.05)],
+)
+def test_with_the_needed_samples_some_labels_fail_a_verdict_wherever_confidences_are(
+    n_classes, n_bins, alpha, confidence_level
+):
+    chance = chance_allowance(n_bins, confidence_level)
+    needed = needed_by(n_classes, n_bins, alpha, confidence_level)
+    assert not too_few_to_fail(needed, n_classes, n_bins, alpha, confidence_level)
+    rng = np.random.default_rng(0)
+    for spread in np.repeat([0.1, 1.0, 10.0], 100):
+        share = rng.dirichlet(np.full(200, spread))
+        drawn = rng.multinomial(needed, share)
+        means = rng.uniform(1 / n_classes, 1, 200)
+        places = np.minimum((means * n_bins).astype(int), n_bins - 1)
+        bins = [
+            (n, float(np.average(means[places == b], weights=drawn[places == b])))
+            for b in range(n_bins)
+            if (n := int(drawn[places == b].sum()))
+        ]
+        assert not always_passes(bins, alpha, chance)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "n_bins", "alpha"), [(2, 10, 0.05), (2, 1, 0.0), (4, 4, 0.1), (2, 4, 0.2)]
+)
+def test_with_one_sample_less_all_labels_may_pass_a_verdict(n_classes, n_bins, alpha):
+    chance, bins = chance_allowance(n_bins, 0.95), []
+    for b in range(n_bins):
+        low, high = max(b / n_bins, 1 / n_classes - 0.0009), (b + 1) / n_bins - 1e-9
+        mean = min(max(0.5, low), high)
+        n = 0
+        while mean >= low and always_passes([(n + 1, mean)], alpha, chance):
+            n += 1
+        bins.append((n, mean))
+    assert sum(n for n, _ in bins) == needed_by(n_classes, n_bins, alpha, 0.95) - 1
+
+
+def test_the_default_question_needs_the_samples_that_the_guide_names():
+    assert needed_by(2, 10, 0.05, 0.95) == 54
+    assert "take a smaller alpha." in too_few_to_fail(10**9, 2, 10, 0.5, 0.95)
+    assert too_few_to_fail(10**9, 2, 10, 0.499, 0.95) == ""
+
+
+def test_a_share_that_no_number_of_proofs_finds_asks_for_all_of_them():
+    assert sample_size(1e-310, 0.01) > 10**15

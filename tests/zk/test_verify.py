@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,7 +25,9 @@ from skuq.zk._files import (
     write_manifest,
 )
 from skuq.zk._keys import verifying_key
+from skuq.zk._statement_entries import VerdictStatement
 from skuq.zk._statements import encoded, reference_digest
+from skuq.zk._verify import _verify_verdict
 from tests.zk.tampering import (
     ALPHA,
     ASKED,
@@ -81,6 +84,21 @@ def test_a_verdict_reveals_no_sums(run):
     chunks = [read_json(path)["outputs"] for path in (run.verdict / "chunks").iterdir()]
     assert min(abs(int(v)) for outputs in chunks for v in outputs) > 2**40
     assert int(plain.confidence.sum()) < 2**40
+
+
+def test_a_verdict_that_could_pass_whatever_the_labels_are_is_refused(run):
+    stated = {**read_json(run.verdict / "statement.json"), "confidence_level": 0.95}
+    rows, codes = np.zeros((N, 2), np.int64), np.zeros(N, np.int64)
+    with pytest.raises(VerificationError, match=r"at least 37 reference samples instead of 24"):
+        _verify_verdict(
+            SimpleNamespace(committed=run.committed),
+            VerdictStatement.of(stated),
+            run.verdict,
+            rows,
+            codes,
+            "test",
+            None,
+        )
 
 
 def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
