@@ -10,8 +10,9 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -39,6 +40,7 @@ OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
 COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
+POINT_IN_ROW = re.compile(r"(?<=[;\n\"])[+-]?\d*\.\d+(?:\.\d{3})*(?=[;\r\n\"])")
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
 
 
@@ -90,6 +92,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
     sep = given.sep or _separator(path, text, is_cut)
     header, *rows = _header_and_rows(path, text, sep, is_cut)
     decimal = given.decimal or _decimal(path, rows, sep)
+    if given.decimal is None and sep == ";" and decimal == ".":
+        _check_later_points(path, _texts(sample, stream, encoding))
     _check_width(path, header, sep)
     if not rows and not is_cut:
         raise TableFileError(f"{path} has no rows.")
@@ -233,11 +237,39 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
     # A point that divides thousands comes with a semicolon as separator, from the same countries.
     mark, numbers = (",", commas) if commas else (".", points if sep == ";" else [])
     if numbers and all(GROUPED[mark].fullmatch(number) for number in numbers):
-        raise TableFileError(
-            f"{path} has numbers such as {numbers[0]!r}, whose mark may be a decimal one or divide "
-            "thousands; state the decimal mark (--decimal)."
-        )
+        raise _undecided(path, numbers[0])
     return mark
+
+
+def _undecided(path: Path, number: str) -> TableFileError:
+    return TableFileError(
+        f"{path} has numbers such as {number!r}, whose mark may be a decimal one or divide "
+        "thousands; state the decimal mark (--decimal)."
+    )
+
+
+def _texts(sample: bytes, stream: BinaryIO, encoding: str) -> Iterator[str]:
+    """The text of a file, of which a sample is read already, in parts of lines between ends."""
+    decoder, rest = codecs.getincrementaldecoder(encoding)("replace"), ""
+    for block in chain([sample], iter(partial(stream.read, SAMPLE), b"")):
+        lines, end, rest = (rest + decoder.decode(block)).rpartition("\n")
+        yield f"\n{lines}{end}"
+    yield f"\n{rest}\n"
+
+
+def _check_later_points(path: Path, texts: Iterable[str]) -> None:
+    """Refuse a file of which some row, however late, has a first point that divides thousands.
+
+    Files are often sorted by size: the first rows need not have a number of four digits.
+    """
+    grouped = ""
+    for text in texts:
+        for match in POINT_IN_ROW.finditer(text):
+            if not GROUPED["."].fullmatch(match[0]):
+                return
+            grouped = grouped or match[0]
+    if grouped:
+        raise _undecided(path, grouped)
 
 
 def _columns(rows: list[list[str]]) -> Iterable[tuple[str, ...]]:

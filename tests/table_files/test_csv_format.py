@@ -164,3 +164,23 @@ def test_values_in_chunks_are_those_of_the_whole_column(tmp_path):
     assert table.values_of(["1", "NA"])[:1] == [1.0]
     assert table.values_of(["x", "NA"]) == ["x", "NA"]
     assert table.values_of(["True", "False"]) == [True, False]
+
+
+LATE = "x;1\n" * 3000  # more rows than the format is found from
+
+
+@pytest.mark.parametrize("repeats", [1, 150])  # within the sample of bytes, and beyond it
+@pytest.mark.parametrize(
+    "end", [b"x;1.714\n", b"x;1.714", b'x;"1.234.567"\r\n', b"1.714;x\n", b"x;-1.714\nx;2\n"]
+)
+def test_thousands_in_late_rows_are_not_taken_for_decimals(tmp_path, repeats, end):
+    path = written(tmp_path, b"a;b\n" + repeats * LATE.encode() + end)
+    with pytest.raises(TableFileError, match=r"whose mark may be a decimal one or divide thou"):
+        open_table(path)
+    assert open_table(path, CsvFormat(decimal=".")).columns == ["a", "b"]
+
+
+@pytest.mark.parametrize("end", ["x;1.714\nx;0.5\n", "x;1.71\n", "x 1.714 y;1\n", "x;17,5\n"])
+def test_other_numbers_in_late_rows_are_no_thousands(tmp_path, end):
+    path = written(tmp_path, ("a;b\n" + 150 * LATE + end).encode("utf-16"))
+    assert open_table(path).format.decimal == "."
