@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +98,8 @@ def certify(
     check_outputs([out, report], [train, predict])
     if report is not None:
         require_plots("--report")
+    if not math.isfinite(max_radius):
+        raise InputError(f"--max-radius must be a finite number, got {max_radius}.")
     if jobs == 0:
         raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
     from sklearn.preprocessing import StandardScaler
@@ -128,7 +131,10 @@ def certify(
             f"The result would have two columns {', '.join(twice)}; rename the column of the data."
         )
     if known[target].isna().any():
-        raise InputError(f"{train}: column {target} has missing classes; leave out these rows.")
+        raise InputError(
+            f"{train}: column {target} has missing classes; leave out these rows. (Words such as "
+            "None and NA count as missing: rename a class of such a name.)"
+        )
     X, X_new = _numbers(known[names], train), _numbers(new[names], predict)
     scaler = StandardScaler().fit(X)
     if inducing is None and len(X) > EXACT_ROWS:

@@ -104,9 +104,16 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
     """Columns of text, to be read as text from another file too."""
+    from pandas import CategoricalDtype
     from pandas.api.types import infer_dtype
 
-    return {str(name): str for name in frame if infer_dtype(frame[name]) == "string"}
+    values = {
+        str(name): frame[name].cat.categories
+        if isinstance(frame[name].dtype, CategoricalDtype)
+        else frame[name]
+        for name in frame
+    }
+    return {name: str for name in values if infer_dtype(values[name]) == "string"}
 
 
 def read_csv(

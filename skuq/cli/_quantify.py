@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,10 +123,14 @@ def quantify(
     A model is trained on another table, which has a column with the target, or given, or loaded.
     """
     _check_options(context)
+    if math.isnan(coverage):
+        raise InputError("--coverage must be a number between 0 and 1, got nan.")
     paths = {"train": training.pop("train"), "predict": predict}
     paths["held_out"] = training.pop("held_out")
     inputs = [path for path in paths.values() if path is not None]
-    check_outputs([out, report], inputs)
+    inputs += [] if training["model"] in LEARNERS else [Path(training["model"])]
+    inputs += [] if load is None else load.iterdir()
+    check_outputs([out, report, save], inputs)
     if report is not None:
         require_plots("--report")
     from skuq.table_files import CsvFormat, check_writable, open_table

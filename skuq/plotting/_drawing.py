@@ -33,8 +33,9 @@ def with_unit(label: str, unit: str | None) -> str:
     return label if unit is None else f"{label} ({unit})"
 
 
-def plain_text(name: str) -> str:
+def plain_text(name: object) -> str:
     """Name as it is drawn, short and without anything that matplotlib would interpret."""
+    name = str(name)
     short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
     visible = "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
     return f" {visible}" if visible.startswith("_") else visible

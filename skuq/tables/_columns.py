@@ -54,6 +54,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         Those columns of the result that hold numbers.
     truths_ : list of str
         Columns of yes and no, which are text in the result.
+    nones_ : list of str
+        Columns of objects in which what is missing is None, and not NaN.
     notes_ : list of str
         How text was read, in sentences.
     """
@@ -68,6 +70,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.units_: dict[str, UnitColumn] = {}
         self.numbers_: list[str] = []
         self.truths_: list[str] = []
+        self.nones_: list[str] = []
         self.notes_: list[str] = []
         for name in X.columns:
             self._fit_column(name, _uncategorised(X[name]))
@@ -78,6 +81,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return self
 
     def _fit_column(self, name: str, column: pd.Series) -> None:
+        missing = column[column.isna()]
+        if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
+            self.nones_.append(name)
         if is_number(column):
             self.numbers_.append(name)
         elif infer_dtype(column, skipna=True) == "boolean":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.compose import make_column_transformer
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import make_pipeline, make_union
@@ -14,10 +15,11 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from skuq.tables._seen import MISSING_TEXT
 
 MAX_CATEGORIES = 50  # of a text column; rarer values share one column
+FEW_NUMBERS = 20  # fewer cannot be told from missing ones by a leaf of boosted trees
 
 
-def as_indicators(numbers: Sequence[str], texts: Sequence[str]) -> Any:
-    """Return a transformer into scaled numbers and an indicator of each category.
+def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer of training rows into scaled numbers and indicators of categories.
 
     Missing numbers are replaced by the median and marked. Categories that the training rows lack
     are marked in a column that is 0 for all of these: what it means is left open by the data.
@@ -32,20 +34,30 @@ def as_indicators(numbers: Sequence[str], texts: Sequence[str]) -> Any:
         handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
     )
     text = make_pipeline(_filled(), make_union(one_hot, unseen))
-    return make_column_transformer((numeric, list(numbers)), (text, list(texts)))
+    return make_column_transformer((numeric, list(numbers)), (text, _texts(X, numbers)))
 
 
-def as_codes(numbers: Sequence[str], texts: Sequence[str]) -> Any:
-    """Return a transformer for trees: numbers as they are, categories as codes.
+def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer of training rows for trees: numbers as they are, categories as codes.
 
-    Missing numbers, and categories that the training rows lack, are NaN.
+    Missing numbers, and categories that the training rows lack, are NaN. Columns of so few numbers
+    that a part of the rows may have none, which trees refuse, are filled up.
     """
+    filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
+    sparse = [name for name in numbers if name not in filled]
+    constant = SimpleImputer(strategy="median", keep_empty_features=True)
     text = make_pipeline(_filled(), _coded())
-    return make_column_transformer(("passthrough", list(numbers)), (text, list(texts)))
+    return make_column_transformer(
+        ("passthrough", filled), (constant, sparse), (text, _texts(X, numbers))
+    )
+
+
+def _texts(X: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
+    return [name for name in X.columns if name not in numbers]
 
 
 def _filled() -> SimpleImputer:
-    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT)
+    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT, keep_empty_features=True)
 
 
 def _coded() -> OrdinalEncoder:

@@ -39,13 +39,13 @@ class Learner(NamedTuple):
     words : str
         Its name in sentences.
     encoder : callable
-        Makes the transformer of columns of numbers and of text.
+        ``encoder(X, numbers)`` makes the transformer of these training rows.
     make : callable
         ``make(regression, y, seed)`` makes it; None stands for QUAM's default network.
     """
 
     words: str
-    encoder: Callable[[Sequence[str], Sequence[str]], Any]
+    encoder: Callable[[pd.DataFrame, Sequence[str]], Any]
     make: Callable[[bool, NDArray[Any], int], Any]
 
 
@@ -188,9 +188,9 @@ def _loss(
 ) -> FloatArray:
     """Loss of each test row of a fold."""
     train, test = fold
-    texts = [column for column in X.columns if column not in numbers]
-    encoder = LEARNERS[name].encoder(numbers, texts)
-    inputs = encoder.fit_transform(X.iloc[train])
+    known = X.iloc[train]
+    encoder = LEARNERS[name].encoder(known, numbers)
+    inputs = encoder.fit_transform(known)
     unknown = encoder.transform(X.iloc[test])
     learner = LEARNERS[name].make(regression, y[train], seed)
     if learner is None:

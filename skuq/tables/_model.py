@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_bool_dtype
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import train_test_split
@@ -215,7 +214,6 @@ class TableModel:
         self.task_ = "regression" if regression else "classification"
         self.feature_names_in_ = columns.feature_names_in_
         self.columns_ = columns
-        self._truths = [name for name in features if is_bool_dtype(train[name])]
         self.seen_ = Seen.in_rows(X_fit, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(X_fit))[:N_TYPICAL]
         self._typical = X_fit.iloc[typical].reset_index(drop=True)
@@ -451,7 +449,6 @@ class TableModel:
         """Choose a learner, train it, and search around it."""
         regression = self.task_ == "regression"
         numbers = self.columns_.numbers_
-        texts = [name for name in X.columns if name not in numbers]
         self.comparison_, self.name_ = Comparison(), self.estimator
         if self.estimator == "auto":
             self._tell(1, "comparing learners.")
@@ -459,11 +456,11 @@ class TableModel:
             self.name_ = self.comparison_.best
         if isinstance(self.name_, str):
             learner = LEARNERS[self.name_]
-            self.encoder_ = learner.encoder(numbers, texts)
+            self.encoder_ = learner.encoder(X, numbers)
             self.estimator_ = self._quam(learner.make(regression, y, self.random_state), y)
             words = f"training {learner.words} and searching models that contradict it"
         elif hasattr(self.estimator, "predict_uncertainty"):
-            self.encoder_ = as_indicators(numbers, texts)
+            self.encoder_ = as_indicators(X, numbers)
             self.estimator_ = clone(self.estimator)
             self.name_ = type(self.estimator).__name__
             words = f"training {self.name_}"
@@ -492,7 +489,7 @@ class TableModel:
         if self.encoder_ is None:
             try:
                 self.estimator.predict(self._encoded(made))
-            except ValueError:  # of an encoder that refuses categories that it does not know
+            except (TypeError, ValueError):  # of an encoder that refuses unknown categories
                 made = make_pool(X, kinds=KNOWN_VALUES, random_state=self.random_state)
         return made
 
@@ -564,7 +561,12 @@ class TableModel:
         if self.encoder_ is not None:
             return self.encoder_.transform(X)
         # As a model of somebody else saw them, who read the same file.
-        return X.assign(**{name: X[name].map(TRUTH) for name in self._truths})
+        columns = self.columns_
+        given = {name: X[name].map(lambda v: TRUTH.get(v, v)) for name in columns.truths_}
+        for name in columns.nones_:
+            column = given.get(name, X[name]).astype(object)
+            given[name] = column.where(column.notna(), None)
+        return X.assign(**given)
 
     def _disagreement(self, X: pd.DataFrame) -> FloatArray:
         """What columns are explained by: the epistemic part, or the spread of regressors.

@@ -75,7 +75,8 @@ def target_values(
     if column.isna().any():
         raise TableError(
             f"The target {target!r} is missing in {int(column.isna().sum())} rows of the {which}; "
-            "fill them in or remove them."
+            "fill them in or remove them. (Words such as None and NA count as missing: rename a "
+            "class of such a name.)"
         )
     column = column.infer_objects()
     if regression:

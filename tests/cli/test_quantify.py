@@ -261,6 +261,7 @@ def refused(result, folder, before):
         ({"train": "bad.csv"}, [], "bad.csv has no rows"),
         ({"predict": "bad.csv"}, [], "bad.csv has no rows"),
         ({}, ["--missing", "refuse"], "missing values"),
+        ({}, ["--coverage", "nan"], "--coverage must be a number between 0 and 1, got nan."),
         ({}, ["--report", "out.csv"], "out.csv would overwrite another file"),
         ({}, ["--method", "gpx"], "No estimator 'gpx'; installed: needy, quick, regression."),
         ({}, ["--method", "broken"], "'broken' cannot be used: Plugin 'BrokenClassifier': no lib"),
@@ -401,3 +402,42 @@ def test_without_pyarrow_parquet_is_refused_naming_the_extra(folder, monkeypatch
     before = files(folder)
     message = refused(quantify(out="out.parquet"), folder, before)
     assert message.endswith("pip install 'skuq[parquet]'")
+
+
+def test_a_model_that_is_read_is_not_overwritten(folder):
+    skops = pytest.importorskip("skops.io")
+    X = load_iris(as_frame=True).data.set_axis(pd.read_csv("known.csv").columns[:4], axis=1)
+    skops.dump(LogisticRegression(max_iter=1000).fit(X, load_iris().target), "mine.skops")
+    assert quantify(*METHOD, "--save", "kept", "--trust", "--quiet").exit_code == 0
+    before = files(folder)
+    kept = folder / "kept" / "about.json"
+    load = ["quantify", "--load", "kept", "--trust", "--predict", "new.csv"]
+    for result, name in (
+        (quantify("--model", "mine.skops", out="mine.skops"), "mine.skops"),
+        (run(*load, "--out", kept), "about.json"),
+        (quantify(*METHOD, "--save", "x", "--trust", out="x"), "x"),
+    ):
+        assert f"{name} would overwrite another file" in refused(result, folder, before)
+
+
+def test_codes_of_a_category_column_are_text_in_held_out_rows_too(folder):
+    pytest.importorskip("pyarrow")
+    known = pd.read_csv("known.csv").assign(code=np.resize(["01", "02", "10"], 150))
+    known.to_csv("held.csv", index=False)
+    write_table("known.parquet", [known.astype({"code": "category"})])
+    result = quantify(
+        *METHOD,
+        "--held-out",
+        "held.csv",
+        "--save",
+        "kept",
+        "--trust",
+        "--drop",
+        "soil",
+        "--quiet",
+        train="known.parquet",
+        predict="held.csv",
+    )
+    assert result.exit_code == 0, result.stderr
+    held = TableModel.load("kept", trust=True).held_out_
+    assert held["n_unsupported"].sum() == 0

@@ -232,6 +232,34 @@ def test_a_given_model_is_never_trained_again(shapes):
         quantify(train, odd, estimator=other)
 
 
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ([True, False, np.nan], "csv"),
+        ([True, False, None], "memory"),
+        (["a", "b", None], "memory"),
+        (["a", "b", np.nan], "memory"),
+        ([True, False], "csv"),
+    ],
+)
+def test_a_given_model_gets_columns_with_gaps_as_it_saw_them(tmp_path, values, where):
+    """A column of yes and no with gaps is one of objects, and what is missing a category."""
+    random = np.random.default_rng(0)
+    x, place = random.normal(size=300), random.integers(len(values), size=300)
+    frame = pd.DataFrame({"member": pd.Series([values[k] for k in place], dtype=object), "x": x})
+    frame["kind"] = np.where((place == 0) + 0.3 * x > 0.5, "yes", "no")
+    if where == "csv":
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        frame = pd.read_csv(tmp_path / "t.csv")
+    X = frame[["member", "x"]]
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    columns = make_column_transformer((encoder, ["member"]), remainder="passthrough")
+    given = make_pipeline(columns, LogisticRegression()).fit(X, frame["kind"])
+    rows = TableModel(given).fit(frame, "kind").predict(X)
+    np.testing.assert_allclose(rows["confidence"], given.predict_proba(X).max(axis=1), rtol=1e-6)
+    assert rows["prediction"].tolist() == given.predict(X).tolist()
+
+
 # --- what is made of columns -----------------------------------------------------------------
 
 
@@ -408,6 +436,15 @@ def test_a_column_that_is_all_missing_in_the_table_to_predict_is_filled(train, t
         rows = quantify(train, table.assign(size=nothing)).rows
         assert np.isfinite(rows[NUMBERS].to_numpy()).all()
         pd.testing.assert_frame_equal(rows, expected)
+
+
+@pytest.mark.parametrize("estimator", ["hgb", "forest", "logistic"])
+@pytest.mark.parametrize("values", [[120.0, 80.5], ["speeding", "parking"]])
+def test_a_column_that_two_rows_fill_serves_every_learner(train, table, estimator, values):
+    """Parts of the rows, on which learners are trained, have none of its values."""
+    train["fine"] = pd.Series(values, index=[10, 100]).reindex(train.index)
+    rows = quantify(train, table.assign(fine=values[0]), estimator=estimator).rows
+    assert np.isfinite(rows[NUMBERS].to_numpy()).all()
 
 
 @pytest.mark.filterwarnings("error")
