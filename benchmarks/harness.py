@@ -79,11 +79,13 @@ def finish(
     packages: Sequence[str] = (),
     *,
     starts_processes: bool = False,
+    is_new: bool = True,
 ) -> None:
     """Print the JSON line without figures that are none; write it where it was asked for.
 
     Figures are out of date once a part of skuq changes that the run has loaded, or any part if
-    what it measures ran in processes that it started.
+    what it measures ran in processes that it started. Those of a run that is not new, as it only
+    sums up what was recorded before, keep the code and the date that were recorded with them.
     """
     records = [each for each in records if math.isfinite(each["value"])]
     left_out = ("out", "data_dir", "record", "code", "code_parts", "began")
@@ -103,7 +105,8 @@ def finish(
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out / f"{name}.json", line + "\n")
     if args.record is not None:
-        _keep(args.record, {**_provenance(name, args, starts_processes), **result})
+        origin = _provenance(name, args, starts_processes)
+        _keep(args.record, {**origin, **_earlier_origin(origin, args, is_new), **result})
     print(line)
 
 
@@ -120,6 +123,21 @@ def _provenance(name: str, args: argparse.Namespace, starts_processes: bool) -> 
         "date": date.today().isoformat(),
         "seconds": round(time.monotonic() - args.began),
     }
+
+
+def _earlier_origin(
+    origin: dict[str, Any], args: argparse.Namespace, is_new: bool
+) -> dict[str, Any]:
+    """What holds of the result of this name that is there, and not of this run."""
+    path = RESULTS / f"{args.record}.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    if not is_new:
+        names = ("code", "parts", "date", "seconds")
+        return {name: before[name] for name in names if name in before}
+    if args.out is not None and before.get("command") == origin["command"]:
+        # Runs that were kept took their time earlier.
+        return {"seconds": max(before.get("seconds", 0), origin["seconds"])}
+    return {}
 
 
 def _code() -> str:

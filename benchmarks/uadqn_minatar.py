@@ -207,7 +207,8 @@ def measure(args, out: Path) -> None:
     asked = pd.MultiIndex.from_frame(curves[RUN]).isin(runs)
     if args.out is not None:
         plot(curves[asked], args.game, out / "uadqn_minatar.png")
-    finish("uadqn_minatar", args, records(curves[asked], args), AGENT_PACKAGES)
+    trained = len(left) == len(runs) and not args.no_training
+    finish("uadqn_minatar", args, records(curves[asked], args), AGENT_PACKAGES, is_new=trained)
 
 
 if __name__ == "__main__":
