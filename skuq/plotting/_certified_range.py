@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,9 @@ _NAMES = {"linf": "maximum norm", "l2": "Euclidean norm", "l1": "sum of changes"
 _BAND: dict[str, Any] = {"label": "proven range", "step": "pre", "color": "#b1ddf4", "lw": 0}
 _HATCH: dict[str, Any] = {"hatch": "//", "facecolor": "none", "edgecolor": "0.6", "linewidth": 0}
 _BOUNDS = ("min_lower", "min_upper", "max_lower", "max_upper")
+_STATUS = ("safe", "unsafe", "undecided")
+_STRIP = 0.04  # share of the range of radii
+_ROUNDING = 1e-6  # of bounds, by which they may miss each other or [0, 1]
 
 
 class CertifiedRangeDisplay:
@@ -33,7 +37,8 @@ class CertifiedRangeDisplay:
     lines are probabilities attained at points of the region. Regions of growing radius contain
     each other, so a proof for one holds for all smaller ones, and a point found in one lies in
     all larger ones; between the radii given, band and lines are therefore steps. Radii at which
-    a point of another class was found are hatched.
+    a point of another class was found are hatched; if only the last is one, so is a strip
+    beyond it. The radii in the legend are rounded to what is proven.
 
     Parameters
     ----------
@@ -95,6 +100,8 @@ class CertifiedRangeDisplay:
         self.radii = _increasing(radii)
         ends = (min_lower, min_upper, max_lower, max_upper)
         values = [self._checked(end, name) for end, name in zip(ends, _BOUNDS, strict=True)]
+        for k, above in ((0, 1), (2, 3)):
+            self._check_order(values[k], values[above], _BOUNDS[k], _BOUNDS[above])
         self.min_lower = np.maximum.accumulate(values[0][::-1])[::-1]
         self.min_upper = np.minimum.accumulate(values[1])
         self.max_lower = np.maximum.accumulate(values[2])
@@ -106,6 +113,9 @@ class CertifiedRangeDisplay:
         shape = self.status.shape
         if shape != self.radii.shape:
             raise ValueError(f"`status` must have shape {self.radii.shape}, got {shape}.")
+        unknown = self.status[~np.isin(self.status, _STATUS)]
+        if len(unknown) > 0:
+            raise ValueError(f"`status` must hold only {_STATUS}, got {str(unknown[0])!r}.")
         self.attack = None if attack is None else self._checked(attack, "attack")
         self.class_name = class_name
         self.attack_name = attack_name
@@ -209,16 +219,19 @@ class CertifiedRangeDisplay:
             self.ax_.step(self.radii, values, where="post", **line)
         if self.attack is not None:
             line = {"color": COLOURS[1], "label": plain_text(self.attack_name)}
-            self.ax_.plot(self.radii, self.attack, "--", linewidth=1.8, **line)
+            self.ax_.step(self.radii, self.attack, "--", where="post", linewidth=1.8, **line)
+        end = self.radii[-1]
         if self.unsafe_radius < np.inf:
-            label = f"another class from {self.unsafe_radius:.3g}"
-            self.ax_.axvspan(self.unsafe_radius, self.radii[-1], zorder=1.5, label=label, **_HATCH)
+            if self.unsafe_radius == end:  # larger regions hold the same counterexample
+                end += _STRIP * (end - self.radii[0])
+            label = f"another class from {_rounded(self.unsafe_radius, ROUND_CEILING)}"
+            self.ax_.axvspan(self.unsafe_radius, end, zorder=1.5, label=label, **_HATCH)
         if self.safe_radius > 0:
-            label = f"safe up to {self.safe_radius:.3g}"
+            label = f"safe up to {_rounded(self.safe_radius, ROUND_FLOOR)}"
             self.ax_.axvline(self.safe_radius, color=COLOURS[2], linewidth=1.8, label=label)
         self.ax_.axhline(0.5, color="0.3", linestyle=":", linewidth=1)
         of = "" if self.class_name is None else f" of class {plain_text(self.class_name)}"
-        self.ax_.set(xlim=(self.radii[0], self.radii[-1]), ylim=(0, 1), ylabel=f"probability{of}")
+        self.ax_.set(xlim=(self.radii[0], end), ylim=(0, 1), ylabel=f"probability{of}")
         self.ax_.set_xlabel(f"radius ({_NAMES.get(self.norm, self.norm)})")
         legend_above(self.ax_, columns=3)
         return self
@@ -230,7 +243,23 @@ class CertifiedRangeDisplay:
                 f"`{name}` must have one value per radius, shape {self.radii.shape}, got "
                 f"{checked.shape}."
             )
+        if checked.min() < -_ROUNDING or checked.max() > 1 + _ROUNDING:
+            raise ValueError(f"`{name}` must hold probabilities in [0, 1].")
         return checked
+
+    def _check_order(self, low: FloatArray, high: FloatArray, below: str, above: str) -> None:
+        wrong = low > high + _ROUNDING
+        if wrong.any():
+            raise ValueError(
+                f"`{below}` must not exceed `{above}`, got {low[wrong][0]:.6g} and "
+                f"{high[wrong][0]:.6g} at radius {self.radii[wrong][0]:.6g}."
+            )
+
+
+def _rounded(radius: float, rounding: str) -> str:
+    """Three digits of a radius, towards where what is said of it stays true."""
+    digits = Context(prec=3, rounding=rounding).create_decimal(f"{radius:.12g}")
+    return f"{float(digits):.3g}"
 
 
 def _increasing(radii: ArrayLike) -> FloatArray:

@@ -130,6 +130,63 @@ def test_range_between_radii_is_that_of_the_larger_one():
     assert legend_texts(display)[-1] == "safe up to 1"
 
 
+def four_radii(**settings):
+    return CertifiedRangeDisplay.from_predictions(
+        [0.05, 0.1, 0.1238, 0.2],
+        [0.8, 0.7, 0.52, 0.3],
+        [0.85, 0.75, 0.6, 0.49],
+        [0.9, 0.92, 0.95, 0.97],
+        [0.91, 0.93, 0.96, 0.99],
+        **settings,
+    )
+
+
+def test_radii_in_the_legend_are_rounded_to_what_is_proven():
+    assert legend_texts(four_radii())[-1] == "safe up to 0.123"
+    status = ["safe", "unsafe", "unsafe", "unsafe"]
+    for radius, safe, unsafe in ((0.3, "0.3", "0.3"), (0.1232, "0.123", "0.124")):
+        radii = [radius, radius + 1e-13, 1, 2]
+        bounds = [[0.1] * 4, [0.2] * 4, [0.9] * 4, [0.95] * 4]
+        display = CertifiedRangeDisplay.from_predictions(radii, *bounds, status=status)
+        expected = [f"another class from {unsafe}", f"safe up to {safe}"]
+        assert legend_texts(display)[-2:] == expected
+
+
+def test_a_counterexample_at_the_last_radius_is_hatched_beyond_it():
+    display = four_radii()
+    (hatched,) = [patch for patch in display.ax_.patches if patch.get_hatch()]
+    assert display.unsafe_radius == 0.2
+    assert hatched.get_x() == 0.2
+    assert hatched.get_x() + hatched.get_width() == display.ax_.get_xlim()[1] > 0.2
+
+
+def test_the_attack_never_seems_to_beat_what_was_found_between_radii():
+    display = four_radii(attack=[0.85, 0.75, 0.62, 0.49])
+    drawn = {line.get_label(): line for line in display.ax_.lines}
+    assert drawn["attack"].get_drawstyle() == drawn["found in it"].get_drawstyle() == "steps-post"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": ["safe", "Safe", "unsafe"]}, "must hold only .*'undecided'.*, got 'Safe'"),
+        ({"min_upper": [0.8, 0.5, 0.6]}, "`min_lower` must not exceed .* 0.7 and 0.5 at radius 1"),
+        ({"max_lower": [0.9, 0.9, 0.97]}, "`max_lower` must not exceed `max_upper`"),
+        ({"max_upper": [0.91, 0.93, 1.96]}, r"`max_upper` must hold probabilities in \[0, 1\]"),
+        ({"attack": [0.9, -0.1, 0.5]}, r"`attack` must hold probabilities in \[0, 1\]"),
+    ],
+)
+def test_impossible_bounds_and_unknown_findings_are_refused(change, message):
+    bounds = {
+        "min_lower": [0.8, 0.7, 0.3],
+        "min_upper": [0.85, 0.75, 0.6],
+        "max_lower": [0.9, 0.92, 0.95],
+        "max_upper": [0.91, 0.93, 0.96],
+    }
+    with pytest.raises(ValueError, match=message):
+        CertifiedRangeDisplay([0, 1, 2], **{**bounds, **change})
+
+
 def test_bounds_at_one_radius_serve_the_others():
     display = CertifiedRangeDisplay(
         [0, 1, 2], [0.5, 0.6, 0.4], [0.7, 0.6, 0.65], [0.8] * 3, [1] * 3
