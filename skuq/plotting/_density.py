@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
+from skuq.calibration._sums import SCALE, in_units
 from skuq.calibration._validation import finite
 from skuq.plotting._drawing import COLOURS, axes_or_new, legend_above, plain_text
 from skuq.plotting._histogram import _check_groups
@@ -35,7 +36,8 @@ class ConfidenceDensityDisplay:
     marked : sequence of (float, float), default=()
         Ranges of confidence to shade, such as suspicious bins.
     weights : mapping of str to array-like of shape (n_samples,), optional
-        Number of samples that each value of a group stands for. Default: 1 each.
+        Number of samples that each value of a group stands for, not negative and in each
+        group not all 0. Default: 1 each.
 
     Attributes
     ----------
@@ -71,7 +73,10 @@ class ConfidenceDensityDisplay:
         self.threshold = threshold
         self.marked = marked
         self.weights = weights
-        self.bin_edges = np.linspace(0, 1, N_BINS + 1)
+        if weights is not None:
+            for name, values in self.groups.items():
+                _check_weights(weights, name, len(values))
+        self.bin_edges = np.arange(N_BINS + 1) / N_BINS
 
     @classmethod
     def from_estimator(
@@ -113,10 +118,11 @@ class ConfidenceDensityDisplay:
         *,
         threshold: float | None = None,
         marked: Sequence[tuple[float, float]] = (),
+        weights: Mapping[str, ArrayLike] | None = None,
         ax: Axes | None = None,
     ) -> ConfidenceDensityDisplay:
         """Draw given confidences; parameters are those of the class, and `ax`."""
-        return cls(groups, threshold=threshold, marked=marked).plot(ax)
+        return cls(groups, threshold=threshold, marked=marked, weights=weights).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> ConfidenceDensityDisplay:
         """Draw on `ax`, or on a new figure, and return the display."""
@@ -127,7 +133,9 @@ class ConfidenceDensityDisplay:
             self.ax_.axvspan(low, high, color="0.85", linewidth=0, label=label)
         for k, (name, values) in enumerate(self.groups.items()):
             weights = None if self.weights is None else np.asarray(self.weights[name])
-            density = np.histogram(values, self.bin_edges, density=True, weights=weights)[0]
+            # As in an audit, a recorded 0.6 is in the bin above that edge, however it was got.
+            decimal = in_units(values) / SCALE
+            density = np.histogram(decimal, self.bin_edges, density=True, weights=weights)[0]
             # Lines of groups that agree lie on each other; dashes let those below show.
             self.ax_.stairs(
                 density,
@@ -155,3 +163,14 @@ def _confidences(values: ArrayLike, name: str) -> FloatArray:
             f"{bad.argmax()}."
         )
     return checked
+
+
+def _check_weights(weights: Mapping[str, ArrayLike], name: str, count: int) -> None:
+    if name not in weights:
+        raise ValueError(f"`weights` must have weights for each group, none for `{name}`.")
+    weight = finite(weights[name], f"weights[{name!r}]")
+    if len(weight) != count or (weight < 0).any() or weight.sum() == 0:
+        raise ValueError(
+            f"`weights` of `{name}` must be {count} numbers >= 0 that are not all 0, one for "
+            "each value."
+        )

@@ -17,6 +17,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 
 MIN_WIDTH = 0.012  # of a bar, where bins are this narrow
 LONGEST_NAME = 32  # characters of a name that was not chosen here
+LONGEST_LABEL = 48  # characters that fit along an axis
 
 
 def axes_or_new(ax: Axes | None, figsize: tuple[float, float] = (6.0, 4.2)) -> Axes:
@@ -30,14 +31,15 @@ def axes_or_new(ax: Axes | None, figsize: tuple[float, float] = (6.0, 4.2)) -> A
 
 def with_unit(label: str, unit: str | None) -> str:
     """Label of an axis."""
-    return label if unit is None else f"{label} ({unit})"
+    return plain_text(label if unit is None else f"{label} ({unit})", LONGEST_LABEL)
 
 
-def plain_text(name: object) -> str:
+def plain_text(name: object, longest: int = LONGEST_NAME) -> str:
     """Name as it is drawn, short and without anything that matplotlib would interpret."""
     name = str(name)
-    short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+    short = name if len(name) <= longest else f"{name[: longest - 1]}…"
     visible = "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
+    # A legend leaves out what begins with an underscore.
     return f" {visible}" if visible.startswith("_") else visible
 
 

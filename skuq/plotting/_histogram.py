@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from skuq.base import FloatArray
 from skuq.calibration._validation import finite
 from skuq.metrics._scorers import predicted_part
-from skuq.plotting._drawing import COLOURS, axes_or_new, with_unit
+from skuq.plotting._drawing import COLOURS, axes_or_new, plain_text, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +126,8 @@ class UncertaintyHistogramDisplay:
             share = np.histogram(inside, self.bin_edges)[0] / len(values)
             colour = COLOURS[k % len(COLOURS)]
             self.ax_.stairs(share, self.bin_edges, fill=True, color=colour, alpha=0.3)
-            self.ax_.stairs(share, self.bin_edges, color=colour, linewidth=1.5, label=name)
+            label = plain_text(name)
+            self.ax_.stairs(share, self.bin_edges, color=colour, linewidth=1.5, label=label)
         if self.log:
             self.ax_.set_xscale("log")
         self.ax_.set(xlabel=with_unit(self.label, self.unit), ylabel="share of the group")

@@ -9,7 +9,14 @@ from numpy.typing import ArrayLike
 from skuq.base import FloatArray
 from skuq.calibration._sums import Strategy
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
-from skuq.plotting._drawing import COLOURS, axes_below, axes_or_new, bars_over_bins, legend_above
+from skuq.plotting._drawing import (
+    COLOURS,
+    axes_below,
+    axes_or_new,
+    bars_over_bins,
+    legend_above,
+    plain_text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,7 +146,7 @@ class ReliabilityDisplay:
         )
         self.ax_.plot([0, 1], [0, 1], "--", color="0.3", linewidth=1, label="calibrated")
         self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-        self.ax_.set_title(self.name or "", pad=28)
+        self.ax_.set_title(plain_text(self.name or ""), pad=28)
         self.ax_.tick_params(labelbottom=False)
         legend_above(self.ax_)
         self._plot_counts()

@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 
 from skuq.metrics import RiskCoverage, area_under_risk_coverage, risk_coverage_curve
 from skuq.metrics._scorers import predicted_part
-from skuq.plotting._drawing import COLOURS, axes_or_new
+from skuq.plotting._drawing import COLOURS, axes_or_new, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+NO_RISK = 1e-9  # error rates below are 0 but for rounding
 
 
 class RiskCoverageDisplay:
@@ -124,19 +126,21 @@ class RiskCoverageDisplay:
         self.ax_ = axes_or_new(ax)
         self.figure_ = self.ax_.figure
         reference = "error rate if all are answered"
-        drawn = [label for label in self.ax_.get_legend_handles_labels()[1] if label != reference]
-        if not drawn:  # one entry of the legend explains the dashed lines of all curves
+        labels = self.ax_.get_legend_handles_labels()[1]
+        drawn = [label for label in labels if label != reference]
+        if reference not in labels:  # one entry explains the dashed lines of all curves
             self.ax_.plot([], [], "--", color="0.4", linewidth=1, label=reference)
         colour = COLOURS[len(drawn) % len(COLOURS)]
         # Below the first threshold the expected risk is that of its tie block.
         coverage = np.concatenate([[0.0], self.curve.coverage])
         risk = np.concatenate([self.curve.risk[:1], self.curve.risk])
         area = f"AURC = {self.area:.3g}"
-        label = area if self.name is None else f"{self.name} ({area})"
+        label = area if self.name is None else f"{plain_text(self.name)} ({area})"
         self.ax_.plot(coverage, risk, color=colour, linewidth=2, label=label)
         self.ax_.axhline(self.curve.risk[-1], linestyle="--", linewidth=1, color=colour)
         self.ax_.set(xlabel="coverage", ylabel="selective risk (error rate)", xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above every curve
-        self.ax_.set_ylim(0, headroom * (self.ax_.dataLim.ymax or 1.0))
+        highest = self.ax_.dataLim.ymax
+        self.ax_.set_ylim(0, headroom * (highest if highest > NO_RISK else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)
         return self

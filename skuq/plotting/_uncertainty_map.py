@@ -9,7 +9,13 @@ from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
 from skuq.metrics._scorers import predicted_part
-from skuq.plotting._drawing import axes_or_new, legend_above, with_unit
+from skuq.plotting._drawing import (
+    LONGEST_LABEL,
+    axes_or_new,
+    legend_above,
+    plain_text,
+    with_unit,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,7 +188,8 @@ class UncertaintyMapDisplay:
         self.colorbar_ = self.figure_.colorbar(
             self.mesh_, ax=self.ax_, label=with_unit(self.label, self.unit)
         )
-        self.ax_.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1])
+        xlabel, ylabel = (plain_text(name, LONGEST_LABEL) for name in self.feature_names)
+        self.ax_.set(xlabel=xlabel, ylabel=ylabel)
         if X is not None:
             self._plot_points(_two_columns(X), y)
         return self
@@ -200,7 +207,7 @@ class UncertaintyMapDisplay:
                 marker=MARKERS[k % len(MARKERS)],
                 edgecolors="white",
                 linewidths=0.8,
-                label=str(label),
+                label=plain_text(label),
             )
         if y is not None:
             legend_above(self.ax_)

@@ -32,6 +32,9 @@ matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
+STRANGE_NAMES = ["_hidden", r"$\frac{$", "cost $%$", "a\nb\x1b", "x" * 200]
+
+
 class EntropicLogisticRegression(LogisticRegression):
     """Toy plugin: the entropy of the prediction, a quarter of it called epistemic."""
 
@@ -84,6 +87,12 @@ def legend_texts(display):
     return [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
 
+def draw_without_warnings(display):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        display.figure_.canvas.draw()
+
+
 def draw_everything(problem, model, ax=None):
     """One display of each kind from predictions."""
     X, y = problem
@@ -111,10 +120,8 @@ def test_displays_without_axes_open_one_figure_each_and_render_without_warnings(
     displays = draw_everything(problem, model)
     assert len({id(display.figure_) for display in displays}) == len(displays)
     assert len(plt.get_fignums()) == len(displays)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for display in displays:
-            display.figure_.canvas.draw()
+    for display in displays:
+        draw_without_warnings(display)
 
 
 def test_displays_leave_the_settings_of_matplotlib_alone(problem, model):
@@ -222,6 +229,14 @@ def test_wrong_groups_are_named(groups, error, message):
         UncertaintyHistogramDisplay.from_predictions(groups)
 
 
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_a_histogram_draws_names_as_text(name):
+    values = {name: [0.1, 0.2], "other": [0.3]}
+    display = UncertaintyHistogramDisplay.from_predictions(values, label=name, unit=name)
+    assert len(legend_texts(display)) == 2
+    draw_without_warnings(display)
+
+
 def test_groups_of_inputs_must_be_named(problem, model):
     with pytest.raises(TypeError, match="`groups` must map names to arrays, got ndarray"):
         UncertaintyHistogramDisplay.from_estimator(model, problem[0])
@@ -273,7 +288,31 @@ def test_several_risk_coverage_curves_share_axes_with_their_own_colours(problem,
 def test_risk_coverage_display_of_a_perfect_predictor_can_be_drawn():
     display = RiskCoverageDisplay.from_predictions([0, 1], [0, 1], [0.1, 0.2])
     assert display.area == 0.0
-    assert display.ax_.get_ylim()[1] > 0.0
+    assert 1.0 < display.ax_.get_ylim()[1] < 2.0
+    many = RiskCoverageDisplay.from_predictions([0] * 50, [0] * 50, np.arange(50.0))
+    many.ax_.plot([0, 1], [1e-17, 1e-17])  # 0 but for rounding
+    assert 1.0 < many.plot(many.ax_).ax_.get_ylim()[1] < 2.0
+
+
+def test_risk_coverage_names_are_text_and_have_their_own_colours_whatever_they_hold():
+    ax, y = None, np.arange(30) % 2
+    for name in STRANGE_NAMES:
+        display = RiskCoverageDisplay.from_predictions(y, y[::-1], y, name=name, ax=ax)
+        ax = display.ax_
+    texts = legend_texts(display)
+    assert texts.count("error rate if all are answered") == 1
+    assert len(texts) == 1 + len(STRANGE_NAMES)
+    curves = [line for line in ax.lines if line.get_linestyle() == "-"]
+    assert len({line.get_color() for line in curves}) == len(curves)
+    draw_without_warnings(display)
+    assert ax.get_legend().get_window_extent().width < ax.get_window_extent().width
+
+
+def test_the_dashed_line_is_explained_on_axes_that_have_another_line():
+    _, ax = plt.subplots()
+    ax.plot([0, 1], [0, 1], label="mine")
+    display = RiskCoverageDisplay.from_predictions([0, 1], [0, 0], [0.1, 0.2], name="m", ax=ax)
+    assert legend_texts(display)[:2] == ["mine", "error rate if all are answered"]
 
 
 def test_risk_coverage_display_is_named_after_the_estimator_by_default(problem):
@@ -334,6 +373,15 @@ def test_reliability_display_knows_the_column_order_of_the_estimator(problem):
     expected = ReliabilityDisplay.from_estimator(numbers, X[some], y[some])
     assert display.error == pytest.approx(expected.error, abs=1e-4)
     assert display.table.count.sum() == some.sum()
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_a_reliability_display_draws_its_name_as_text(name):
+    proba = [[0.75, 0.25], [0.25, 0.75]]
+    display = ReliabilityDisplay.from_predictions([0, 1], proba, name=name)
+    draw_without_warnings(display)
+    title = display.ax_.title.get_window_extent()
+    assert 0 < title.x0 < title.x1 < display.figure_.bbox.width
 
 
 def test_reliability_display_passes_on_what_is_wrong_with_probabilities():
@@ -408,6 +456,30 @@ def test_densities_have_area_one_over_shared_bins_on_the_unit_interval():
         assert density[18] == pytest.approx(20 * inside.mean())
 
 
+def test_a_density_has_the_bins_of_the_audit_for_decimal_confidences():
+    for k in range(20):
+        decimals = [float(f"0.{5 * k:02d}"), 1 - float(f"{1 - k / 20:.2f}")]  # one with rounding
+        display = ConfidenceDensityDisplay.from_predictions({"all": decimals})
+        assert np.flatnonzero(drawn_shares(display)[0]).tolist() == [k]
+
+
+def test_weights_stand_for_so_many_samples():
+    weighted = ConfidenceDensityDisplay.from_predictions({"a": [0.5, 0.6]}, weights={"a": [1, 3]})
+    repeated = ConfidenceDensityDisplay.from_predictions({"a": [0.5, 0.6, 0.6, 0.6]})
+    np.testing.assert_allclose(drawn_shares(weighted), drawn_shares(repeated))
+
+
+@pytest.mark.parametrize("weights", [[0, 0], [1, -1], [2, -1], [1], [1, 1, 1]])
+def test_weights_that_draw_nothing_or_do_not_fit_are_refused(weights):
+    with pytest.raises(ValueError, match="`weights` of `a` must be 2 numbers >= 0 that are not"):
+        ConfidenceDensityDisplay({"a": [0.5, 0.6]}, weights={"a": weights})
+
+
+def test_weights_are_for_each_group():
+    with pytest.raises(ValueError, match="weights for each group, none for `b`"):
+        ConfidenceDensityDisplay({"a": [0.5], "b": [0.6]}, weights={"a": [1]})
+
+
 def test_densities_from_estimator_are_of_the_largest_probability(problem, model):
     X, _ = problem
     groups = {"known": X, "ood": 5 * X[:50]}
@@ -428,15 +500,13 @@ def test_marked_ranges_are_shaded_and_named_once():
     assert legend_texts(display).count("significant deviation") == 1
 
 
-@pytest.mark.parametrize("name", ["_hidden", r"$\frac{$", "a\nb\x1b", "x" * 200])
+@pytest.mark.parametrize("name", STRANGE_NAMES)
 def test_names_of_groups_are_drawn_as_text_whatever_they_hold(name):
     display = ConfidenceDensityDisplay.from_predictions({name: [0.5], "other": [0.7]})
     audit = CalibrationAuditDisplay(audit_of(lowered=False).bins_, 0.05, name=name).plot()
     assert len(legend_texts(display)) == 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        display.figure_.canvas.draw()
-        audit.figure_.canvas.draw()
+    draw_without_warnings(display)
+    draw_without_warnings(audit)
     width = display.ax_.get_legend().get_window_extent().width
     assert width < display.figure_.bbox.width
 
@@ -517,6 +587,17 @@ def test_map_draws_the_points_of_each_class(moons):
     plain = UncertaintyMapDisplay.from_estimator(model, X, grid_resolution=5)
     np.testing.assert_array_equal(plain.ax_.collections[1].get_offsets(), X)
     assert plain.ax_.get_legend() is None
+
+
+@pytest.mark.parametrize("name", STRANGE_NAMES)
+def test_a_map_draws_names_of_columns_and_classes_as_text(moons, name):
+    X, y = moons
+    frame = pd.DataFrame(X, columns=[name, "other"])
+    y = np.where(y == "upper", name, "other")
+    model = EntropicLogisticRegression().fit(frame, y)
+    display = UncertaintyMapDisplay.from_estimator(model, frame, y, grid_resolution=5)
+    assert len(legend_texts(display)) == 2
+    draw_without_warnings(display)
 
 
 @pytest.mark.parametrize("in_pipeline", [False, True])
