@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils import get_tags
+from sklearn.utils.validation import _num_samples
 
 from skuq.base import Uncertainty, predict_uncertainty
 from skuq.testing._comparisons import (
+    equal,
     require,
     require_close,
     require_equal_params,
@@ -21,7 +24,7 @@ from skuq.testing._comparisons import (
     require_same,
     require_well_formed,
 )
-from skuq.testing._data import Data, Fit, fit_clone, unfitted
+from skuq.testing._data import Data, Fit, fit_clone, fit_on_copies, unfitted
 from skuq.testing._state import content, global_streams
 
 
@@ -46,7 +49,7 @@ def check_result(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
         f"{type(estimator_orig).__name__} has no `predict_uncertainty`.",
     )
     estimator = fit(estimator_orig, data.X, data.y)
-    require_well_formed(estimator.predict_uncertainty(data.few()), len(data.few()))
+    require_well_formed(estimator.predict_uncertainty(data.few()), data.n_few)
 
 
 def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
@@ -109,18 +112,28 @@ def check_pickle(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
     )
 
 
+def check_fitting_changes_nothing(estimator_orig: Any, data: Data) -> None:
+    """Fitting changes neither a parameter nor the data."""
+    estimator = unfitted(estimator_orig)
+    X, y = deepcopy(data.X), deepcopy(data.y)
+    estimator.fit(X, y)
+    params = unfitted(estimator_orig).get_params(deep=False)
+    require_equal_params(estimator.get_params(deep=False), params, "fit")
+    require(equal(X, data.X), "X was changed.")
+    require(equal(y, data.y), "y was changed.")
+
+
 def check_predicting_changes_nothing(estimator_orig: Any, data: Data) -> None:
     """Predicting changes neither the estimator nor its input."""
     # Its own clone: some things are changed by a first call only.
     estimator = fit_clone(estimator_orig, data.X, data.y)
     given = data.few()
-    as_given = content(given)
     before = {key: content(value) for key, value in vars(estimator).items()}
     estimator.predict_uncertainty(given)
     after = {key: content(value) for key, value in vars(estimator).items()}
     changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
     require(not changed, f"attributes that changed: {', '.join(changed)}.")
-    require(content(given) == as_given, "X was changed.")
+    require(equal(given, data.few()), "X was changed.")
 
 
 def check_global_random_state(estimator_orig: Any, data: Data) -> None:
@@ -153,26 +166,28 @@ def check_repeated_fits(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -
 
 def check_single_row(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
     """A single row gives arrays of shape (1,)."""
-    require_well_formed(fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()[:1]), 1)
+    require_well_formed(fit(estimator_orig, data.X, data.y).predict_uncertainty(data.rows([0])), 1)
 
 
 def check_row_order(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
     """The order of rows does not matter."""
     estimator = fit(estimator_orig, data.X, data.y)
-    reversed_rows = estimator.predict_uncertainty(data.few()[::-1].copy())
+    reversed_rows = estimator.predict_uncertainty(data.rows(range(data.n_few)[::-1]))
     require_same(
         reversed_rows[::-1], estimator.predict_uncertainty(data.few()), "reversed and given order"
     )
 
 
 def check_batches(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """One call gives what calls with halves or single rows give."""
+    """One call with many rows gives what calls with a few, half of those or single ones give."""
     estimator = fit(estimator_orig, data.X, data.y)
-    whole = estimator.predict_uncertainty(data.few())
-    for n_batches, what in ((2, "halves"), (len(data.few()), "single rows")):
-        parts = [estimator.predict_uncertainty(b) for b in np.array_split(data.few(), n_batches)]
+    large = estimator.predict_uncertainty(data.large_batch())
+    expected = Uncertainty(*(part[: data.n_few] for part in large))
+    for n_batches, what in ((1, "a few rows"), (2, "halves"), (data.n_few, "single rows")):
+        batches = np.array_split(np.arange(data.n_few), n_batches)
+        parts = [estimator.predict_uncertainty(data.rows(batch)) for batch in batches]
         joined = Uncertainty(*map(np.concatenate, zip(*parts, strict=True)))
-        require_same(joined, whole, f"{what} and all rows at once")
+        require_same(joined, expected, f"{what} and many rows at once")
 
 
 def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
@@ -191,14 +206,15 @@ def check_search(estimator_orig: Any, data: Data) -> None:
     """`GridSearchCV` fits it, and uncertainty through it is that of its best estimator."""
     estimator = unfitted(estimator_orig)
     grid = {"random_state": [0, 1]} if "random_state" in estimator.get_params() else {}
-    rows = np.arange(len(data.X))
+    rows = np.arange(_num_samples(data.X))
     search = GridSearchCV(
         estimator,
         grid,
         scoring=partial(_mean_certainty, data.few()),
         cv=[(rows, rows[:1])],  # one split; what is scored on are the rows to predict
         error_score="raise",
-    ).fit(data.X, data.y)
+    )
+    fit_on_copies(search, data.X, data.y)
     require_same(
         predict_uncertainty(search, data.few()),
         search.best_estimator_.predict_uncertainty(data.few()),

@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.utils import get_tags
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.validation import _num_samples
 
 N_PREDICTED = 12  # rows that the checks predict on: predicting may be the expensive part
+N_LARGE_BATCH = 40  # rows predicted in one call, which must not depend on the batch
 
 Fit = Callable[[Any, Any, Any], Any]
 
 
 class Data(NamedTuple):
-    """Inputs and targets to fit on, and inputs to predict on; all arrays, or targets None."""
+    """Inputs and targets to fit on, and inputs to predict on; inputs of any kind that has rows."""
 
     X: Any
     y: Any
     X_predict: Any
 
+    @property
+    def n_few(self) -> int:
+        return min(N_PREDICTED, _num_samples(self.X_predict))
+
     def few(self) -> Any:
-        """Copy of the rows to predict on, since a faulty estimator may change them."""
-        return self.X_predict[:N_PREDICTED].copy()
+        """The rows that most checks predict on."""
+        return self.rows(range(self.n_few))
+
+    def large_batch(self) -> Any:
+        """More rows, of which the few are the first."""
+        return self.rows(range(min(N_LARGE_BATCH, _num_samples(self.X_predict))))
+
+    def rows(self, numbers: ArrayLike) -> Any:
+        """Copy of rows to predict on, since a faulty estimator may change them."""
+        return deepcopy(_safe_indexing(self.X_predict, np.asarray(numbers)))
 
 
 def given_data(X: Any, y: Any, X_predict: Any) -> Data:
-    """The user's data as arrays; without `X_predict`, predictions are for the training inputs."""
-    X = np.asarray(X)
-    return Data(
-        X,
-        None if y is None else np.asarray(y),
-        X if X_predict is None else np.asarray(X_predict),
-    )
+    """The user's data; without `X_predict`, predictions are for the training inputs."""
+    return Data(X, None if y is None else np.asarray(y), X if X_predict is None else X_predict)
 
 
 def generated_data(estimator: Any) -> Data:
     """A small table of the kind that an estimator takes."""
     X, y = _small_table(estimator)
+    tags = get_tags(estimator)
+    if tags.input_tags.positive_only:
+        X = X - X.min(axis=0)
+    if is_regressor(estimator) and tags.target_tags.positive_only:
+        y = y - y.min() + 1
     return Data(X, y, X)
 
 
@@ -71,8 +86,12 @@ def unfitted(estimator_orig: Any) -> Any:
 
 def fit_clone(estimator_orig: Any, X: Any, y: Any) -> Any:
     """A fitted clone with fixed randomness."""
-    estimator = unfitted(estimator_orig)
-    estimator.fit(X, y)
+    return fit_on_copies(unfitted(estimator_orig), X, y)
+
+
+def fit_on_copies(estimator: Any, X: Any, y: Any) -> Any:
+    """The estimator, fitted on data of its own: other checks need the same data unchanged."""
+    estimator.fit(deepcopy(X), deepcopy(y))
     return estimator
 
 

@@ -18,9 +18,9 @@ from skuq.testing._data import FitOnce, generated_data, given_data
 def check_uncertainty_estimator(
     estimator: Any,
     *,
-    X: ArrayLike | None = None,
+    X: Any = None,
     y: ArrayLike | None = None,
-    X_predict: ArrayLike | None = None,
+    X_predict: Any = None,
 ) -> None:
     """Check that an estimator conforms to the protocol of `predict_uncertainty`.
 
@@ -29,14 +29,14 @@ def check_uncertainty_estimator(
     estimator : estimator instance
         It is cloned and never fitted itself. If it has a parameter `random_state`,
         the clones use a fixed one.
-    X : array-like of shape (n_samples, ...), default=None
+    X : array, sparse matrix, data frame or list of n_samples rows, default=None
         Inputs for an estimator that does not take a numeric table, such as node ids of
         a graph. It is used as it is, and the checks that need a table (columns, NaN,
-        empty input, memory layout, data frames, pipelines, string labels) are left out. None
-        generates a small table.
+        empty input, memory layout, data frames, pipelines, other instances, two classes,
+        string labels) are left out. None generates a small table.
     y : array-like of shape (n_samples,), default=None
         Targets that belong to `X`.
-    X_predict : array-like of shape (n_rows, ...), default=None
+    X_predict : array, sparse matrix, data frame or list of n_rows rows, default=None
         Inputs to predict on, for an estimator that predicts on another kind of input than
         it is fitted on, such as an agent that is fitted on seeds of environments and
         predicts on observations. Needs `X`. None takes rows of `X`.
@@ -80,9 +80,9 @@ def check_uncertainty_estimator(
 def uncertainty_checks(
     estimator: Any,
     *,
-    X: ArrayLike | None = None,
+    X: Any = None,
     y: ArrayLike | None = None,
-    X_predict: ArrayLike | None = None,
+    X_predict: Any = None,
 ) -> Iterator[Callable[[Any], None]]:
     """Yield the checks that apply to an estimator, each to be called with it.
 
@@ -120,9 +120,9 @@ def uncertainty_checks(
 def parametrize_with_uncertainty_checks(
     estimators: Iterable[Any],
     *,
-    X: ArrayLike | None = None,
+    X: Any = None,
     y: ArrayLike | None = None,
-    X_predict: ArrayLike | None = None,
+    X_predict: Any = None,
 ) -> Any:
     """Parametrize a pytest function with every check of every estimator.
 
@@ -167,7 +167,8 @@ def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]
     if tags.requires_fit:
         yield _checks.check_unfitted
     yield from (_checks.check_clone, _checks.check_repeated_calls, _checks.check_pickle)
-    yield from (_checks.check_predicting_changes_nothing, _checks.check_global_random_state)
+    yield from (_checks.check_fitting_changes_nothing, _checks.check_predicting_changes_nothing)
+    yield _checks.check_global_random_state
     yield from (_checks.check_repeated_fits, _checks.check_single_row)
     yield from (_checks.check_row_order, _checks.check_batches, _checks.check_score_samples)
     if is_table:
@@ -181,8 +182,9 @@ def _applicable_to_tables(estimator: Any, allow_nan: bool) -> Iterator[Callable[
         yield _table_checks.check_nan
     yield from (_table_checks.check_empty, _table_checks.check_memory_layout)
     yield from (_table_checks.check_data_frame, _table_checks.check_pipeline)
+    yield _table_checks.check_other_instances
     if is_classifier(estimator):
-        yield _table_checks.check_string_labels
+        yield from (_table_checks.check_two_classes, _table_checks.check_string_labels)
 
 
 def _name(check: Callable[..., None]) -> str:

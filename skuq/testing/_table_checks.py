@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 from sklearn import pipeline as sklearn_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MaxAbsScaler
 
 from skuq.base import make_pipeline, predict_uncertainty
-from skuq.testing._comparisons import require, require_raises, require_same
-from skuq.testing._data import Data, Fit, fit_clone, unfitted
+from skuq.testing._comparisons import (
+    require,
+    require_raises,
+    require_same,
+    require_well_formed,
+)
+from skuq.testing._data import Data, Fit, fit_clone, fit_on_copies, unfitted
 
 
 def check_number_of_columns(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
@@ -78,8 +83,9 @@ def check_data_frame(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> N
 
 def check_pipeline(estimator_orig: Any, data: Data) -> None:
     """In a pipeline it gives what it gives, called by hand, on the transformed data."""
-    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), unfitted(estimator_orig))
-    pipe.fit(data.X, data.y)
+    # This scaler leaves positive values positive, which some estimators need.
+    pipe = sklearn_pipeline.make_pipeline(MaxAbsScaler(), unfitted(estimator_orig))
+    fit_on_copies(pipe, data.X, data.y)
     scaler, estimator = pipe[0], pipe[-1]
     by_hand = estimator.predict_uncertainty(scaler.transform(data.few()))
     require_same(
@@ -90,6 +96,23 @@ def check_pipeline(estimator_orig: Any, data: Data) -> None:
         by_hand,
         "the method of skuq.Pipeline and by hand",
     )
+
+
+def check_other_instances(estimator_orig: Any, data: Data) -> None:
+    """Fitting another instance on other data does not change what it gives."""
+    estimator = fit_clone(estimator_orig, data.X, data.y)
+    before = estimator.predict_uncertainty(data.few())
+    half = len(data.X) // 2
+    fit_clone(estimator_orig, data.X[:half] / 2, data.y[:half])
+    after = estimator.predict_uncertainty(data.few())
+    require_same(after, before, "after and before fitting another instance")
+
+
+def check_two_classes(estimator_orig: Any, data: Data) -> None:
+    """Learnt from two classes, the result is finite float64 arrays of shape (n_samples,) too."""
+    kept = data.y < 2
+    estimator = fit_clone(estimator_orig, data.X[kept], data.y[kept])
+    require_well_formed(estimator.predict_uncertainty(data.few()), data.n_few)
 
 
 def check_string_labels(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:

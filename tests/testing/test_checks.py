@@ -3,10 +3,13 @@
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -230,6 +233,24 @@ class LeavesTrainingMode(Conforming):
         return super()._parts(X)
 
 
+class ChangesTrainingInput(Conforming):
+    def _learn(self, X, y, rng):
+        X -= 1
+        super()._learn(X, y, rng)
+
+
+class ChangesTargets(Conforming):
+    def _learn(self, X, y, rng):
+        y[:] = y[::-1].copy()
+        super()._learn(X, y, rng)
+
+
+class OverwritesParameter(Conforming):
+    def _learn(self, X, y, rng):
+        super()._learn(X, y, rng)
+        self.scale = self.scale / len(X)
+
+
 class ChangesInput(Conforming):
     def _parts(self, X):
         parts = super()._parts(X)
@@ -281,6 +302,12 @@ class NormalisesByBatch(Conforming):
     def _parts(self, X):
         aleatoric, epistemic = super()._parts(X)
         return aleatoric, epistemic / epistemic.max()
+
+
+class NormalisesLargeBatches(Conforming):
+    def _parts(self, X):
+        aleatoric, epistemic = super()._parts(X)
+        return aleatoric, epistemic / epistemic.max() if len(X) > 16 else epistemic
 
 
 class ScoresWithWrongSign(Conforming):
@@ -372,6 +399,24 @@ class NeverLooksFitted(Conforming):
         return validate_data(self, X, reset=False)
 
 
+class SharesWhatItLearnt(Conforming):
+    shared = {}
+
+    def _learn(self, X, y, rng):
+        super()._learn(X, y, rng)
+        self.shared["means"] = self.means_
+
+    def _parts(self, X):
+        self.means_ = self.shared["means"]
+        return super()._parts(X)
+
+
+class LosesTwoClasses(Conforming):
+    def _parts(self, X):
+        aleatoric, epistemic = super()._parts(X)
+        return (aleatoric if len(self.classes_) > 2 else aleatoric * np.nan), epistemic
+
+
 class NeedsNumericLabels(Conforming):
     def _learn(self, X, y, rng):
         super()._learn(X, y.astype(float), rng)
@@ -412,6 +457,11 @@ DEFECTS = {
     "check_clone": [CloneStaysFitted],
     "check_repeated_calls": [NoisyPrediction],
     "check_pickle": [CannotBePickled, PickleLosesDigits],
+    "check_fitting_changes_nothing": [
+        ChangesTrainingInput,
+        ChangesTargets,
+        OverwritesParameter,
+    ],
     "check_predicting_changes_nothing": [
         CountsCalls,
         KeepsLastInputInside,
@@ -422,7 +472,7 @@ DEFECTS = {
     "check_repeated_fits": [IgnoresRandomState],
     "check_single_row": [SqueezesSingleRow],
     "check_row_order": [DependsOnPosition],
-    "check_batches": [NormalisesByBatch],
+    "check_batches": [NormalisesByBatch, NormalisesLargeBatches],
     "check_score_samples": [ScoresWithWrongSign, WithoutScores],
     "check_number_of_columns": [UsesFirstColumnOnly, RaisesWrongErrorForColumns],
     "check_nan": [FillsGaps, IsVagueAboutGaps],
@@ -430,6 +480,8 @@ DEFECTS = {
     "check_memory_layout": [ReadsMemoryOrder, NeedsWritableInput],
     "check_data_frame": [ForgetsColumnNames, IgnoresColumnNames, LearnsOtherwiseFromFrames],
     "check_pipeline": [NeverLooksFitted],
+    "check_other_instances": [SharesWhatItLearnt],
+    "check_two_classes": [LosesTwoClasses],
     "check_string_labels": [NeedsNumericLabels, OrdersLabelsByLength],
     "check_search": [RefusesOtherSeeds],
 }
@@ -499,6 +551,34 @@ class Neighbours(Conforming):
         return aleatoric, epistemic + self.inner_.kneighbors(X)[0].mean(axis=1)
 
 
+class NeedsPositiveInput(UncertaintyMixin, MultinomialNB):
+    def predict_uncertainty(self, X):
+        error = 1 - self.predict_proba(X).max(axis=1)
+        return Uncertainty.from_parts(error, error**2)
+
+
+class NeedsPositiveTargets(UncertaintyMixin, PoissonRegressor):
+    def predict_uncertainty(self, X):
+        mean = self.predict(X)
+        return Uncertainty.from_parts(mean, np.zeros_like(mean))
+
+
+class SinglePrecision(Conforming):
+    """A network with random weights, whose products are rounded as the batch has it."""
+
+    def _learn(self, X, y, rng):
+        super()._learn(X, y, rng)
+        self.weights_ = [
+            rng.normal(size=size).astype(np.float32) / 16
+            for size in ((X.shape[1], 1024), (1024, 3))
+        ]
+
+    def _parts(self, X):
+        first, second = self.weights_
+        outputs = np.maximum(X.astype(np.float32) @ first, 0) @ second
+        return np.abs(outputs).astype(float).T[:2]
+
+
 class Positional(NodeUncertainty):
     def predict_uncertainty(self, X):
         u = super().predict_uncertainty(X)
@@ -553,6 +633,17 @@ def test_an_estimator_that_needs_no_fit_is_not_asked_to_refuse_predicting():
     check_uncertainty_estimator(NeedsNoFit(), X=nodes, y=nodes % 2)
 
 
+def test_estimators_that_need_positive_numbers_get_them():
+    check_uncertainty_estimator(NeedsPositiveInput())
+    check_uncertainty_estimator(NeedsPositiveTargets())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_in_single_precision_is_allowed(seed):
+    X = np.random.default_rng(seed).normal(size=(40, 300))
+    check_uncertainty_estimator(SinglePrecision(), X=X, y=np.arange(40) % 3)
+
+
 def test_a_binary_classifier_gets_two_classes():
     check_uncertainty_estimator(Binary())
 
@@ -572,6 +663,46 @@ def test_copied_arrays_networks_and_estimators_count_as_equal_parameters():
     check_uncertainty_estimator(holding)
 
 
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        [("a", LogisticRegression(C=2.0)), ("b", Conforming())],
+        {"first": np.array([1.0, np.nan]), "second": [np.arange(3), np.arange(2)]},
+        np.array([np.nan, "a", None], dtype=object),
+        pd.DataFrame({"a": [1.0, np.nan], "b": ["x", None]}),
+        sparse.csr_array([[0.0, np.nan], [1.0, 0.0]]),
+        float("nan"),
+        pd.Series([np.nan]),
+    ],
+    ids=lambda parameter: type(parameter).__name__,
+)
+def test_copied_parameters_of_any_type_count_as_equal(parameter):
+    check_uncertainty_estimator(Holding(Conforming(), parameter))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "other"),
+    [
+        ([("a", Conforming())], [("a", Conforming(scale=2.0))]),
+        ([1, 2], [1]),
+        ({"a": np.arange(3)}, {"a": np.arange(3) + 1}),
+        ({"a": 1}, {"b": 1}),
+        (np.zeros((1, 2)), np.zeros(2)),
+        (pd.DataFrame({"a": [np.nan]}), pd.DataFrame({"a": [1.0]})),
+        (sparse.csr_array([[0.0, 1.0]]), sparse.csr_array([[1.0, 0.0]])),
+        (1.0, float("nan")),
+    ],
+    ids=lambda parameter: type(parameter).__name__,
+)
+def test_a_clone_that_alters_a_parameter_of_any_type_is_caught(parameter, other):
+    class Altering(Holding):
+        def __sklearn_clone__(self):
+            return type(self)(clone(self.inner), other)
+
+    with pytest.raises(AssertionError, match=r"check_parameters.* clone changed weights"):
+        check_uncertainty_estimator(Altering(Conforming(), parameter))
+
+
 def test_a_clone_that_alters_an_estimator_inside_is_caught():
     class Altering(Holding):
         def __sklearn_clone__(self):
@@ -589,6 +720,62 @@ def test_input_that_is_no_table_is_used_as_it_is():
     check_uncertainty_estimator(NodeUncertainty(), X=nodes, y=nodes % 2)
 
 
+class Lookup(UncertaintyMixin, BaseEstimator):
+    """Takes nothing but the type it is given."""
+
+    def __init__(self, kind=list, lengths=len):
+        self.kind = kind
+        self.lengths = lengths
+
+    def fit(self, X, y=None):
+        assert isinstance(X, self.kind), type(X)
+        self.longest_ = self.lengths(X).max()
+        return self
+
+    def predict_uncertainty(self, X):
+        check_is_fitted(self)
+        assert isinstance(X, self.kind), type(X)
+        lengths = self.lengths(X)
+        return Uncertainty.from_parts(lengths, lengths / self.longest_)
+
+
+def lengths_of_texts(texts):
+    return np.array([len(text) for text in texts])
+
+
+def lengths_of_a_column(frame):
+    return lengths_of_texts(frame["text"])
+
+
+def nonzero_in_rows(X):
+    return X.count_nonzero(axis=1)
+
+
+TEXTS = ["a", "text", "", "and more"] * 5
+
+
+@pytest.mark.parametrize(
+    ("X", "lengths"),
+    [
+        (TEXTS, lengths_of_texts),
+        (pd.DataFrame({"text": TEXTS}), lengths_of_a_column),
+        (sparse.csr_array(np.tri(20, 30)), nonzero_in_rows),
+    ],
+    ids=["list", "frame", "sparse"],
+)
+def test_lists_frames_and_sparse_matrices_stay_what_they_are(X, lengths):
+    check_uncertainty_estimator(Lookup(type(X), lengths), X=X)
+    check_uncertainty_estimator(Lookup(type(X), lengths), X=X, X_predict=X[:3])
+
+
+def test_given_data_are_never_changed():
+    X = np.ones((20, 2))
+    for check in uncertainty_checks(ChangesTrainingInput(), X=X, y=np.arange(20) % 2):
+        if check.__name__ != "check_fitting_changes_nothing":
+            check(ChangesTrainingInput())
+    assert (X == 1).all()
+
+
 def test_given_data_leave_out_exactly_the_checks_that_need_a_table():
     nodes = np.arange(30) % 7
     table_only = {
@@ -598,6 +785,8 @@ def test_given_data_leave_out_exactly_the_checks_that_need_a_table():
         "check_memory_layout",
         "check_data_frame",
         "check_pipeline",
+        "check_other_instances",
+        "check_two_classes",
         "check_string_labels",
     }
     given = set(names(NodeUncertainty(), X=nodes, y=nodes % 2))
@@ -638,8 +827,9 @@ def test_inputs_to_predict_need_inputs_to_fit_on():
         check_uncertainty_estimator(Conforming(), X_predict=np.zeros((3, 4)))
 
 
-def test_a_regressor_is_not_asked_for_string_labels():
-    assert set(names(Conforming())) - set(names(ConformingRegressor())) == {"check_string_labels"}
+def test_a_regressor_is_not_asked_about_classes():
+    about_classes = {"check_two_classes", "check_string_labels"}
+    assert set(names(Conforming())) - set(names(ConformingRegressor())) == about_classes
 
 
 def test_the_estimator_given_is_never_fitted_or_altered():
