@@ -102,7 +102,13 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     dict
         Plain numbers, texts, lists and dicts; NaN as None. The integers ``count``,
         ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the bins determine
-        all the rest but ``regions``, which is None if none were searched.
+        all the rest but ``regions``, which is None if none were searched; ``classes`` is None if
+        they are not known.
+
+    Raises
+    ------
+    AttributeError
+        If the auditor has no results yet, as after a part of a stream that is too small.
 
     Examples
     --------
@@ -113,15 +119,16 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     False
     """
     check_is_fitted(auditor)
+    verdict = {"passed": auditor.passed_, "within_alpha": auditor.within_alpha_}
     model = getattr(auditor, "estimator_", None)
     data: dict[str, Any] = {
         "format": "skuq-audit",
         "version": 2,
         "parameters": dict(auditor.settings_),
         "model": None if model is None else type(model).__name__,
-        "classes": np.asarray(auditor.classes_).tolist(),
+        "classes": np.asarray(auditor.classes_).tolist() if hasattr(auditor, "classes_") else None,
         "notes": list(notes),
-        "verdict": {"passed": auditor.passed_, "within_alpha": auditor.within_alpha_},
+        "verdict": verdict,
         "n_samples": auditor.n_samples_,
         "accuracy": auditor.accuracy_,
         "confidence": auditor.confidence_,

@@ -33,7 +33,10 @@ def between(row: Row, *, joint: str = "and") -> str:
     >>> between({"lower": 0.4, "upper": 0.5})
     '40% and 50%'
     """
-    return f"{100 * row['lower']:.4g}% {joint} {100 * row['upper']:.4g}%"
+    low, high = 100 * row["lower"], 100 * row["upper"]
+    # Edges at quantiles may be close together.
+    digits = next((n for n in (4, 6) if f"{low:.{n}g}" != f"{high:.{n}g}" or low == high), 10)
+    return f"{low:.{digits}g}% {joint} {high:.{digits}g}%"
 
 
 def outcome(row: Row) -> str:
@@ -42,11 +45,16 @@ def outcome(row: Row) -> str:
     Examples
     --------
     >>> from skuq.reporting._audit_phrases import outcome
-    >>> outcome({"significant": True, "direction": "underconfident"})
-    'too low'
+    >>> row = {"significant": True, "direction": "underconfident", "within_alpha": False}
+    >>> outcome({**row, "gap": 0.1}), outcome({**row, "gap": -0.1})
+    ('too low', 'with neighbours')
     """
     if row["significant"]:
-        return "too low" if row["direction"] == "underconfident" else "too high"
+        too_low = row["direction"] == "underconfident"
+        # Bins are a finding together; one of them may deviate little, or to the other side.
+        if row["within_alpha"] or (row["gap"] > 0) != too_low:
+            return "with neighbours"
+        return "too low" if too_low else "too high"
     if not row["within_alpha"]:
         return "chance"
     return "tolerated" if beyond_chance(row) else "none"
@@ -66,7 +74,9 @@ def distance(row: Row) -> str:
     >>> distance({"gap": -0.046})
     '4.6 points too high'
     """
-    return f"{100 * abs(row['gap']):.1f} points too {'low' if row['gap'] > 0 else 'high'}"
+    size = 100 * abs(row["gap"])
+    written = f"{size:.1f}" if size >= 0.05 else f"{size:.1g}"
+    return f"{written} points too {'low' if row['gap'] > 0 else 'high'}"
 
 
 def ranges(rows: Sequence[Row]) -> str:
@@ -82,7 +92,8 @@ def ranges(rows: Sequence[Row]) -> str:
 
 def points(figures: Figures, name: str = "alpha") -> str:
     """Write the tolerance, or with ``"region_alpha"`` that of regions."""
-    return f"{100 * figures['parameters'][name]:.4g} percentage points"
+    tolerated = f"{100 * figures['parameters'][name]:.4g}"
+    return f"{tolerated} percentage point{'' if tolerated == '1' else 's'}"
 
 
 def listed(texts: Sequence[str]) -> str:

@@ -68,8 +68,10 @@ def _add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
         "difference the second minus the first, in percentage points. The range holds all "
         "differences that the samples do not rule out, for all tested bins together. Finding: "
         "the reported confidence is too low, or too high, by more than tolerance and chance "
-        "explain. Tolerated: wrong beyond chance, but within the tolerance. Chance: beyond the "
-        "tolerance, by no more than chance explains. Bins without samples are left out.",
+        "explain. With neighbours: among the bins of such a finding, but not itself further off to "
+        "that side than tolerated. Tolerated: wrong beyond chance, but within the tolerance. "
+        "Chance: beyond the tolerance, by no more than chance explains. Bins without samples are "
+        "left out.",
     )
     if data["groups"]:
         report.table(
@@ -86,7 +88,7 @@ def _add_sections(report: AuditReport, auditor: CalibrationAuditor) -> None:
             "Regions of the inputs",
             _region_table(data["regions"]["found"]),
             "Regions that nobody named, found by comparing all of them. The range holds for all "
-            f"{data['regions']['n_searched']:,} regions together.",
+            f"{data['regions']['n_searched']:,} regions together{texts.where_searched(data)}.",
         )
     report.bullets("What the audit could have found", texts.power(data))
     report.table(
@@ -259,7 +261,8 @@ def _search_method(data: Figures) -> list[str]:
         f"Regions are all {data['regions']['n_searched']:,} pairs of conditions, each on a column "
         "or on the reported confidence, that at least 10 samples meet. The one that stands out "
         "most is compared with what does so for simulated labels that are wrong by just the "
-        f"{100 * data['parameters']['region_alpha']:.4g} percentage points tolerated in regions.",
+        f"{100 * data['parameters']['region_alpha']:.4g} percentage points tolerated in regions"
+        f"{texts.where_searched(data)}.",
     ]
 
 

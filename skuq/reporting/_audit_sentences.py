@@ -43,7 +43,7 @@ def headline(figures: Figures) -> str:
     """Say in one or two sentences whether the audit was passed."""
     bins = _filled(figures["bins"])
     in_groups = [row for group in figures["groups"] for row in _filled(group["bins"])]
-    found, found_in_groups = _significant(bins), _significant(in_groups)
+    found, found_in_groups = _deviating(bins), _deviating(in_groups)
     in_regions = _found_regions(figures)
     if found or found_in_groups or in_regions:
         where = [f"in {of_all(len(found), len(bins), 'confidence bin')}"] * bool(found)
@@ -74,17 +74,19 @@ def headline(figures: Figures) -> str:
 
 def findings(figures: Figures) -> list[str]:
     """Describe what was found; empty if all that differs from accuracy may be chance."""
-    found = _runs(figures["bins"])
+    found, of_groups = _runs(figures["bins"]), _runs_of_groups(figures)
     shown = [("Of", row) for row in found[:MOST_BINS]]
-    shown += [(f"Group {name}: of", row) for name, row in _worst_of_groups(figures)[:MOST_GROUPS]]
+    shown += [(f"Group {name}: of", row) for name, row in of_groups[:MOST_GROUPS]]
     sentences = [_finding(*entry, figures) for entry in shown[:1]]
     sentences += [_further_finding(*entry) for entry in shown[1:]]
     others = [f"{between(row, joint='to')} ({outcome(row)})" for row in found[MOST_BINS:]]
-    others += [f"group {name}" for name, _ in _worst_of_groups(figures)[MOST_GROUPS:]]
+    others += [
+        f"group {name}, {between(row, joint='to')} ({outcome(row)})"
+        for name, row in of_groups[MOST_GROUPS:]
+    ]
     if others:
         sentences.append(f"The reported confidence is wrong as well in: {', '.join(others)}.")
-    directions = {row["direction"] for row in found}
-    directions |= {row["direction"] for group in figures["groups"] for row in _runs(group["bins"])}
+    directions = {row["direction"] for row in [*found, *(row for _, row in of_groups)]}
     directions |= {region["direction"] for region in _found_regions(figures)}
     sentences += [_region(region, figures) for region in _found_regions(figures)]
     sentences += [UNDERCONFIDENT] * ("underconfident" in directions)
@@ -97,8 +99,9 @@ def meaning(figures: Figures) -> list[str]:
     if figures["verdict"]["passed"]:
         sentences = [
             "Passing means that the reference set holds no evidence of confidence that is wrong by "
-            f"more than the tolerated {points(figures)}. It does not mean that confidence is "
-            "right: deviations smaller than those listed as detectable go unseen."
+            f"more than the tolerated {points(figures)}{_in_regions(figures)}. It does not mean "
+            "that confidence is right: deviations smaller than those listed as detectable go "
+            "unseen."
         ]
     else:
         sentences = [
@@ -111,14 +114,27 @@ def meaning(figures: Figures) -> list[str]:
         "presumes that the model answers its users as it answered for the reference set."
     )
     # The most probable of two classes has at least one half: lower bins are empty for everyone.
-    least = 1 / len(figures["classes"])
-    empty = [row for row in figures["bins"] if row["count"] == 0 and row["upper"] > least]
+    least = 0.0 if figures["classes"] is None else 1 / len(figures["classes"])
+    # Where many confidences are equal, edges at quantiles coincide.
+    empty = [
+        row
+        for row in figures["bins"]
+        if row["count"] == 0 and row["upper"] > max(least, row["lower"])
+    ]
     if empty:
         sentences.append(
             f"No prediction of the reference set reported a confidence of {ranges(empty)}; "
             "nothing is known about predictions that do."
         )
     return sentences
+
+
+def _in_regions(figures: Figures) -> str:
+    """Name the tolerance of regions, if they were searched and have another one."""
+    given = figures["parameters"]
+    if figures["regions"] is None or given["region_alpha"] == given["alpha"]:
+        return ""
+    return f", or in a region of the inputs by more than {points(figures, 'region_alpha')}"
 
 
 def power(figures: Figures) -> list[str]:
@@ -130,8 +146,8 @@ def power(figures: Figures) -> list[str]:
     if seen:
         gaps = sorted({f"{100 * row['detectable_gap']:.1f}" for row in seen}, key=float)
         sentences.append(
-            f"With a probability of {100 * figures['power']:.3g}%, the audit reports a bin whose "
-            "predictions are right more often than they claim, if the difference is at least "
+            f"{_likely(figures)}, the audit reports a bin whose predictions are right more often "
+            "than they claim, if the difference is at least "
             f"{' to '.join(gaps[:: max(1, len(gaps) - 1)])} percentage points, depending on the "
             "number of samples in the bin. These differences are about confidence that is too "
             "low; for confidence that is too high the audit uses a smaller share of its error "
@@ -143,9 +159,8 @@ def power(figures: Figures) -> list[str]:
     if few:
         sizes = [f"{between(row, joint='to')} ({row['count']:,})" for row in few]
         sentences.append(
-            "These bins have too few samples to be such a finding without their neighbours "
-            "(number in brackets): "
-            f"{', '.join(sizes)}."
+            "These bins have too few samples to be found too low without their neighbours "
+            f"(number in brackets): {', '.join(sizes)}."
         )
     if sure:
         sentences.append(
@@ -166,8 +181,8 @@ def _power_in_groups(figures: Figures) -> list[str]:
         if len(shown) > 2 * MOST_GROUPS:
             shown = [*shown[:MOST_GROUPS], "...", *shown[-MOST_GROUPS:]]
         sentences.append(
-            "With the same probability it reports a group whose confidence is too low in all bins "
-            f"by at least so many percentage points: {', '.join(shown)}."
+            f"{_likely(figures)}, the audit reports a group whose confidence is too low in all "
+            f"bins by at least so many percentage points: {', '.join(shown)}."
         )
     if unseen:
         sentences.append(
@@ -185,20 +200,38 @@ def _power_in_regions(figures: Figures) -> list[str]:
             "Regions of the inputs were not searched: confidence that is wrong for a few of the "
             "inputs only may hide in bins with others."
         ]
+    if regions["n_searched"] == 0:
+        return [
+            "No region of the inputs was compared: no condition on a column is met by at least 10 "
+            "samples and not by all."
+        ]
     shown = [
-        f"{100 * each['share']:.0f}% of the samples ({each['count']:,}) if at least "
+        f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) if at least "
         f"{percent(each['confidence'] + each['detectable_gap'])} are right"
         for each in regions["detectable"]
         if each["detectable_gap"] is not None
     ]
-    searched = f"{regions['n_searched']:,} regions of the inputs were compared."
+    compared = f"{regions['n_searched']:,} regions of the inputs were compared"
+    searched = f"{compared}{where_searched(figures)}."
     if not shown:
         return [f"{searched} There are too few samples to find one of them."]
     claimed = f"{100 * regions['detectable'][0]['confidence']:.0f}%"
     return [
-        f"{searched} With the same probability one that claims {claimed} is found with "
+        f"{searched} {_likely(figures)}, one that claims {claimed} is found with "
         f"{', '.join(shown)}."
     ]
+
+
+def _likely(figures: Figures) -> str:
+    return f"With a probability of {100 * figures['power']:.3g}%"
+
+
+def where_searched(figures: Figures) -> str:
+    """Name the samples that regions were searched in, if these are not all."""
+    searched, every = figures["regions"]["n_samples"], figures["n_samples"]
+    if searched == every:
+        return ""
+    return f" in {searched:,} of the {every:,} samples, drawn at random"
 
 
 def _too_sure(edge: float, figures: Figures) -> bool:
@@ -227,9 +260,11 @@ def _finding(start: str, row: Row, figures: Figures) -> str:
 def _region(region: Row, figures: Figures) -> str:
     """Sentence on a region that was found."""
     were = "was" if region["correct"] == 1 else "were"
+    searched = figures["regions"]["n_samples"]
+    part = "" if searched == figures["n_samples"] else f" among the {searched:,} searched"
     return (
-        f"Region {region['rule']}: of the {counted(region['count'], 'prediction')} there, which "
-        f"reported a confidence of {percent(region['confidence'])} on average, "
+        f"Region {region['rule']}: of the {counted(region['count'], 'prediction')} there{part}, "
+        f"which reported a confidence of {percent(region['confidence'])} on average, "
         f"{region['correct']:,} {were} right ({percent(region['accuracy'])}). If confidence were "
         f"right within {points(figures, 'region_alpha')}, this would be seen in any of "
         f"{figures['regions']['n_searched']:,} regions with a probability {probability(region)}."
@@ -250,12 +285,15 @@ def _further_finding(start: str, row: Row) -> str:
     )
 
 
-def _worst_of_groups(figures: Figures) -> list[tuple[str, Row]]:
-    """The first finding of each group that has any, most striking group first."""
-    worst = [
-        (group["name"], found[0]) for group in figures["groups"] if (found := _runs(group["bins"]))
+def _runs_of_groups(figures: Figures) -> list[tuple[str, Row]]:
+    """Findings of groups: the first of each, most striking group first, and then the others."""
+    found = [
+        (rank, group["name"], row)
+        for group in figures["groups"]
+        for rank, row in enumerate(_runs(group["bins"]))
     ]
-    return sorted(worst, key=lambda entry: entry[1]["p_value"])
+    found.sort(key=lambda entry: (entry[0] > 0, entry[2]["p_value"]))
+    return [(name, row) for _, name, row in found]
 
 
 def _tolerated(figures: Figures) -> list[str]:
@@ -309,15 +347,17 @@ def _filled(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row["count"] > 0]
 
 
-def _significant(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["significant"]]
+def _deviating(rows: Iterable[Row]) -> list[Row]:
+    """Bins that are the reason of a finding, without those that only lie among them."""
+    return [row for row in rows if outcome(row) in ("too low", "too high")]
 
 
 def _runs(rows: Iterable[Row]) -> list[Row]:
     """Findings, most striking first: the bins of each taken together."""
     parts: dict[int, list[Row]] = {}
-    for row in _significant(rows):
-        parts.setdefault(row["finding"], []).append(row)
+    for row in rows:
+        if row["significant"]:
+            parts.setdefault(row["finding"], []).append(row)
     return [_together([row for row in parts[k] if row["count"]]) for k in sorted(parts)]
 
 
@@ -331,6 +371,8 @@ def _together(rows: list[Row]) -> Row:
         "correct": correct,
         "confidence": confidence,
         "accuracy": correct / count,
+        "gap": correct / count - confidence,
+        "within_alpha": False,
     }
 
 

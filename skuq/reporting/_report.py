@@ -142,7 +142,7 @@ class Report:
         frame : DataFrame
             Numbers are shown with 4 significant digits, whole ones in full. Like them, texts that
             hold nothing but a number are aligned to the right. The index is shown unless it only
-            counts the rows (`pandas.RangeIndex`).
+            counts the rows from 0 and has no name.
         caption : str
             What the table shows.
         """
@@ -200,7 +200,8 @@ def _svg(figure: Any) -> bytes:
 
 
 def _table(frame: pd.DataFrame) -> str:
-    if not isinstance(frame.index, pd.RangeIndex):
+    # Equally spaced integers of any meaning are a RangeIndex too.
+    if frame.index.name is not None or not frame.index.equals(pd.RangeIndex(len(frame))):
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)
     dtypes = frame.infer_objects().dtypes

@@ -16,7 +16,7 @@ from skuq.metrics import (
 )
 from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.reporting._audit import audit_data
-from skuq.reporting._audit_phrases import counted, percent
+from skuq.reporting._audit_phrases import counted, listed, percent
 from skuq.reporting._report import Report
 from skuq.tables import TableModel, table_notes
 
@@ -79,8 +79,8 @@ def _how_good(model: TableModel) -> str:
     if model.classes_ is None:
         error = (held_out["label"] - held_out["prediction"]).abs()
         return (
-            f"On {where} the model is off by {_number(error.median())} in half of the cases, and "
-            f"explains {percent(_explained(held_out))} of the variance."
+            f"On {where} the model is off by at most {_number(error.median())} in half of the "
+            f"cases, and {_explained(held_out)}."
         )
     right = (held_out["label"] == held_out["prediction"]).mean()
     most = held_out["label"].value_counts(normalize=True).max()
@@ -100,7 +100,8 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
         )
     unusual = int((rows["conformal_p_value"] <= UNUSUAL).sum())
     return (
-        f"{were} {unusual} of them ({percent(unusual / len(rows))}) are unusual: more so than "
+        f"{were} {unusual} of them ({percent(unusual / len(rows))}) "
+        f"{'is' if unusual == 1 else 'are'} unusual: more so than "
         f"{1 - UNUSUAL:.0%} of the held-out rows. If the rows came from the distribution of the "
         f"training rows, about {UNUSUAL:.0%} would be."
     )
@@ -130,7 +131,7 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
             "right predictions": percent(right.mean()),
             "mean confidence": percent(held_out["confidence"].mean()),
             "log loss": f"{loss:.3f}",
-            "log loss of guessing by frequency": f"{-(share * np.log(share)).sum():.3f}",
+            "log loss of guessing by frequency": f"{-(share * np.log(share)).sum():z.3f}",
             f"prediction sets meant to hold {coverage:.0%} of labels hold": percent(covered),
             "mean number of classes in a set": f"{size:.2f}",
         }
@@ -173,8 +174,9 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _first_caption(model: TableModel) -> str:
     return (
-        "The most unusual rows first. The conformal p-value is the share of held-out rows that are "
-        "at least as unusual; the prediction for an unusual row is an extrapolation. Reasons are "
+        "The most unusual rows first. The conformal p-value is the share of rows that are at least "
+        "as unusual, among the held-out ones and the row itself; the prediction for an unusual row "
+        "is an extrapolation. Reasons are "
         "columns with values that the model was not trained on, and those without whose values "
         "the epistemic uncertainty would be smaller."
         + (" Rows are counted from 1." if model.id_ is None else "")
@@ -232,7 +234,7 @@ def _add_wrong_predictions(report: Report, model: TableModel) -> None:
                 "area under the risk-coverage curve": [f"{score.area:.4f}" for score in scores],
             }
         ),
-        f"On held-out rows, {best.name} finds wrong predictions best. AUROC: the chance that a "
+        f"On held-out rows, {_best(scores)} wrong predictions best. AUROC: the chance that a "
         "wrong prediction has a larger score than a right one; 0.5 is guessing. Small areas are "
         "good. Epistemic uncertainty is meant to find unusual rows, not wrong predictions.",
     )
@@ -249,9 +251,18 @@ def _add_wrong_predictions(report: Report, model: TableModel) -> None:
     )
 
 
-def _explained(held_out: pd.DataFrame) -> float:
+def _best(scores: list[_Score]) -> str:
+    """Name the scores of the largest AUROC, and what they do."""
+    names = [s.name for s in scores if s.auroc == max(score.auroc for score in scores)]
+    return f"{listed(names)} {'finds' if len(names) == 1 else 'find'}"
+
+
+def _explained(held_out: pd.DataFrame) -> str:
     error = ((held_out["label"] - held_out["prediction"]) ** 2).mean()
-    return max(0.0, 1 - error / held_out["label"].var(ddof=0))
+    share = 1 - error / held_out["label"].var(ddof=0)
+    if share > 0:
+        return f"explains {percent(share)} of the variance"
+    return "is no better than always predicting the mean"
 
 
 def _number(value: float) -> str:

@@ -247,15 +247,16 @@ class TableModel:
         DataFrame
             One row per row, in order. The id column, if there is one; ``prediction``;
             ``confidence``, the largest probability (classification); ``total``, ``aleatoric`` and
-            ``epistemic``; ``conformal_p_value``, the share of held-out rows that are at least as
-            unusual: of rows from the distribution of the training rows, at most a share p is
-            expected to have a p-value of p or less; ``prediction_set``, or ``lower`` and
-            ``upper``; ``unseen``, columns with a category (or a missing number) that no training
-            row has; ``out_of_range``, columns with numbers beyond those of the training rows;
-            ``reasons``, up to three columns with their values: unseen ones, and those that most of
-            the epistemic uncertainty comes from. Lists are separated by "; ". A row is the more
-            unusual the more of its columns have unseen values or numbers that are out of range by
-            more than half the width of the range, and among equals by its epistemic part.
+            ``epistemic``; ``conformal_p_value``, the share of rows that are at least as unusual,
+            among the held-out ones and the row itself: of rows from the distribution of the
+            training rows, at most a share p is expected to have a p-value of p or less;
+            ``prediction_set``, or ``lower`` and ``upper``; ``unseen``, columns with a category (or
+            a missing number) that no training row has; ``out_of_range``, columns with numbers
+            beyond those of the training rows; ``reasons``, up to three columns with their values:
+            unseen ones, and those that most of the epistemic uncertainty comes from. Lists are
+            separated by "; ". A row is the more unusual the more of its columns have unseen values
+            or numbers that are out of range by more than half the width of the range, and among
+            equals by its epistemic part.
 
         Raises
         ------

@@ -10,7 +10,7 @@ from skuq import CalibrationAuditor
 from skuq.reporting import _audit_sentences as sentences
 from skuq.reporting import audit_report
 from skuq.reporting._audit import audit_data
-from skuq.reporting._audit_phrases import outcome, probability
+from skuq.reporting._audit_phrases import between, distance, outcome, points, probability
 from tests.reporter import drawn_audit
 
 
@@ -94,9 +94,11 @@ def test_what_is_not_told_in_full_is_named():
     last = int(np.flatnonzero(audit.bins_.finding == 4)[0])
     direction = {"underconfident": "low", "overconfident": "high"}[audit.bins_.direction[last]]
     assert f": {10 * last}% to {10 * last + 10}% (too {direction}), group town=" in others
-    named = [name for name in audit.group_bins_ if any(name in text for text in told)]
-    assert len(named) == 5
-    assert all((name in others) != (name in named) for name in audit.group_bins_)
+    # One finding of each of five groups is told; the others are named with their ranges.
+    assert len({name for name in audit.group_bins_ if any(name in text for text in told)}) == 5
+    in_groups = sum(bins.finding.max() for bins in audit.group_bins_.values())
+    assert others.count("group town=") == in_groups - 5 > 7
+    assert "% (too low), group town=4, 50% to 60% (too low), group town=" in others
 
 
 def test_all_within_the_tolerance_is_passed_without_reserve():
@@ -161,10 +163,15 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
                 {"share": 0.02, "count": 30, "confidence": 0.6, "detectable_gap": None},
                 {"share": 0.1, "count": 1500, "confidence": 0.6, "detectable_gap": 0.112},
             ],
+            "n_samples": 15_000,
         },
+        "n_samples": 15_000,
     }
     gaps, regions, few, sure = sentences.power(figures)
-    assert "claims 60% is found with 10% of the samples (1,500) if at least 71.2% are" in regions
+    assert (
+        "claims 60% is found with 10% of the samples searched (1,500) if at least 71.2% are"
+        in regions
+    )
     assert "probability of 80%" in gaps
     assert "at least 12.0 to 17.0 percentage points" in gaps
     assert few.endswith("70% to 80% (3).")
@@ -229,3 +236,124 @@ def test_a_single_bin_is_the_only_one(correct, start):
     audit = CalibrationAuditor.from_predictions(y, [[0.75, 0.25]] * 400, classes=[0, 1])
     assert audit_data(audit)["verdict"]["headline"].startswith(start)
     assert " 1 of 1 " not in audit_data(audit)["verdict"]["headline"]
+
+
+def recorded(bins, **options):
+    """Audit of bins given as confidence, number of predictions and number of right ones."""
+    confidence = np.concatenate([np.full(n, c) for c, n, _ in bins])
+    wrong = np.concatenate([np.arange(n) >= right for _, n, right in bins])
+    return CalibrationAuditor.from_predictions(
+        wrong.astype(int), np.column_stack([confidence, 1 - confidence]), classes=[0, 1], **options
+    )
+
+
+@pytest.mark.parametrize("right", [1, 4])
+def test_a_bin_amid_a_finding_is_not_said_to_deviate_as_its_neighbours_do(right):
+    audit = recorded([(0.55, 48, 37), (0.65, 5, right), (0.75, 44, 41), (0.85, 7, 6)])
+    assert audit.bins_.finding[5:8].tolist() == [1, 1, 1]
+    data = audit_data(audit)
+    words = {row["lower"]: outcome(row) for row in data["bins"] if row["count"]}
+    assert words[0.5] == words[0.7] == "too low"
+    assert (words[0.6] == "too low") == (right == 4)
+    n_low = list(words.values()).count("too low")
+    assert data["verdict"]["headline"].startswith(f"Failed: in {n_low} of 4 confidence bins ")
+
+
+def test_regions_of_a_part_of_the_samples_are_said_to_be_of_that_part(monkeypatch):
+    from skuq.calibration import _conditions
+
+    monkeypatch.setattr(_conditions, "MAX_SAMPLES", 1000)
+    kind = np.where(np.arange(4000) // 100 % 2, "a", "b")
+    wrong = (np.arange(4000) % 10 < 3) & (kind == "b")
+    audit = CalibrationAuditor.from_predictions(
+        wrong.astype(int), [[0.7, 0.3]] * 4000, X=pd.DataFrame({"kind": kind}), search_regions=True
+    )
+    data = audit_data(audit)
+    told = " ".join(data["verdict"]["sentences"])
+    count = data["regions"]["found"][0]["count"]
+    assert f"of the {count} predictions there among the 1,000 searched, which" in told
+    assert "were compared in 1,000 of the 4,000 samples, drawn at random." in told
+    pytest.importorskip("matplotlib")
+    assert audit_report(audit).html().count("in 1,000 of the 4,000 samples") == 3
+
+
+def test_a_larger_tolerance_of_regions_is_part_of_what_passing_means():
+    X = pd.DataFrame({"kind": np.repeat(["a", "b"], 400)})
+    wrong = np.concatenate([np.arange(400) < 48, np.arange(400) < 192])  # 88% and 52% right
+    audit = CalibrationAuditor.from_predictions(
+        wrong.astype(int), [[0.7, 0.3]] * 800, X=X, search_regions=0.3
+    )
+    (passing, *_) = sentences.meaning(audit_data(audit))
+    assert (
+        "by more than the tolerated 5 percentage points, or in a region of the inputs by more "
+        "than 30 percentage points."
+    ) in passing
+
+
+def test_columns_that_divide_nothing_are_not_called_too_few_samples():
+    X = pd.DataFrame({"constant": np.ones(400)})
+    audit = CalibrationAuditor.from_predictions(
+        np.arange(400) % 4 == 0, [[0.75, 0.25]] * 400, X=X, search_regions=True
+    )
+    told = " ".join(sentences.power(audit_data(audit)))
+    assert "No region of the inputs was compared: no condition" in told
+    assert "0 regions" not in told
+
+
+def test_bins_between_equal_confidences_are_not_called_unseen():
+    confidence = np.concatenate([np.full(300, 0.6), np.linspace(0.7, 0.9, 100)])
+    audit = CalibrationAuditor.from_predictions(
+        np.arange(400) % 3 == 0, np.column_stack([confidence, 1 - confidence]), strategy="quantile"
+    )
+    assert (audit.bins_.count == 0).any()
+    assert not any("No prediction" in text for text in sentences.meaning(audit_data(audit)))
+
+
+def test_groups_are_told_what_is_detectable_though_no_bin_is():
+    audit = recorded([(0.55, 9, 5), (0.65, 9, 6)], sensitive_features={"g": [0] * 17 + [1]})
+    for text in sentences.power(audit_data(audit)):
+        assert "same probability" not in text
+        assert "such a finding" not in text
+
+
+def test_a_second_finding_of_a_group_is_named():
+    bins = [(0.55, 300, 240), (0.95, 300, 210)]
+    audit = recorded(bins, sensitive_features={"g": ["a"] * 600})
+    told = [text for text in audit_data(audit)["verdict"]["findings"] if "Group g=a" in text]
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"lower": 0.99999, "upper": 1.0}, "99.999% and 100%"),
+        ({"lower": 0.999999998, "upper": 0.999999999}, "99.9999998% and 99.9999999%"),
+        ({"lower": 0.6, "upper": 0.6}, "60% and 60%"),
+        ({"lower": 1 / 3, "upper": 2 / 3}, "33.33% and 66.67%"),
+    ],
+)
+def test_edges_of_bins_can_be_told_apart(row, text):
+    assert between(row) == text
+
+
+def test_a_distance_is_never_written_as_none():
+    assert distance({"gap": 0.0004}) == "0.04 points too low"
+    assert distance({"gap": -0.012}) == "1.2 points too high"
+
+
+def test_one_percentage_point_is_one():
+    assert points({"parameters": {"alpha": 0.01}}) == "1 percentage point"
+
+
+def test_sums_without_names_of_classes_are_reported():
+    sums = recorded([(0.55, 40, 20), (0.75, 40, 30)]).sums_
+    data = audit_data(CalibrationAuditor.from_sums(sums))
+    assert data["classes"] is None
+    assert any("0% to 50%" in text for text in data["verdict"]["sentences"])
+
+
+def test_a_stream_without_results_yet_is_refused():
+    audit = CalibrationAuditor(None)
+    audit.partial_fit_predictions([0, 1], [[0.7, 0.3], [0.4, 0.6]], classes=[0, 1])
+    with pytest.raises(AttributeError, match="has no results yet"):
+        audit_data(audit)

@@ -256,6 +256,19 @@ def test_an_index_that_says_something_comes_first_and_row_numbers_do_not_come(re
     assert table_of(plain, frame.reset_index(drop=True))[0] == [["x"], ["1"], ["2"]]
 
 
+@pytest.mark.parametrize(
+    ("index", "shown"),
+    [
+        (pd.RangeIndex(2020, 2022, name="year"), [["year", "x"], ["2020", "1"], ["2021", "2"]]),
+        (pd.RangeIndex(10, 30, 10), [["", "x"], ["10", "1"], ["20", "2"]]),
+        (pd.RangeIndex(2, name="run"), [["run", "x"], ["0", "1"], ["1", "2"]]),
+        (pd.Index([0, 1]), [["x"], ["1"], ["2"]]),
+    ],
+)
+def test_an_index_of_equally_spaced_numbers_is_shown_unless_it_counts_rows(report, index, shown):
+    assert table_of(report, pd.DataFrame({"x": [1, 2]}, index=index))[0] == shown
+
+
 def test_an_index_may_have_the_name_of_a_column(report):
     frame = pd.DataFrame({"x": [1]}, index=pd.Index(["a"], name="x"))
     assert table_of(report, frame)[0] == [["x", "x"], ["a", "1"]]

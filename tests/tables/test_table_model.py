@@ -729,7 +729,7 @@ def test_the_summary_says_if_there_are_too_few_rows_to_tell(report_of, train, ta
 def test_the_smallest_table_that_is_said_to_be_enough_is_enough(report_of, large):
     for n_rows, enough in ((94, False), (95, True)):
         _, page = report_of(large.head(n_rows), large.head(1).assign(size=1e6))
-        assert ("1 row was predicted. 1 of them (100.0%) are unusual" in page.text) == enough
+        assert ("1 row was predicted. 1 of them (100.0%) is unusual" in page.text) == enough
         assert ("a training table of 95 rows" in page.text) != enough
 
 
