@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class FeatureEffectsDisplay:
     """Effect of each feature on a class probability: bars for tables, a heat map for images.
 
-    Red raises the probability as the feature grows, blue lowers it. Bars are sorted by size;
+    Orange raises the probability as the feature grows, blue lowers it. Bars are sorted by size;
     their error bars are the proven bounds of the numerical error. The colours of a heat map
     are symmetric around 0, and the outlines of the image are drawn over it.
 

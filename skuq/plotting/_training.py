@@ -151,6 +151,11 @@ class AgentTrainingDisplay:
     def _rolling(self, values: pd.Series[float]) -> pd.Series[float]:
         return values.rolling(self.window, min_periods=1).mean()
 
+    def _line_style(self) -> dict[str, Any]:
+        # A line through one episode is not seen; the episode is at the border of the axes.
+        single: dict[str, Any] = {"marker": "o", "clip_on": False}
+        return {"linewidth": 2, **(single if len(self.history) == 1 else {})}
+
     def _draw_return(self, ax: Axes) -> None:
         step, score = self.history["step"], self.history["score"]
         ax.plot(
@@ -165,8 +170,10 @@ class AgentTrainingDisplay:
             rasterized=True,
         )
         ax.plot([], [], ".", color="0.55", label="episode")
-        label = f"mean of {self.window} episodes"
-        ax.plot(step, self._rolling(score), color=COLOURS[0], linewidth=2, label=label)
+        count = min(self.window, len(score))
+        label = f"mean of {count} episode{'s' if count > 1 else ''}"
+        line = {"color": COLOURS[0], "label": label, **self._line_style()}
+        ax.plot(step, self._rolling(score), **line)
         ax.set_ylabel("return")
         _legend(ax)
 
@@ -190,9 +197,8 @@ class AgentTrainingDisplay:
             deviation = np.sqrt(self.history[name])
             if deviation.notna().any():
                 lines[name] = self._rolling(deviation)
-                ax.plot(
-                    self.history["step"], lines[name], style, color=colour, linewidth=2, label=name
-                )
+                line = {"color": colour, "label": name, **self._line_style()}
+                ax.plot(self.history["step"], lines[name], style, **line)
         drawn = pd.concat(lines)
         positive = drawn[drawn > 0]
         # Where some are 0 a logarithmic axis could not show them.

@@ -107,6 +107,18 @@ def test_the_window_grows_with_the_number_of_episodes(n, window):
     assert AgentTrainingDisplay(episodes(n)).window == window
 
 
+def test_a_single_episode_is_seen():
+    returns, spread = AgentTrainingDisplay(episodes(1, falls=False)).plot().axes_
+    lines = [labelled(returns, "mean of 1 episode")]
+    lines += [labelled(spread, name) for name in ("epistemic", "aleatoric")]
+    assert all(line.get_marker() == "o" and not line.get_clip_on() for line in lines)
+
+
+def test_a_mean_is_not_said_to_be_of_more_episodes_than_there_are():
+    returns = AgentTrainingDisplay(episodes(3)).plot().axes_[0]
+    assert labelled(returns, "mean of 3 episodes").get_marker() == "None"
+
+
 def test_an_estimator_is_drawn_from_its_history():
     class Fitted:
         history_ = episodes()
