@@ -122,10 +122,8 @@ class CalibrationAuditDisplay:
         self._plot_points(filled & ~significant, "bin", COLOURS[0], "o")
         self._plot_points(significant, "significant deviation", COLOURS[1], "D")
         self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-        title = "" if self.name is None else plain_text(self.name)
-        self.ax_.set_title(title, pad=42)
         self.ax_.tick_params(labelbottom=False)
-        legend_above(self.ax_, columns=2)
+        legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
         self._plot_counts()
         return self
 
@@ -155,5 +153,7 @@ class CalibrationAuditDisplay:
         bins, most = self.bins, self.bins.count.max()
         self.count_ax_ = axes_below(self.ax_, most, str(most))
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
-        bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
+        bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
+        for bar, significant in zip(bars, bins.significant, strict=True):
+            bar.set_zorder(bar.get_zorder() + significant)  # narrow bins hide each other
         self.count_ax_.set(xlabel="reported confidence", ylabel="samples")

@@ -11,13 +11,17 @@ from skuq.extras import import_optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
+    from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart with every common form of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 
-MIN_WIDTH = 0.012  # of a bar, where bins are this narrow
+MIN_WIDTH = 0.005  # of a bar, where bins are this narrow
 LONGEST_NAME = 32  # characters of a name that was not chosen here
 LONGEST_LABEL = 48  # characters that fit along an axis
+BESIDE = 1.3  # widest legend, as a multiple of the axes; a layout gives them more room
+LOW, BETWEEN = 0.2, 0.04  # height of axes below others and of the gap, as shares of theirs
 
 
 def axes_or_new(ax: Axes | None, figsize: tuple[float, float] = (6.0, 4.2)) -> Axes:
@@ -55,27 +59,43 @@ def require_method(estimator: Any, name: str) -> None:
 
 def bars_over_bins(
     ax: Axes, lower: FloatArray, upper: FloatArray, height: Any, **style: Any
-) -> None:
+) -> BarContainer:
     """One bar per bin, as wide as the bin; narrow quantile bins are kept visible."""
     width = np.maximum(upper - lower, MIN_WIDTH)
-    style = {"edgecolor": "white", "linewidth": 0.8, **style}
-    ax.bar(upper - width, height, width, align="edge", **style)
+    # White edges would cover bars that are hardly wider.
+    edges = np.where(width < 4 * MIN_WIDTH, 0.0, 0.8)
+    style = {"edgecolor": "white", "linewidth": edges, **style}
+    return ax.bar(upper - width, height, width, align="edge", **style)
 
 
 def axes_below(ax: Axes, highest: float, label: str) -> Axes:
     """Low axes below others, along the same bins, for the number of samples in each."""
-    below = ax.inset_axes((0.0, -0.24, 1.0, 0.2), sharex=ax)
-    below.set_yticks([0, highest], ["0", label])
+    _make_room(ax)
+    below = ax.inset_axes((0.0, -LOW - BETWEEN, 1.0, LOW), sharex=ax)
+    ticks = {0: "0", highest: label}  # one of them where there are no samples
+    below.set_yticks(list(ticks), list(ticks.values()))
     return below
 
 
-def legend_above(ax: Axes, columns: int = 5) -> None:
-    """Legend in rows above the axes, where it can hide nothing."""
-    ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=columns,
-        frameon=False,
-        handlelength=1.8,
-        columnspacing=1.2,
-    )
+def _make_room(ax: Axes) -> None:
+    """Shrink axes of a grid, for what is above and below, where no layout engine does."""
+    cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
+    if cell is None or figure.get_layout_engine() is not None:
+        return
+    place, legend = cell.get_position(figure), ax.get_legend()
+    above = 0.0 if legend is None else legend.get_window_extent().height / figure.bbox.height
+    height = (place.height - above) / (1 + LOW + BETWEEN)
+    ax.set_position((place.x0, place.y0 + (LOW + BETWEEN) * height, place.width, height))
+
+
+def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> None:
+    """Legend in rows above the axes, where it can hide nothing, and the title above it."""
+    engine = ax.figure.get_layout_engine()
+    room = ax.get_window_extent().width * (1.0 if engine is None else BESIDE)
+    style = {"frameon": False, "handlelength": 1.8, "columnspacing": 1.2, **style}
+    for count in range(columns, 0, -1):
+        legend = ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=count, **style)
+        extent = legend.get_window_extent()
+        if extent.width <= room:
+            break
+    ax.set_title(title, pad=10 + 72 * extent.height / ax.figure.dpi)

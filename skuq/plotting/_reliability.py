@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
@@ -132,7 +133,7 @@ class ReliabilityDisplay:
 
     def plot(self, ax: Axes | None = None) -> ReliabilityDisplay:
         """Draw on `ax`, or on a new figure, and return the display."""
-        self.ax_ = axes_or_new(ax, figsize=(5.0, 5.6))
+        self.ax_ = axes_or_new(ax, figsize=(5.4, 5.6))
         self.figure_ = self.ax_.figure
         self._plot_bars(self.ax_, self.table.accuracy, "accuracy", color=COLOURS[4])
         self._plot_bars(
@@ -142,19 +143,21 @@ class ReliabilityDisplay:
             bottom=self.table.confidence,
             color="none",  # an SVG shows no hatching on a face of the same colour
             edgecolor=COLOURS[1],
+            linewidth=0.8,
             hatch="///",
         )
         self.ax_.plot([0, 1], [0, 1], "--", color="0.3", linewidth=1, label="calibrated")
         self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-        self.ax_.set_title(plain_text(self.name or ""), pad=28)
         self.ax_.tick_params(labelbottom=False)
-        legend_above(self.ax_)
+        legend_above(self.ax_, title=plain_text(self.name or ""))
         self._plot_counts()
         return self
 
     def _plot_counts(self) -> None:
         share = self.table.count / self.table.count.sum()
-        self.count_ax_ = axes_below(self.ax_, share.max(), f"{share.max():.0%}")
+        # Rounded down: 100% would be all samples.
+        highest = f"{np.floor(1000 * share.max() + 1e-9) / 10:g}%"
+        self.count_ax_ = axes_below(self.ax_, share.max(), highest)
         self._plot_bars(self.count_ax_, share, "samples", color="0.6")
         self.count_ax_.set(xlabel="confidence", ylabel="samples")
 

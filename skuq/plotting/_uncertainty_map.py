@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # seen on viridis
+MANY_CLASSES = 5  # that one row of the legend may hold
+FLAT = 1e-9  # relative range up to which a feature is constant but for rounding
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 
@@ -110,7 +112,8 @@ class UncertaintyMapDisplay:
         grid_resolution : int, default=80
             Number of grid points along each feature.
         margin : float, default=0.3
-            Width of the border around the points, as a share of their range.
+            Width of the border around the points, as a share of their range. A feature
+            that is constant gets a border of half its size, and at least 0.5.
         unit : str, optional
             Unit of the estimator's uncertainty.
         ax : matplotlib Axes, optional
@@ -198,7 +201,8 @@ class UncertaintyMapDisplay:
         labels = np.zeros(len(points)) if y is None else np.asarray(y)
         if labels.shape != (len(points),):
             raise ValueError(f"`y` must have shape ({len(points)},), got {labels.shape}.")
-        for k, label in enumerate(np.unique(labels)):
+        classes = np.unique(labels)
+        for k, label in enumerate(classes):
             self.ax_.scatter(
                 points[labels == label, 0],
                 points[labels == label, 1],
@@ -210,7 +214,9 @@ class UncertaintyMapDisplay:
                 label=plain_text(label),
             )
         if y is not None:
-            legend_above(self.ax_)
+            # Many rows would take their room from the map.
+            size = "small" if len(classes) > MANY_CLASSES else None
+            legend_above(self.ax_, handlelength=1.0, fontsize=size)
 
 
 def _two_columns(X: Any) -> FloatArray:
@@ -229,7 +235,8 @@ def _grid(points: FloatArray, resolution: int, margin: float) -> tuple[FloatArra
     if margin < 0:
         raise ValueError(f"`margin` must be >= 0, got {margin}.")
     low, high = points.min(axis=0), points.max(axis=0)
-    border = margin * (high - low)
+    flat = 0.5 * np.maximum(1.0, np.abs(low))
+    border = np.where(high - low > FLAT * flat, margin * (high - low), flat)
     sides = np.linspace(low - border, high + border, resolution).T  # (2, resolution)
     xx0, xx1 = np.meshgrid(*sides)
     return xx0, xx1

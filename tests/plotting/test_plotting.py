@@ -375,6 +375,14 @@ def test_reliability_display_knows_the_column_order_of_the_estimator(problem):
     assert display.table.count.sum() == some.sum()
 
 
+def test_a_count_below_all_samples_is_not_called_all_of_them():
+    proba = np.repeat([[0.96, 0.04], [0.7, 0.3]], [9999, 1], axis=0)
+    display = ReliabilityDisplay.from_predictions(np.zeros(10_000), proba, classes=[0, 1])
+    assert display.count_ax_.get_yticklabels()[1].get_text() == "99.9%"
+    display = ReliabilityDisplay.from_predictions([0, 1], [[0.9, 0.1], [0.1, 0.9]])
+    assert display.count_ax_.get_yticklabels()[1].get_text() == "100%"
+
+
 @pytest.mark.parametrize("name", STRANGE_NAMES)
 def test_a_reliability_display_draws_its_name_as_text(name):
     proba = [[0.75, 0.25], [0.25, 0.75]]
@@ -437,6 +445,51 @@ def test_audit_display_shows_samples_per_bin_and_the_band_of_the_tolerance():
     assert corners == {(0, -0.08), (1, 0.92), (1, 1.08), (0, 0.08)}
     assert display.ax_.get_title() == "toy"
     assert "tolerance (8 points)" in legend_texts(display)
+
+
+def test_significant_bins_are_not_hidden_by_narrow_ones_beside_them():
+    bins = audit_of(lowered=True, strategy="quantile").bins_
+    display = CalibrationAuditDisplay(bins, 0.05).plot()
+    order = np.array([bar.get_zorder() for bar in display.count_ax_.containers[0]])
+    assert order[bins.significant].min() > order[~bins.significant].max()
+
+
+def test_a_bin_has_no_edge_that_covers_it():
+    confidence = 0.9 + np.arange(400) / 4000
+    proba, y = np.column_stack([1 - confidence, confidence]), np.ones(400)
+    bins = {"classes": [0, 1], "n_bins": 40, "strategy": "quantile"}
+    display = ReliabilityDisplay.from_predictions(y, proba, **bins)
+    bars = display.count_ax_.containers[0]
+    narrow = [bar for bar in bars if bar.get_width() < 0.01]
+    assert len(narrow) > 30
+    assert all(bar.get_linewidth() == 0 for bar in narrow)
+
+
+def test_an_audit_display_without_samples_has_one_tick():
+    bins = audit_of(lowered=False).bins_
+    nothing = np.zeros_like(bins.count)
+    empty = bins._replace(count=nothing, significant=nothing.astype(bool))
+    display = CalibrationAuditDisplay(empty, 0.05).plot()
+    assert display.count_ax_.get_yticks().tolist() == [0]
+
+
+def test_displays_with_counts_stay_inside_a_figure_without_a_layout():
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4))
+    proba = [[0.75, 0.25], [0.25, 0.75]]
+    places = []
+    for _ in range(2):
+        left = CalibrationAuditDisplay.from_estimator(audit_of(lowered=True), ax=axes[0], name="a")
+        right = ReliabilityDisplay.from_predictions([0, 1], proba, ax=axes[1], name="b")
+        for display in (left, right):
+            figure.canvas.draw()
+            place = display.ax_.get_tightbbox()
+            assert 0 <= place.y0 < place.y1 <= figure.bbox.height
+            title = display.ax_.title.get_window_extent()
+            assert title.y0 > display.ax_.get_legend().get_window_extent().y1
+        places.append(axes[0].get_position().bounds)
+        for ax in axes:
+            ax.clear()
+    assert places[0] == places[1]  # drawn again they do not shrink again
 
 
 def test_audit_display_of_an_unknown_group_names_the_known_ones():
@@ -575,6 +628,27 @@ def test_map_surrounds_the_points_by_the_margin(moons):
         low, high = X[:, axis].min(), X[:, axis].max()
         assert grid.min() == pytest.approx(low - 0.5 * (high - low))
         assert grid.max() == pytest.approx(high + 0.5 * (high - low))
+
+
+def test_map_of_a_constant_feature_has_a_width(moons):
+    X, y = moons
+    X = np.column_stack([X[:, 0], np.full(len(X), 3.0)])
+    display = UncertaintyMapDisplay.from_estimator(
+        EntropicLogisticRegression().fit(X, y), X, grid_resolution=5
+    )
+    assert (display.xx1.min(), display.xx1.max()) == (1.5, 4.5)
+
+
+@pytest.mark.parametrize("n_classes", [6, 12])
+def test_a_map_keeps_its_room_beside_long_names_of_classes(n_classes):
+    xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(3.0))
+    names = [f"category number {k} of the survey" for k in range(n_classes)]
+    points = np.random.default_rng(0).random((n_classes, 2))
+    display = UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, X=points, y=names)
+    draw_without_warnings(display)
+    assert display.ax_.get_position().height > 0.5
+    assert display.ax_.get_position().width > 0.5
+    assert display.ax_.get_legend().get_window_extent().x1 < display.figure_.bbox.width
 
 
 def test_map_draws_the_points_of_each_class(moons):
