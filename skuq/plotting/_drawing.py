@@ -98,4 +98,5 @@ def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> N
         extent = legend.get_window_extent()
         if extent.width <= room:
             break
-    ax.set_title(title, pad=10 + 72 * extent.height / ax.figure.dpi)
+    if title:  # another one, given to the axes before, stays
+        ax.set_title(title, pad=10 + 72 * extent.height / ax.figure.dpi)

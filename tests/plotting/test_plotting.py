@@ -116,6 +116,13 @@ def test_displays_draw_on_the_given_axes_and_open_no_figure(problem, model):
     assert plt.get_fignums() == [figure.number]
 
 
+def test_displays_without_a_name_keep_the_title_of_the_given_axes(problem, model):
+    _, ax = plt.subplots()
+    ax.set_title("mine")
+    draw_everything(problem, model, ax)
+    assert ax.get_title() == "mine"
+
+
 def test_displays_without_axes_open_one_figure_each_and_render_without_warnings(problem, model):
     displays = draw_everything(problem, model)
     assert len({id(display.figure_) for display in displays}) == len(displays)
