@@ -751,6 +751,10 @@ def nonzero_in_rows(X):
     return X.count_nonzero(axis=1)
 
 
+def first_numbers(tensor):
+    return tensor.nan_to_num().numpy()[:, 0].astype(float)
+
+
 TEXTS = ["a", "text", "", "and more"] * 5
 
 
@@ -760,10 +764,11 @@ TEXTS = ["a", "text", "", "and more"] * 5
         (TEXTS, lengths_of_texts),
         (pd.DataFrame({"text": TEXTS}), lengths_of_a_column),
         (sparse.csr_array(np.tri(20, 30)), nonzero_in_rows),
+        (torch.tensor([[1.0, 2.0], [np.nan, 3.0]] * 10), first_numbers),
     ],
-    ids=["list", "frame", "sparse"],
+    ids=["list", "frame", "sparse", "tensor"],
 )
-def test_lists_frames_and_sparse_matrices_stay_what_they_are(X, lengths):
+def test_lists_frames_sparse_matrices_and_tensors_stay_what_they_are(X, lengths):
     check_uncertainty_estimator(Lookup(type(X), lengths), X=X)
     check_uncertainty_estimator(Lookup(type(X), lengths), X=X, X_predict=X[:3])
 
