@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from numbers import Number
 from typing import Any
 
@@ -131,8 +132,13 @@ def _condition(values: Any, rule: Any) -> BoolArray:
         inside[~missing] = ~(known < low) & ~(known > high)  # so that no limit holds always
         return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
-    named = [value for value in allowed if not pd.isna(value)]
+    named = [_comparable(value) for value in allowed if not pd.isna(value)]
     # numpy would turn numbers into text beside text; pandas compares them as they are.
-    inside[~missing] = pd.Series(array[~missing], dtype=object).isin(named)
+    inside[~missing] = pd.Series(map(_comparable, array[~missing]), dtype=object).isin(named)
     inside[missing] = len(named) < len(allowed)
     return inside
+
+
+def _comparable(value: Any) -> Any:
+    """Value, as a floating-point number if it is a decimal one, which equals none of those."""
+    return float(value) if isinstance(value, Decimal) else value

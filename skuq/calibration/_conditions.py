@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.calibration._scan import SEED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 MAX_CONDITIONS = 200  # of a table; pairs of them are searched
 MAX_CUTS = 9  # of a column of numbers
 MAX_VALUES = 20  # of a column of texts, the most frequent ones
+MAX_INTEGER = 2**53
 MAX_COLUMNS = 1000  # of a table that is searched
 MAX_SAMPLES = 50_000  # that are searched
 MAX_CELLS = 5_000_000  # that are searched; bounds memory for wide tables
+DIGITS = range(6, 17)  # of a limit, as few of these as tell two values apart
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # as pandas infers them
 
 
@@ -57,7 +60,7 @@ def conditions_of(X: Any) -> Conditions | None:
     ----------
     X : DataFrame, array-like or sparse matrix of shape (n_samples, n_features)
         Inputs; arrays of more than two dimensions are flattened. Of more than 50,000 samples, or
-        5 million values, so many are taken, evenly spaced.
+        5 million values, so many are taken, drawn at random and always the same.
 
     Returns
     -------
@@ -72,18 +75,17 @@ def conditions_of(X: Any) -> Conditions | None:
     >>> found.rules[:2], found.rules[-1]
     ([('age', (None, 20.0)), ('age', (30.0, None))], ('sex', 'm'))
     """
-    table = _table(X)
+    table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:
         return None
-    n_samples, n_columns = table.shape
-    n_rows = n_searched(n_samples, n_columns)
-    rows = np.arange(n_rows) * n_samples // max(1, n_rows)
-    cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, n_columns)), 1, MAX_CUTS))
-    part = table.iloc[rows] if n_rows < n_samples else table
-    shared = table.columns.duplicated(keep=False)  # a name of two columns names neither
+    rows = _searched(*table.shape)
+    part: Any = _table(table[rows].toarray()) if issparse(table) else table
+    part = part if len(part) == len(rows) else part.iloc[rows]
+    cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, table.shape[1])), 1, MAX_CUTS))
+    shared = part.columns.duplicated(keep=False)  # a name of two columns names neither
     made = [
         (name if isinstance(name, str) and not shared[k] else k, rule, mask)
-        for k, name in enumerate(table.columns)
+        for k, name in enumerate(part.columns)
         for rule, mask in _conditions(part.iloc[:, k], cuts)
     ]
     masks = np.array([mask for *_, mask in made]).reshape(len(made), len(rows)).astype(bool)
@@ -95,6 +97,15 @@ def n_searched(n_samples: int, n_columns: int) -> int:
     return min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
 
 
+def _searched(n_samples: int, n_columns: int) -> IntArray:
+    """Positions of the samples that are searched, in order."""
+    drawn = n_searched(n_samples, n_columns)
+    if drawn == n_samples:
+        return np.arange(n_samples)
+    # Not evenly spaced, which might pick out one kind of samples of a table in some order.
+    return np.sort(np.random.default_rng(SEED).permutation(n_samples)[:drawn])
+
+
 def _table(X: Any) -> pd.DataFrame | None:
     """Inputs as a data frame, columns of an array by position."""
     import pandas as pd
@@ -102,7 +113,7 @@ def _table(X: Any) -> pd.DataFrame | None:
     if isinstance(X, pd.DataFrame):
         return X
     try:
-        array = np.asarray(X.toarray() if issparse(X) else X)
+        array = np.asarray(X)
     except ValueError:  # rows of different lengths
         return None
     if array.ndim < 2 or array.dtype.kind not in "biufUO":
@@ -120,8 +131,11 @@ def _conditions(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]
         yield None, missing
     real = is_numeric_dtype(column) and not is_bool_dtype(column) and column.dtype.kind != "c"
     if real or (column.dtype == object and infer_dtype(column, skipna=True) in NUMBERS):
-        yield from _intervals(column.to_numpy(np.float64, na_value=np.nan), cuts)
-        return
+        numbers = column.to_numpy(np.float64, na_value=np.nan)
+        # Larger integers are names, which floating-point numbers would confuse.
+        if column.dtype.kind == "f" or not (np.abs(numbers) > MAX_INTEGER).any():
+            yield from _intervals(numbers, cuts)
+            return
     try:
         codes, values = pd.factorize(column.astype(object))
     except TypeError:  # lists, or other values that cannot be compared
@@ -141,8 +155,14 @@ def _intervals(values: FloatArray, cuts: int) -> Iterator[tuple[Any, BoolArray]]
     for low in np.unique(np.quantile(known, share, method="lower")):
         if low < distinct[-1]:
             high = distinct[np.searchsorted(distinct, low, side="right")]
-            yield (None, low.item()), values <= low
-            yield (high.item(), None), values >= high
+            yield (None, _limit(low, low, np.nextafter(high, -np.inf))), values <= low
+            yield (_limit(high, np.nextafter(low, np.inf), high), None), values >= high
     if 2 < len(distinct) <= cuts + 1:
         for value in distinct[1:-1]:
             yield value.item(), values == value
+
+
+def _limit(value: np.float64, low: np.float64, high: np.float64) -> float:
+    """Round a value to few digits, between two values that are included."""
+    rounded = (float(f"{value:.{digits}g}") for digits in DIGITS)
+    return next((near for near in rounded if low <= near <= high), value.item())

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 
@@ -99,7 +99,7 @@ def column_of(X: Any, name: Any) -> Any:
     columns = getattr(X, "columns", None)
     if isinstance(name, str) and columns is None:
         raise ValueError(f"Column {name!r} is named, but X is not a data frame; give the position.")
-    table = X if columns is not None else X.tocsc() if issparse(X) else np.asarray(X)
+    table = X if columns is not None else X.tocsc() if issparse(X) else _flat(np.asarray(X))
     try:
         if issparse(table):  # sparse arrays have no one-dimensional columns before scipy 1.15
             return _safe_indexing(table, [name], axis=1).toarray().ravel()
@@ -107,6 +107,11 @@ def column_of(X: Any, name: Any) -> Any:
     except (ValueError, IndexError, KeyError) as error:
         known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
         raise ValueError(f"There is no column {name!r}: X has {known}.") from error
+
+
+def _flat(array: NDArray[Any]) -> NDArray[Any]:
+    """Array of which each sample is a row."""
+    return array.reshape(len(array), -1) if array.ndim > 2 else array
 
 
 def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:

@@ -51,7 +51,8 @@ class BinAudit(NamedTuple):
     detectable_gap : ndarray, float64
         Gap of a single bin that is found with a probability of 0.8; NaN if none is.
     detectable_shift : float
-        Gap that is found with that probability if all bins have it; NaN if none is.
+        Gap that is found with that probability if all bins have it, or are always right where
+        the confidence leaves less; NaN if none is.
     """
 
     lower: FloatArray

@@ -11,6 +11,7 @@ from scipy.stats import beta, binom
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration._scan import MAX_LENGTH, run_evidence
 
+PRECISION = 40  # halvings of the interval in which a gap lies
 MAX_DOUBLINGS = 20  # of one sample, in the search for the number that a power needs
 
 
@@ -79,7 +80,8 @@ def detectable_shift(
     -------
     float
         Smallest of the gaps that single runs of neighbouring bins reveal, so that all of them
-        together may find a smaller one; NaN where none would be reported.
+        together may find a smaller one; NaN where none would be reported. Bins whose confidence
+        is so high that they cannot have the gap are taken to be always right.
 
     Examples
     --------
@@ -88,20 +90,34 @@ def detectable_shift(
     >>> round(detectable_shift([50, 500], [0.5, 0.6], alpha=0.05, threshold=planned_threshold()), 2)
     0.14
     """
-    counts, confidences = np.asarray(count), np.nan_to_num(np.asarray(confidence, float))
-    total = np.cumsum([0, *counts])
-    claimed = np.cumsum([0.0, *(counts * confidences)])
-    gaps = [
-        detectable_gap(
-            (size := total[length:] - total[:-length]),
-            (claimed[length:] - claimed[:-length]) / np.maximum(size, 1),
-            alpha=alpha,
-            threshold=threshold,
-            power=power,
-        )
-        for length in range(1, min(MAX_LENGTH, len(counts)) + 1)
-    ]
-    return min((gap for gap in np.concatenate(gaps).tolist() if gap == gap), default=math.nan)
+    _check_power(power)
+    size, claimed = _of_runs(np.asarray(count), np.nan_to_num(np.asarray(confidence, float)))
+    total = size.sum(axis=1)
+
+    def accuracy(gap: FloatArray | float) -> FloatArray:
+        """Mean accuracy of each run."""
+        right = np.minimum(claimed + np.reshape(gap, (-1, 1)), 1.0)
+        return (size * right).sum(axis=1) / np.maximum(total, 1)
+
+    least = _least_significant(total, accuracy(alpha), threshold)
+    with np.errstate(invalid="ignore"):
+        needed = beta.ppf(power, least, total - least + 1)  # as in `detectable_gap`
+    low, high = np.zeros(len(total)), np.ones(len(total))
+    for _ in range(PRECISION):
+        middle = (low + high) / 2
+        enough = accuracy(middle) >= needed
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return min(high[(total > 0) & (least <= total)].tolist(), default=math.nan)
+
+
+def _of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Counts and confidences of each run, shape (n_runs, longest run); bins it lacks count 0."""
+    n_bins, longest = len(count), min(MAX_LENGTH, len(count))
+    lengths = np.arange(1, longest + 1)
+    first = np.concatenate([np.arange(n_bins - length + 1) for length in lengths])
+    inside = lengths <= np.repeat(lengths, n_bins - lengths + 1)[:, None]
+    bins = np.minimum(first[:, None] + lengths - 1, n_bins - 1)
+    return np.where(inside, count[bins], 0), confidence[bins]
 
 
 def required_samples(

@@ -42,7 +42,8 @@ class Region(NamedTuple):
     conditions : dict
         Intervals or values by column, as `skuq.audit.region_mask` takes them.
     confidence_range : tuple of float
-        Least and largest reported confidence of the region, both included; (0, 1) for no limit.
+        Limits of the reported confidence that are a condition of the region, both included; 0 and
+        1 where there is none.
     count : int
         Number of samples in it.
     confidence, accuracy, gap : float
@@ -77,8 +78,8 @@ class Region(NamedTuple):
         parts = [_in_words(_name(name), rule) for name, rule in self.conditions.items()]
         low, high = self.confidence_range
         if low > 0 or high < 1:
-            ends = (100 * low if low > 0 else None, 100 * high if high < 1 else None)
-            parts.append(_in_words("confidence in %", ends))
+            ends = [None if end in (0, 1) else round(100 * end, 7) for end in (low, high)]
+            parts.append(_in_words("confidence in %", tuple(ends)))
         return " and ".join(parts)
 
 
@@ -143,10 +144,11 @@ def search_regions(
     so the labels decide only which of them stands out. With the evidence of `scan_bins`, the
     largest of all regions is compared with that of simulated labels, of which each is right
     with a probability alpha above its confidence, and in a second test alpha below (a scan
-    statistic [1]_). All samples serve to find a region and to test it, and since regions
-    overlap, thousands of them cost less than a Bonferroni correction. The error is divided as in
-    `scan_bins`. Simulations have a fixed seed; from 10,000 samples on there are fewer of them,
-    and of more than 50,000 samples, or 5 million values, so many are used, evenly spaced. In a
+    statistic [1]_). What a region is allowed is alpha above, or below, its mean confidence. All
+    samples serve to find a region and to test it, and since regions overlap, thousands of them
+    cost less than a Bonferroni correction. The error is divided as in `scan_bins`. Simulations
+    have a fixed seed; from 10,000 samples on there are fewer of them, and of more than 50,000
+    samples, or 5 million values, so many are used, drawn at random and always the same. In a
     table of more than about 200 columns regions have one condition on the inputs.
 
     References
@@ -234,17 +236,12 @@ def _needed_alpha(
         _sum(samples, pairs, values).astype(np.int64)
         for values in (np.ones_like(samples.correct), samples.correct)
     )
+    claimed = _sum(samples, pairs, samples.confidence) / size
     low, high = 0.0, 1.0
     while high - low > TOLERANCE_PRECISION:
         middle = (low + high) / 2
         passes = all(
-            run_evidence(
-                right,
-                size,
-                _sum(samples, pairs, np.clip(samples.confidence + sign * middle, 0, 1)) / size,
-                sign,
-            ).max()
-            < threshold
+            run_evidence(right, size, _tolerated(claimed, middle, sign), sign).max() < threshold
             for sign, threshold in zip(DIRECTIONS, thresholds, strict=True)
         )
         low, high = (low, middle) if passes else (middle, high)
@@ -323,21 +320,28 @@ def _evidence(
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
     """Evidence of each pair, and the largest in each simulation, sorted; in nats."""
-    edge = np.clip(samples.confidence + sign * alpha, 0.0, 1.0)
+    edge = _tolerated(samples.confidence, alpha, sign)
     drawn = rng.random((len(edge), n_simulated), dtype=np.float32) < edge[:, None]
     correct = np.column_stack([samples.correct, drawn]).astype(np.float32)
     masks, every = samples.masks.astype(np.float32), np.ones_like(samples.correct)
     size, expected = _sum(samples, pairs, every).astype(np.int64), _sum(samples, pairs, edge)
+    # No sample is right with a probability above 1, so that the mean of the edges of samples may
+    # be closer to the confidence than alpha. Simulated labels are compared with it, real ones with
+    # what a region is allowed: that loses evidence, and a finding deviates by more than alpha.
+    allowed = _tolerated(_sum(samples, pairs, samples.confidence) / size, alpha, sign)
     evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
     for first in np.unique(pairs[:, 0]):
         here = np.flatnonzero(pairs[:, 0] == first)
         inside = np.flatnonzero(samples.masks[first])
         right = masks[np.ix_(pairs[here, 1], inside)] @ correct[inside]
-        evidence[here] = run_evidence(
-            right[:, 0].astype(float), size[here], expected[here] / size[here], sign
-        )
+        evidence[here] = run_evidence(right[:, 0].astype(float), size[here], allowed[here], sign)
         _raise_to_largest(largest, right, size[here], expected[here], sign)
     return evidence, np.sort(largest[1:])
+
+
+def _tolerated(confidence: FloatArray, alpha: float, sign: int) -> FloatArray:
+    """Accuracy that is furthest from a confidence and tolerated."""
+    return np.clip(confidence + sign * alpha, 0.0, 1.0)
 
 
 def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | BoolArray) -> FloatArray:
@@ -386,6 +390,8 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
         name, rule = samples.rules[k]
         conditions[name] = _both(conditions[name], rule) if name in conditions else rule
     reported = conditions.pop(CONFIDENCE, (None, None))
+    if not isinstance(reported, tuple):  # one of few different confidences
+        reported = (reported, reported)
     return Region(
         conditions,
         (0.0 if reported[0] is None else reported[0], 1.0 if reported[1] is None else reported[1]),
@@ -410,6 +416,8 @@ def _in_words(name: str, rule: Any) -> str:
     if not isinstance(rule, tuple):
         return f"{name} is missing" if rule is None else f"{name} = {_value(rule)}"
     low, high = rule
+    if low == high:
+        return f"{name} = {_value(low)}"
     if low is None:
         return f"{name} <= {_value(high)}"
     return (
@@ -418,7 +426,8 @@ def _in_words(name: str, rule: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Write a value with all its digits: fewer would describe another region."""
+    return repr(float(value)).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _both(one: Any, other: Any) -> Any:

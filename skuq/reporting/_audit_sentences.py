@@ -182,7 +182,8 @@ def _power_in_groups(figures: Figures) -> list[str]:
             shown = [*shown[:MOST_GROUPS], "...", *shown[-MOST_GROUPS:]]
         sentences.append(
             f"{_likely(figures)}, the audit reports a group whose confidence is too low in all "
-            f"bins by at least so many percentage points: {', '.join(shown)}."
+            "bins by at least so many percentage points, or by all that is left to 100%: "
+            f"{', '.join(shown)}."
         )
     if unseen:
         sentences.append(

@@ -1,9 +1,11 @@
 """Conditions on columns: the rules say which samples meet them."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array, csr_matrix
 
 from skuq.audit import region_mask
 from skuq.calibration import _conditions
@@ -114,13 +116,15 @@ def test_of_equally_frequent_texts_the_first_ones_are_taken():
     assert [rule for _, rule in found.rules] == frequent[:20]
 
 
-def test_of_many_samples_some_are_taken_evenly(monkeypatch):
+def test_of_many_samples_some_are_taken_always_the_same_ones(monkeypatch):
     X = np.arange(100.0)[:, None]
     monkeypatch.setattr(_conditions, "MAX_SAMPLES", 10)
     found = conditions_of(X)
-    assert found.rows.tolist() == list(range(0, 100, 10))
+    assert len(np.unique(found.rows)) == 10
+    assert (np.diff(found.rows) > 0).all()
+    assert found.rows.tolist() == conditions_of(X).rows.tolist()
     for (_, rule), mask in zip(found.rules, found.masks, strict=True):
-        np.testing.assert_array_equal(region_mask({0: rule}, X)[::10], mask)
+        np.testing.assert_array_equal(region_mask({0: rule}, X)[found.rows], mask)
 
 
 def test_without_samples_the_conditions_are_those_of_the_rest():
@@ -143,3 +147,38 @@ def test_columns_of_one_name_are_told_by_their_positions():
     assert {name for name, _ in found.rules} == {0, 1, "y"}
     for (name, rule), mask in zip(found.rules, found.masks, strict=True):
         np.testing.assert_array_equal(region_mask({name: rule}, X), mask)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [Decimal(text) for text in ("0.05", "0.1", "0.2", "0.4")],
+        [10**18 + 1, 10**18 + 3, 10**18 + 7001, 10**18 + 9001],
+        [1699993951, 1699993952, 1699993960, 1699993999],
+        [0.12345678901, 0.12345678902, 0.5, 1 / 3],
+        [-1e-12, 1e-12, 2.0, np.inf],
+    ],
+)
+def test_rules_select_the_samples_that_met_them(column):
+    X = pd.DataFrame({"a": [column[k] for k in np.arange(60) % 4]})
+    found = conditions_of(X)
+    assert len(found.rules) >= 4
+    for (name, rule), mask in zip(found.rules, found.masks, strict=True):
+        np.testing.assert_array_equal(region_mask({name: rule}, X), mask)
+
+
+def test_limits_have_no_more_digits_than_it_takes():
+    X = np.random.default_rng(0).normal(size=(1000, 1))
+    ends = [end for _, rule in conditions_of(X).rules for end in rule if end is not None]
+    assert np.median([len(repr(abs(end))) for end in ends]) <= 10  # of 18 or so
+
+
+def test_pixels_of_images_are_columns():
+    X = np.random.default_rng(0).random((40, 3, 3))
+    (name, rule), mask = conditions_of(X).rules[-1], conditions_of(X).masks[-1]
+    assert name == 8
+    np.testing.assert_array_equal(region_mask({name: rule}, X), mask)
+
+
+def test_a_wide_sparse_table_is_not_made_dense():
+    assert conditions_of(csr_array((200_000, 200_000))) is None

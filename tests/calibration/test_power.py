@@ -124,3 +124,35 @@ def test_the_shift_of_all_bins_is_what_the_best_run_of_them_reveals():
     assert found == pytest.approx(np.nanmin(gaps))
     assert found < np.nanmin(detectable_gap(count, confidence, **POWER))
     assert np.isnan(detectable_shift([3], [0.5], **POWER))
+
+
+@pytest.mark.parametrize(
+    ("count", "confidence"),
+    [
+        ([200, 0, 400], [0.75, np.nan, 0.95]),
+        ([120] * 5, [0.55, 0.65, 0.75, 0.85, 0.95]),
+        ([40, 40, 60, 100, 400], [0.55, 0.65, 0.75, 0.85, 0.97]),
+        ([150] * 4, [0.55, 0.65, 0.75, 0.85]),
+    ],
+)
+def test_the_shift_of_all_bins_is_found_though_some_of_them_cannot_have_it(count, confidence):
+    count, confidence = np.array(count), np.array(confidence)
+
+    def best_power(gap):
+        """Largest power of a run, by the distribution of its number of right predictions."""
+        found = []
+        for run in (slice(i, j) for i in range(len(count)) for j in range(i + 1, len(count) + 1)):
+            size, claimed = count[run], np.nan_to_num(confidence[run])
+            edge = (size * np.minimum(claimed + POWER["alpha"], 1)).sum() / max(1, size.sum())
+            right = np.ones(1)
+            for n, p in zip(size, np.minimum(claimed + gap, 1), strict=True):
+                right = np.convolve(right, binom.pmf(np.arange(n + 1), n, p))
+            enough = [
+                slow_evidence(k, size.sum(), edge) >= POWER["threshold"] for k in range(len(right))
+            ]
+            found.append(right[enough].sum())
+        return max(found)
+
+    shift = detectable_shift(count, confidence, **POWER)
+    assert best_power(shift) > 0.795  # the sum of unlike trials is nearly binomial
+    assert best_power(shift - 0.02) < 0.8

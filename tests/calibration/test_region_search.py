@@ -224,6 +224,10 @@ def test_rules_are_read_in_words():
         ({"a": (2.0, 3.5), 7: "x"}, (0, 1), "2 <= a <= 3.5 and column 7 = x"),
         ({"a": None}, (0.25, 1), "a is missing and confidence in % >= 25"),
         ({}, (0.25, 0.5), "25 <= confidence in % <= 50"),
+        ({}, (0.55, 0.55), "confidence in % = 55"),
+        ({"t": (1699993951.0, None)}, (0, 1), "t >= 1699993951"),
+        ({"t": 0.1}, (0, 1), "t = 0.1"),
+        ({"n": 10**18 + 1}, (0, 1), "n = 1000000000000000001"),
     ],
 )
 def test_every_kind_of_condition_has_its_words(conditions, limits, words):
@@ -259,3 +263,38 @@ def test_the_p_value_counts_simulations_with_equal_evidence():
     assert found.count == 12
     exact = 1 - binom.cdf(9, 12, 0.6) ** 2  # in either of the two regions
     assert found.p_value == pytest.approx(exact / 0.8, abs=5 * np.sqrt(exact / 500))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_region_within_the_tolerance_is_not_found_where_some_samples_cannot_deviate(seed):
+    rng = np.random.default_rng(seed)
+    n = 8000
+    X = rng.integers(0, 2, (n, 2))
+    confidence = rng.choice([0.92, 1.0], n, p=[0.3, 0.7])
+    sure = X.all(axis=1)  # right always; 0.976 claimed on average
+    correct = rng.random(n) < np.where(sure, 1.0, confidence)
+    assert 0 < 1 - confidence[sure].mean() < 0.05
+    answers = predictions(confidence, correct)
+    assert search_regions(X, answers, alpha=0.05).regions == []
+    (found, *_) = search_regions(X, answers, alpha=0.01).regions
+    assert found.gap > 0.01
+
+
+def test_a_region_of_one_of_few_confidences_has_its_words():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (3000, 1))
+    confidence = rng.choice([0.55, 0.7, 0.85], 3000)
+    correct = rng.random(3000) < np.where((X[:, 0] == 1) & (confidence == 0.7), 0.99, confidence)
+    (found, *_) = search_regions(X, predictions(confidence, correct), alpha=0.05).regions
+    assert found.confidence_range == (0.7, 0.7)
+    assert found.rule == "column 0 >= 1 and confidence in % = 70"
+
+
+def test_a_part_of_a_large_table_is_not_of_one_kind(monkeypatch):
+    monkeypatch.setattr("skuq.calibration._conditions.MAX_SAMPLES", 2000)
+    site = np.arange(4000) % 2
+    rng = np.random.default_rng(0)
+    answers = predictions(np.full(4000, 0.7), rng.random(4000) < 0.7 + 0.2 * site)
+    found = search_regions(pd.DataFrame({"site": site}), answers, alpha=0.05)
+    assert found.n_samples == 2000
+    assert [region.conditions for region in found.regions] == [{"site": (1.0, None)}]

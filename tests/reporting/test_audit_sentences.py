@@ -188,7 +188,7 @@ def test_power_names_the_gap_range_the_small_bins_and_those_that_cannot_be_too_l
     ]
     figures["regions"] = None
     _, groups, small, regions, *_ = sentences.power(figures)
-    assert groups.endswith("percentage points: sex=m 6.0, sex=f 8.1.")
+    assert groups.endswith("left to 100%: sex=m 6.0, sex=f 8.1.")
     assert small.endswith("any finding: sex=x.")
     assert "not searched" in regions
 
