@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import validate_params
 
 from skuq.base import FloatArray
 from skuq.extras import import_optional
@@ -38,6 +40,10 @@ class DigitsWithOOD(NamedTuple):
     ood: dict[str, FloatArray]
 
 
+@validate_params(
+    {"n_test": [Integral], "n_ood": [Integral], "random_state": ["random_state"]},
+    prefer_skip_nested_validation=True,
+)
 def load_digits_with_ood(
     *, n_test: int = 200, n_ood: int = 50, random_state: Any = None
 ) -> DigitsWithOOD:

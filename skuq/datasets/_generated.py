@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import validate_params
 
 from skuq.base import FloatArray
 
@@ -16,6 +17,10 @@ GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
 _JOBS, _HOMES = ("office", "workshop", "care", "self-employed"), ("owned", "rented", "shared")
 
 
+@validate_params(
+    {"n_samples": ["array-like"], "random_state": ["random_state"]},
+    prefer_skip_nested_validation=True,
+)
 def make_gaussian_classes(
     n_samples: tuple[int, int, int] = (1000, 1000, 100), *, random_state: Any = None
 ) -> tuple[FloatArray, NDArray[np.int64]]:
@@ -47,6 +52,8 @@ def make_gaussian_classes(
     >>> X.shape, y.shape
     ((2100, 2), (2100,))
     """
+    if np.shape(n_samples) != (3,):
+        raise ValueError(f"`n_samples` must be three numbers, one per class, got {n_samples}.")
     rng = check_random_state(random_state)
     means = [(3.0, 2.0), (5.0, 5.0), (3.0, 4.0)]
     covariances = [[[1.0, 0.8], [0.8, 1.0]], [[1.0, -0.8], [-0.8, 1.0]], 0.1 * np.eye(2)]

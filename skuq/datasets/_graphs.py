@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, validate_params
 
-from skuq.datasets._files import load_npz
+from skuq.datasets._files import Arrays, expect, load_as
 
 
 class GraphData(NamedTuple):
@@ -66,29 +68,69 @@ def load_graph(name: str, data_dir: str | os.PathLike[str]) -> GraphData:
     ValueError
         If it holds no graph of this form.
     """
-    arrays = load_npz(name, data_dir)
-    needed = {"adj_indptr", "adj_indices", "feat_indptr", "feat_indices", "feat_data", "labels"}
-    missing = {*needed, "feat_shape"} - set(arrays)
-    if missing:
-        raise ValueError(
-            f"Data set {name!r} is not a graph: it lacks {', '.join(sorted(missing))}."
-        )
+    needed = {"adj_indptr", "adj_indices", "labels"}
+    needed |= {"feat_indptr", "feat_indices", "feat_data", "feat_shape"}
+    return load_as("graph", _as_graph, needed, name, data_dir)
+
+
+def _as_graph(arrays: Arrays) -> GraphData:
     labels = arrays["labels"]
-    n_nodes = len(labels)
-    edges = arrays["adj_indices"].astype(np.int32), arrays["adj_indptr"].astype(np.int32)
-    columns = arrays["feat_indices"].astype(np.int32)
+    n_nodes = labels.size
+    expect(labels.shape == (n_nodes,), f"labels of shape {labels.shape} are not one per node")
+    feat_shape = tuple(arrays["feat_shape"].ravel().astype(int).tolist())
+    expect(
+        len(feat_shape) == 2 and feat_shape[0] == n_nodes,
+        f"feat_shape is {feat_shape} instead of ({n_nodes}, n_features)",
+    )
+    splits = arrays.get("split", np.empty((0, n_nodes), np.int8))
+    expect(
+        splits.ndim == 2 and splits.shape[1] == n_nodes,
+        f"split has shape {splits.shape} instead of (n_splits, {n_nodes})",
+    )
+    ones = np.ones(arrays["adj_indices"].shape, np.float32)
     return GraphData(
-        sparse.csr_array((np.ones(len(edges[0]), np.float32), *edges), shape=(n_nodes, n_nodes)),
-        sparse.csr_array(
-            (arrays["feat_data"].astype(np.float32), columns, arrays["feat_indptr"]),
-            shape=tuple(arrays["feat_shape"]),
-        ),
+        _sparse(arrays, "adj", ones, (n_nodes, n_nodes)),
+        _sparse(arrays, "feat", arrays["feat_data"].astype(np.float32), feat_shape),
         labels,
-        arrays.get("split", np.empty((0, n_nodes), np.int8)),
+        splits,
         {f"OS-{n}": arrays[f"ood_os{n}"] for n in range(1, 100) if f"ood_os{n}" in arrays},
     )
 
 
+def _sparse(
+    arrays: Arrays, part: str, values: NDArray[np.float32], shape: tuple[int, int]
+) -> sparse.csr_array:
+    """Adjacency or features, whose indices scipy by itself does not compare with the shape."""
+    indices, indptr = (arrays[f"{part}_{name}"] for name in ("indices", "indptr"))
+    expect(
+        indices.dtype.kind in "iu" and indptr.dtype.kind in "iu",
+        f"{part}_indices and {part}_indptr are not integers",
+    )
+    try:
+        matrix = sparse.csr_array(
+            (values, indices.astype(np.int64), indptr.astype(np.int64)), shape=shape
+        )
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(
+            f"{part}_indices and {part}_indptr are not those of a matrix of shape {shape} ({error})"
+        ) from error
+    # Only now, since numbers too large for 32 bits would wrap around to some that fit.
+    matrix.indices, matrix.indptr = (x.astype(np.int32) for x in (matrix.indices, matrix.indptr))
+    return matrix
+
+
+@validate_params(
+    {
+        "n_nodes": [Interval(Integral, 0, None, closed="left")],
+        "n_classes": [Interval(Integral, 1, None, closed="left")],
+        "n_features": [Interval(Integral, 0, None, closed="left")],
+        "mean_degree": [Interval(Real, 0, None, closed="left")],
+        "homophily": [Interval(Real, 0, 1, closed="both")],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
 def make_node_classes(
     n_nodes: int = 1000,
     *,
@@ -123,9 +165,9 @@ def make_node_classes(
     Returns
     -------
     GraphData
-        Nodes are in random order; one split: 20 nodes per class (or half of them, if that is
-        less) train, a fifth of all nodes tests, the others validate. The setting "OS-1" leaves
-        out the last class.
+        Nodes are in random order; one split: a fifth of all nodes tests, 20 nodes per class (or
+        half of those that do not test, if that is less) train, the others validate. The setting
+        "OS-1" leaves out the last class.
 
     Examples
     --------

@@ -1,6 +1,8 @@
 """Data for demonstrations, and local files that are read without trusting them."""
 
+import pickle
 import sys
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -108,6 +110,12 @@ def test_more_ood_inputs_than_test_digits_or_none_are_refused(n_ood):
         load_digits_with_ood(n_test=60, n_ood=n_ood)
 
 
+@pytest.mark.parametrize("sizes", [{"n_test": 0.2, "n_ood": 1}, {"n_ood": 1.5}])
+def test_numbers_of_digits_are_integers(sizes):
+    with pytest.raises(ValueError, match=r"'n_(test|ood)' parameter .* must be an instance of"):
+        load_digits_with_ood(**sizes)
+
+
 def test_without_pillow_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"PIL is needed .* pip install 'skuq\[plot\]'"):
@@ -131,6 +139,15 @@ def test_classes_have_the_sizes_asked_for():
     assert (X.shape, X.dtype, y.dtype) == ((2100, 2), np.float64, np.int64)
     assert np.bincount(y).tolist() == [1000, 1000, 100]
     assert np.bincount(make_gaussian_classes((3, 0, 2))[1], minlength=3).tolist() == [3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "reason"),
+    [(100, "'n_samples' .* must be an array-like"), ((10, 20), "must be three numbers, one per")],
+)
+def test_another_number_of_class_sizes_is_refused(n_samples, reason):
+    with pytest.raises(ValueError, match=reason):
+        make_gaussian_classes(n_samples)
 
 
 def test_region_is_a_twentieth_of_the_data_and_belongs_to_one_class():
@@ -202,6 +219,40 @@ def test_pickled_objects_are_refused_and_never_run(folder):
     assert not (folder / "exploded").exists()
 
 
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda good: good[: len(good) // 2], "not a zip file"),
+        (lambda good: b"", "not a zip file"),
+        (lambda good: b"hello", "not a zip file"),
+        (lambda good: pickle.dumps({"a": 1}), "not a zip file"),
+        (lambda good: good[:70] + bytes([good[70] ^ 255]) + good[71:], "CRC"),
+        (lambda good: good.replace(b"NUMPY", b"MUMPY"), "CRC"),
+        (lambda good: b"XX" + good[2:], "Bad magic number"),
+    ],
+    ids=["cut", "empty", "text", "pickle", "number", "header", "start"],
+)
+def test_a_damaged_file_is_refused_by_name(folder, damage, reason):
+    path = folder / "flowers.npz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(
+        ValueError, match=rf"flowers\.npz is no complete \.npz file .*: .*{reason}"
+    ) as caught:
+        load_npz("flowers", folder)
+    assert "unsafely" not in str(caught.value)
+
+
+def test_other_files_under_the_name_of_an_archive_are_refused(folder):
+    with (folder / "flowers.npz").open("wb") as file:
+        np.save(file, np.arange(3))
+    with pytest.raises(ValueError, match=r"flowers\.npz is no complete \.npz file"):
+        load_npz("flowers", folder)
+    with zipfile.ZipFile(folder / "flowers.npz", "w") as archive:
+        archive.writestr("sheet.xml", "<table/>")
+    with pytest.raises(ValueError, match=r"flowers\.npz is no .*: 'sheet\.xml' in it is no array"):
+        load_npz("flowers", folder)
+
+
 def test_a_missing_file_is_refused_with_those_that_are_there(folder):
     with pytest.raises(
         FileNotFoundError, match=r"No data set 'moons' in .*; .*there: flowers, stars_test\.$"
@@ -246,6 +297,30 @@ def test_file_that_holds_no_table_is_refused_with_what_it_lacks(folder):
         load_table("flowers", folder)
     with pytest.raises(FileNotFoundError, match="No data set 'moons'"):
         load_table("moons", folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"levels_sex": None}, "it lacks levels_sex"),
+        ({"cat": [[0, 1], [1, 2], [0, 0]]}, r"codes of 'sex' must be from -1 to 1, got \[2\]"),
+        ({"cat": [[0, 1], [-2, 1], [0, 0]]}, r"codes of 'job' must be from -1 to 1, got \[-2\]"),
+        ({"cat": [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]}, "codes of 'job' are float64, not integers"),
+        ({"cat": [[0, 1], [1, 1]]}, r"cat has shape \(2, 2\) instead of \(3, 2\)"),
+        ({"cat": [[0, 1]] * 4}, r"cat has shape \(4, 2\) instead of \(3, 2\)"),
+        ({"cat_names": ["job"]}, r"cat has shape \(3, 2\) instead of \(3, 1\)"),
+        ({"num_names": ["a", "b", "c"]}, r"num has shape \(3, 2\) instead of \(3, 3\)"),
+        ({"num_names": "age"}, r"num has shape \(3, 2\) instead of \(3, 1\)"),
+        ({"y": [0, 1]}, r"num has shape \(3, 2\) instead of \(2, 2\)"),
+        ({"y": [[0], [1], [0]]}, r"y of shape \(3, 1\) is not one class per row"),
+        ({"num_names": ["age", "job"]}, "more than one column is called 'job'"),
+    ],
+)
+def test_a_table_whose_parts_do_not_fit_is_refused(tmp_path, changes, reason):
+    arrays = {**TABLE, **changes}
+    np.savez(tmp_path / "people.npz", **{k: v for k, v in arrays.items() if v is not None})
+    with pytest.raises(ValueError, match=rf"^Data set 'people' is not a table: {reason}"):
+        load_table("people", tmp_path)
 
 
 def test_a_logistic_regression_finds_what_loans_depend_on():

@@ -98,6 +98,25 @@ def test_more_classes_than_nodes_are_no_problem():
     assert drawn.adjacency.shape == (3, 3)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"homophily": 1.5},
+        {"homophily": -1},
+        {"homophily": float("nan")},
+        {"n_classes": 0},
+        {"mean_degree": -1},
+        {"n_nodes": -1},
+        {"n_features": 1.5},
+    ],
+    ids=str,
+)
+def test_settings_out_of_range_are_refused(setting):
+    ((name, value),) = setting.items()
+    with pytest.raises(ValueError, match=rf"'{name}' parameter .* Got {value} instead"):
+        make_node_classes(**setting)
+
+
 def test_graph_is_what_estimators_take(data):
     graph = as_node_graph(data.graph)
     assert (graph.adjacency != data.adjacency).nnz == 0
@@ -130,6 +149,8 @@ def test_file_is_read_as_it_is(tmp_path, file):
     assert data.features.toarray().tolist() == expected
     assert data.features.dtype == np.float32
     assert data.labels.tolist() == [1, 0, 1]
+    for matrix in (data.adjacency, data.features):
+        assert matrix.indices.dtype == matrix.indptr.dtype == np.int32
     assert data.splits.tolist() == ARRAYS["split"].tolist()
     assert {name: left.tolist() for name, left in data.left_out.items()} == {
         "OS-1": [1],
@@ -186,4 +207,28 @@ def test_missing_file_is_named_with_those_there_are(tmp_path):
 def test_pickled_objects_are_refused(tmp_path):
     write(tmp_path, {**ARRAYS, "labels": np.array([1, None, 2], dtype=object)})
     with pytest.raises(ValueError, match="allow_pickle"):
+        load_graph("tiny", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"adj_indices": [1, 0, 3, 1]}, "adj_indices and adj_indptr .* matrix of shape .3, 3."),
+        ({"adj_indices": [1, 0, -1, 1]}, "adj_indices and adj_indptr .* matrix of shape .3, 3."),
+        ({"adj_indices": [1, 0, 2**32 + 2, 1]}, "adj_indices and adj_indptr .* of shape .3, 3."),
+        ({"adj_indices": [1.0, 0.0, 2.0, 1.0]}, "adj_indices and adj_indptr are not integers"),
+        ({"adj_indptr": [0, 1, 4]}, "adj_indices and adj_indptr .* matrix of shape .3, 3."),
+        ({"adj_indptr": [0, 3, 1, 4]}, "adj_indices and adj_indptr .* matrix of shape .3, 3."),
+        ({"feat_indices": [5, 0, 2]}, "feat_indices and feat_indptr .* matrix of shape .3, 5."),
+        ({"feat_data": [1.0]}, "feat_indices and feat_indptr .* matrix of shape .3, 5."),
+        ({"feat_shape": [2, 5], "feat_indptr": [0, 1, 3]}, r"feat_shape is \(2, 5\) instead of"),
+        ({"feat_shape": 3}, r"feat_shape is \(3,\) instead of \(3, n_features\)"),
+        ({"split": [[0] * 4]}, r"split has shape \(1, 4\) instead of \(n_splits, 3\)"),
+        ({"split": [0, 1, 2]}, r"split has shape \(3,\) instead of \(n_splits, 3\)"),
+        ({"labels": [[1, 0, 1]]}, r"labels of shape \(1, 3\) are not one per node"),
+    ],
+)
+def test_a_graph_whose_parts_do_not_fit_is_refused(tmp_path, changes, reason):
+    write(tmp_path, {**ARRAYS, **changes})
+    with pytest.raises(ValueError, match=rf"^Data set 'tiny' is not a graph: {reason}"):
         load_graph("tiny", tmp_path)
