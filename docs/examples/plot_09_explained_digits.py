@@ -31,7 +31,7 @@ print("test accuracy:", gpc.score(X_test, y_test))
 # --------------------
 # Each pixel by itself is made brighter and darker by up to ``gamma``, and the ranges of the
 # probability are compared: a quarter of the scale, within the limits 0 and 1. Unlike a gradient,
-# this accounts for everything on the way. Red pixels raise the probability of the
+# this accounts for everything on the way. Orange pixels raise the probability of the
 # class, blue ones lower it; the black line is the outline of the image.
 from skuq.plotting import FeatureEffectsDisplay
 
@@ -51,7 +51,7 @@ for ax, row in zip(axes, pictures, strict=True):
 
 # %%
 # The blue pixels on the left of the 3 are those that would close its loops. In the 8 they are
-# red. No single pixel has a large effect: the classifier uses all of them, so the effect of
+# orange. No single pixel has a large effect: the classifier uses all of them, so the effect of
 # changing them together is a separate question.
 
 # %%
