@@ -127,6 +127,8 @@ def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     import pandas as pd
 
     check_labels_known(column)
+    if isinstance(column.dtype, pd.CategoricalDtype):  # which would sort by an order of its own
+        column = column.astype(column.cat.categories.dtype)
     codes, values = pd.factorize(column, sort=True)
     return codes, [as_text(value) for value in values]
 

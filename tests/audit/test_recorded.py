@@ -18,6 +18,8 @@ def mapped(labels, proba, classes=None):
     ("labels", "proba", "classes", "expected"),
     [
         ([1, 0], ["p0", "p1"], None, ["0", "1"]),
+        (pd.Categorical(["a", "b"], categories=["b", "a"]), ["x", "z"], None, ["a", "b"]),
+        (pd.Categorical([9, 10], ordered=True, categories=[10, 9]), ["x", "z"], None, ["9", "10"]),
         (["no", "yes"], ["left", "right"], None, ["no", "yes"]),
         ([0.0, 1.0], ["a", "b"], None, ["0", "1"]),
         ([True, False], ["pFalse", "pTrue"], None, ["False", "True"]),
