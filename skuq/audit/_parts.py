@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from skuq.calibration import BinSums, TopLabelPredictions, merged_sums
@@ -49,15 +49,15 @@ def merged_parts(parts: Sequence[Parts]) -> Parts:
     density = [part.density for part in parts if part.density is not None]
     return Parts(
         merged_sums([part.sums for part in parts]),
-        _merged_groups([part.group_sums for part in parts]),
+        merged_groups([part.group_sums for part in parts]),
         merged_sums(density) if len(density) == len(parts) else None,
-        _merged_groups([part.group_density for part in parts]),
+        merged_groups([part.group_density for part in parts]),
     )
 
 
-def _merged_groups(parts: Sequence[Mapping[Hashable, BinSums]]) -> dict[Hashable, BinSums]:
+def merged_groups(parts: Sequence[Mapping[Any, BinSums]]) -> dict[Any, BinSums]:
     """Add up the sums of groups by their names, in the order in which these come first."""
-    collected: dict[Hashable, list[BinSums]] = {}
+    collected: dict[Any, list[BinSums]] = {}
     for part in parts:
         for name, sums in part.items():
             collected.setdefault(name, []).append(sums)

@@ -12,7 +12,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from skuq.audit._calibration_auditor import CalibrationAuditor
-from skuq.audit._parts import Parts, merged_parts, parts_of
+from skuq.audit._parts import Parts, merged_groups, merged_parts, parts_of
 from skuq.audit._recorded import (
     check_columns,
     check_labels_known,
@@ -61,8 +61,9 @@ class _Columns(NamedTuple):
     classes: list[str]
 
     @property
-    def kinds(self) -> dict[str, str]:
-        return dict.fromkeys([self.label, *self.groups], "category")
+    def kinds(self) -> dict[str, Any]:
+        # What a group is called depends on all values of its column, not on those of a chunk.
+        return dict.fromkeys(self.groups, str) | {self.label: "category"}
 
 
 def audit_files(
@@ -231,19 +232,34 @@ def _file_parts(
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
         parts = [merged_parts([*parts, parts_of(predictions, grouping, n_bins=n_bins)])]
         kept += [predictions] * keeps_rows
-    return parts[0], _joined(kept)
+    found = parts[0]._replace(
+        group_sums=_by_text(table, parts[0].group_sums),
+        group_density=_by_text(table, parts[0].group_density),
+    )
+    return found, _joined(kept)
 
 
 def _grouping(column: pd.Series) -> Grouping:
-    """Groups by the values of a column, named by the column and the value as text."""
-    values = column.cat.remove_unused_categories().cat
-    names: list[Any] = [(column.name, as_text(value)) for value in values.categories]
+    """Groups by the values of a column, named by the column and the value as it is written."""
+    values = column.astype("category").cat.remove_unused_categories().cat
+    names: list[Any] = [(column.name, value) for value in values.categories]
     _check_number(str(column.name), len(names))
     codes = values.codes.to_numpy().astype(np.int64)
     if (codes < 0).any():  # missing values are a group of their own
         codes = np.where(codes < 0, len(names), codes)
         names.append((column.name, None))
     return Grouping(codes, names)
+
+
+def _by_text(table: TableFile, sums: Mapping[Any, BinSums]) -> dict[Group, BinSums]:
+    """Sums of groups by the text of their value, which 01 is as a number, but not among words."""
+    texts: dict[Any, str | None] = dict.fromkeys(sums)
+    for name in dict.fromkeys(column for column, _ in sums):
+        written = [value for column, value in sums if column == name and value is not None]
+        for value, read in zip(written, table.values_of(written), strict=True):
+            # A word for a missing value is read as none among numbers, but stays a group.
+            texts[name, value] = as_text(read if read == read else value)
+    return merged_groups([{(group[0], texts[group]): part} for group, part in sums.items()])
 
 
 class _LabelCodes:

@@ -185,6 +185,32 @@ def test_groups_that_are_one_number_are_refused(table, tmp_path):
         audit_files(paths, "y", ["p0", "p1", "p2"], groups=["code"])
 
 
+@pytest.mark.parametrize("n_rows", [1500, 100, 7])
+@pytest.mark.parametrize(
+    ("codes", "names"),
+    [
+        (["01", "1"], ["1"]),
+        (["01", "1", "x"], None),
+        (["01", "2", "x"], ["01", "2", "x"]),
+        (["1.0", "2", "3.5"], ["1", "2", "3.5"]),
+        (["1", "", "NA"], ["1", "NA", "missing"]),
+        (["True", "False", ""], ["False", "True", "missing"]),
+    ],
+)
+def test_groups_do_not_depend_on_the_chunks(table, tmp_path, monkeypatch, n_rows, codes, names):
+    table["code"] = np.sort(np.array(codes)[np.arange(1500) % len(codes)])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    monkeypatch.setattr("skuq.table_files._read.CHUNK_CELLS", n_rows * table.shape[1])
+    given = [tmp_path / "table.csv"], "y", ["p0", "p1", "p2"]
+    if names is None:
+        with pytest.raises(ValueError, match="of column 'code' are the same number"):
+            audit_files(*given, groups=["code"])
+        return
+    audit = audit_files(*given, groups=["code"]).audit
+    assert list(audit.group_sums_) == [f"code={name}" for name in names]
+    assert {part.n_samples for part in audit.group_sums_.values()} == {1500 // len(names)}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
