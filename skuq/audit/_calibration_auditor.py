@@ -20,7 +20,7 @@ from sklearn.utils import (
     column_or_1d,
     get_tags,
 )
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -42,7 +42,10 @@ from skuq.calibration import (
 from skuq.calibration._conditions import Conditions, conditions_of
 from skuq.calibration._groups import Grouping, distinct, groups_of_columns, named_groups
 from skuq.calibration._sums import Strategy, bin_of, in_units
+from skuq.calibration._validation import checked_labels
+from skuq.labels import codes_of
 from skuq.metrics import expected_calibration_error
+from skuq.model_selection import _PredictsUncertainty
 from skuq.models import ModuleClassifier, as_rows, taken_as_it_is
 
 if TYPE_CHECKING:
@@ -50,6 +53,25 @@ if TYPE_CHECKING:
 
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
+
+
+class _PredictsProbabilities(_PredictsUncertainty):
+    """Estimator with probabilities in the place of its predictions, columns as in `labels`.
+
+    For `predict_proba` itself scikit-learn hands the estimator 0, 1, ... in the place of labels,
+    which class weights would then miss or confuse.
+    """
+
+    def __init__(self, estimator: Any, labels: NDArray[Any]):
+        super().__init__(estimator)
+        self.labels = labels
+
+    def predict(self, X: Any) -> FloatArray:
+        reported = np.asarray(self.estimator_.predict_proba(X))
+        proba = np.zeros((len(reported), len(self.labels)), reported.dtype)
+        known = np.asarray(self.estimator_.classes_)
+        proba[:, codes_of(known, self.labels, "classes_")] = reported
+        return proba
 
 
 def _sensitive_groups(columns: SensitiveFeatures | None) -> list[Grouping]:
@@ -115,10 +137,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
     search_regions : bool or float, default=False
         Whether regions of the inputs are searched too, such as "age <= 30 and education =
         Bachelors", where confidence is wrong although it is not in a whole bin. `X` must be
-        a table of at most 1,000 columns, or nothing is searched. A number is the tolerance
-        within regions, True takes `alpha`: honest models need more there than in bins, and
-        `choose_alpha` measures how much. The search shares the permitted error with the
-        other tests.
+        a table of at most 1,000 columns, or nothing is searched. A float is the tolerance
+        within regions, True takes `alpha`, and an integer, which could mean either, is refused.
+        Honest models need more there than in bins, and `choose_alpha` measures how much. The
+        search shares the permitted error with the other tests.
 
     Attributes
     ----------
@@ -224,7 +246,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         "strategy": [StrOptions({"uniform", "quantile"})],
         "groups": [None, str, Integral, list, callable],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
-        "search_regions": ["boolean", Interval(Real, 0, 1, closed="both")],
+        "search_regions": ["boolean", Interval(RealNotInt, 0, 1, closed="both")],
     }
 
     def __init__(
@@ -402,6 +424,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
+        if y.dtype == object:  # scikit-learn fails on None and pandas.NA among text
+            checked_labels(y, "y")
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
         check_classification_targets(y)
         self._check_size(len(y))
@@ -749,7 +773,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
                 "not seen it can know it; add samples, or audit a fitted classifier."
             )
         folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
-        return cross_val_predict(self.estimator, X, y, cv=folds, method="predict_proba")
+        return cross_val_predict(_PredictsProbabilities(self.estimator, labels), X, y, cv=folds)
 
     def _groups(self, X: Any, sensitive_features: SensitiveFeatures | None) -> list[Grouping]:
         return distinct(

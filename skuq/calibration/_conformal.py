@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from skuq.base import FloatArray, IntArray
+from skuq.calibration._validation import checked_labels
 
 # A sample that was held out itself is as unusual as itself, whatever rounding says: that depends
 # on which samples were computed together.
@@ -27,7 +28,9 @@ def conformal_p_values(
     Parameters
     ----------
     scores : array-like of shape (n_samples,)
-        Scores, such as the epistemic part of an `Uncertainty`; larger is more unusual.
+        Scores, such as the epistemic part of an `Uncertainty`; larger is more unusual. Scores
+        that differ by less than a millionth of their size count as equal: a model gives the same
+        sample slightly different scores, depending on which samples are computed with it.
     held_out : array-like of shape (n_held_out,)
         Scores of samples that are drawn like those to be judged, and took no part in the
         training of what computes scores.
@@ -45,7 +48,8 @@ def conformal_p_values(
     Raises
     ------
     ValueError
-        If scores are not one-dimensional, contain NaN, or there are no held-out ones.
+        If scores are not one-dimensional, contain NaN, or there are no held-out ones, or the
+        class of a held-out sample is missing.
 
     References
     ----------
@@ -63,7 +67,7 @@ def conformal_p_values(
     checked, held = _checked_scores(scores, "scores"), _checked_scores(held_out, "held_out")
     if y_held_out is None:
         return shares(n_at_least(checked, held), len(held))
-    labels = column_or_1d(y_held_out)
+    labels = checked_labels(column_or_1d(y_held_out), "y_held_out")
     check_consistent_length(held, labels)
     groups = [held[labels == label] for label in np.unique(labels)]
     by_class = [shares(n_at_least(checked, group), len(group)) for group in groups]

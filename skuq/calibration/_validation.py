@@ -17,9 +17,9 @@ def columns_and_proba(
     y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
 ) -> tuple[IntArray, NDArray[Any]]:
     """Column of each true label, and the probabilities, checked."""
-    labels, checked = _labels(y_true, "y_true"), _probabilities(proba)
+    labels, checked = checked_labels(y_true, "y_true"), _probabilities(proba)
     _check_same_length(y_true=labels, proba=checked)
-    names = np.unique(labels) if classes is None else _labels(classes, "classes")
+    names = np.unique(labels) if classes is None else checked_labels(classes, "classes")
     if len(names) != checked.shape[1]:
         raise ValueError(
             f"`proba` has {checked.shape[1]} columns, but "
@@ -44,7 +44,7 @@ def errors_and_uncertainty(
 
     Samples of weight 0 are left out.
     """
-    truth, predicted = _labels(y_true, "y_true"), _labels(y_pred, "y_pred")
+    truth, predicted = checked_labels(y_true, "y_true"), checked_labels(y_pred, "y_pred")
     scores = finite(uncertainty, "uncertainty")
     _check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
     if (truth.dtype.kind == "U") != (predicted.dtype.kind == "U"):
@@ -78,7 +78,7 @@ def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
 
 def finite(values: ArrayLike, name: str) -> FloatArray:
     """One-dimensional float64 array without NaN or infinity."""
-    array = np.asarray(values, np.float64)
+    array = _floats(values, name)
     _check_one_dimensional(array, name)
     bad = ~np.isfinite(array)
     if bad.any():
@@ -89,7 +89,7 @@ def finite(values: ArrayLike, name: str) -> FloatArray:
     return array
 
 
-def _labels(values: ArrayLike, name: str) -> NDArray[Any]:
+def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     """One-dimensional array of numbers, booleans or strings."""
     array = np.asarray(values)
     _check_one_dimensional(array, name)
@@ -107,7 +107,7 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
     """Two-dimensional floating array whose rows are distributions, dtype kept."""
     proba = np.asarray(values)
     if proba.dtype.kind != "f":
-        proba = proba.astype(np.float64)
+        proba = _floats(proba, "proba")
     if proba.ndim != 2:
         raise ValueError(
             f"`proba` must have shape (n_samples, n_classes), got {proba.shape}; with two "
@@ -129,6 +129,15 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
             f"in row {worst}; divide each row by its sum."
         )
     return proba
+
+
+def _floats(values: ArrayLike, name: str) -> FloatArray:
+    try:
+        return np.asarray(values, np.float64)
+    except TypeError as error:  # pandas.NA
+        raise ValueError(
+            f"`{name}` must be finite, got values that are no numbers; drop missing ones first."
+        ) from error
 
 
 def _check_one_dimensional(array: NDArray[Any], name: str) -> None:

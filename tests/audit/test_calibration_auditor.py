@@ -73,6 +73,36 @@ def test_an_unfitted_model_is_audited_by_folds_and_then_trained_on_everything(re
     assert audit.classes_.tolist() == sorted(names)
 
 
+@pytest.mark.parametrize("names", [[0, 1], [1, 2], [1, 0], ["a", "b"], [False, True]])
+def test_class_weights_of_an_unfitted_model_are_those_of_its_labels(reference, names):
+    X, y = reference[0], np.array(names)[reference[1]]
+    weighted = CalibrationAuditor(LogisticRegression(class_weight={names[0]: 9, names[1]: 1}))
+    proba = np.empty((len(y), 2))
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
+        model = LogisticRegression(class_weight={names[0]: 9, names[1]: 1})
+        proba[test] = model.fit(X[train], y[train]).predict_proba(X[test])
+    by_hand = CalibrationAuditor.from_predictions(y, proba)
+    assert_same_numbers(weighted.fit(X, y), by_hand)
+
+
+class ForgetsAClass(LogisticRegression):
+    """Model that learns of class 1 only from all 90 samples."""
+
+    def fit(self, X, y):
+        kept = (y != 1) | (len(y) == 90)
+        return super().fit(X[kept], y[kept])
+
+
+def test_a_class_that_a_fold_does_not_know_has_probability_0_there():
+    X, y = np.random.default_rng(0).normal(size=(90, 2)), np.arange(90) % 3
+    proba = np.zeros((90, 3))
+    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
+        model = ForgetsAClass().fit(X[train], y[train])
+        proba[np.ix_(test, [0, 2])] = model.predict_proba(X[test])
+    audit = CalibrationAuditor(ForgetsAClass()).fit(X, y)
+    assert_same_numbers(audit, CalibrationAuditor.from_predictions(y, proba))
+
+
 def test_an_unfitted_model_is_not_judged_on_what_it_has_seen():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 2)), rng.integers(2, size=200)

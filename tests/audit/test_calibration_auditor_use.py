@@ -201,7 +201,12 @@ def replaced(X, value):
         (lambda X, y: (X[:, :1], y), "1 features"),
         (lambda X, y: (X, X[:, 0]), "Unknown label type"),
         (lambda X, y: (X, np.where(X[:, 0] > 1, np.nan, y)), "Input y contains NaN"),
-        (lambda X, y: (X, np.where(X[:, 0] > 1, None, y)), "Unknown label type"),
+        (lambda X, y: (X, np.where(X[:, 0] > 1, None, y)), "`y` must hold .* got missing"),
+        (lambda X, y: (X, np.where(X[:, 0] > 1, None, "a")), "`y` must hold .* got missing"),
+        (
+            lambda X, y: (X, pd.Series(np.where(X[:, 0] > 1, pd.NA, "a"), dtype="string")),
+            "`y` must hold .* got missing",
+        ),
         (lambda X, y: (X, np.column_stack([y, y])), "1d array"),
     ],
 )
@@ -253,6 +258,7 @@ def test_malformed_recorded_predictions_are_refused(changes, match):
         ("groups", 1.5),
         ("search_regions", 1.5),
         ("search_regions", "all"),
+        ("search_regions", 1),  # True, or a tolerance of 1
     ],
 )
 def test_bad_parameters_are_refused_when_they_are_used(model, reference, name, value):

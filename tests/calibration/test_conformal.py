@@ -1,6 +1,7 @@
 """Conformal p-values: by brute force, and by what they promise."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from skuq.calibration import conformal_p_values
@@ -59,6 +60,20 @@ def test_scores_that_are_none_are_refused(scores, held, named):
 def test_there_is_one_class_for_each_held_out_score():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         conformal_p_values([0.1], [0.1, 0.2], y_held_out=[0])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 1, np.nan],
+        ["a", "b", None],
+        pd.Series([0, 1, None], dtype="Int64"),
+        pd.Series(["a", "b", None], dtype="string"),
+    ],
+)
+def test_every_held_out_sample_has_a_class(labels):
+    with pytest.raises(ValueError, match=r"`y_held_out` must hold only .* got missing"):
+        conformal_p_values([0.1], [0.1, 0.2, 0.3], y_held_out=labels)
 
 
 def test_numbers_may_be_of_any_type():
