@@ -111,7 +111,7 @@ def audit_sums(
     ------
     ValueError
         If `alpha` or `region_alpha` is not in [0, 1], or `confidence_level` not in (0, 1), or
-        the sums are of no predictions.
+        the sums are of no predictions, or of weights.
 
     Examples
     --------
@@ -132,6 +132,11 @@ def audit_sums(
         raise ValueError("`sums` must be of at least one prediction, got none.")
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
+    if any(part.count.dtype.kind == "f" for part in families):
+        raise ValueError(
+            "`sums` must count predictions, got sums of weights; an audit compares them with what "
+            "chance does to as many samples, which weights do not say."
+        )
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     tolerated = alpha if region_alpha is None else region_alpha
     shared: dict[str, Any] = {"confidence_level": confidence_level, "n_families": n_families}

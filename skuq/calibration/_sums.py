@@ -217,9 +217,15 @@ def bin_edges(
     else:
         order = np.argsort(confidence)
         below = np.cumsum(weight[order]) * n_bins  # up to and with each
-        first = np.searchsorted(below, steps[1:-1] * (below[-1] / n_bins), side="right")
+        reached = steps[1:-1] * (below[-1] / n_bins) * (1 + sum_rounding(len(weight)))
+        first = np.searchsorted(below, reached, side="right")
         inner = confidence[order[first.clip(max=len(order) - 1)]]
     return np.array([confidence.min(), *inner, confidence.max()], np.int64)
+
+
+def sum_rounding(n_terms: int) -> float:
+    """Relative rounding error at most of sums of so many weights, where two are compared."""
+    return 2 * n_terms * float(np.finfo(np.float64).eps)
 
 
 def bin_sums(

@@ -11,6 +11,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
 
 from skuq.base import BoolArray, FloatArray
+from skuq.calibration._sums import sum_rounding
 from skuq.calibration._validation import errors_and_uncertainty, finite, weights
 
 
@@ -89,10 +90,11 @@ def detection_metrics(
             [_weights(weight_negative, negative), _weights(weight_positive, positive)]
         )
     fpr, tpr, _ = roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False)
+    enough = 0.95 * (1 - sum_rounding(len(scores)))
     return Detection(
         auroc=float(auc(fpr, tpr)),
         aupr=float(average_precision_score(is_positive, scores, sample_weight=weight)),
-        fpr95=float(fpr[np.searchsorted(tpr, 0.95)]),
+        fpr95=float(fpr[np.searchsorted(tpr, enough)]),
     )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skuq.calibration import BinSums, TopLabelPredictions, audit_sums, search_regions
+from skuq.calibration import BinSums, TopLabelPredictions, audit_sums, bin_sums, search_regions
 from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 from tests.reporter import drawn_audit
 
@@ -66,6 +66,17 @@ def test_the_limits_of_a_share_are_accepted_and_those_of_a_level_refused(limit):
 def test_sums_of_nothing_are_refused():
     with pytest.raises(ValueError, match="at least one prediction, got none"):
         audit_sums(sums_of([0, 0], [0, 0], [0, 0]))
+
+
+def test_sums_of_weights_are_refused():
+    predictions = TopLabelPredictions(np.full(20, 6 * 10**8, np.int32), np.ones(20, bool))
+    edges = np.array([0, 5 * 10**8, 10**9])
+    whole, weighted = (
+        bin_sums(predictions, edges, weight=weight)[0] for weight in (None, np.full(20, 2.0))
+    )
+    for families in ((weighted,), (whole, {"group": weighted})):
+        with pytest.raises(ValueError, match="must count predictions, got sums of weights"):
+            audit_sums(*families)
 
 
 def test_an_empty_group_is_not_a_family():

@@ -1,5 +1,7 @@
 """Sample weights: whole numbers are repeated rows, and scorers are given them."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from sklearn import config_context
@@ -68,6 +70,26 @@ def test_weights_of_any_size_are_those_of_sklearn():
     assert metrics.brier_score(y_true, proba, **weighted) == pytest.approx(
         2 * brier_score_loss(y_true, proba[:, 1], **weighted)
     )
+
+
+@pytest.mark.parametrize("unit", [0.1, 0.3, 0.7, 1 / 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_unit_of_weights_does_not_matter(unit, seed):
+    y_true, proba = random_problem(seed, n=60)
+    weight = np.random.default_rng(seed).integers(1, 4, size=60)
+    for n_bins, whole in product((2, 3, 4, 6, 12), (weight, np.ones(60))):
+        one, other = (
+            metrics.calibration_table(
+                y_true, proba, n_bins=n_bins, strategy="quantile", sample_weight=weights
+            )
+            for weights in (whole, whole * unit)
+        )
+        np.testing.assert_array_equal(one.lower, other.lower)
+    score = np.arange(60)
+    found = metrics.detection_metrics(
+        score, score + 0.5, weight_negative=np.full(60, unit), weight_positive=np.full(60, unit)
+    )
+    assert found == pytest.approx(metrics.detection_metrics(score, score + 0.5))
 
 
 def test_detection_weighs_both_groups():
