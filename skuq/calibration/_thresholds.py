@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import (
     Interval,
     InvalidParameterError,
@@ -30,6 +30,7 @@ from skuq.calibration._sums import (
     bin_of,
     top_label_predictions,
 )
+from skuq.calibration._validation import checked_labels
 
 TOLERANCE_PRECISION = 1e-3
 N_REGION_DRAWS = 60  # reference sets at most that are searched for regions
@@ -173,6 +174,8 @@ def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassi
 
     Raises
     ------
+    ValueError
+        If a class of the classifier has no calibration sample.
     ImportError
         If scikit-learn is older than 1.8, which brought temperature scaling.
 
@@ -180,6 +183,12 @@ def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassi
     ----------
     Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017.
     """
+    missing = np.setdiff1d(getattr(estimator, "classes_", []), checked_labels(column_or_1d(y), "y"))
+    if len(missing):
+        raise ValueError(
+            f"The classes {missing[:5].tolist()} of the classifier are missing from `y`; a "
+            "calibration set needs samples of every class."
+        )
     scaled = CalibratedClassifierCV(FrozenEstimator(estimator), method="temperature")
     try:
         return scaled.fit(X, y)

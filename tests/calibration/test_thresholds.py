@@ -197,6 +197,13 @@ def test_temperature_scaling_is_that_of_scikit_learn_and_leaves_the_model_alone(
     assert scaled.ece_ < raw.ece_ / 2
 
 
+def test_temperature_scaling_needs_samples_of_every_class():
+    X, y = np.random.default_rng(0).normal(size=(30, 2)), np.repeat(["a", "b", "c"], 10)
+    model = LogisticRegression().fit(X, y)
+    with pytest.raises(ValueError, match=r"classes \['b'\] .* are missing from `y`"):
+        temperature_scaled(model, X[y != "b"], y[y != "b"])
+
+
 @pytest.mark.skipif(
     parse_version(sklearn.__version__) >= parse_version("1.8"), reason="it has the method"
 )
