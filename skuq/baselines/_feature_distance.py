@@ -15,6 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
@@ -75,7 +76,9 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
     Directions of features are compared by "cosine", not their lengths; features that are all 0
     are at distance 1/2 from all others. Sample weights count in the training of the model; in the
     distances only whether they are 0, which leaves a sample out. A training sample is its own
-    nearest neighbour.
+    nearest neighbour. A feature that does not vary within classes, but for rounding in the type
+    of numbers that the network computes with, has no standard deviation to be scaled by: its unit
+    matters to "mahalanobis".
 
     References
     ----------
@@ -136,6 +139,8 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
             Total, aleatoric and epistemic part, each of shape (n_samples,): the distance, 0 and
             the distance, without a unit.
         """
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
         inputs = self._validated_inputs(X)
         batches = gen_batches(len(inputs), _BATCH_SIZE)
         distance = np.concatenate([self._distances(inputs[rows]) for rows in batches])
@@ -143,12 +148,14 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
         self._features = self._layer_input(train.X[:1])
-        features = self._features_of(train.X)
+        computed = self._features_of(train.X)
+        features = computed.double().numpy()
         if self.distance == "cosine":
             self._embed: Callable[[FloatArray], NDArray[Any]] = unit_vectors
             self._search_among(features, self._n_neighbors_of(len(features)))
         else:
-            means, self._embed = fit_whitening(features, train.y.numpy())
+            precision = torch.finfo(computed.dtype).eps
+            means, self._embed = fit_whitening(features, train.y.numpy(), precision=precision)
             self._search_among(means, 1)
 
     def _layer_input(self, X: Tensor) -> LayerInput:
@@ -176,13 +183,12 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute", metric="sqeuclidean")
         self.neighbors_ = search.fit(self._embed(features))
 
-    def _features_of(self, inputs: Tensor) -> FloatArray:
-        features = evaluate(self._features, inputs, device=resolve_device(self.device))
-        found: FloatArray = features.flatten(1).double().numpy()
-        return found
+    def _features_of(self, inputs: Tensor) -> Tensor:
+        return evaluate(self._features, inputs, device=resolve_device(self.device)).flatten(1)
 
     def _distances(self, inputs: Tensor) -> FloatArray:
-        distances, _ = self.neighbors_.kneighbors(self._embed(self._features_of(inputs)))
+        features = self._features_of(inputs).double().numpy()
+        distances, _ = self.neighbors_.kneighbors(self._embed(features))
         return distances[:, -1].astype(np.float64)
 
 
@@ -213,12 +219,14 @@ class Whitening:
         return whitened
 
 
-def fit_whitening(features: FloatArray, codes: NDArray[np.int64]) -> tuple[FloatArray, Whitening]:
+def fit_whitening(
+    features: FloatArray, codes: NDArray[np.int64], *, precision: float = 0.0
+) -> tuple[FloatArray, Whitening]:
     """Fit normal distributions to classes, with one covariance for all of them.
 
     The covariance is that of features around their class means, shrunk as Ledoit and Wolf
     proposed after each feature was scaled to variance 1, so that features of any scale and
-    number can be used.
+    number can be used. Those that do not vary within classes are not scaled.
 
     Parameters
     ----------
@@ -226,6 +234,8 @@ def fit_whitening(features: FloatArray, codes: NDArray[np.int64]) -> tuple[Float
         Features of training samples.
     codes : ndarray of shape (n_samples,), int64
         Their classes.
+    precision : float, default=0.0
+        Relative precision with which the features were computed.
 
     Returns
     -------
@@ -251,7 +261,8 @@ def fit_whitening(features: FloatArray, codes: NDArray[np.int64]) -> tuple[Float
     means = np.stack([features[codes == code].mean(axis=0) for code in present])
     residuals = features - means[of_sample]
     scale = np.sqrt((residuals**2).mean(axis=0))
-    varies = scale > 1e-12 * np.abs(features).max(axis=0, initial=0)  # not by rounding alone
+    rounding = max(1e-12, 10 * precision)  # of sums, which is more than that of single numbers
+    varies = scale > rounding * np.abs(features).max(axis=0, initial=0)
     if not varies.any():
         raise ValueError(
             "The features of the training samples do not vary within classes, so that Mahalanobis "

@@ -165,6 +165,33 @@ class WithoutLinear(nn.Module):
         return self.layer(X[:, None]).flatten(1)
 
 
+class SumOfShares(nn.Module):
+    """The last of its features is 1 but for rounding."""
+
+    def __init__(self):
+        super().__init__()
+        self.shares, self.last = nn.Linear(4, 64), nn.Linear(65, 3)
+
+    def forward(self, X):
+        shares = self.shares(X).softmax(-1)
+        return self.last(torch.cat([shares, shares.sum(-1, keepdim=True)], -1))
+
+
+def test_rounding_in_single_precision_is_no_distance():
+    X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+    y = np.arange(1000) % 3
+    single = seeded_module(SumOfShares)
+    double = seeded_module(SumOfShares).double()
+    found, expected = (
+        FeatureDistanceClassifier(network, distance="mahalanobis", layer="last")
+        .fit(X, y)
+        .predict_uncertainty(X)
+        .epistemic
+        for network in (single, double)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
 def test_network_without_linear_layers_has_a_last_layer(iris):
     frozen = FrozenEstimator(seeded_module(lambda: WithoutLinear().double()))
     with pytest.raises(ValueError, match=r"no torch.nn.Linear; use layer='last'"):
@@ -184,6 +211,12 @@ def test_network_without_linear_layers_has_a_last_layer(iris):
 def test_bad_parameters_are_refused(iris, parameters, message):
     with pytest.raises(ValueError, match=message):
         FeatureDistanceClassifier(**parameters).fit(*iris)
+
+
+def test_bad_parameters_are_refused_after_fit_too(iris, network):
+    model = FeatureDistanceClassifier(FrozenEstimator(network)).fit(*iris)
+    with pytest.raises(ValueError, match="'distance' parameter"):
+        model.set_params(distance="energy").predict_uncertainty(iris[0])
 
 
 def test_model_that_is_not_a_network_is_refused(iris):
