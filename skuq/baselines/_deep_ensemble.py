@@ -39,8 +39,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         nodes such as `skuq.evidential.GraphClassifier`. None is the default network; any other
         is cloned, and every `random_state` in it replaced. A fitted model in a
         `FrozenEstimator` is the first member as it is, and the others are clones of it that are
-        trained. The module of a skorch net should be a class, with ``module__...`` parameters:
-        clones of an instance all start from its weights, which is a warning.
+        trained; one that holds a frozen network itself, such as a pipeline that ends in a
+        `FrozenEstimator`, is refused. The module of a skorch net should be a class, with
+        ``module__...`` parameters: clones of an instance all start from its weights, which is a
+        warning.
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
     members : list of fitted models, default=None
@@ -171,19 +173,31 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
     """Estimators to train as members; the first is the given model if it is taken as it is."""
     if estimator is None:
         return [None] * len(seeds)
-    if not taken_as_it_is(estimator):
-        _warn_of_equal_starts(estimator, len(seeds))
-        return [_reseeded(estimator, seed) for seed in seeds]
     inner = estimator
     while isinstance(inner, FrozenEstimator) and (inside := unwrap(inner)):
         inner = inside.estimator
-    if len(seeds) > 1 and not hasattr(inner, "get_params"):
+    if len(seeds) > 1 and (fixed := _fixed_inside(inner)):
         raise TypeError(
-            f"{type(inner).__name__} is taken as it is and cannot be trained again to get further "
-            "members; give fitted models in `members`."
+            f"{fixed} is taken as it is and cannot be trained again to get further members; give "
+            "fitted models in `members`."
         )
     _warn_of_equal_starts(inner, len(seeds))
-    return [estimator, *(_reseeded(inner, seed) for seed in seeds[1:])]
+    first = estimator if taken_as_it_is(estimator) else _reseeded(estimator, seeds[0])
+    return [first, *(_reseeded(inner, seed) for seed in seeds[1:])]
+
+
+def _fixed_inside(estimator: Any) -> str:
+    """Name of the model that clones of an estimator would share; empty if they are trained."""
+    learner, where = estimator, ""
+    # Not the transformers of a pipeline, which may well be shared.
+    while not isinstance(learner, FrozenEstimator | nn.Module):
+        inside = unwrap(learner, fitted=False)
+        # Estimators that read a model, such as `skuq.evidential.LogitUncertainty`, have one too.
+        held = inside.estimator if inside else getattr(learner, "estimator", None)
+        if held is None:
+            return ""
+        learner, where = held, f" in a {type(estimator).__name__}"
+    return f"{type(learner).__name__}{where}"
 
 
 def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
@@ -212,8 +226,9 @@ def _on_one_graph(members: list[AdoptedModel]) -> list[AdoptedModel]:
 
 
 def _check_same_classes(members: Sequence[AdoptedModel], X: Any, y: NDArray[Any]) -> None:
-    first_row = _safe_indexing(X, slice(0, 1))
-    known = [encode_labels(y, member, member.inputs(first_row))[0] for member in members]
+    if not members[0].at_once:  # one row shows the outputs, but a mask of nodes cannot be cut
+        X = _safe_indexing(X, slice(0, 1))
+    known = [encode_labels(y, member, member.inputs(X))[0] for member in members]
     for number, classes in enumerate(known):
         if not np.array_equal(classes, known[0]):
             raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils import _safe_indexing, check_random_state, gen_batches
+from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 from torch import Tensor
@@ -24,6 +24,7 @@ from skuq.models import (
     TrainingSet,
     encode_labels,
     fit_or_adopt,
+    labels_in_mask,
     resolve_device,
     takes_ids,
 )
@@ -157,6 +158,27 @@ class SampledModelsClassifier(
         """
         parts = [self._decomposed(rows) for rows in self._batches(X)]
         return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs, or ids or a mask of nodes.
+        y : array-like of shape (n_samples,)
+            Class labels; with a mask, of the nodes in it or of all nodes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        float
+            Share of the samples that are predicted correctly.
+        """
+        if takes_ids(getattr(self, self._model_parameter)):
+            y = labels_in_mask(X, column_or_1d(y, warn=True))
+        return float(super().score(X, y, sample_weight))
 
     def _batches(self, X: Any) -> Iterator[Any]:
         """Checked inputs, some at a time unless the model takes them all at once."""

@@ -1,20 +1,24 @@
 """Ensembles: their members, and uncertainty from them by hand."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq.baselines import DeepEnsembleClassifier
+from skuq.evidential import LogitUncertainty
 from skuq.models import MLP
 from tests.baselines.oracles import PickledJobs, by_hand
 
@@ -91,6 +95,35 @@ def test_members_that_start_from_equal_weights_are_a_warning(iris, frozen):
 def test_frozen_module_cannot_be_trained_again(iris, dropped):
     with pytest.raises(TypeError, match=r"MLP .* cannot be trained again .* `members`"):
         DeepEnsembleClassifier(FrozenEstimator(dropped)).fit(*iris)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda frozen: make_pipeline(StandardScaler(), frozen),
+        lambda frozen: make_pipeline(make_pipeline(StandardScaler(), frozen)),
+        lambda frozen: CalibratedClassifierCV(frozen, method="temperature"),
+        lambda frozen: GridSearchCV(Pipeline([("frozen", frozen)]), {}, cv=2),
+        LogitUncertainty,
+    ],
+)
+@pytest.mark.parametrize("state", ["unfitted", "fitted", "frozen"])
+def test_model_that_holds_a_frozen_network_cannot_be_trained_again(iris, wrap, state):
+    mine = wrap(FrozenEstimator(LogisticRegression().fit(*iris)))
+    mine = mine if state == "unfitted" else mine.fit(*iris)
+    mine = FrozenEstimator(mine) if state == "frozen" else mine
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # none may say that a clone is trained
+        with pytest.raises(TypeError, match=r"FrozenEstimator in a \w+ is taken .* `members`"):
+            DeepEnsembleClassifier(mine, n_members=2).fit(*iris)
+
+
+def test_members_may_share_frozen_transformers(iris):
+    scaler = FrozenEstimator(StandardScaler().fit(iris[0]))
+    mine = make_pipeline(scaler, MLPClassifier((5,), max_iter=20, tol=0))
+    with pytest.warns(match="Maximum iterations"):
+        ensemble = DeepEnsembleClassifier(mine, n_members=2, random_state=0).fit(*iris)
+    assert ensemble.predict_uncertainty(iris[0]).epistemic.max() > 1e-3
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,26 @@ def test_members_may_be_given(classifier, y):
     np.testing.assert_allclose(given.predict_proba(OTHERS), mean, atol=1e-6)
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_members_take_masks_of_nodes(data, classifier, gcn, y, given):
+    mask = np.isin(np.arange(150), NODES)
+    ensemble = DeepEnsembleClassifier(classifier, n_members=2, random_state=0)
+    if given:
+        ensemble = DeepEnsembleClassifier(members=[gcn, gcn])
+    expected = ensemble.fit(NODES, y).predict_proba(OTHERS)
+    for labels in (y, data.labels):
+        np.testing.assert_array_equal(ensemble.fit(mask, labels).predict_proba(~mask), expected)
+
+
+def test_score_takes_masks_of_nodes(data, gcn, y):
+    mask = np.isin(np.arange(150), OTHERS)
+    reference = ReferenceClassifier(FrozenEstimator(gcn)).fit(NODES, y)
+    expected = (gcn.predict(OTHERS) == data.labels[OTHERS]).mean()
+    assert reference.score(mask, data.labels) == expected
+    assert reference.score(mask, data.labels[OTHERS]) == expected
+    assert reference.score(OTHERS, data.labels[OTHERS]) == expected
+
+
 def test_same_members_in_processes_on_one_graph(ensemble, y, monkeypatch):
     monkeypatch.setattr("skuq.baselines._deep_ensemble.Parallel", PickledJobs)
     parallel = clone(ensemble).set_params(n_jobs=2).fit(NODES, y)
