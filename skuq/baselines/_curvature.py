@@ -133,7 +133,8 @@ def _factor(precision: Tensor) -> Tensor:
     cholesky, failed = torch.linalg.cholesky_ex(precision)
     if bool(failed.any()):
         raise ValueError(
-            "The posterior precision is not positive definite; use a larger `prior_precision`."
+            "The posterior precision is not positive definite; scale the features, for instance "
+            "with StandardScaler, or use a larger `prior_precision`."
         )
     identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
     return torch.linalg.solve_triangular(cholesky, identity, upper=False)

@@ -23,8 +23,9 @@ class LaplaceClassifier(SampledModelsClassifier):
     """Disagreement of models drawn from the Laplace approximation of the last layer.
 
     The posterior of the last layer's weights is taken as a Gaussian around the trained ones,
-    with the exact curvature of the training loss as its precision. The logits of a test point
-    then are Gaussian too, and are what is drawn.
+    with the exact curvature of the cross-entropy, summed over training samples with their
+    weights, as its precision. The logits of a test point then are Gaussian too, and are what is
+    drawn.
 
     Parameters
     ----------
@@ -71,6 +72,10 @@ class LaplaceClassifier(SampledModelsClassifier):
     total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
     information. Time grows with the cube, and memory with the square, of the number of weights
     of the last layer: some thousands are no burden.
+
+    In the curvature, samples count by `sample_weight`; weights of classes that `estimator` was
+    given, such as ``class_weight``, count in its training only. To count them for a frozen model,
+    give `fit` the weights that they mean for the samples.
 
     References
     ----------

@@ -49,7 +49,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
     learning_rate : float, default=0.1
         Step size, in terms of the mean training loss.
     temperature : float, default=1.0
-        1 samples the posterior itself; smaller values sample a sharper one.
+        1 makes the posterior the distribution that long chains settle to, and smaller values a
+        sharper one; see Notes for how near to it they come.
     prior_precision : float, default=1.0
         Precision of the Gaussian prior of each weight.
     train_batch_size : int, default=256
@@ -86,6 +87,15 @@ class SGMCMCClassifier(SampledModelsClassifier):
     information. All models are found in `fit`. With `n_cycles` and "sghmc" this is the
     cyclical stochastic gradient Hamiltonian Monte Carlo (cSG-HMC) of the comparison in the
     paper.
+
+    Chains start at the given model, and none of their steps are left out (no burn-in). How far
+    they spread depends on how far they walk: the more `steps_per_sample` and the larger
+    `learning_rate`, the nearer their models come to the width of the posterior; too short walks
+    leave them narrower. Each cycle of `n_cycles` explores without noise in its first half, which
+    gathers the chains around modes again. For a logistic regression of one weight and 100
+    samples, the variance of all models was 0.88 of that of the posterior by default (0.44 for the
+    first model of each chain, 0.96 to 1.02 from the fifth on), 0.51 with ``n_cycles=1`` and 0.14
+    with ``n_cycles=5``.
 
     References
     ----------

@@ -145,3 +145,8 @@ def test_posterior_of_logistic_regression_has_the_closed_form_variance():
 def test_precision_that_is_not_positive_definite_is_refused():
     with pytest.raises(ValueError, match="larger `prior_precision`"):
         last_layer_posterior(torch.zeros(1, 2), None, -torch.eye(2), 0.5)
+
+
+def test_precision_that_rounding_made_indefinite_is_refused_with_a_way_out():
+    with pytest.raises(ValueError, match=r"not positive definite; scale the features"):
+        last_layer_posterior(torch.zeros(2, 1), None, -torch.eye(2), 0.5)

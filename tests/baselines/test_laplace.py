@@ -177,3 +177,15 @@ def test_networks_without_a_linear_last_layer_are_refused(iris, module, message)
     frozen = FrozenEstimator(seeded_module(lambda: module().double()))
     with pytest.raises(ValueError, match=message):
         LaplaceClassifier(frozen).fit(*iris)
+
+
+def test_class_weight_of_a_frozen_model_counts_through_those_of_samples(iris):
+    X, y = iris[0][50:], iris[1][50:]
+    mine = LogisticRegression(class_weight={1: 5.0}).fit(X, y)
+    weight = np.where(y == 1, 5.0, 1.0)
+    model = LaplaceClassifier(FrozenEstimator(mine), prior_precision=1.0)
+    factor = model.fit(X, y, sample_weight=weight).posterior_.factor.numpy()
+    phi = np.c_[X, np.ones(len(X))]
+    p = mine.predict_proba(X)[:, 1]
+    precision = phi.T * (weight * p * (1 - p)) @ phi + np.eye(5)
+    np.testing.assert_allclose(factor.T @ factor, np.linalg.inv(precision), rtol=1e-6)

@@ -71,8 +71,10 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     validation accuracy stayed at 0.2 and 0.6. At 3e-3 it was 0.88 to 0.93 in each of 5 fits. An
     encoder with few hidden units fails in the same way, because dropout moves its latent points
     by more than the width of the densities. The loss is a sum over nodes, as in the authors' code,
-    so weight decay has less effect the more nodes are labelled. `GraphClassifier` has 64 hidden
-    units by default, as in the authors' code; Yu et al. state 16.
+    so weight decay has less effect the more nodes are labelled. It acts on the flows too, which
+    the authors' code leaves out of it. `GraphClassifier` has 64 hidden units by default, as in the
+    authors' code; Yu et al. state 16. The certainty budget is ``sqrt(4 pi) ** n_latent``; theirs
+    for Amazon is that times the number of classes, for which there is no parameter.
 
     References
     ----------
