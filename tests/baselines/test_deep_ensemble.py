@@ -102,7 +102,7 @@ def test_frozen_module_cannot_be_trained_again(iris, dropped):
     [
         lambda frozen: make_pipeline(StandardScaler(), frozen),
         lambda frozen: make_pipeline(make_pipeline(StandardScaler(), frozen)),
-        lambda frozen: CalibratedClassifierCV(frozen, method="temperature"),
+        lambda frozen: CalibratedClassifierCV(frozen, method="sigmoid"),
         lambda frozen: GridSearchCV(Pipeline([("frozen", frozen)]), {}, cv=2),
         LogitUncertainty,
     ],
