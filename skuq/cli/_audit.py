@@ -21,6 +21,7 @@ from skuq.cli._files import (
     check_outputs,
     csv_options,
     files_of,
+    refusing_writes,
     require_plots,
 )
 from skuq.cli._lazy import LazyGroup
@@ -245,13 +246,11 @@ def _write(
             page = audit_report(auditor, notes=notes)
     else:
         page = AuditReport("Calibration audit", audit_data(auditor, notes))
-    try:
+    with refusing_writes():
         if report is not None:
             page.write(report, json_path)
         elif json_path is not None:
             page.write_json(json_path)
-    except OSError as error:
-        raise InputError(f"Cannot write: {error}") from error
     return page.data
 
 

@@ -16,6 +16,7 @@ from skuq.cli._files import (
     check_outputs,
     csv_options,
     refusing_tables,
+    refusing_writes,
     require_plots,
 )
 from skuq.cli._printing import say
@@ -149,9 +150,10 @@ def certify(
     if id_column:
         rows.insert(0, id_column, new[id_column].to_numpy())
     pages = [] if report is None else [_report(rows, max_radius, norm, held)]
-    count = write_table(out, [rows])
-    if report is not None:
-        pages[0].write(report)
+    with refusing_writes():
+        count = write_table(out, [rows])
+        if report is not None:
+            pages[0].write(report)
     if not quiet:
         proven = int((rows["certified_radius"] > 0).sum())
         say(f"{count} rows; {proven} have a class that is proven within some radius.")

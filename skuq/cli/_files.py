@@ -56,9 +56,9 @@ def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
     known: set[Path] = set()
     for pattern in patterns:
         found = [Path(pattern)] if Path(pattern).exists() else sorted(map(Path, glob(pattern)))
-        if not found:
+        if not found or not pattern:
             what = "matches" if has_magic(pattern) else "is"
-            raise InputError(f"{option}: there is no file that {what} {pattern}.")
+            raise InputError(f"{option}: there is no file that {what} {pattern or repr(pattern)}.")
         for path in found:
             if not path.is_file():
                 raise InputError(
@@ -69,6 +69,15 @@ def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
             known.add(path.resolve())
             paths.append(path)
     return paths
+
+
+@contextmanager
+def refusing_writes() -> Iterator[None]:
+    """Errors of files that cannot be written, as errors of the input."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"Cannot write: {one_line(error)}") from error
 
 
 @contextmanager

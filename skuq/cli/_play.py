@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from skuq.cli._agent_options import RUN_FOLDER, device, import_rl
-from skuq.cli._files import WRITABLE, InputError, check_outputs
+from skuq.cli._files import WRITABLE, InputError, check_outputs, refusing_writes
 from skuq.cli._printing import one_line
 
 
@@ -87,10 +87,8 @@ def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int
         click.echo(f"episode {episode + 1}: {_line(played, estimates)}")
     click.echo(f"mean return: {sum(scores) / episodes:.4g}")
     if film is not None and gif is not None:
-        try:
+        with refusing_writes():
             film.save(gif)
-        except OSError as error:
-            raise InputError(f"Cannot write: {error}") from error
         rest = f" (without the last {film.n_left_out} frames)" if film.n_left_out else ""
         click.echo(f"GIF: {gif}{rest}")
 

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE, WRITABLE, InputError
+from skuq.cli._files import READABLE, WRITABLE, InputError, refusing_writes
 from skuq.cli._printing import one_line, say, visible
 from skuq.cli._verdict import NO_VERDICT
 
@@ -154,7 +154,5 @@ def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a JSON file, or say in one line why not."""
     from skuq.zk import _files
 
-    try:
+    with refusing_writes():
         _files.write_json(path, record)
-    except OSError as error:
-        raise InputError(f"Cannot write: {error}") from error

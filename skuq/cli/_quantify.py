@@ -17,6 +17,7 @@ from skuq.cli._files import (
     InputError,
     check_outputs,
     csv_options,
+    refusing_writes,
     require_plots,
     text_columns,
 )
@@ -207,11 +208,10 @@ def _refused() -> Iterator[None]:
     from skuq.tables import TableError
 
     try:
-        yield
+        with refusing_writes():
+            yield
     except (TableError, TableFileError, ImportError) as error:
         raise InputError(one_line(error)) from error
-    except OSError as error:
-        raise InputError(f"Cannot write: {one_line(error)}") from error
 
 
 def _trained(

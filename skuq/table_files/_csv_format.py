@@ -88,6 +88,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
     if not sample.strip():
         raise TableFileError(f"{path} is empty.")
     encoding = given.encoding or _encoding(path, sample)
+    if sample.startswith(codecs.BOM_UTF8) and codecs.lookup(encoding).name == "utf-8":
+        encoding = "utf-8-sig"  # whoever says UTF-8 does not want the mark in the first name
     text = _decoded(path, sample, encoding, is_cut)
     sep = given.sep or _separator(path, text, is_cut)
     header, *rows = _header_and_rows(path, text, sep, is_cut)

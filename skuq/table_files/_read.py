@@ -59,7 +59,7 @@ class TableFile(ABC):
         Raises
         ------
         TableFileError
-            If one of them does not exist; a similar name is suggested.
+            If one of them does not exist (a similar name is suggested), or holds lists.
         """
         for name in names:
             if name not in self.columns:
@@ -234,6 +234,19 @@ class ParquetFile(TableFile):
             names = [n for n in file.schema_arrow.names if not n.startswith("__index_level_")]
         self._stored = names
         super().__init__(path, names)
+
+    def require(self, names: Collection[str]) -> None:
+        super().require(names)
+        with self._opened(self.path) as file:
+            schema = file.schema_arrow
+        is_nested = import_optional("pyarrow.types", extra="parquet").is_nested
+        for name in names:
+            kind = schema.field(self._stored[self.columns.index(name)]).type
+            if is_nested(kind):
+                raise TableFileError(
+                    f"{self.path}: column {name!r} holds several values in each row ({kind}); "
+                    "a column must hold one."
+                )
 
     def _frames(
         self, dtype: Mapping[str, Any], words: bool, n_rows: int | None

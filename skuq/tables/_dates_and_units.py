@@ -22,7 +22,14 @@ DAYS = {
     r"\d\d?/\d\d?/\d{4}": ("%d/%m/%Y", "%m/%d/%Y"),
     r"\d\d?-\d\d?-\d{4}": ("%d-%m-%Y", "%m-%d-%Y"),
 }
-TIMES = {"": "", r" \d\d?:\d\d": " %H:%M", r" \d\d?:\d\d:\d\d": " %H:%M:%S"}
+HALF = r"\s*([AaPp])\.?[Mm]\.?"  # of the day
+TIMES = {
+    "": "",
+    r" \d\d?:\d\d": " %H:%M",
+    r" \d\d?:\d\d:\d\d": " %H:%M:%S",
+    r" \d\d?:\d\d" + HALF: " %I:%M %p",
+    r" \d\d?:\d\d:\d\d" + HALF: " %I:%M:%S %p",
+}
 FORMS = {
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": (ISO,),
     **{
@@ -34,6 +41,8 @@ FORMS = {
     r"[A-Za-z]+ \d\d?, \d{4}": ("%b %d, %Y",),
 }
 MONTH = r"([A-Za-z]{3})[a-z]*"  # of whose name the first three letters are enough
+# Dates whose century is not said, times of the day, and durations.
+UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d( \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 WORDS = {"%d": "the day first", "%m": "the month first"}
 
 NUMBER = r"(?P<number>[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?)"
@@ -187,11 +196,17 @@ def unit_column(column: pd.Series) -> UnitColumn | None:
 
 
 def unread_note(column: pd.Series) -> str | None:
-    """A sentence on numbers with units that could not be read."""
+    """A sentence on numbers with units, dates or times that could not be read."""
     values = column.dropna()
     if not _holds(values, "string"):
         return None
     values = values.drop_duplicates().str.strip()
+    if values.str.fullmatch(UNREAD_TIME).all():
+        return (
+            f"Column {column.name} may hold dates without a century, or times, such as "
+            f"{values.iloc[0]!r}, and counts as text; write dates as 2020-12-31, and times as "
+            "numbers, to have it count as numbers."
+        )
     # Such as 5kg or 1,200 EUR, but neither 12A nor 12.
     form = rf"{SIGN}?\s*{NUMBER}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"
     if not values.str.fullmatch(form).all() or values.str.fullmatch(r"[\d.]+").all():
@@ -220,5 +235,7 @@ def _parsed(column: pd.Series, format: str) -> pd.Series:
     texts = column if is_datetime64_any_dtype(column) else column.astype("str").str.strip()
     if "%b" in format:
         texts = texts.str.replace(MONTH, r"\1", regex=True)
+    if "%p" in format:
+        texts = texts.str.replace(HALF, r" \1M", regex=True)
     dates = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
     return dates.dt.tz_localize(None)

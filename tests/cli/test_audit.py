@@ -184,6 +184,7 @@ def test_how_files_were_read_is_said(folder):
         ("part-*.csv", [], "--predictions: there is no file that matches part-*.csv."),
         ("*.csv", ["--predictions", "honest.csv"], "--predictions: honest.csv is named twice."),
         (".", [], "--predictions: . is not a file"),
+        ("", [], "--predictions: there is no file that is ''."),
         ("honest.csv", ["--sep", ";"], "honest.csv has a single column"),
         ("honest.csv", ["--encoding", "utf-9"], "There is no encoding 'utf-9'"),
     ],

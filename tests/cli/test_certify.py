@@ -90,6 +90,12 @@ def test_what_cannot_be_certified_is_refused_in_one_line(folder, options, messag
     assert not (folder / "out.csv").exists()
 
 
+def test_a_file_that_cannot_be_written_is_an_error_in_one_line(folder):
+    result = run("--id", "number", "--max-regions", "1", out="n" * 300)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: Cannot write: ")
+
+
 @pytest.mark.parametrize(("column", "options"), [("radius", ()), ("probability", ("--id",))])
 def test_columns_that_the_result_has_itself_are_named_before_the_fit(folder, column, options):
     for name in ("known", "new"):

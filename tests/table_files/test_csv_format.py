@@ -43,6 +43,12 @@ def test_a_table_is_the_same_however_it_was_written(tmp_path, options, note):
     assert bool(table.note) == bool(note)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name_though_the_encoding_is_given(tmp_path):
+    TABLE.to_csv(tmp_path / "t.csv", index=False, encoding="utf-8-sig")
+    table = open_table(tmp_path / "t.csv", CsvFormat(encoding="UTF8"))
+    assert table.columns == list(table.read()) == list(TABLE)
+
+
 @pytest.mark.parametrize(
     ("ending", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)]
 )

@@ -83,6 +83,15 @@ def test_what_is_no_parquet_file_is_refused(tmp_path):
         open_table(path)
 
 
+def test_a_column_of_lists_is_no_needed_column(tmp_path):
+    pytest.importorskip("pyarrow")
+    TABLE.assign(tags=[["a", "b"]] * len(TABLE)).to_parquet(tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    table.require(list(TABLE))
+    with pytest.raises(TableFileError, match=r"'tags' holds several values in each row \(list<"):
+        table.require(["tags"])
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(TableFileError, match="No such file"):
         open_table(tmp_path / "absent.csv")

@@ -57,6 +57,8 @@ def test_times_of_the_day_are_kept_where_they_differ():
         ["31/01/2020 06:30", "25/12/2021 18:00"],
         ["01/31/2020 06:30:00", "12/25/2021 18:00:00"],
         ["31-01-2020 06:30", "25-12-2021 18:00"],
+        ["01/31/2020 6:30 AM", "12/25/2021 06:00 PM"],
+        ["31.1.2020 06:30:00am", "25.12.2021 6:00:00 p.m."],
     ],
 )
 def test_dates_may_come_with_times(train):
@@ -125,6 +127,23 @@ def test_what_leaves_doubt_stays_text(values, is_said):
     X, notes = clean(values)
     assert X["c"].tolist() == values
     assert ["write plain numbers" in note for note in notes] == [True] * is_said
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["1/31/20", "12/25/21"], ["31.01.20 6:30", "25.12.21 18:00"], ["6:30", "18:00"], ["0:30 PM"]],
+)
+def test_dates_without_a_century_and_times_stay_text_and_this_is_said(values):
+    X, notes = clean(values)
+    assert X["c"].tolist() == values
+    assert [note.partition(", and counts")[0] for note in notes] == [
+        f"Column c may hold dates without a century, or times, such as {values[0]!r}"
+    ]
+
+
+def test_midnight_and_noon_of_half_days():
+    X, _ = clean(["01/31/2020 12:05 AM", "01/31/2020 12:05 PM"])
+    np.testing.assert_allclose(X["c (hour)"], [5 / 60, 12 + 5 / 60])
 
 
 def test_another_unit_is_refused():
