@@ -221,7 +221,7 @@ class TableModel:
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
             found.append(notes.FLATTERY)
-        self.notes_ = found
+        self.notes_ = found + notes.unsupported_notes(self.seen_.unsupported(X_held))
         self._calibrate(X_held, y_held)
         return self
 

@@ -100,6 +100,18 @@ def given_note(n_held: int) -> str:
     )
 
 
+def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
+    """Name the columns whose values are new in most of the held-out rows."""
+    n_rows = int(unsupported.any(axis=1).sum())
+    if 2 * n_rows <= len(unsupported):
+        return []
+    return [
+        f"{n_rows} of the {len(unsupported)} held-out rows have values that no row that trained "
+        f"the model supports: {_listed(unsupported.sum())}. So p-values do not count rows with such "
+        "values as unusual; leave out columns whose values are nearly always new (--drop)."
+    ]
+
+
 def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:
     """Say which model predicts, and why."""
     if not comparison.losses:
