@@ -107,8 +107,8 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
         return []
     return [
         f"{n_rows} of the {len(unsupported)} held-out rows have values that no row that trained "
-        f"the model supports: {_listed(unsupported.sum())}. So p-values do not count rows with such "
-        "values as unusual; leave out columns whose values are nearly always new (--drop)."
+        f"the model supports: {_listed(unsupported.sum())}. So p-values do not count rows with "
+        "such values as unusual; leave out columns whose values are nearly always new (--drop)."
     ]
 
 
