@@ -297,7 +297,9 @@ def _scored(
 def _kinds(model: TableModel) -> dict[str, type[str]]:
     """Columns that are text whatever they look like: those of the training table, and names."""
     # Units, marks of thousands among them, are read from the text as it was written.
-    names = [*model.seen_.categories, *model.columns_.units_]
+    read = {*model.columns_.numbers_, *model.columns_.dates_}
+    names = [name for name in model.feature_names_in_ if name not in read]
+    names += model.columns_.units_
     names += [] if model.id_ is None else [model.id_]
     return dict.fromkeys(names, str)
 

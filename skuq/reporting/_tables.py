@@ -80,7 +80,7 @@ def _how_good(model: TableModel) -> str:
         error = (held_out["label"] - held_out["prediction"]).abs()
         return (
             f"On {where} the model is off by at most {_number(error.median())} in half of the "
-            f"cases, and {_explained(held_out)}."
+            f"cases{_explained(held_out)}."
         )
     right = (held_out["label"] == held_out["prediction"]).mean()
     most = held_out["label"].value_counts(normalize=True).max()
@@ -259,10 +259,12 @@ def _best(scores: list[_Score]) -> str:
 
 def _explained(held_out: pd.DataFrame) -> str:
     error = ((held_out["label"] - held_out["prediction"]) ** 2).mean()
-    share = 1 - error / held_out["label"].var(ddof=0)
-    if share > 0:
-        return f"explains {percent(share)} of the variance"
-    return "is no better than always predicting the mean"
+    variance = held_out["label"].var(ddof=0)
+    if variance == 0:  # of a single row, for one
+        return ""
+    if error < variance:
+        return f", and explains {percent(1 - error / variance)} of the variance"
+    return ", and is no better than always predicting the mean"
 
 
 def _number(value: float) -> str:

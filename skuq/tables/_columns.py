@@ -9,6 +9,7 @@ import pandas as pd
 from pandas.api.types import (
     infer_dtype,
     is_bool_dtype,
+    is_datetime64_any_dtype,
     is_integer_dtype,
     is_numeric_dtype,
     is_object_dtype,
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.labels import as_text
 from skuq.tables._dates_and_units import (
+    ISO,
     DateColumn,
     UnitColumn,
     date_column,
@@ -29,6 +31,8 @@ from skuq.tables._errors import TableError
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 # What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
 TRUTHS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
+TRUTH = {"True": True, "False": False}
+INTEGER, DATE = "integer", "date"
 
 
 class CleanColumns(TransformerMixin, BaseEstimator):
@@ -56,6 +60,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         Columns of yes and no, which are text in the result.
     nones_ : list of str
         Columns of objects in which what is missing is None, and not NaN.
+    kinds_ : dict of str to str
+        Columns that are numbers or text in the result, and were "integer", "date" (objects of
+        Python) or a pandas type of dates.
     notes_ : list of str
         How text was read, in sentences.
     """
@@ -71,6 +78,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.numbers_: list[str] = []
         self.truths_: list[str] = []
         self.nones_: list[str] = []
+        self.kinds_: dict[str, str] = {}
         self.notes_: list[str] = []
         for name in X.columns:
             self._fit_column(name, _uncategorised(X[name]))
@@ -84,6 +92,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         missing = column[column.isna()]
         if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
             self.nones_.append(name)
+        if kind := _kind(column):
+            self.kinds_[name] = kind
         if is_number(column):
             self.numbers_.append(name)
         elif infer_dtype(column, skipna=True) == "boolean":
@@ -115,6 +125,19 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             columns |= self._transformed(name, _uncategorised(X[name]))
         return pd.DataFrame(columns).reset_index(drop=True)
 
+    def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Bring clean rows into the form of the training table, as its reader saw it.
+
+        Only for columns whose text was not read (`read_text`). Integers come back where a column
+        holds nothing else.
+        """
+        stored = {name: _stored(X[name], kind) for name, kind in self.kinds_.items()}
+        stored |= {name: X[name].map(lambda v: TRUTH.get(v, v)) for name in self.truths_}
+        for name in self.nones_:
+            column = stored.get(name, X[name]).astype(object)
+            stored[name] = column.where(column.notna(), None)
+        return X.assign(**stored)
+
     def _transformed(self, name: str, column: pd.Series) -> dict[str, pd.Series]:
         if name in self.dates_:
             return self.dates_[name].numbers(column)
@@ -132,6 +155,34 @@ def _uncategorised(column: pd.Series) -> pd.Series:
         # Whole numbers of numpy cannot be missing.
         return column.astype(object if is_integer_dtype(kind) else kind)
     return column
+
+
+def _kind(column: pd.Series) -> str | None:
+    if is_datetime64_any_dtype(column):
+        return str(column.dtype)
+    if is_integer_dtype(column):
+        return INTEGER
+    return DATE if infer_dtype(column, skipna=True) == DATE else None
+
+
+def _stored(column: pd.Series, kind: str) -> pd.Series:
+    """A clean column as one of a kind."""
+    if kind == INTEGER:
+        return as_integers(column)
+    dates = pd.to_datetime(column, format=ISO, errors="coerce", utc="," in kind)
+    bad = column[dates.isna() & column.notna()]
+    if len(bad):
+        raise TableError(
+            f"Column {column.name!r} holds dates in the training table, but {bad.iloc[0]!r} in "
+            "another; write all dates alike."
+        )
+    return dates.dt.date if kind == DATE else dates.astype(kind)
+
+
+def as_integers(column: pd.Series) -> pd.Series:
+    """A column of floats as integers, if all are, and none is missing."""
+    whole = (column == column.round()) & (column.abs() < 2**63)
+    return column.astype(np.int64) if whole.all() else column
 
 
 def is_number(column: pd.Series) -> bool:

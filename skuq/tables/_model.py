@@ -15,9 +15,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import train_test_split
 
 from skuq.base import FloatArray, predict_uncertainty
-from skuq.labels import as_text, codes_of
+from skuq.labels import codes_of
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns
+from skuq.tables._columns import CleanColumns, as_integers
 from skuq.tables._conformal import (
     conformal_limit,
     halves,
@@ -43,7 +43,6 @@ MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
 MOST_TARGETS = 10  # classes that QUAM searches for
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
 N_TYPICAL = 20  # training rows whose values replace a row's to explain it
-TRUTH = {"True": True, "False": False}
 MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
 LONG = 60.0  # seconds from which an estimate is worth a sentence
 OUTPUTS = (
@@ -195,10 +194,11 @@ class TableModel:
         y = target_values(train, target, regression, "training table")
         columns = CleanColumns(read_text=not self._is_given()).fit(train[features])
         X = self._clean(columns, train, "training table")
-        check_training_columns(X, columns.numbers_)
         found = notes.missing_notes(X, "training table", self.missing)
-        found += columns.notes_
-        found += notes.suspicion_notes(X[[n for n in X if n in features]], columns.numbers_)
+        if not self._is_given():  # such a model has read its columns already, whatever they hold
+            check_training_columns(X, columns.numbers_)
+            found += columns.notes_
+            found += notes.suspicion_notes(X[[n for n in X if n in features]], columns.numbers_)
         if held_out is None:
             fit, held = _hold_out(y, regression, self.random_state)
             X_held, y_held = X.iloc[held].reset_index(drop=True), y[held]
@@ -477,22 +477,30 @@ class TableModel:
             self.encoder_.fit(X)
         pool = {}
         if self.estimator_.get_params().get("pool") == "auto":
-            pool["X_pool"] = self._encoded(self._pool(X))
+            pool["X_pool"] = self._pool(X)
         with self._asked():
             self.estimator_.fit(self._encoded(X), y, **pool)
         self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
 
-    def _pool(self, X: pd.DataFrame) -> pd.DataFrame:
+    def _pool(self, X: pd.DataFrame) -> Any:
         """A pool of rows, not of what an encoder makes of them."""
         from skuq.quam import make_pool
 
-        made: pd.DataFrame = make_pool(X, random_state=self.random_state)
-        if self.encoder_ is None:
-            try:
-                self.estimator.predict(self._encoded(made))
-            except (TypeError, ValueError):  # of an encoder that refuses unknown categories
-                made = make_pool(X, kinds=KNOWN_VALUES, random_state=self.random_state)
-        return made
+        if self.encoder_ is not None:
+            return self.encoder_.transform(make_pool(X, random_state=self.random_state))
+        rows = self._encoded(X)
+
+        def made(kinds: Sequence[str] | None = None) -> pd.DataFrame:
+            pool = make_pool(rows, kinds=kinds, random_state=self.random_state)
+            whole = rows.select_dtypes("int64")
+            return pool.assign(**{name: as_integers(pool[name].round()) for name in whole})
+
+        pool = made()
+        try:
+            self.estimator.predict(pool)
+        except Exception:  # whatever a model raises that refuses unknown categories
+            pool = made(KNOWN_VALUES)
+        return pool
 
     def _quam(self, estimator: Any, y: NDArray[Any]) -> Any:
         from skuq.quam import QUAMClassifier, QUAMRegressor
@@ -562,12 +570,7 @@ class TableModel:
         if self.encoder_ is not None:
             return self.encoder_.transform(X)
         # As a model of somebody else saw them, who read the same file.
-        columns = self.columns_
-        given = {name: X[name].map(lambda v: TRUTH.get(v, v)) for name in columns.truths_}
-        for name in columns.nones_:
-            column = given.get(name, X[name]).astype(object)
-            given[name] = column.where(column.notna(), None)
-        return X.assign(**given)
+        return self.columns_.inverse_transform(X)
 
     def _disagreement(self, X: pd.DataFrame) -> FloatArray:
         """What columns are explained by: the epistemic part, or the spread of regressors.
@@ -606,7 +609,7 @@ class TableModel:
         if self.classes_ is None:
             half = limit * outputs
             return {"lower": scored["prediction"] - half, "upper": scored["prediction"] + half}
-        names = [as_text(label) for label in self.classes_.tolist()]
+        names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
 

@@ -8,7 +8,8 @@ import pandas as pd
 
 from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison
-from skuq.tables._validation import ALL_DIFFERENT, word_among_numbers
+from skuq.tables._seen import ALL_DIFFERENT
+from skuq.tables._validation import word_among_numbers
 
 FLATTERY = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "

@@ -10,6 +10,7 @@ import pandas as pd
 
 FAR = 0.5  # of the width of a range: numbers that are this far beyond it
 MISSING_TEXT = "(missing)"  # the category that missing text counts as
+ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
 SEPARATOR = "; "
 
 
@@ -20,7 +21,8 @@ class Seen:
     Attributes
     ----------
     categories : dict of str to list of str
-        Values of each column of text; a missing one is "(missing)".
+        Values of each column of text; a missing one is "(missing)". Left out are columns in
+        which each of many rows has a text of its own.
     lowest, highest : dict of str to float
         Range of each column of numbers; NaN if it has none.
     complete : list of str
@@ -35,7 +37,7 @@ class Seen:
     @classmethod
     def in_rows(cls, X: pd.DataFrame, numbers: Sequence[str]) -> Seen:
         """Look at clean rows."""
-        texts = [name for name in X.columns if name not in numbers]
+        texts = [name for name in X if name not in numbers and not all_different(X[name])]
         return cls(
             {name: sorted(set(X[name].fillna(MISSING_TEXT))) for name in texts},
             {name: float(X[name].min()) for name in numbers},
@@ -89,6 +91,12 @@ class Seen:
         DataFrame of bool, (n_rows, n_columns)
         """
         return self.unseen(X) | self.out_of_range(X, margin=FAR)
+
+
+def all_different(column: pd.Series) -> bool:
+    """Whether many rows have a text, and no two the same."""
+    values = column.dropna()
+    return len(values) > ALL_DIFFERENT and values.is_unique
 
 
 def marked_names(marks: pd.DataFrame) -> list[str]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from skuq.tables._errors import TableError
+from skuq.tables._seen import all_different
 
-ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
 TOO_LARGE = 1e100  # the square of such numbers, and with it their scale, cannot be computed
 
 
@@ -56,7 +56,7 @@ def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
         values = X[name].dropna()
         if values.empty:
             raise TableError(f"Column {name!r} is empty; leave it out (--drop {name}).")
-        if name not in numbers and len(values) > ALL_DIFFERENT and values.is_unique:
+        if name not in numbers and all_different(values):
             if (word := word_among_numbers(values)) is not None:
                 raise TableError(
                     f"Column {name!r} holds numbers, but counts as text because of values such as "

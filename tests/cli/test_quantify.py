@@ -5,9 +5,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from skuq import Uncertainty, UncertaintyMixin, extras
 from skuq.cli import _quantify
@@ -207,6 +211,28 @@ def test_a_given_model_gets_yes_and_no_as_it_got_them(folder, flowers):
     assert quantify("--model", "model.skops").exit_code == 0
     known = pd.read_csv("known.csv")[["petal length", "wild"]]
     assert written()["prediction"].tolist() == model.predict(known).tolist()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_given_model_gets_texts_and_dates_of_files(folder, flowers, ending):
+    skops = pytest.importorskip("skops.io")
+    pytest.importorskip("pyarrow")
+    days = pd.Series(pd.date_range("2030-01-01", periods=len(flowers), freq="13h"))
+    flowers["when"] = days if ending == "parquet" else days.dt.strftime("%Y-%m-%d %H:%M")
+    flowers["note"] = [f"{species} {k}" for k, species in enumerate(flowers["species"])]
+    columns = make_column_transformer(
+        (CountVectorizer(), "note"), (OneHotEncoder(handle_unknown="ignore"), ["when"])
+    )
+    X = flowers[["note", "when"]]
+    model = make_pipeline(columns, LogisticRegression()).fit(X, flowers["species"])
+    skops.dump(model, "model.skops")
+    new = flowers.drop(columns="species").head(4).assign(note=["7", "007", "setosa", "1,5"])
+    for name, frame in (("known", flowers), ("new", new)):
+        write_table(folder / f"{name}.{ending}", [frame])
+    given = {"train": f"known.{ending}", "predict": f"new.{ending}"}
+    result = quantify("--model", "model.skops", "--trust", **given)
+    assert result.exit_code == 0, result.output
+    np.testing.assert_allclose(written()["confidence"], model.predict_proba(new).max(axis=1))
 
 
 def test_marks_of_thousands_are_read_from_the_text_of_the_file(folder, flowers):

@@ -195,3 +195,44 @@ def test_a_model_that_was_kept_reads_dates_and_units_as_before(tmp_path):
     rows = TableModel.load(tmp_path / "model").predict(train[:5])
     pd.testing.assert_frame_equal(rows, model.predict(train[:5]))
     assert any("Column size holds numbers with the unit 'kg'" in note for note in model.notes_)
+
+
+HOURS = pd.date_range("2030-03-30 22:00:00.5", periods=4, freq="h")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([3, 1, 2, 3]),
+        np.array([3, 1, 2, 2**53]),
+        np.array([0.5, 1.0, np.nan, 2.0]),
+        HOURS,
+        HOURS.as_unit("ms"),
+        HOURS.tz_localize("UTC"),
+        HOURS.tz_localize("Europe/Berlin"),  # an hour is left out that night
+        HOURS.where([True, False, True, True]),
+        [datetime.date(2020, 1, 31), None, datetime.date(2020, 2, 1), None],
+        ["2020-01-31", "2020-02-01", None, "2020-01-31"],
+        ["12 %", "13 %", "12 %", "x"],
+        np.array([True, False, True, True]),
+        [True, None, False, True],
+    ],
+)
+def test_columns_come_back_as_a_given_model_saw_them(values):
+    dtype = object if isinstance(values, list) else None
+    frame = pd.DataFrame({"c": pd.Series(values, dtype=dtype)})
+    columns = CleanColumns(read_text=False).fit(frame)
+    pd.testing.assert_frame_equal(columns.inverse_transform(columns.transform(frame)), frame)
+
+
+def test_integers_with_gaps_are_floats_as_a_reader_of_files_has_them():
+    columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": [1, 2, 3]}))
+    for new in ([1.0, np.nan], [1.5, 2.0], [1e19, 2.0]):
+        frame = pd.DataFrame({"c": new})
+        pd.testing.assert_frame_equal(columns.inverse_transform(columns.transform(frame)), frame)
+
+
+def test_what_is_no_date_is_refused_where_a_given_model_reads_dates():
+    columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": HOURS}))
+    with pytest.raises(TableError, match="Column 'c' holds dates .* but 'soon' in another"):
+        columns.inverse_transform(columns.transform(pd.DataFrame({"c": ["2030-01-01", "soon"]})))

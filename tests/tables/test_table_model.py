@@ -9,9 +9,10 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq import Uncertainty, UncertaintyMixin
@@ -496,6 +497,37 @@ def test_a_given_model_gets_dates_as_they_were(train, table):
     assert len(quantify(dated, new, estimator=model, held_out=dated).rows) == len(table)
 
 
+def parts_of_dates(X):
+    assert X["code"].dtype == np.int64
+    weekdays = [day.weekday() for day in X["day"]]
+    return pd.DataFrame({"hour": X["when"].dt.hour, "weekday": weekdays})
+
+
+def as_written(X):
+    return X.astype(str)
+
+
+def test_a_given_model_may_read_whole_numbers_dates_and_texts_in_its_own_way():
+    random, n = np.random.default_rng(0), 200
+    when = pd.Series(pd.date_range("2030-01-01", periods=n, freq="7h"))
+    codes, words = random.integers(3, size=n), random.integers(3, size=n)
+    X = pd.DataFrame({"code": codes, "when": when, "day": when.dt.date})
+    X["note"] = [f"word{word} number{k}" for k, word in enumerate(words)]
+    y = np.where((codes == 1) ^ (words == 1), "yes", "no")
+    numbers = make_pipeline(FunctionTransformer(as_written), OneHotEncoder(handle_unknown="ignore"))
+    columns = make_column_transformer(
+        (FunctionTransformer(parts_of_dates), ["code", "when", "day"]),
+        (numbers, ["code"]),
+        (TfidfVectorizer(), "note"),
+        sparse_threshold=0,
+    )
+    given = make_pipeline(columns, LogisticRegression(max_iter=1000)).fit(X, y)
+    result = quantify(X.assign(kind=y), X, estimator=given)
+    np.testing.assert_allclose(result.rows["confidence"], given.predict_proba(X).max(axis=1))
+    assert not result.rows["unseen"].str.contains("note").any()  # every row has a text of its own
+    assert not any("--drop note" in note for note in result.notes)
+
+
 def test_a_column_that_numbers_the_rows_is_told(train, table):
     numbered = train.assign(row=np.random.default_rng(0).permutation(60) + 1)
     notes = quantify(numbered, table.assign(row=99)).notes
@@ -534,6 +566,8 @@ def test_classes_keep_their_type(train, table, labels, expected):
     assert type(result.model.classes_.tolist()[0]) is type(expected[0])
     assert set(result.rows["prediction"]) <= set(expected)
     assert set(result.held_out["label"]) == set(expected)
+    row = result.rows.iloc[0]
+    assert str(row["prediction"]) in row["prediction_set"].split("; ")
 
 
 @pytest.mark.parametrize(
