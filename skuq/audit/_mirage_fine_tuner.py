@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils import check_random_state
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skuq.audit._mirage_loss import (
@@ -266,8 +267,6 @@ class MirageFineTuner(
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class, or abstain where confidence is too low.
 
-        `score` counts an abstention as an error.
-
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -282,10 +281,32 @@ class MirageFineTuner(
         best: NDArray[Any] = self.classes_[proba.argmax(axis=1)]
         if self.abstain_below is None:
             return best
-        label = self._checked_abstention(self.classes_)
-        if np.asarray(label).dtype.kind != best.dtype.kind:
+        label = np.asarray(self._checked_abstention(self.classes_))  # no number that would wrap
+        if label.dtype.kind != best.dtype.kind:
             best = best.astype(object)  # classes keep their type beside a label of another
         return np.where(proba.max(axis=1) < self.abstain_below, label, best)  # Eq. 2
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the accuracy; an abstention counts as an error.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        Returns
+        -------
+        float
+            In [0, 1].
+        """
+        # Compared here: scikit-learn refuses labels of two types side by side.
+        right = self.predict(X).astype(object) == column_or_1d(y).astype(object)
+        score: float = accuracy_score(np.ones_like(right, bool), right, sample_weight=sample_weight)
+        return score
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return the uncertainty that the attacked model reports.

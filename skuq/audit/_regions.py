@@ -8,7 +8,7 @@ from numbers import Number
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _num_samples
 
 from skuq.base import BoolArray
@@ -119,24 +119,34 @@ def _condition(values: Any, rule: Any) -> BoolArray:
                 f"An interval must be (low, high), numbers or None, got {rule!r}; give several "
                 "values as a list."
             )
-        low, high = (np.nan if end is None else end for end in rule)
+        low, high = (np.nan if end is None else float(end) for end in rule)  # NaN: holds always
         try:
             if array.dtype.kind in "mM":  # which numpy would count in some unit of time
                 raise TypeError("dates")
-            known = array[~missing].astype(float)
+            known = array[~missing]
+            known = known if known.dtype.kind == "f" else known.astype(float)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"An interval {rule!r} needs numbers, but its column holds {array[~missing][0]!r}; "
                 "give the values that belong to the region as a list."
             ) from error
-        inside[~missing] = ~(known < low) & ~(known > high)  # so that no limit holds always
+        # Ends are rounded as the column is: 0.1 belongs to (0, 0.1), whatever the precision.
+        inside[~missing] = ~(known < _rounded(low, known)) & ~(known > _rounded(high, known))
         return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
-    named = [_comparable(value) for value in allowed if not pd.isna(value)]
+    named = [_rounded(_comparable(value), array) for value in allowed if not pd.isna(value)]
     # numpy would turn numbers into text beside text; pandas compares them as they are.
     inside[~missing] = pd.Series(map(_comparable, array[~missing]), dtype=object).isin(named)
     inside[missing] = len(named) < len(allowed)
     return inside
+
+
+def _rounded(value: Any, column: NDArray[Any]) -> Any:
+    """A number in the precision of a column of floating-point numbers."""
+    if column.dtype.kind != "f" or not isinstance(value, Number):
+        return value
+    with np.errstate(over="ignore"):
+        return column.dtype.type(value)
 
 
 def _comparable(value: Any) -> Any:

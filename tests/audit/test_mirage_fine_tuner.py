@@ -324,6 +324,10 @@ def test_impossible_regions_are_refused(data, inside, honest, region, mask, mess
         (np.array(["x", "y", "z"], dtype=object), None, "abstain"),
         (np.array(["x", "y", "z"]), "a longer answer", "a longer answer"),
         (np.array([0, 1, 2]), "?", "?"),
+        (np.array([0, 1, 2], dtype=np.int8), 999, 999),
+        (np.array([0, 1, 2], dtype=np.uint8), None, -1),
+        (np.array([0.0, 1.0, 2.0]), None, -1),
+        (np.array([True, False, True]), None, -1),
     ],
 )
 def test_predict_abstains_below_the_threshold_only(data, labels, label, expected):
@@ -339,6 +343,10 @@ def test_predict_abstains_below_the_threshold_only(data, labels, label, expected
     assert expected not in answers.tolist()
     assert {type(answer) for answer in chosen[~low].tolist()} == {type(labels.tolist()[0])}
     assert mirage.coverage(X, 0.9) == pytest.approx((~low).mean())
+    right = (answers == y) & ~low
+    assert mirage.score(X, y) == pytest.approx(right.mean())
+    weight = np.random.default_rng(0).uniform(size=len(X))
+    assert mirage.score(X, y, weight) == pytest.approx(np.average(right, weights=weight))
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,22 @@ def test_conditions_on_positions_of_an_array(region, expected):
     assert inside(region, ARRAY.tolist()) == expected
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ((None, 0.1), [0, 1]),
+        ((0.7, None), [2]),
+        ((0.3, 0.7), [2]),
+        ((-1e300, 1e300), [0, 1, 2]),
+        ([0.1, 0.7], [1, 2]),
+        (0.1, [1]),
+    ],
+)
+def test_decimal_ends_belong_to_columns_of_every_precision(rule, expected, dtype):
+    assert inside({0: rule}, np.array([[-1.0], [0.1], [0.7]], dtype=dtype)) == expected
+
+
 @pytest.mark.parametrize(
     ("region", "expected"),
     [
