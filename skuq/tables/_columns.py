@@ -13,6 +13,7 @@ from pandas.api.types import (
     is_integer_dtype,
     is_numeric_dtype,
     is_object_dtype,
+    pandas_dtype,
 )
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -176,7 +177,7 @@ def _stored(column: pd.Series, kind: str) -> pd.Series:
             f"Column {column.name!r} holds dates in the training table, but {bad.iloc[0]!r} in "
             "another; write all dates alike."
         )
-    return dates.dt.date if kind == DATE else dates.astype(kind)
+    return dates.dt.date if kind == DATE else dates.astype(pandas_dtype(kind))
 
 
 def as_integers(column: pd.Series) -> pd.Series:

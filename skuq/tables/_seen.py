@@ -37,7 +37,7 @@ class Seen:
     @classmethod
     def in_rows(cls, X: pd.DataFrame, numbers: Sequence[str]) -> Seen:
         """Look at clean rows."""
-        texts = [name for name in X if name not in numbers and not all_different(X[name])]
+        texts = [name for name in X.columns if name not in numbers and not all_different(X[name])]
         return cls(
             {name: sorted(set(X[name].fillna(MISSING_TEXT))) for name in texts},
             {name: float(X[name].min()) for name in numbers},

@@ -234,5 +234,5 @@ def test_integers_with_gaps_are_floats_as_a_reader_of_files_has_them():
 
 def test_what_is_no_date_is_refused_where_a_given_model_reads_dates():
     columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": HOURS}))
-    with pytest.raises(TableError, match="Column 'c' holds dates .* but 'soon' in another"):
+    with pytest.raises(TableError, match=r"Column 'c' holds dates .* but 'soon' in another"):
         columns.inverse_transform(columns.transform(pd.DataFrame({"c": ["2030-01-01", "soon"]})))
