@@ -1,5 +1,7 @@
 """Certificates: what is proven safe is never contradicted, what is unsafe has a witness."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -268,3 +270,22 @@ def test_rounds_of_more_boxes_than_fit_at_once_are_divided(monkeypatch, likeliho
     assert (at_once.n_regions > 3).all()
     np.testing.assert_allclose(in_parts.min_lower, at_once.min_lower, atol=1e-6)
     np.testing.assert_allclose(in_parts.max_upper, at_once.max_upper, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_search_that_ends_amid_a_round_forgets_no_box(monkeypatch, norm):
+    """Each look at the clock takes a second, and each part of a round holds two boxes."""
+    model = fit_model(np.random.default_rng(5), 9.0 * RBF(0.7), "logit", n=20, n_classes=2)
+    request = {"radius": 0.5, "norm": norm, "tol": 1e-3}
+    exact = model.predict_proba_bounds(points(1), **request)
+    monkeypatch.setattr(_branch_and_bound, "_BATCH", 2)
+    n_regions = []
+    for max_time in range(1, 16):
+        clock = SimpleNamespace(monotonic=iter(range(1000)).__next__)
+        monkeypatch.setattr(_branch_and_bound, "time", clock)
+        found = model.predict_proba_bounds(points(1), **request, max_time=float(max_time))
+        assert (found.min_lower <= exact.min_upper).all()
+        assert (found.max_upper >= exact.max_lower).all()
+        n_regions.append(int(found.n_regions[0]))
+    assert n_regions == sorted(n_regions)
+    assert len(set(n_regions)) > 5

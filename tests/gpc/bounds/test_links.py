@@ -9,7 +9,8 @@ from scipy.special import ndtr
 
 from skuq.gpc.bounds import _links as links
 from skuq.gpc.bounds import _softmax_link as softmax_link
-from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._branch_and_bound import objective_at
+from skuq.gpc.bounds._expansion import Evaluation, Expansion, Moments
 from skuq.gpc.bounds._links import LogitLink, ProbitLink
 from skuq.gpc.bounds._regions import BallParts
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
@@ -127,6 +128,31 @@ def test_slopes_of_evaluations_are_derivatives(case):
                 parts[moved][:, k] += sign
                 ends.append(link.evaluate(objective, *parts).value)
             np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), slopes[:, k], atol=2e-4)
+
+
+@BOTH
+@pytest.mark.parametrize("size", [(1e-3, 1e-3), (0.1, 0.1), (0.3, 0.0), (0.0, 0.3)])
+def test_objectives_at_points_hold_for_all_moments_within_their_errors(case, size):
+    rng = np.random.default_rng(0)
+    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    expansion = random_moments(rng, case, 0.0, 1.0)
+    objective = tensor(objectives(rng, n_classes, 12))
+    moments = [part.value for part in expansion[:2]]
+    errors = [torch.full_like(part, each) for part, each in zip(moments, size, strict=True)]
+    gradients = [torch.ones_like(part)[..., None] for part in moments]
+    bound, _ = objective_at(link, objective, Evaluation(*moments, *gradients, *errors))
+    highest = torch.full_like(bound, -torch.inf)
+    slopes = link.evaluate(objective, *moments)
+    for ways in (
+        (slopes.mean_slope, slopes.covariance_slope),
+        *([tensor(rng.normal(size=part.shape)) for part in moments] for _ in range(20)),
+    ):
+        moved = [m + e * way.sign() for m, e, way in zip(moments, errors, ways, strict=True)]
+        highest = torch.maximum(highest, link.evaluate(objective, *moved).value)
+    assert (bound >= highest - 1e-9).all()
+    # Not by more than the second derivatives allow, which no likelihood has above 1.
+    reach = sum(part.sum(-1) for part in errors)
+    assert (bound <= highest + 2 * objective.abs().sum(-1) * reach**2 + 2e-4).all()
 
 
 def test_nothing_is_claimed_about_averages_that_would_take_too_many_nodes():
