@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from copy import copy
 from functools import cached_property
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from skuq.evidential._sparse import Features, as_features, same_features
 from skuq.extras import import_optional
-from skuq.models import resolve_device
+from skuq.models import level_of_the_user, resolve_device
 
 
 def import_dgl() -> ModuleType:
@@ -136,7 +137,7 @@ def as_node_graph(graph: Any) -> NodeGraph:
     Raises
     ------
     TypeError
-        If it is of another type.
+        If it is of another type, or there are several graphs.
     ValueError
         If it has no features, several types of nodes, no nodes, features with NaN, or shapes
         that do not match.
@@ -153,6 +154,12 @@ def as_node_graph(graph: Any) -> NodeGraph:
         return _from_dgl(graph)
     if hasattr(graph, "edge_index"):
         return _from_pyg(graph)
+    several = isinstance(graph, tuple | list) and len(graph) > 1
+    if several and all(hasattr(one, "edge_index") or _is_of_dgl(one) for one in graph):
+        raise TypeError(
+            f"`graph` must be one graph, got {len(graph)}: join them first, with PyG's "
+            "Batch.from_data_list or dgl.batch."
+        )
     if isinstance(graph, tuple | list) and len(graph) == 2:
         return _from_dgl(*graph) if _is_of_dgl(graph[0]) else _from_matrices(*graph)
     raise TypeError(
@@ -395,13 +402,35 @@ def takes_data(network: nn.Module) -> bool:
     return len(needed) == 1
 
 
+def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
+    """Warn, at the level of the user, of weights of edges that a network is called without.
+
+    They reach it only in a whole PyG object, although its `forward` can take them.
+    """
+    original = graph.original
+    takes_node_graph = getattr(network, "takes_node_graph", False)
+    if not hasattr(original, "edge_index") or takes_node_graph or takes_data(network):
+        return
+    for name in ("edge_weight", "edge_attr"):
+        possible = getattr(network, f"supports_{name}", True)  # of networks of PyG
+        taken = possible and name in signature(network.forward).parameters
+        if taken and getattr(original, name, None) is not None:
+            warnings.warn(
+                f"The model is called as network(x, edge_index), without `{name}` of the graph, "
+                "which it could take. If it was trained with it, pass a module that takes the "
+                f"whole object, forward(self, data); if not, remove `{name}` from the graph.",
+                UserWarning,
+                stacklevel=level_of_the_user(),
+            )
+
+
 def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
     """Validate node ids of shape (n,) or (n, 1), or turn a mask of all nodes into ids.
 
     Raises
     ------
     ValueError
-        If they are not integers, out of range, empty, or of another shape.
+        If they are not integers, out of range, empty, of another shape, or a mask of numbers.
     """
     ids = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
     if ids.dtype == bool:
@@ -416,6 +445,11 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
         raise ValueError(f"X must hold node ids, shape (n,) or (n, 1), got shape {ids.shape}.")
     if len(ids) == 0:
         raise ValueError("X holds no node ids; at least 1 is needed.")
+    if len(ids) == n_nodes > 2 and np.isin(ids, (0, 1)).all():
+        raise ValueError(
+            f"X holds a 0 or 1 for each of {n_nodes} nodes, such as a mask in numbers: turn it "
+            "into booleans, for instance with X == 1."
+        )
     if ids.dtype.kind not in "iu" and not (ids.dtype.kind == "f" and (ids == ids.round()).all()):
         raise ValueError(f"X must hold node ids, which are integers, got dtype {ids.dtype}.")
     if not 0 <= ids.min() <= ids.max() < n_nodes:

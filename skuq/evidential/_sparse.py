@@ -148,7 +148,8 @@ def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
         return _mapped(values)
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        values = (values.to_dense() if values.layout != torch.strided else values).numpy()
+        values = values.to_dense() if values.layout != torch.strided else values
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     scattered = sparse.issparse(values)
     with np.errstate(over="ignore"):  # values beyond float32 raise an error below
         values = (

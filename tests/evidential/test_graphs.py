@@ -55,8 +55,14 @@ def test_adjacency_in_any_form_is_taken(adjacency):
 
 @pytest.mark.parametrize(
     "features",
-    [FEATURES, sparse.csr_array(FEATURES), torch.tensor(FEATURES), pd.DataFrame(FEATURES)],
-    ids=["dense", "sparse", "tensor", "frame"],
+    [
+        FEATURES,
+        sparse.csr_array(FEATURES),
+        torch.tensor(FEATURES),
+        torch.tensor(FEATURES).bfloat16(),
+        pd.DataFrame(FEATURES),
+    ],
+    ids=["dense", "sparse", "tensor", "bfloat16", "frame"],
 )
 def test_features_in_any_form_are_taken(features):
     check(as_node_graph((coo(), features)))
@@ -169,6 +175,15 @@ def test_pyg_edges_to_no_node_are_refused(pyg, edge, message):
         as_node_graph(given)
 
 
+@pytest.mark.parametrize("container", [list, tuple])
+def test_several_graphs_are_refused(pyg, dgl, container):
+    given = pyg.data.Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]))
+    for graphs in ([given] * 2, [given] * 3, [dgl.graph(([0], [1]))] * 2):
+        message = f"must be one graph, got {len(graphs)}: join them first"
+        with pytest.raises(TypeError, match=message):
+            as_node_graph(container(graphs))
+
+
 def test_copies_and_clones_share_the_graph():
     graph = as_node_graph((EXPECTED, FEATURES))
     assert copy.deepcopy({"graph": graph})["graph"] is graph
@@ -251,11 +266,19 @@ def test_a_mask_of_all_nodes_stands_for_the_ids_in_it(mask):
         ([], "no node ids; at least 1"),
         (np.empty((0, 1), int), "no node ids"),
         (pd.Series([0.5]), "which are integers"),
+        ([1, 0, 0, 1], "a 0 or 1 for each of 4 nodes, such as a mask in numbers"),
+        (torch.tensor([1, 0, 0, 1], dtype=torch.uint8), "turn it into booleans"),
+        (np.array([[1.0], [0], [0], [1]]), "mask in numbers"),
     ],
 )
 def test_what_are_no_node_ids_is_refused(X, message):
     with pytest.raises(ValueError, match=message):
         checked_nodes(X, 4)
+
+
+def test_all_of_two_nodes_are_ids():
+    assert checked_nodes([1, 0], 2).tolist() == [1, 0]
+    assert checked_nodes([1, 0, 1], 4).tolist() == [1, 0, 1]
 
 
 def test_an_undirected_matrix_is_taken_without_a_copy():
