@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from skuq.evidential._graphs import NodeGraph, call_on_graph, checked_nodes, graph_device
 from skuq.models import AdoptedModel, resolve_device
+from skuq.models._adopt import _copied, _fold_norms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +94,14 @@ def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | Non
     Returns
     -------
     NodeModel
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the network is a `torch.jit.ScriptModule`, or cannot be copied.
     """
-    module: nn.Module = deepcopy(network).cpu().eval().requires_grad_(False)
+    module: nn.Module = _copied(network).cpu().eval().requires_grad_(False)
+    _fold_norms(module)
     _forget_graph(module)
     return NodeModel(module=module, classes=classes, graph=graph)
 

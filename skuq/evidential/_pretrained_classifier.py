@@ -130,7 +130,7 @@ class PretrainedClassifier(
         graph = graph_of(self.estimator, self.graph)
         if graph is None:
             return self._evaluate_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
-        known = known_classes(self.estimator)
+        known = known_classes(self.estimator, X_val, y_val)
         nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
         self.n_features_in_ = 1
         return self._evaluate_on_graph(graph, nodes, layer, seed)
@@ -141,8 +141,12 @@ class PretrainedClassifier(
         model = fit_or_adopt_on_graph(self.estimator, graph, nodes, device=self.device, seed=seed)
         outputs = self._outputs_of_nodes(model, layer, seed)
         warn_of_probabilities(outputs.logits)
+        n_classes = outputs.logits.shape[1]
         labels = nodes.classes if model.classes is None else model.classes
-        classes = classes_of_outputs(labels, outputs.logits.shape[1])
+        trained = nodes.classes[np.unique(nodes.training.codes)]
+        if model.classes is None and len(trained) == n_classes:
+            labels = trained
+        classes = classes_of_outputs(labels, n_classes)
 
         def in_order_of_logits(part: Labelled, name: str) -> Labelled:
             return part._replace(codes=codes_of(nodes.classes[part.codes], classes, name))

@@ -26,6 +26,7 @@ from skuq.evidential._graphs import (
     call_on_graph,
     dense_features,
     takes_data,
+    warn_of_edge_data,
 )
 from skuq.evidential._labelled import LabelledData
 from skuq.evidential._layerwise import layerwise_logits
@@ -39,6 +40,7 @@ from skuq.models import (
     adopt,
     fit_or_adopt,
     is_fitted,
+    labels_in_mask,
     rows_at_once,
 )
 from skuq.wrappers import unwrap
@@ -102,6 +104,7 @@ def node_outputs(
             f"The model cannot be evaluated on this graph, whose nodes have "
             f"{graph.n_features} features: {(str(error) or type(error).__name__).splitlines()[0]}"
         ) from error
+    warn_of_edge_data(network, graph)
     shape = tuple(logits.shape)
     if len(shape) != 2 or shape[0] != graph.n_nodes or shape[1] < 2:
         raise ValueError(
@@ -156,9 +159,14 @@ def graph_of(model: Any, graph: Any) -> NodeGraph | None:
     return getattr(model, "graph_", None)
 
 
-def known_classes(model: Any) -> NDArray[Any] | None:
-    """Return the classes of a trained model; None if it has no labels."""
+def known_classes(model: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
+    """Return the classes of a trained model; None if it has no labels.
+
+    A network may know the classes of validation nodes, although it has no labels.
+    """
     model = _unwrapped(model)
+    if isinstance(model, nn.Module) and y_val is not None:
+        return labels_in_mask(X_val, np.ravel(y_val))
     if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
         return None
     return np.asarray(model.classes_)

@@ -349,6 +349,50 @@ def test_what_a_network_returns_or_raises_is_named(pyg_graph, nodes, y, network,
         new_probe(network, graph=pyg_graph, **settings).fit(nodes, y)
 
 
+@pytest.mark.parametrize("norm", [None, nn.utils.spectral_norm, nn.utils.weight_norm])
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_tensors_of_the_last_training_step_do_not_keep_a_network_from_being_read(
+    pyg_module, pyg_graph, nodes, y, norm
+):
+    class Keeping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = pyg_module if norm is None else norm(nn.Linear(6, 3))
+
+        def forward(self, x, edge_index):
+            self.last = self.first(*([x, edge_index] if norm is None else [x]))
+            return self.last
+
+    network = Keeping()
+    network(pyg_graph.x, pyg_graph.edge_index).sum().backward()
+    probe = new_probe(network, graph=pyg_graph).fit(nodes, y)
+    assert network.last.requires_grad
+    with torch.no_grad():
+        expected = network.eval()(pyg_graph.x, pyg_graph.edge_index).softmax(dim=1)
+    np.testing.assert_allclose(probe.predict_proba(range(150)), expected, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_script_module_is_refused_by_name(pyg_graph, nodes, y):
+    with pytest.raises(TypeError, match="Cannot adopt a ScriptModule"):
+        new_probe(torch.jit.script(Altering()), graph=pyg_graph).fit(nodes, y)
+
+
+@pytest.mark.parametrize("name", ["edge_weight", "edge_attr"])
+def test_weights_of_edges_that_a_network_could_take_are_named(pyg, pyg_graph, nodes, y, name):
+    class Weighted(Altering):
+        def forward(self, x, edge_index, edge_weight=None, edge_attr=None):
+            return self.linear(x)
+
+    weighted = pyg_graph.clone()
+    weighted[name] = torch.ones(pyg_graph.num_edges)
+    with pytest.warns(UserWarning, match=f"without `{name}` of the graph"):
+        new_probe(Weighted(), graph=weighted).fit(nodes, y)
+    new_probe(Weighted(), graph=pyg_graph).fit(nodes, y)
+    if name == "edge_attr":  # which its layers do not read
+        new_probe(pyg.nn.GCN(6, 8, 2, 3), graph=weighted).fit(nodes, y)
+
+
 def test_skorch_net_that_is_no_classifier_is_a_network_without_labels(pyg_module, pyg_graph, y):
     class OnNodes(NeuralNet):
         def infer(self, x, **fit_params):

@@ -318,6 +318,18 @@ def test_validation_may_hold_any_class_that_the_model_knows(gcn, nodes, y, other
     assert probe.classes_.tolist() == [0, 1, 2]
 
 
+def test_validation_may_hold_any_class_that_a_bare_network_knows(data, nodes, y, others):
+    few, everyone = y != 1, np.arange(150) >= 60
+    for X_val, y_val in ((others, data.labels[others]), (everyone, data.labels)):
+        probe = new_probe(Rows(n_classes=3), graph=data.graph)
+        probe.fit(nodes[few], y[few], X_val=X_val, y_val=y_val)
+        assert probe.classes_.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"`y_val` has labels .* \[1\] not in \[0, 2\]"):
+        new_probe(Rows(n_classes=2), graph=data.graph).fit(
+            nodes[few], y[few], X_val=others, y_val=y_val[60:]
+        )
+
+
 def test_prediction_for_nodes_that_are_none_is_refused(probe):
     for method in (probe.predict, probe.predict_proba, probe.predict_uncertainty):
         with pytest.raises(ValueError, match="Node ids"):
