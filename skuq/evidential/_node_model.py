@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from skuq.evidential._graphs import NodeGraph, call_on_graph, checked_nodes, graph_device
 from skuq.models import AdoptedModel, resolve_device
-from skuq.models._adopt import _copied, _fold_norms
+from skuq.models._adopt import _private_copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +100,7 @@ def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | Non
     TypeError, ValueError
         If the network is a `torch.jit.ScriptModule`, or cannot be copied.
     """
-    module: nn.Module = _copied(network).cpu().eval().requires_grad_(False)
-    _fold_norms(module)
+    module = _private_copy(network)
     _forget_graph(module)
     return NodeModel(module=module, classes=classes, graph=graph)
 
