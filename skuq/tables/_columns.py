@@ -64,6 +64,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     kinds_ : dict of str to str
         Columns that are numbers or text in the result, and were "integer", "date" (objects of
         Python) or a pandas type of dates.
+    categories_ : dict of str to tuple (list, bool)
+        Columns of pandas' category type: their categories, and whether these are ordered.
     notes_ : list of str
         How text was read, in sentences.
     """
@@ -80,9 +82,12 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.truths_: list[str] = []
         self.nones_: list[str] = []
         self.kinds_: dict[str, str] = {}
+        self.categories_: dict[str, tuple[list[Any], bool]] = {}
         self.notes_: list[str] = []
         for name in X.columns:
             self._fit_column(name, _uncategorised(X[name]))
+            if isinstance(X[name].dtype, pd.CategoricalDtype):
+                self.categories_[name] = (X[name].cat.categories.tolist(), X[name].cat.ordered)
         derived = [part for name, dates in self.dates_.items() for part in dates.names(name)]
         for part in derived:
             if part in X.columns:
@@ -137,6 +142,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         for name in self.nones_:
             column = stored.get(name, X[name]).astype(object)
             stored[name] = column.where(column.notna(), None)
+        for name, (categories, ordered) in self.categories_.items():
+            stored[name] = _categorised(stored.get(name, X[name]), categories, ordered)
         return X.assign(**stored)
 
     def _transformed(self, name: str, column: pd.Series) -> dict[str, pd.Series]:
@@ -156,6 +163,14 @@ def _uncategorised(column: pd.Series) -> pd.Series:
         # Whole numbers of numpy cannot be missing.
         return column.astype(object if is_integer_dtype(kind) else kind)
     return column
+
+
+def _categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
+    """A clean column in pandas' category type; other values follow the known ones."""
+    known = {as_text(value): value for value in categories}
+    meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
+    every = [*categories, *(value for value in meaning.values() if as_text(value) not in known)]
+    return column.map(meaning).astype(pd.CategoricalDtype(every, ordered))
 
 
 def _kind(column: pd.Series) -> str | None:

@@ -216,6 +216,11 @@ HOURS = pd.date_range("2030-03-30 22:00:00.5", periods=4, freq="h")
         ["12 %", "13 %", "12 %", "x"],
         np.array([True, False, True, True]),
         [True, None, False, True],
+        pd.Categorical(["b", "c", None, "b"], categories=["c", "b", "a"], ordered=True),
+        pd.Categorical([3, 1, None, 3]),
+        pd.Categorical([True, None, False, True]),
+        pd.Categorical(list(HOURS)),
+        pd.cut([1, 2, 3, 9], [0, 2, 5, 10]),
     ],
 )
 def test_columns_come_back_as_a_given_model_saw_them(values):
@@ -230,6 +235,13 @@ def test_integers_with_gaps_are_floats_as_a_reader_of_files_has_them():
     for new in ([1.0, np.nan], [1.5, 2.0], [1e19, 2.0]):
         frame = pd.DataFrame({"c": new})
         pd.testing.assert_frame_equal(columns.inverse_transform(columns.transform(frame)), frame)
+
+
+def test_values_that_are_no_categories_follow_those_that_are():
+    columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": pd.Categorical(["b", "a"])}))
+    new = columns.inverse_transform(columns.transform(pd.DataFrame({"c": ["d", None, "b"]})))["c"]
+    assert new.cat.categories.tolist() == ["a", "b", "d"]
+    assert new.cat.codes.tolist() == [2, -1, 1]
 
 
 def test_what_is_no_date_is_refused_where_a_given_model_reads_dates():

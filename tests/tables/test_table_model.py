@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -505,6 +506,20 @@ def parts_of_dates(X):
 
 def as_written(X):
     return X.astype(str)
+
+
+def test_a_given_model_gets_categories_as_such():
+    random, n = np.random.default_rng(0), 200
+    X = pd.DataFrame(
+        {"town": random.choice(["Ulm", "Linz", "Bern"], n), "a": random.normal(size=n)}
+    )
+    y = np.where((X["town"] == "Ulm") ^ (X["a"] > 0), "yes", "no")
+    X = X.astype({"town": "category"})
+    given = HistGradientBoostingClassifier(max_iter=10).fit(X, y)
+    new = X.assign(town=["Graz", *X["town"][1:]]).astype({"town": "category"})
+    rows = quantify(X.assign(kind=y), new, estimator=given).rows
+    np.testing.assert_allclose(rows["confidence"], given.predict_proba(new).max(axis=1))
+    assert rows["unseen"].tolist() == ["town"] + [""] * (n - 1)
 
 
 def test_a_given_model_may_read_whole_numbers_dates_and_texts_in_its_own_way():
