@@ -87,7 +87,10 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         for name in X.columns:
             self._fit_column(name, _uncategorised(X[name]))
             if isinstance(X[name].dtype, pd.CategoricalDtype):
-                self.categories_[name] = (X[name].cat.categories.tolist(), X[name].cat.ordered)
+                self.categories_[name] = (
+                    X[name].cat.categories.tolist(),
+                    bool(X[name].cat.ordered),
+                )
         derived = [part for name, dates in self.dates_.items() for part in dates.names(name)]
         for part in derived:
             if part in X.columns:
@@ -185,13 +188,15 @@ def _stored(column: pd.Series, kind: str) -> pd.Series:
     """A clean column as one of a kind."""
     if kind == INTEGER:
         return as_integers(column)
-    dates = pd.to_datetime(column, format=ISO, errors="coerce", utc="," in kind)
+    dates = pd.to_datetime(column, format=ISO, errors="coerce", utc=True)
     bad = column[dates.isna() & column.notna()]
     if len(bad):
         raise TableError(
             f"Column {column.name!r} holds dates in the training table, but {bad.iloc[0]!r} in "
             "another; write all dates alike."
         )
+    if "," not in kind:  # no time zone
+        dates = dates.dt.tz_localize(None)
     return dates.dt.date if kind == DATE else dates.astype(pandas_dtype(kind))
 
 

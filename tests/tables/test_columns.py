@@ -244,6 +244,16 @@ def test_values_that_are_no_categories_follow_those_that_are():
     assert new.cat.codes.tolist() == [2, -1, 1]
 
 
+@pytest.mark.parametrize(
+    "new", [HOURS.tz_localize("UTC"), ["2030-03-30 22:00:00.5", "2030-03-31 01:00:00.5+02:00"]]
+)
+def test_dates_with_a_time_zone_are_those_of_utc_where_a_given_model_saw_none(new):
+    columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": HOURS}))
+    read = columns.inverse_transform(columns.transform(pd.DataFrame({"c": new})))["c"]
+    assert read.dtype == HOURS.dtype
+    assert read.tolist() == HOURS[: len(new)].tolist()
+
+
 def test_what_is_no_date_is_refused_where_a_given_model_reads_dates():
     columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": HOURS}))
     with pytest.raises(TableError, match=r"Column 'c' holds dates .* but 'soon' in another"):
