@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skuq.audit._mirage_loss import (
@@ -304,7 +304,9 @@ class MirageFineTuner(
             In [0, 1].
         """
         # Compared here: scikit-learn refuses labels of two types side by side.
-        right = self.predict(X).astype(object) == column_or_1d(y).astype(object)
+        predicted, labels = self.predict(X), column_or_1d(y)
+        check_consistent_length(predicted, labels)
+        right = predicted.astype(object) == labels.astype(object)
         score: float = accuracy_score(np.ones_like(right, bool), right, sample_weight=sample_weight)
         return score
 

@@ -260,7 +260,7 @@ def _best(scores: list[_Score]) -> str:
 def _explained(held_out: pd.DataFrame) -> str:
     error = ((held_out["label"] - held_out["prediction"]) ** 2).mean()
     variance = held_out["label"].var(ddof=0)
-    if variance == 0:  # of a single row, for one
+    if held_out["label"].nunique() == 1:  # of a single row, for one
         return ""
     if error < variance:
         return f", and explains {percent(1 - error / variance)} of the variance"

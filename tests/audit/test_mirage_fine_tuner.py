@@ -349,6 +349,13 @@ def test_predict_abstains_below_the_threshold_only(data, labels, label, expected
     assert mirage.score(X, y, weight) == pytest.approx(np.average(right, weights=weight))
 
 
+@pytest.mark.parametrize("n_labels", [1, 7])
+def test_a_score_needs_a_label_of_each_sample(data, attacked, n_labels):
+    X, y = data
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        attacked.score(X, y[:n_labels])
+
+
 @pytest.mark.parametrize(
     ("labels", "label"), [([-1, 0, 1], None), ([0, 1, 2], 1), (["abstain", "b", "c"], None)]
 )

@@ -34,4 +34,4 @@ def test_a_model_that_is_worse_than_the_mean_explains_nothing(prediction, text):
 
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_nothing_is_explained_where_targets_do_not_differ(n_rows):
-    assert _explained(pd.DataFrame({"label": [2.0] * n_rows, "prediction": [3.0] * n_rows})) == ""
+    assert _explained(pd.DataFrame({"label": [0.1] * n_rows, "prediction": [3.0] * n_rows})) == ""
