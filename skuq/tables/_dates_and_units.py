@@ -17,18 +17,22 @@ ISO = "ISO8601"
 # What values look like, and how they are parsed. Points divide dates where one begins with the day;
 # of dates with slashes the values themselves must say what comes first.
 DAYS = {
+    r"\d{4}-\d\d?-\d\d?": ("%Y-%m-%d",),
     r"\d{4}/\d\d?/\d\d?": ("%Y/%m/%d",),
     r"\d\d?\.\d\d?\.\d{4}": ("%d.%m.%Y",),
     r"\d\d?/\d\d?/\d{4}": ("%d/%m/%Y", "%m/%d/%Y"),
     r"\d\d?-\d\d?-\d{4}": ("%d-%m-%Y", "%m-%d-%Y"),
+    r"\d\d? [A-Za-z]+ \d{4}": ("%d %b %Y",),
+    r"\d\d?-[A-Za-z]+-\d{4}": ("%d-%b-%Y",),
+    r"[A-Za-z]+ \d\d?, \d{4}": ("%b %d, %Y",),
 }
 HALF = r"\s*([AaPp])\.?[Mm]\.?"  # of the day
 TIMES = {
     "": "",
-    r" \d\d?:\d\d": " %H:%M",
-    r" \d\d?:\d\d:\d\d": " %H:%M:%S",
-    r" \d\d?:\d\d" + HALF: " %I:%M %p",
-    r" \d\d?:\d\d:\d\d" + HALF: " %I:%M:%S %p",
+    r",? \d\d?:\d\d": " %H:%M",
+    r",? \d\d?:\d\d:\d\d": " %H:%M:%S",
+    r",? \d\d?:\d\d" + HALF: " %I:%M %p",
+    r",? \d\d?:\d\d:\d\d" + HALF: " %I:%M:%S %p",
 }
 FORMS = {
     r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?": (ISO,),
@@ -37,12 +41,10 @@ FORMS = {
         for day, formats in DAYS.items()
         for time, clock in TIMES.items()
     },
-    r"\d\d? [A-Za-z]+ \d{4}": ("%d %b %Y",),
-    r"[A-Za-z]+ \d\d?, \d{4}": ("%b %d, %Y",),
 }
 MONTH = r"([A-Za-z]{3})[a-z]*"  # of whose name the first three letters are enough
 # Dates whose century is not said, times of the day, and durations.
-UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d( \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
+UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 WORDS = {"%d": "the day first", "%m": "the month first"}
 
 NUMBER = r"(?P<number>[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?)"
@@ -218,6 +220,17 @@ def unread_note(column: pd.Series) -> str | None:
     )
 
 
+def is_date_in_digits(values: pd.Series) -> bool:
+    """Whether numbers may be dates of the last or this century, such as 20201231."""
+    distinct = values.drop_duplicates()
+    if len(distinct) < 3 or not distinct.between(19000101, 20991231).all():
+        return False
+    if (distinct % 1 != 0).any():
+        return False
+    texts = distinct.astype("int64").astype(str)
+    return bool(pd.to_datetime(texts, format="%Y%m%d", errors="coerce").notna().all())
+
+
 def _holds(values: pd.Series, *kinds: str) -> bool:
     return pd.api.types.infer_dtype(values, skipna=True) in kinds
 
@@ -237,5 +250,6 @@ def _parsed(column: pd.Series, format: str) -> pd.Series:
         texts = texts.str.replace(MONTH, r"\1", regex=True)
     if "%p" in format:
         texts = texts.str.replace(HALF, r" \1M", regex=True)
+    texts = texts.str.replace(r",(?= \d\d?:)", "", regex=True) if ":" in format else texts
     dates = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
     return dates.dt.tz_localize(None)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from skuq.tables._dates_and_units import is_date_in_digits
 from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison
 from skuq.tables._seen import ALL_DIFFERENT
@@ -75,6 +76,11 @@ def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
                 notes.append(
                     f"Column {name} seems to number the rows; if it does, leave it out "
                     f"(--drop {name}): new rows have new numbers, which look out-of-distribution."
+                )
+            elif is_date_in_digits(values):
+                notes.append(
+                    f"Column {name} may hold dates such as {values.iloc[0]:.0f}, and counts as "
+                    "numbers; write them as 2020-12-31 to have them count as dates."
                 )
         elif (word := word_among_numbers(values)) is not None:
             notes.append(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from skuq.tables._dates_and_units import unread_note
 from skuq.tables._errors import TableError
 from skuq.tables._seen import all_different
 
@@ -62,9 +63,10 @@ def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
                     f"Column {name!r} holds numbers, but counts as text because of values such as "
                     f"{word!r}; correct them, or leave them empty if they stand for missing ones."
                 )
+            note = unread_note(values)
             raise TableError(
                 f"Column {name!r} holds a different text in every row, so nothing can be "
-                f"learnt from it; leave it out (--drop {name})."
+                f"learnt from it; leave it out (--drop {name}).{f' {note}' if note else ''}"
             )
 
 

@@ -860,3 +860,12 @@ def test_names_and_values_of_the_user_are_text_and_never_markup(report_of, large
     assert "How certain are the predictions of <b>kind?" in page.text
     assert page.addresses
     assert all(address.startswith("data:") for address in page.addresses)
+
+
+def test_dates_in_digits_are_told_and_other_numbers_of_eight_digits_are_not(train, table):
+    days = pd.date_range("2030-01-01", periods=60).strftime("%Y%m%d").astype(int)
+    notes = quantify(train.assign(day=days), table.assign(day=days[:7])).notes
+    assert any("Column day may hold dates such as 20300101" in note for note in notes)
+    for other in (days + 9000, days + 0.5, days * 0 + 20300101):
+        notes = quantify(train.assign(day=other), table.assign(day=other[:7])).notes
+        assert not any("may hold dates" in note for note in notes)
