@@ -137,6 +137,15 @@ def certify(
             "None and NA count as missing: rename a class of such a name.)"
         )
     X, X_new = _numbers(known[names], train), _numbers(new[names], predict)
+    constant = [index for index in free if X[:, index].min() == X[:, index].max()]
+    if constant == free:
+        raise InputError(
+            f"{train}: no column that can change takes more than one value, so there is no "
+            "standard deviation to measure changes in."
+        )
+    if constant:
+        still = [names[index] for index in constant]
+        free, held = [index for index in free if index not in constant], [*held, *still]
     scaler = StandardScaler().fit(X)
     if inducing is None and len(X) > EXACT_ROWS:
         inducing = 200
@@ -146,6 +155,7 @@ def certify(
     except (ValueError, MemoryError) as error:
         raise InputError(f"{train}: {error}") from error
     request = {"max_radius": max_radius, "norm": norm, "features": free}
+    request["precision"] = min(0.01, max_radius / 100)
     rows = _certified(gpc, scaler, X_new, names, request, max_regions)
     if id_column:
         rows.insert(0, id_column, new[id_column].to_numpy())
@@ -155,6 +165,8 @@ def certify(
         if report is not None:
             pages[0].write(report)
     if not quiet:
+        if constant:
+            say(f"One value in all training rows, and so held fixed: {', '.join(still)}.")
         proven = int((rows["certified_radius"] > 0).sum())
         say(f"{count} rows; {proven} have a class that is proven within some radius.")
         say(f"Certificates: {out}")

@@ -27,7 +27,8 @@ class ProbabilityBounds(NamedTuple):
     max_lower, max_upper : ndarray of shape (n, k), float64
         Bounds of the largest one (Eq. 4).
     argmin, argmax : ndarray of shape (n, k, n_features), float64
-        Points of the region that attain `min_upper` and `max_lower`, up to rounding.
+        Points of the region that attain `min_upper` and `max_lower`, up to the error of the
+        integral there: rounding, or 1e-5 for the likelihood "softmax".
     n_regions : ndarray of shape (n,), int64
         Boxes that were bounded.
     converged : ndarray of shape (n,), bool
@@ -180,8 +181,9 @@ def safety(
     units = np.eye(model.n_classes)
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
-    band = np.full(objectives.shape[:2], 2 * TIE)  # closer than this, predictions may tie
-    return _certificate(model, regions, objectives, 0 * band, band, limits, progress)
+    zero = np.zeros(objectives.shape[:2])
+    # Closer than twice TIE, predictions may tie.
+    return _certificate(model, regions, objectives, zero, zero, 2 * TIE, limits, progress)
 
 
 def robustness(
@@ -214,8 +216,8 @@ def robustness(
     most = np.stack([model.values(points, np.tile(row, (n, 1))) for row in rows], axis=1)
     total = rows.sum(axis=1)  # of a weighted sum over two classes, the other one's is the rest
     least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
-    middle, band = (most + least) / 2, (most - least) / 2 + TIE
-    return _certificate(model, regions, objectives, middle - delta, band, limits, progress)
+    middle, error = (most + least) / 2, (most - least) / 2
+    return _certificate(model, regions, objectives, middle - delta, error, TIE, limits, progress)
 
 
 def _safety_of_many(
@@ -351,17 +353,19 @@ def _certificate(
     regions: Region,
     objectives: FloatArray,
     threshold: FloatArray,
-    band: FloatArray,
+    error: FloatArray,
+    tie: float,
     limits: Limits,
     progress: ProgressCallback,
 ) -> Certificate:
+    """Compare minima of objectives, (n, k), with thresholds that are known up to an error."""
     n, k, _ = objectives.shape
     report = _per_point(progress, k)
-    found = model.minima(regions, objectives, limits, threshold, band, report)
-    lower, upper = found.lower - threshold, found.upper - threshold
-    rows, worst = np.arange(n), (upper + band).argmin(axis=1)
-    unsafe = np.asarray((upper < -band).any(axis=1))
-    safe = np.asarray((lower > band).all(axis=1))
+    found = model.minima(regions, objectives, limits, threshold, error + tie, report)
+    lower, upper = found.lower - threshold - error, found.upper - threshold + error
+    rows, worst = np.arange(n), upper.argmin(axis=1)
+    unsafe = np.asarray((upper < -tie).any(axis=1))
+    safe = np.asarray((lower > tie).all(axis=1))
     example = np.where(unsafe[:, None], found.point[rows, worst], np.nan)
     status = np.where(safe, "safe", np.where(unsafe, "unsafe", "undecided"))
     return Certificate(

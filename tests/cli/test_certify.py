@@ -56,6 +56,25 @@ def test_rows_are_certified_and_counterexamples_are_in_the_columns_units(folder)
     assert (distance.max(axis=1) <= rows.loc[found, "counterexample_radius"] * (1 + 1e-6)).all()
 
 
+def test_a_column_of_one_value_is_held_fixed(folder):
+    pd.read_csv("known.csv").assign(site=7).to_csv("known.csv", index=False)
+    pd.read_csv("new.csv").assign(site=7).to_csv("new.csv", index=False)
+    options = ["--train", "known.csv", "--target", "species", "--predict", "new.csv"]
+    options += ["--id", "number", "--out", "out.csv", "--max-radius", "0.1"]
+    result = CliRunner().invoke(main, ["certify", *options])
+    assert "One value in all training rows, and so held fixed: site." in result.stdout
+    assert "counterexample_site" not in pd.read_csv("out.csv")
+
+
+def test_small_radii_are_bisected_as_closely_as_large_ones(folder):
+    pd.read_csv("known.csv").to_csv("new.csv", index=False)
+    assert run("--drop", "number", "--max-radius", "0.1").exit_code == 0
+    rows = pd.read_csv("out.csv")
+    found = rows[rows["counterexample_radius"] < np.inf]
+    assert len(found) >= 2
+    assert (found["counterexample_radius"] - found["certified_radius"] <= 0.001).all()
+
+
 def test_the_id_is_copied_as_it_is(folder):
     new = pd.read_csv("new.csv")[:2].assign(number=["007", "1e5"])
     new.to_csv("new.csv", index=False)
@@ -122,3 +141,11 @@ def test_bad_tables_are_refused(folder):
     known.to_csv("gaps.csv", index=False)
     assert "petal width have missing or infinite" in run("--id", "number", train="gaps.csv").output
     assert run("--id", "number", target="genus").exit_code == 2
+
+
+def test_columns_of_one_value_alone_leave_nothing_to_change(folder):
+    pd.read_csv("known.csv").assign(site=7).to_csv("known.csv", index=False)
+    pd.read_csv("new.csv").assign(site=7).to_csv("new.csv", index=False)
+    result = run("--drop", "number", "--fixed", ",".join(NAMES))
+    assert result.exit_code == 2
+    assert "no column that can change takes more than one value" in result.output

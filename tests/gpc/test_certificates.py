@@ -176,12 +176,33 @@ def test_the_witness_is_of_the_objective_that_its_band_decides():
             return Minima(upper - 0.1, upper, point, np.ones((1, 2), int), np.ones((1, 2), bool))
 
     around_zero = around(np.zeros((1, 1)), 3.0)
-    band = np.array([[0.05, 1e-9]])  # the first is not below its band, the second is
+    error = np.array([[0.05, 1e-9]])  # the first is not below its error, the second is
     found = certificates._certificate(
-        Known(), around_zero, np.zeros((1, 2, 2)), np.zeros((1, 2)), band, Limits(), None
+        Known(), around_zero, np.zeros((1, 2, 2)), np.zeros((1, 2)), error, 0.0, Limits(), None
     )
     assert found.status[0] == "unsafe"
     np.testing.assert_array_equal(found.counterexample, [[2.0]])
+
+
+def test_what_is_left_of_an_allowed_change_counts_that_the_point_is_known_up_to_an_error():
+    """A class of probability .3 + x, whose rival's probability is rounded up by .02."""
+
+    class Known:
+        n_classes = 2
+
+        def values(self, points, objective):
+            proba = np.column_stack([0.3 + points[:, 0], 0.7 - points[:, 0]])
+            return (proba * objective).sum(axis=1) + 0.02 * objective[:, 1]
+
+        def minima(self, regions, objectives, limits, threshold, band, progress):
+            least = np.array([[0.1, 0.5]])  # x from -.2 to .2
+            point = np.array([[[-0.2], [0.2]]])
+            return Minima(least, least, point, np.ones((1, 2), int), np.ones((1, 2), bool))
+
+    found = certificates.robustness(Known(), around(np.zeros((1, 1)), 0.2), 0.5, Limits())
+    assert found.margin_lower[0] <= 0.3 <= found.margin_upper[0]
+    assert found.margin_upper[0] - found.margin_lower[0] == pytest.approx(0.02)
+    assert found.status[0] == "safe"
 
 
 def test_a_safe_radius_is_as_close_to_a_counterexample_as_was_asked_for():
