@@ -310,3 +310,13 @@ def test_a_search_that_ends_amid_a_round_forgets_no_box(monkeypatch, norm):
         n_regions.append(int(found.n_regions[0]))
     assert n_regions == sorted(n_regions)
     assert len(set(n_regions)) > 5
+
+
+def test_progress_counts_each_point_once(model):
+    steps, X = [], points(3)
+    prepared = model._probability_model()
+    prepared.prepare()
+    limits = Limits(max_regions=50)
+    certificates.probability_bounds(prepared, around(X, 0.3), np.arange(2), limits, steps.append)
+    assert min(steps) >= 0
+    assert 0 < sum(steps) <= len(X)
