@@ -245,11 +245,18 @@ def _parsed(column: pd.Series, format: str) -> pd.Series:
     """Dates without time zones (those with one in UTC), NaT where a value is none."""
     if is_object_dtype(column) and not _holds(column.dropna(), "string"):
         format = ISO  # dates as Python has them
-    texts = column if is_datetime64_any_dtype(column) else column.astype("str").str.strip()
+    texts = column if is_datetime64_any_dtype(column) else _plainly_written(column, format)
+    dates = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
+    return dates.dt.tz_localize(None)
+
+
+def _plainly_written(column: pd.Series, format: str) -> pd.Series:
+    """Texts of dates without what a format of pandas has no sign for."""
+    texts = column.astype("str").str.strip()
     if "%b" in format:
         texts = texts.str.replace(MONTH, r"\1", regex=True)
     if "%p" in format:
         texts = texts.str.replace(HALF, r" \1M", regex=True)
-    texts = texts.str.replace(r",(?= \d\d?:)", "", regex=True) if ":" in format else texts
-    dates = pd.to_datetime(texts, format=format, errors="coerce", utc=True)
-    return dates.dt.tz_localize(None)
+    if ":" in format:
+        texts = texts.str.replace(r",(?= \d\d?:)", "", regex=True)
+    return texts

@@ -79,7 +79,13 @@ def test_the_training_table_says_how_dates_are_read():
     X, notes = clean(["13/02/2020", "01/03/2020"], ["02/03/2020"])
     assert X["c (month)"].tolist() == [3.0]
     assert "the day first" in notes[0]
-    X, _ = clean(["2020-01-31"], pd.to_datetime(["2020-02-01"]))
+
+
+@pytest.mark.parametrize(
+    "train", ["2020-01-31", "2020/1/31 0:00", "Jan 31, 2020", "31 Jan 2020, 12:00 AM"]
+)
+def test_texts_of_dates_train_and_dates_are_predicted(train):
+    X, _ = clean([train], pd.to_datetime(["2020-02-01"]))
     assert X["c (days since 2020-01-31)"].tolist() == [1.0]
     with pytest.raises(TableError, match="'c' holds dates in the training table, but 'soon'"):
         clean(["2020-01-31"], ["soon"])
