@@ -3,8 +3,8 @@
     python -m benchmarks.all --budget 60m --data-dir DIR
     python -m benchmarks.all --list
 
-A result is stale if a part of skuq changed that its run had loaded. Those that changed come first,
-then the oldest. Each is measured with the command it was recorded with, and replaced; what moved
+A result is stale if code changed that its benchmark uses. Those that changed come first, then the
+oldest. Each is measured with the command it was recorded with, and replaced; what moved
 beyond its spread is printed: figures by more than twice the larger standard deviation and half a
 percent, times by more than half. ``--all`` measures results that are not stale, too.
 """
@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.harness import RESULTS, changed_parts, code_parts
+from benchmarks.harness import RESULTS, changed_parts
 
 # Results of a time when the length of a run was not recorded.
 UNKNOWN_SECONDS = 600
 
 
 class Result(NamedTuple):
-    """A recorded result, and the parts of skuq that changed since."""
+    """A recorded result, and the parts of its code that changed since."""
 
     name: str
     content: dict[str, Any]
@@ -39,15 +39,12 @@ class Result(NamedTuple):
         return self.content.get("seconds", UNKNOWN_SECONDS)
 
 
-def results(folder: Path, parts: dict[str, str]) -> list[Result]:
+def results(folder: Path) -> list[Result]:
     """All results of a folder, most stale first."""
     found = []
     for path in folder.glob("*.json"):
         content = json.loads(path.read_text())
-        changed = changed_parts(content, parts)
-        if content.get("code", "").endswith("+"):  # of files that were not committed
-            changed = changed or ["uncommitted files"]
-        found.append(Result(path.stem, content, changed))
+        found.append(Result(path.stem, content, changed_parts(content)))
     return sorted(found, key=lambda r: (not r.changed, r.content["date"], r.name))
 
 
@@ -96,7 +93,7 @@ def main() -> None:
     args = arguments.parse_args()
     report: dict[str, list[str]] = {}
     end = time.monotonic() + args.budget
-    for result in results(RESULTS, code_parts()):
+    for result in results(RESULTS):
         state = f"changed since: {', '.join(result.changed)}" if result.changed else "up to date"
         print(f"{result.name}: {result.content['date']}, {result.seconds} s, {state}", flush=True)
         if args.list or not (result.changed or args.all):

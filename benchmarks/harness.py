@@ -1,7 +1,7 @@
 """What all benchmarks share: arguments, threads, and the JSON line."""
 
 import argparse
-import functools
+import hashlib
 import json
 import math
 import os
@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
+from benchmarks.code_used import code_parts
 from skuq.files import write_atomically
 
 PACKAGES = ("skuq", "torch", "scikit-learn", "numpy", "skorch")
 RESULTS = Path(__file__).parent / "results"  # what the documentation shows
 AGENT_PACKAGES = ("stable-baselines3", "sb3-contrib", "gymnasium", "MinAtar")
-WITHOUT_FIGURES = {"files"}  # how files are written changes nothing that is measured
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -39,7 +39,9 @@ def parser(description: str) -> argparse.ArgumentParser:
         "--record", metavar="NAME", help="keep the figures as benchmarks/results/NAME.json"
     )
     # As the code is now, not when a long run ends.
-    arguments.set_defaults(code=_code(), code_parts=code_parts(), began=time.monotonic())
+    arguments.set_defaults(
+        code=_code(), code_parts=code_parts(_running_module()), began=time.monotonic()
+    )
     return arguments
 
 
@@ -64,7 +66,8 @@ def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespac
     """One of many long runs: taken from ``--out`` if this code finished it before, else kept."""
     if args.out is None:
         return run(*task, args=args)
-    path = args.out / "runs" / args.code / ("-".join(map(str, task)) + ".json")
+    code = hashlib.sha256(json.dumps(args.code_parts).encode()).hexdigest()[:7]
+    path = args.out / "runs" / code / ("-".join(map(str, task)) + ".json")
     if not path.exists():
         done = run(*task, args=args)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,14 +81,12 @@ def finish(
     records: list[dict[str, Any]],
     packages: Sequence[str] = (),
     *,
-    starts_processes: bool = False,
     is_new: bool = True,
 ) -> None:
     """Print the JSON line without figures that are none; write it where it was asked for.
 
-    Figures are out of date once a part of skuq changes that the run has loaded, or any part if
-    what it measures ran in processes that it started. Those of a run that is not new, as it only
-    sums up what was recorded before, keep the code and the date that were recorded with them.
+    Figures of a run that is not new, as it only sums up what was recorded before, keep the code and
+    the date that were recorded with them.
     """
     records = [each for each in records if math.isfinite(each["value"])]
     left_out = ("out", "data_dir", "record", "code", "code_parts", "began")
@@ -105,21 +106,18 @@ def finish(
         args.out.mkdir(parents=True, exist_ok=True)
         write_atomically(args.out / f"{name}.json", line + "\n")
     if args.record is not None:
-        origin = _provenance(name, args, starts_processes)
+        origin = _provenance(name, args)
         _keep(args.record, {**origin, **_earlier_origin(origin, args, is_new), **result})
     print(line)
 
 
-def _provenance(name: str, args: argparse.Namespace, starts_processes: bool) -> dict[str, Any]:
+def _provenance(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Command, code, date and length of this run; its folders are nobody else's business."""
     words = re.sub(r" --(data-dir|out|record)[ =]\S+", "", f" {shlex.join(sys.argv[1:])}")
-    loaded = {module.split(".")[1] for module in sys.modules if module.startswith("skuq.")}
     return {
         "command": f"python -m benchmarks.{name}{words}".strip(),
         "code": args.code,
-        "parts": {
-            p: code for p, code in args.code_parts.items() if starts_processes or p in loaded
-        },
+        "parts": args.code_parts,
         "date": date.today().isoformat(),
         "seconds": round(time.monotonic() - args.began),
     }
@@ -146,22 +144,16 @@ def _code() -> str:
     return _git("rev-parse", "--short", "HEAD:skuq") + ("+" if changed else "")
 
 
-@functools.cache
-def code_parts() -> dict[str, str]:
-    """Git's hash of each package and module of skuq, as last committed."""
-    lines = _git("ls-tree", "--abbrev=7", "HEAD", "../skuq/").splitlines()
-    entries = (re.split(r"\s", line, maxsplit=3) for line in lines)
-    return {Path(path).stem: code for _, _, code, path in entries if Path(path).suffix != ".typed"}
+def _running_module() -> str:
+    spec = sys.modules["__main__"].__spec__
+    return spec.name if spec is not None else ""
 
 
-def changed_parts(result: dict[str, Any], parts: dict[str, str]) -> list[str]:
-    """Parts of skuq that changed since a result was recorded, and may change it."""
+def changed_parts(result: dict[str, Any]) -> list[str]:
+    """Parts of skuq, or the benchmarks, of which a result's benchmark uses other code today."""
     recorded = result.get("parts", {"skuq": "unknown"})
-    return [
-        name
-        for name, code in recorded.items()
-        if name not in WITHOUT_FIGURES and parts.get(name) != code
-    ]
+    now = code_parts(f"benchmarks.{result['benchmark']}")
+    return sorted(part for part in recorded | now if recorded.get(part) != now.get(part))
 
 
 def _git(*words: str) -> str:

@@ -116,7 +116,7 @@ def main() -> None:
         record(method, f"adult_train {rows}", metric, np.mean(v), len(v), np.std(v))
         for (method, rows, metric), v in found.items()
     ]
-    finish("quantify_adult", args, records, starts_processes=True)
+    finish("quantify_adult", args, records)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from docutils.parsers.rst import Directive, directives
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 
-from benchmarks.harness import RESULTS, changed_parts, code_parts
+from benchmarks.harness import RESULTS, changed_parts
 
 
 def names(text: str) -> dict[str, str]:
@@ -124,16 +124,15 @@ def _line(cells: list[str]) -> Iterator[str]:
 
 
 def _origin(result: dict) -> Iterator[str]:
-    machine, now = result["machine"], code_parts()
-    changed = changed_parts(result, now)
+    machine, changed = result["machine"], changed_parts(result)
     yield (
         f"Printed by ``{result['command']}`` on {result['date']}, code {result['code']} "
         f"({machine['threads']} of {machine['cores']} cores, torch {machine['versions']['torch']})."
     )
     if "parts" not in result:
-        yield "Which parts of skuq changed since then was not recorded."
-    elif changed and now:
-        yield f"Since then these parts of skuq changed: {', '.join(changed)}."
+        yield "Whether its code changed since then was not recorded."
+    elif changed:
+        yield f"Since then code that it uses changed in: {', '.join(changed)}."
     if result["code"].endswith("+"):
         yield "That code had changes that were not committed."
 

@@ -85,11 +85,16 @@ def test_names_without_a_heading_are_their_own():
     ("known", "note"),
     [
         ({"code": "1234567"}, "was not recorded"),
-        ({"code": "1234567", "parts": {"gpc": "none"}}, "these parts of skuq changed: gpc"),
+        ({"code": "1234567", "parts": {"gpc": "none"}}, "code that it uses changed in: gpc"),
         ({"code": "1234567+", "parts": {}}, "not committed"),
     ],
 )
 def test_a_page_says_what_may_have_changed_since(known, note):
     machine = {"threads": 1, "cores": 2, "versions": {"torch": "2"}}
-    made = {"command": "python -m benchmarks.x", "date": "2026-01-01", "machine": machine}
+    made = {
+        "benchmark": "x",
+        "command": "python -m benchmarks.x",
+        "date": "2026-01-01",
+        "machine": machine,
+    }
     assert note in " ".join(_origin(made | known))

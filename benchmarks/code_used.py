@@ -1,0 +1,94 @@
+"""Which code a benchmark's figures depend on: the modules that it uses, followed by their imports.
+
+``from skuq.models import adopt`` uses the module that defines `adopt`, and not all that the package
+`skuq.models` imports beside it. A module that is named in a string, to be imported when it is used,
+counts as imported. Nothing is run, and git is not asked.
+"""
+
+import ast
+import functools
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# How files are written and results recorded changes nothing that is measured.
+WITHOUT_FIGURES = {"skuq.files", "benchmarks.all", "benchmarks.code_used", "benchmarks.harness"}
+
+
+def code_parts(benchmark: str, root: Path = ROOT) -> dict[str, str]:
+    """For each part of skuq, and the benchmarks, a digest of its modules that a benchmark uses.
+
+    `benchmark` is a module's name, such as ``"benchmarks.quam_mnist"``.
+    """
+    tree = _SourceTree(root)
+    digests = defaultdict(hashlib.sha256)
+    for module in sorted(tree.used_by(benchmark) - WITHOUT_FIGURES):
+        part = module.split(".")[1] if module.startswith("skuq.") else "benchmarks"
+        digests[part].update(module.encode() + tree.paths[module].read_bytes())
+    return {part: digest.hexdigest()[:7] for part, digest in sorted(digests.items())}
+
+
+class _SourceTree:
+    """Modules of a folder, and what each imports."""
+
+    def __init__(self, root: Path) -> None:
+        self.nodes = functools.cache(_nodes)
+        self.paths = {
+            ".".join(path.relative_to(root).with_suffix("").parts): path
+            for package in ("skuq", "benchmarks")
+            for path in (root / package).rglob("*.py")
+            if path.name != "__init__.py"
+        }
+        self.packages = {
+            ".".join(path.relative_to(root).parts[:-1]): path
+            for path in (root / "skuq").rglob("__init__.py")
+        }
+
+    def used_by(self, module: str) -> set[str]:
+        """The module itself, what it imports, what that imports, and so on."""
+        used, waiting = set(), {module} & set(self.paths)
+        while waiting:
+            used |= waiting
+            waiting = {to for each in waiting for to in self._imported_by(each)} - used
+        return used
+
+    def _imported_by(self, module: str) -> Iterator[str]:
+        for node in self.nodes(self.paths[module]):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    yield from self._home(node.module or "", alias.name)
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield from self._all_of(alias.name)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                for name in re.findall(r"skuq(?:\.\w+)+", node.value):
+                    yield from self._all_of(name)
+                yield from self._all_of(f"{module.rpartition('.')[0]}.{node.value}")
+
+    def _home(self, module: str, name: str) -> Iterator[str]:
+        """Where a name that is imported from a module or package is defined."""
+        if module not in self.packages:
+            yield from self._all_of(module)
+            return
+        for node in self.nodes(self.packages[module]):
+            if isinstance(node, ast.ImportFrom) and name in (each.name for each in node.names):
+                yield from self._home(node.module or "", name)
+                return
+        yield from self._all_of(f"{module}.{name}") or self._all_of(module)
+
+    def _all_of(self, name: str) -> list[str]:
+        """A module, or all modules of a package but the whole of skuq, whose names are lazy."""
+        if name in self.paths:
+            return [name]
+        inside = f"{name}." if name in self.packages and name != "skuq" else None
+        return [module for module in self.paths if inside and module.startswith(inside)]
+
+
+def _nodes(path: Path) -> list[ast.AST]:
+    """Statements and expressions of a file, without its docstrings."""
+    found = list(ast.walk(ast.parse(path.read_bytes())))
+    docstrings = {node.value for node in found if isinstance(node, ast.Expr)}
+    return [node for node in found if node not in docstrings]

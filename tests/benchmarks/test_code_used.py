@@ -1,0 +1,99 @@
+"""Which code a benchmark's figures depend on."""
+
+import pytest
+
+from benchmarks.code_used import code_parts
+
+FILES = {
+    "benchmarks/x.py": "from benchmarks.harness import finish\nfrom skuq import Model\n",
+    "benchmarks/harness.py": "def finish(): ...\n",
+    "skuq/__init__.py": "if TYPE_CHECKING:\n    from skuq.method import Model\n",
+    "skuq/base.py": "from skuq.files import write\n",
+    "skuq/files.py": "def write(): ...\n",
+    "skuq/method/__init__.py": (
+        "from skuq.method._model import Model\nfrom skuq.method._other import Other\n"
+    ),
+    "skuq/method/_model.py": (
+        '"""Not skuq.method._other."""\n'
+        "from skuq.base import Mixin\n"
+        "class Model(Mixin):\n"
+        "    def fit(self):\n"
+        "        from skuq.shared import helper\n"
+        '        import_module("_lazy")\n'
+    ),
+    "skuq/method/_lazy.py": "",
+    "skuq/method/_other.py": "class Other: ...\n",
+    "skuq/shared/__init__.py": "from skuq.shared._helpers import helper\n",
+    "skuq/shared/_helpers.py": "def helper(): ...\n",
+    "skuq/shared/_unused.py": "",
+}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def changed_by(tree, name, benchmark="x"):
+    """Parts whose digest differs once a file has another line."""
+    before = code_parts(f"benchmarks.{benchmark}", tree)
+    (tree / name).write_text((tree / name).read_text() + "more = 1\n")
+    after = code_parts(f"benchmarks.{benchmark}", tree)
+    return {part for part in before | after if before.get(part) != after.get(part)}
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("benchmarks/x.py", "benchmarks"),
+        ("skuq/method/_model.py", "method"),
+        ("skuq/base.py", "base"),
+        ("skuq/method/_lazy.py", "method"),  # named in a string
+        ("skuq/shared/_helpers.py", "shared"),  # imported within a function
+    ],
+)
+def test_what_a_benchmark_uses_makes_its_figures_stale(tree, name, part):
+    assert changed_by(tree, name) == {part}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "skuq/method/_other.py",  # in a docstring, and beside the name that is used
+        "skuq/shared/_unused.py",
+        "skuq/files.py",
+        "benchmarks/harness.py",
+    ],
+)
+def test_what_it_does_not_use_leaves_them(tree, name):
+    assert changed_by(tree, name) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import skuq.shared\n",
+        "from skuq import shared\n",
+        "from skuq.shared import unknown\n",
+        'subprocess.run(["python", "-c", "from skuq.shared import helper"])\n',
+    ],
+)
+def test_a_package_of_which_it_is_not_known_what_is_used_counts_whole(tree, text):
+    (tree / "benchmarks/y.py").write_text(text)
+    assert changed_by(tree, "skuq/shared/_unused.py", "y") == {"shared"}
+
+
+def test_a_moved_definition_counts_as_another(tree):
+    before = code_parts("benchmarks.x", tree)
+    (tree / "skuq/shared/_helpers.py").rename(tree / "skuq/shared/_tools.py")
+    (tree / "skuq/shared/__init__.py").write_text("from skuq.shared._tools import helper\n")
+    assert code_parts("benchmarks.x", tree)["shared"] != before["shared"]
+
+
+def test_every_benchmark_is_found():
+    assert {"benchmarks", "quam", "models"} <= set(code_parts("benchmarks.quam_two_moons"))
+    assert code_parts("benchmarks.no_such_benchmark") == {}
