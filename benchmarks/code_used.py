@@ -2,13 +2,15 @@
 
 ``from skuq.models import adopt`` uses the module that defines `adopt`, and not all that the package
 `skuq.models` imports beside it. A module that is named in a string, to be imported when it is used,
-counts as imported. Nothing is run, and git is not asked.
+counts as imported. Comments and docstrings are not code. Nothing is run, and git is not asked.
 """
 
 import ast
 import functools
 import hashlib
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +29,7 @@ def code_parts(benchmark: str, root: Path = ROOT) -> dict[str, str]:
     digests = defaultdict(hashlib.sha256)
     for module in sorted(tree.used_by(benchmark) - WITHOUT_FIGURES):
         part = module.split(".")[1] if module.startswith("skuq.") else "benchmarks"
-        digests[part].update(module.encode() + tree.paths[module].read_bytes())
+        digests[part].update(f"{module}\n{_code_of(tree.paths[module])}\n".encode())
     return {part: digest.hexdigest()[:7] for part, digest in sorted(digests.items())}
 
 
@@ -92,3 +94,18 @@ def _nodes(path: Path) -> list[ast.AST]:
     found = list(ast.walk(ast.parse(path.read_bytes())))
     docstrings = {node.value for node in found if isinstance(node, ast.Expr)}
     return [node for node in found if node not in docstrings]
+
+
+def _code_of(path: Path) -> str:
+    """Lines of a file without comments, docstrings and empty lines."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            assert node.end_lineno is not None
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip())

@@ -87,6 +87,33 @@ def test_a_package_of_which_it_is_not_known_what_is_used_counts_whole(tree, text
     assert changed_by(tree, "skuq/shared/_unused.py", "y") == {"shared"}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""Not skuq.method._other."""\n', '"""A model.\n\nOf several lines.\n"""\n\n'),
+        ("class Model(Mixin):\n", "class Model(Mixin):  # why\n    # it is one\n"),
+        ("    def fit(self):\n", '    def fit(self):\n        """Fit."""\n'),
+    ],
+)
+def test_comments_and_docstrings_are_not_code(tree, old, new):
+    before = code_parts("benchmarks.x", tree)
+    model = tree / "skuq/method/_model.py"
+    assert old in model.read_text()
+    model.write_text(model.read_text().replace(old, new))
+    assert code_parts("benchmarks.x", tree) == before
+
+
+def test_a_string_that_is_used_is_code(tree):
+    before = code_parts("benchmarks.x", tree)
+    base = tree / "skuq/base.py"
+    base.write_text(base.read_text() + 'MESSAGE = "one"\n')
+    between = code_parts("benchmarks.x", tree)
+    base.write_text(base.read_text().replace("one", "# two"))
+    assert (
+        len({parts["base"] for parts in (before, between, code_parts("benchmarks.x", tree))}) == 3
+    )
+
+
 def test_a_moved_definition_counts_as_another(tree):
     before = code_parts("benchmarks.x", tree)
     (tree / "skuq/shared/_helpers.py").rename(tree / "skuq/shared/_tools.py")
