@@ -51,8 +51,10 @@ def to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
             [1., 0.]])
     """
     if not issparse(X):
-        # A copy: torch takes neither reversed nor read-only arrays without complaint.
-        return torch.tensor(np.ascontiguousarray(X), dtype=dtype)
+        array = np.asarray(X)
+        if min(array.strides, default=0) < 0:  # torch takes no reversed array, even of one row
+            array = array.copy()
+        return torch.tensor(array, dtype=dtype)  # a copy, since arrays may be read-only
     tensor = torch.empty(X.shape, dtype=dtype)
     by_row = X.tocsr()
     for rows in gen_batches(X.shape[0], _ROWS):

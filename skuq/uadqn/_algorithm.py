@@ -190,7 +190,7 @@ class Decision(NamedTuple):
     Attributes
     ----------
     epistemic, aleatoric : float
-        Variances of the chosen actions' returns (Eq. 6 and 7), squared return.
+        Variances of the chosen actions' returns (Eq. 7), squared return.
     exploratory : float
         Share of actions other than the best one by risk-adjusted value.
     """
@@ -218,8 +218,8 @@ class UADQNAlgorithm(QuantileDQN):
 
     A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks learn
     from the same targets, each pulled towards its own random start (randomised MAP sampling
-    [2]_). The covariance of their quantiles is the aleatoric variance (Eq. 7), half their mean
-    squared difference the epistemic one (Eq. 6). Actions are Thompson samples from ``mean -
+    [2]_). The covariance of their quantiles is the aleatoric variance, half their mean squared
+    difference the epistemic one (Eq. 7). Actions are Thompson samples from ``mean -
     aleatoric_factor * sigma_aleatoric`` with variance ``epistemic_factor**2 *
     sigma_epistemic**2``, from the first step on. There is no epsilon.
 
@@ -367,7 +367,7 @@ class UADQNAlgorithm(QuantileDQN):
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         # The generator that stable-baselines3 seeds and draws from.
         noise = np.random.standard_normal(values.shape)  # noqa: NPY002
-        epistemic = epistemic_variance(quantiles[1:])  # Eq. 6
+        epistemic = epistemic_variance(quantiles[1:])  # Eq. 7
         actions = sampled_values(values, epistemic, self.epistemic_factor, noise).argmax(-1)
         exploratory = float((actions != values.argmax(-1)).mean())
         self._decided = quantiles[:, np.arange(len(actions)), actions], exploratory
@@ -382,7 +382,7 @@ class UADQNAlgorithm(QuantileDQN):
         if self._decided is None:
             return Decision(np.nan, np.nan, np.nan)
         quantiles, exploratory = self._decided
-        epistemic = epistemic_variance(quantiles[1:])  # Eq. 6
+        epistemic = epistemic_variance(quantiles[1:])  # Eq. 7
         aleatoric = aleatoric_part(quantiles, self.aleatoric)  # Eq. 7
         return Decision(float(epistemic.mean()), float(aleatoric.mean()), exploratory)
 

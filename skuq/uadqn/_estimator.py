@@ -303,7 +303,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Uncertainty
             Squared return. Aleatoric is Eq. 7, the covariance over quantiles of the two
             auxiliary networks (0 where the estimate is negative), or the variance of the
-            value network's quantiles if ``aleatoric="variance"``; epistemic is Eq. 6, half
+            value network's quantiles if ``aleatoric="variance"``; epistemic is Eq. 7, half
             their mean squared difference; total is the sum (Prop. 2.2). Arrays of shape
             (n_samples,), or (n_samples, n_actions) if `per_action`.
 

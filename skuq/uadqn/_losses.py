@@ -192,7 +192,7 @@ def bellman_targets(
 def epistemic_variance(quantiles: Array) -> Array:
     """Estimate the variance over networks, averaged over quantiles (Eq. 4) [1]_.
 
-    For two networks this is half the mean squared difference (Eq. 6). It is unbiased for
+    For two networks this is half the mean squared difference (Eq. 7). It is unbiased for
     any number of networks that are independent samples of the posterior (Prop. 2.3).
 
     Parameters
@@ -224,7 +224,7 @@ def epistemic_variance(quantiles: Array) -> Array:
     """
     n_members = _n_members(quantiles)
     deviation = quantiles - quantiles.mean(0)
-    return (deviation * deviation).sum(0).mean(-1) / (n_members - 1)  # Eq. 4; Eq. 6 for two
+    return (deviation * deviation).sum(0).mean(-1) / (n_members - 1)  # Eq. 4; Eq. 7 for two
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
@@ -376,7 +376,7 @@ def sampled_values(values: Array, epistemic: Array, epistemic_factor: float, noi
     .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
        Learning", 2019, Algorithm 1.
     """
-    # Algorithm 1: samples with the deviation beta sigma_epistemic (Eq. 6)
+    # Algorithm 1: samples with the deviation beta sigma_epistemic (Eq. 7)
     return values + epistemic_factor * epistemic**0.5 * noise
 
 

@@ -91,6 +91,14 @@ def test_a_model_with_preprocessing_of_its_own_takes_sparse_inputs(table):
     assert quam.fit(X, y).explain(X[:2]).contribution.shape == (2, X.shape[1])
 
 
+@pytest.mark.parametrize("reversed_axis", [0, 1])
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_reversed_arrays_are_read_as_others(reversed_axis, n_rows):
+    X = np.flip(np.arange(12.0).reshape(4, 3), reversed_axis)[:n_rows]
+    assert min(X.strides) < 0
+    np.testing.assert_array_equal(adopt(nn.Linear(3, 2)).inputs(X), X)
+
+
 def test_large_sparse_inputs_become_dense_some_rows_at_a_time():
     X = coo_array(np.eye(9000, 3))
     adopted = adopt(nn.Linear(3, 2))

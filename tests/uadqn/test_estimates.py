@@ -25,7 +25,7 @@ quantile_arrays = arrays(
 
 
 def pairwise(quantiles):
-    """Eq. 6 and 7 written out, averaged over all pairs of networks."""
+    """Eq. 7 written out, averaged over all pairs of networks."""
     epistemic, aleatoric = [], []
     for a, b in combinations(quantiles, 2):
         epistemic.append(((a - b) ** 2).mean(-1) / 2)

@@ -70,7 +70,7 @@ def all_quantiles(agent, X):
 
 
 def by_hand(quantiles):
-    """Eq. 6 and 7 for networks A and B, number by number: (n_samples, n_actions) each."""
+    """Eq. 7 for networks A and B, number by number: (n_samples, n_actions) each."""
     _, a, b = quantiles
     epistemic, covariance = np.zeros(a.shape[:2]), np.zeros(a.shape[:2])
     for i in range(a.shape[0]):
