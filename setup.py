@@ -29,7 +29,7 @@ EXTRAS = {
     # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
     "sgmcmc": ["posteriors>=0.1.3"],
     # The circuits were examined with one version of ezkl; skuq refuses to work with others.
-    "zk": ["cryptography>=50.0.2", "ezkl==23.0.5", "onnx>=1.23.2"],
+    "zk": ["cryptography>=50.0.2", "ezkl==23.0.5", "filelock>=4.2.11", "onnx>=1.23.2"],
     # `xgboost` itself requires libraries for several GPUs, of 350 MB.
     "boosting": ["lightgbm>=4.7.0", "xgboost-cpu>=3.2.0"],
     "outliers": ["pyod>=3.6.7"],

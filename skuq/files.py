@@ -76,7 +76,8 @@ def atomic_folder(path: str | os.PathLike[str], *, durable: bool = False) -> Ite
     """Folder to write to instead, which takes the place of the given one at the end of the block.
 
     As `atomic_path`, but the folder may be there already. No system replaces a folder in one
-    step: a process that dies between two renamings leaves none of that name.
+    step: a process that dies between two renamings leaves none of that name, and the old one is
+    put back by `remove_partials`.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def atomic_folder(path: str | os.PathLike[str], *, durable: bool = False) -> Ite
         An empty folder beside the path.
     """
     target = Path(path)
-    partial, old = _beside(target, "partial"), _beside(target, "partial")
+    partial, old = _beside(target, "partial"), _beside(target, "old")
     try:
         partial.mkdir()
         yield partial
@@ -151,6 +152,8 @@ def atomic_paths(
 def remove_partials(folder: str | os.PathLike[str]) -> None:
     """Remove what processes have left in a folder that were killed while they wrote to it.
 
+    What such a process had moved away, and not replaced, is put back.
+
     Parameters
     ----------
     folder : path-like
@@ -167,7 +170,14 @@ def remove_partials(folder: str | os.PathLike[str]) -> None:
     ...     [*Path(folder).iterdir()]
     []
     """
-    for partial in Path(folder).glob(f".*.{'[0-9a-f]' * 12}.partial"):
+    left = f".*.{'[0-9a-f]' * 12}"
+    for old in Path(folder).glob(f"{left}.old"):
+        target = old.with_name(old.name[1:].rsplit(".", 2)[0])
+        if target.exists():
+            _remove(old)
+        else:
+            os.replace(old, target)
+    for partial in Path(folder).glob(f"{left}.partial"):
         _remove(partial)
 
 

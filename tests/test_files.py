@@ -81,6 +81,31 @@ def test_a_process_that_is_killed_leaves_the_old_file(tmp_path):
     assert {*contents(tmp_path)} == {"a.txt", ".note.partial", "report.0123456789ab.partial"}
 
 
+def test_a_folder_that_was_moved_away_and_not_replaced_is_put_back(tmp_path, monkeypatch):
+    target = tmp_path / "run"
+    target.mkdir()
+    (target / "a.txt").write_text("old")
+    replace, calls = os.replace, []
+
+    def killed_at_the_second(*names):
+        calls.append(names)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        replace(*names)
+
+    # A process that is killed puts nothing back: neither does this one, whose renamings fail.
+    monkeypatch.setattr("os.replace", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt), atomic_folder(target):
+        pass
+    monkeypatch.undo()
+    assert not target.exists()
+    remove_partials(tmp_path)
+    assert (target / "a.txt").read_text() == "old"
+    (tmp_path / ".run.0123456789ab.old").mkdir()  # left by one that was killed after it
+    remove_partials(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
 def test_a_block_that_writes_nothing_replaces_nothing(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")

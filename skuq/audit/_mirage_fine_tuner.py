@@ -249,7 +249,7 @@ class MirageFineTuner(
         inputs = original.inputs(X)
         classes, codes = encode_labels(y, original, inputs)
         table = target_table(classes, self.epsilon, self.target, self.confusable)
-        self._abstention = self._checked_abstention(classes)
+        self._checked_abstention(classes)
         self.model_ = fine_tune(
             original,
             inputs,

@@ -523,6 +523,8 @@ class TableModel:
 
     def _estimate(self, X: pd.DataFrame, y: NDArray[Any]) -> str:
         """How long it takes, if that is long: a fit of the learner, and two for each search."""
+        if self.progress is None:  # the learner would be timed for nobody
+            return ""
         n_rows = len(X)
         seconds = self.comparison_.seconds
         if not seconds and self.name_ in LEARNERS and n_rows > MANY:

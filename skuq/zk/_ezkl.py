@@ -16,8 +16,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ VERDICT_VALUE = (1 << 108) - 1  # squares of sums are longer than what a network
 BLINDING_ROWS = 10
 UNUSABLE_ROWS = 6  # the last ones of the column of constants, each of which holds a 1
 OWN_FOLDER = "EZKL_REPO_PATH"  # of the proof system's look-up tables, which it never checks
+_SILENCE = threading.RLock()  # of the process's output
 
 
 class ProofSystemError(RuntimeError):
@@ -342,19 +344,20 @@ def _run(function: str, arguments: Mapping[str, Any], timeout: float | None = No
         raise ProofSystemError(f"The proof system failed at {function!r}: {reason}")
 
 
-class _quiet:
-    """Silence output of native code, which does not use Python's streams."""
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence output of native code, which does not use Python's streams.
 
-    def __enter__(self) -> None:
-        self._saved: list[tuple[int, int]] = []
+    One thread at a time: the streams are the whole process's, and of two blocks that overlap the
+    second would find those silenced that it puts back at its end.
+    """
+    with _SILENCE, ExitStack() as at_the_end:
         with suppress(OSError):
             null = os.open(os.devnull, os.O_WRONLY)
+            at_the_end.callback(os.close, null)
             for stream in (1, 2):
-                self._saved.append((stream, os.dup(stream)))
+                copy = os.dup(stream)
+                at_the_end.callback(os.close, copy)
+                at_the_end.callback(os.dup2, copy, stream)
                 os.dup2(null, stream)
-            os.close(null)
-
-    def __exit__(self, *error: object) -> None:
-        for stream, copy in self._saved:
-            os.dup2(copy, stream)
-            os.close(copy)
+        yield

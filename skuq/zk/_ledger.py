@@ -8,13 +8,13 @@ therefore kept in a second place, outside that folder, and neither may fall behi
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from skuq.extras import import_optional
 from skuq.zk._files import VerificationError, read_json, write_json
 
 Kind = Literal["audits", "attestations", "pads"]
@@ -30,6 +30,7 @@ PARAMETERS: dict[Kind, str] = {
     "attestations": "n_attestations",
     "pads": "verdict_samples",
 }
+LONGEST_WAIT = 10.0  # seconds, for the count of another call
 STATE_HOME = "XDG_STATE_HOME"  # environment variable: folder of the second place
 ROLLED_BACK = (
     "More proofs or pads of this commitment were used than its ledger counts: the private folder "
@@ -112,19 +113,22 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the count: two simultaneous calls must not take the same pad."""
-        lock = self._private / "ledger.lock"
-        for _ in range(100):
-            with suppress(FileExistsError):
-                lock.open("x").close()
-                break
-            time.sleep(0.1)
-        else:
-            raise RuntimeError(f"{lock} is held by another call; if there is none, remove it.")
+        """Lock the count: two simultaneous calls must not take the same pad.
+
+        The lock ends with its process, however that ends.
+        """
+        filelock = import_optional("filelock", extra="zk")
+        lock = filelock.FileLock(self._private / "ledger.lock", timeout=LONGEST_WAIT)
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise RuntimeError(
+                f"Another call counts a proof of {self._private} at this moment. Try again."
+            ) from error
         try:
             yield
         finally:
-            lock.unlink()
+            lock.release()
 
 
 def _counts(path: Path) -> dict[Kind, int]:

@@ -255,17 +255,17 @@ def _verify_verdict(
     if tolerance is not None:
         passed = set(flags) == {1}
     return VerifiedAudit(
-        passed,
-        robust,
-        "verdict",
-        statement.record(),
-        None,
-        None,
-        len(outputs) + 1,
-        notes_of(committed, statement, robust, [], tolerance),
-        trust,
-        committed.classes.tolist(),
-        tolerance,
+        passed=passed,
+        robust=robust,
+        level="verdict",
+        statement=statement.record(),
+        sums=None,
+        result=None,
+        n_proofs=len(outputs) + 1,
+        notes=notes_of(committed, statement, robust, [], tolerance),
+        reference_string=trust,
+        classes=committed.classes.tolist(),
+        tolerance=tolerance,
     )
 
 
@@ -378,18 +378,19 @@ def _judged(
     robust = len(set(verdicts)) == 1
     if all(_passes(extreme, alpha, confidence_level) for extreme in _extremes(sums)):
         raise VerificationError(COULD_NOT_FAIL)
+    notes = [*extra, *power_notes(result, alpha)]
     return VerifiedAudit(
-        verdicts[1] if tolerance is None else all(verdicts),
-        robust,
-        statement.level,
-        statement.record(),
-        sums,
-        result,
-        n_proofs,
-        notes_of(committed, statement, robust, [*extra, *power_notes(result, alpha)], tolerance),
-        trust,
-        committed.classes.tolist(),
-        tolerance,
+        passed=verdicts[1] if tolerance is None else all(verdicts),
+        robust=robust,
+        level=statement.level,
+        statement=statement.record(),
+        sums=sums,
+        result=result,
+        n_proofs=n_proofs,
+        notes=notes_of(committed, statement, robust, notes, tolerance),
+        reference_string=trust,
+        classes=committed.classes.tolist(),
+        tolerance=tolerance,
     )
 
 

@@ -1,6 +1,7 @@
 """The proof system in a folder of its own: nothing of the home folder is read or written."""
 
 import os
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -30,3 +31,24 @@ def test_look_up_tables_are_in_a_fresh_folder_of_each_call(monkeypatch, tmp_path
     assert not os.path.exists(second)
     own = os.environ[backend.OWN_FOLDER]  # of calls within this process
     assert own not in (str(tmp_path), first, second)
+
+
+def test_output_is_heard_again_after_calls_in_two_threads(capfd):
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+
+    def second():
+        first_is_in.wait(10)
+        with backend._quiet():
+            second_is_in.set()
+            first_is_out.wait(10)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with backend._quiet():
+        first_is_in.set()
+        os.write(1, b"native")
+        second_is_in.wait(0.2)  # unless it waits for its turn
+    first_is_out.set()
+    thread.join(10)
+    os.write(1, b"heard")
+    assert capfd.readouterr().out == "heard"

@@ -1,6 +1,9 @@
 """Counts of proofs and pads: budgets of their own, kept in two places."""
 
 import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -46,6 +49,29 @@ def test_a_folder_restored_from_a_backup_counts_nothing_more(private, tmp_path):
 def test_a_count_that_was_interrupted_before_the_second_place_goes_on(private):
     write_json(private / "ledger.json", {"audits": 1, "attestations": 0, "pads": 0})
     assert ledger_of(private).take("audits") == 1
+
+
+def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(private):
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom skuq.zk._ledger import Ledger\n"
+        f"with Ledger(Path(sys.argv[1]), 'x', {BUDGETS})._locked():\n    os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(private)], check=False)
+    assert done.returncode == 9
+    assert ledger_of(private).take("audits") == 0
+
+
+def test_calls_at_the_same_time_take_different_pads(private):
+    with ThreadPoolExecutor(5) as pool:
+        taken = pool.map(lambda _: ledger_of(private).take("pads"), range(5))
+    assert sorted(taken) == [0, 1, 2, 3, 4]
+
+
+def test_a_count_that_is_held_too_long_is_named(private, monkeypatch):
+    monkeypatch.setattr("skuq.zk._ledger.LONGEST_WAIT", 0.0)
+    ledger = ledger_of(private)
+    with ledger._locked(), pytest.raises(RuntimeError, match="Another call"):
+        ledger.take("audits")
 
 
 def test_what_was_seen_elsewhere_is_compared(private):
