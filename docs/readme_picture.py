@@ -1,6 +1,7 @@
 """Draw the picture of the README: ``python docs/readme_picture.py``.
 
-Two moons twice: what the network says about its own uncertainty, and what QUAM finds.
+Two moons twice: what the network says about its own uncertainty, and what QUAM finds with
+`search="pointwise"`. The default, one search on a pool, is coarser here.
 """
 
 from io import BytesIO
