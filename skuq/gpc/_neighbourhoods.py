@@ -37,7 +37,8 @@ def around(
     features : array-like of int, default=None
         Indices of the features that vary; the others keep their values. None is all.
     domain : tuple (lower, upper), default=None
-        Limits of meaningful inputs, to which regions are clipped.
+        Limits of meaningful inputs, to which regions are clipped; each a number or an array
+        that broadcasts to the shape of `X`. None, also within a sequence, is an open end.
 
     Returns
     -------
@@ -47,8 +48,8 @@ def around(
     ------
     ValueError
         If both or neither of `radius` and `region` are given, if a radius is negative or not
-        finite, if a point is outside its region or the domain, or if shapes or features do
-        not fit.
+        finite, if a region is not finite, if limits are NaN, if a point is outside its region or
+        the domain, or if shapes or features do not fit.
 
     Examples
     --------
@@ -97,24 +98,41 @@ def _radii(radius: Any, n: int) -> FloatArray:
 
 def _limits(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
     try:
-        lower, upper = (np.broadcast_to(np.asarray(end, np.float64), X.shape) for end in pair)
+        lower, upper = pair
+        lower = np.broadcast_to(_with_open_ends(lower, -np.inf), X.shape)
+        upper = np.broadcast_to(_with_open_ends(upper, np.inf), X.shape)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{name}` must be a pair (lower, upper) of numbers or arrays that broadcast to the "
             f"shape of `X`, {X.shape}."
         ) from error
-    if np.isnan(lower).any() or np.isnan(upper).any() or (lower > upper).any():
+    if np.isnan(lower).any() or np.isnan(upper).any():
+        hint = "None is an open end" if name == "domain" else "give numbers"
+        raise ValueError(f"`{name}` contains NaN; {hint}.")
+    if (lower > upper).any():
         raise ValueError(f"`{name}` must have lower limits that do not exceed the upper ones.")
     if name == "region" and not (np.isfinite(lower).all() and np.isfinite(upper).all()):
-        raise ValueError("`region` must be finite: no bound is known over unbounded boxes.")
+        raise ValueError(
+            "`region` must be finite: no bound is known over unbounded boxes, and None is not a "
+            "limit; give numbers."
+        )
     outside = (lower > X) | (upper < X)
     if outside.any():
         row, column = np.argwhere(outside)[0]
         raise ValueError(
             f"Point {row} lies outside the {name} in feature {column}: {X[row, column]:g} is not "
-            f"between {lower[row, column]:g} and {upper[row, column]:g}."
+            f"between {lower[row, column]:g} and {upper[row, column]:g}. `{name}` is one pair "
+            "(lower, upper), and not one pair for each feature."
         )
     return lower, upper
+
+
+def _with_open_ends(limits: Any, end: float) -> FloatArray:
+    """Limits as numbers, with an infinite one for None."""
+    values = np.asarray(limits)
+    if values.dtype == object:  # as it is with None, which would become NaN
+        values = np.where(np.equal(values, np.array(None)), end, values)
+    return values.astype(np.float64)
 
 
 def _feature_indices(features: Any, n_features: int) -> NDArray[np.intp]:

@@ -82,7 +82,8 @@ class RegionQueriesMixin:
             Indices or names of the features that vary; the others keep their values. None is
             all.
         domain : tuple (lower, upper), default=None
-            Limits of meaningful inputs, to which regions are clipped.
+            Limits of meaningful inputs, to which regions are clipped; each a number or an array
+            that broadcasts to `X`. None, also within a sequence, is an open end.
         class_ : label, default=None
             Class whose probability is meant; None is all of them, in the order of `classes_`.
         tol : float, default=0.01
@@ -162,7 +163,10 @@ class RegionQueriesMixin:
         ------
         ValueError
             As for `predict_proba_bounds`, or if both `y` and `delta` are given.
+        TypeError
+            If `y` is a number, such as a radius that was not given by name.
         """
+        _check_no_radius(y, "certify", "radius")
         points = self._points(X)
         regions = self._around(points, radius, region, norm, features, domain)
         limits = _read_limits(tol, max_time, max_regions)
@@ -208,6 +212,7 @@ class RegionQueriesMixin:
         SafeRadius
             What is proven, and the nearest counterexample with its distance.
         """
+        _check_no_radius(y, "certified_radius", "max_radius")
         points = self._points(X)
         labels = self._labels(points, y)
         check_norm(norm)
@@ -259,6 +264,7 @@ class RegionQueriesMixin:
         -------
         Attack
         """
+        _check_no_radius(y, "attack", "radius")
         points = self._points(X)
         if method not in ("pgd", "fgsm"):
             raise ValueError(f"`method` must be 'pgd' or 'fgsm', got {method!r}.")
@@ -387,6 +393,15 @@ class RegionQueriesMixin:
         if len(y) != len(points):
             raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
         return codes_of(y, self.classes_, "y")
+
+
+def _check_no_radius(y: Any, method: str, name: str) -> None:
+    """Raise if a number stands where labels are expected."""
+    if isinstance(y, Real):
+        raise TypeError(
+            f"`y` must hold a label for each point, got the number {y}: `{method}` takes "
+            f"`{name}=` by name, as in {method}(X, {name}={y})."
+        )
 
 
 def _check_number(value: Any, name: str, positive: bool = False) -> None:

@@ -33,6 +33,20 @@ def points(n=6):
     return np.random.default_rng(5).normal(size=(n, 2))
 
 
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_counterexamples_lie_in_balls_of_a_few_steps_of_float64(norm):
+    rng, place = np.random.default_rng(0), 1.7e9
+    X = place + rng.uniform(-2e-5, 2e-5, (30, 2))
+    y = (X.sum(axis=1) > 2 * place).astype(int)
+    model = RobustGPC(ConstantKernel(10.0) * RBF(1e-5), optimizer=None).fit(X, y)
+    for radius in (5e-6, 1e-5):
+        found = model.certify(X, radius=radius, norm=norm, max_regions=10)
+        unsafe = found.status == "unsafe"
+        distance = np.linalg.norm(found.counterexample - X, ORDERS[norm], axis=1)
+        assert unsafe.sum() > 5
+        assert (distance[unsafe] <= radius).all()
+
+
 @pytest.mark.parametrize("norm", sorted(ORDERS))
 def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
     X, radius = points(), 0.25

@@ -23,6 +23,21 @@ def test_balls_boxes_features_and_domains_combine():
     np.testing.assert_allclose(three.upper, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        ((None, 1), (-np.inf, 1)),
+        ((0, None), (0, np.inf)),
+        (([0, None, 0.5], [None, 0.6, 1]), ([0, -np.inf, 0.5], [np.inf, 0.6, 1])),
+        ((None, None), (-np.inf, np.inf)),
+    ],
+)
+def test_none_is_an_open_end_of_a_domain(given, same):
+    one, two = (around(X[:1], radius=0.3, domain=domain) for domain in (given, same))
+    np.testing.assert_array_equal(one.lower, two.lower)
+    np.testing.assert_array_equal(one.upper, two.upper)
+
+
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_projections_and_steps_end_in_the_region(norm):
     rng = np.random.default_rng(0)
@@ -70,11 +85,19 @@ BAD = [
     ({"region": (0, 1, 2)}, r"must be a pair \(lower, upper\)"),
     ({"region": ([0, 0], 1)}, r"broadcast to the shape of `X`, \(2, 3\)"),
     ({"region": (1, 0)}, "lower limits that do not exceed the upper"),
-    ({"region": (np.nan, 1)}, "lower limits that do not exceed the upper"),
+    ({"region": (np.nan, 1)}, "`region` contains NaN"),
+    ({"radius": 1, "domain": (0, [1, np.nan, 1])}, "`domain` contains NaN; None is an open end"),
+    ({"region": (None, 1)}, "`region` must be finite.*None is not a limit"),
+    ({"region": (0, [1, None, 1])}, "`region` must be finite.*None is not a limit"),
+    ({"radius": 1, "domain": (object(), 1)}, r"`domain` must be a pair \(lower, upper\)"),
     ({"region": (-np.inf, 1)}, "must be finite"),
     ({"region": (0.2, 1)}, "Point 0 lies outside the region in feature 0: 0.1 is not between 0.2"),
     ({"radius": 1, "domain": (0, [1, 0.3, 1])}, "Point 0 lies outside the domain in feature 1"),
     ({"radius": 1, "domain": ([0, 0, 0.1], 1)}, "Point 1 lies outside the domain in feature 2"),
+    (
+        {"radius": 1, "domain": [(0, 0, 0), (1, 0.1, 1)]},
+        r"pair \(lower, upper\), and not one pair for each feature",
+    ),
     ({"radius": 1, "features": []}, "`features`"),
     ({"radius": 1, "features": [3]}, "at least one of the 3 features"),
     ({"radius": 1, "features": [-4]}, "at least one of the 3 features"),

@@ -395,3 +395,13 @@ def test_bad_points_are_refused_by_every_method(model, method):
 def test_bad_limits_and_classes_are_refused(model, arguments, message):
     with pytest.raises(ValueError, match=message):
         model.predict_proba_bounds(np.zeros((1, 2)), 0.1, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("certify", "radius"), ("attack", "radius"), ("certified_radius", "max_radius")],
+)
+@pytest.mark.parametrize("radius", [0.2, 1, np.float32(0.2)])
+def test_a_radius_in_the_place_of_labels_is_named(model, method, name, radius):
+    with pytest.raises(TypeError, match=f"`{method}` takes `{name}=` by name"):
+        getattr(model, method)(np.zeros((2, 2)), radius)

@@ -75,9 +75,25 @@ class Region:
             return points
         offset = points - self.center
         distance = torch.linalg.vector_norm(offset, self.norm, -1)
-        share = self.radius * _WITHIN / distance.clamp(min=1e-300)
-        inside = (distance <= self.radius)[:, None]
-        return torch.where(inside, points, self.center + share[:, None] * offset)
+        within = min(_WITHIN, 1 - 2 * self._rounding)
+        shift = (self.radius * within / distance.clamp(min=1e-300))[:, None] * offset
+        moved = self.center + shift
+        # On the grid of a large centre, a shift may have become longer than the radius.
+        longer = (moved - self.center).abs() > shift.abs()
+        nearer = torch.where(longer, torch.nextafter(moved, self.center), moved)
+        moved = torch.where(self._ball_holds(moved), moved, nearer)
+        return torch.where(self._ball_holds(points), points, moved)
+
+    @property
+    def _rounding(self) -> float:
+        """Relative rounding error of a distance, in whichever order it is summed up."""
+        return 4 * UNIT * (2 + self.center.shape[-1])
+
+    def _ball_holds(self, points: Tensor) -> Tensor:
+        """Whether points lie in their balls for certain, (n, 1)."""
+        assert self.radius is not None
+        distance = torch.linalg.vector_norm(points - self.center, self.norm, -1, keepdim=True)
+        return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
         """The step within each region along which a function of this gradient grows most."""

@@ -5,6 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skuq.gpc.bounds._regions import BallParts, Region
 
@@ -98,6 +100,38 @@ def test_points_outside_are_pulled_in_and_others_stay(norm):
     np.testing.assert_allclose(pulled[inside], points[inside], rtol=1e-14)
     distance = torch.linalg.vector_norm(pulled[~inside], norm, -1)
     np.testing.assert_allclose(distance, 0.9, rtol=1e-9)
+
+
+@NORMS
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    place=st.sampled_from([0.0, 1.0, -1e9, 1.7e9]),
+    grains=st.floats(0.3, 1e5),
+    f=st.sampled_from([1, 2, 5, 60]),
+)
+def test_points_are_pulled_in_where_the_radius_is_a_few_steps_of_float64(
+    norm, seed, place, grains, f
+):
+    rng = np.random.default_rng(seed)
+    radius = grains * np.spacing(max(abs(place), 1.0))
+    center = place + radius * rng.normal(size=(20, f))
+    points = center + radius * rng.normal(size=(20, f)) * rng.choice([0.01, 1, 9], (20, 1))
+    ball = Region(tensor(center), tensor(center - 9), tensor(center + 9), tensor([radius]), norm)
+    pulled = ball.project(tensor(points)).numpy()
+    distance = [exact_distance(a, b, norm) for a, b in zip(pulled, center, strict=True)]
+    assert max(distance) <= Fraction(radius) ** norm
+    inside = np.linalg.norm(points - center, norm, axis=1) < radius * (1 - 1e-11)
+    np.testing.assert_array_equal(pulled[inside], points[inside])
+    # Towards the centre means between the two.
+    assert ((np.minimum(points, center) <= pulled) & (pulled <= np.maximum(points, center))).all()
+
+
+def exact_distance(a, b, norm):
+    """The power of the distance of two points, without rounding."""
+    return sum(
+        abs(Fraction(x) - Fraction(y)) ** norm for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    )
 
 
 @NORMS
