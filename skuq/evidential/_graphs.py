@@ -139,8 +139,8 @@ def as_node_graph(graph: Any) -> NodeGraph:
     TypeError
         If it is of another type, or there are several graphs.
     ValueError
-        If it has no features, several types of nodes, no nodes, features with NaN, or shapes
-        that do not match.
+        If it has no features, several types of nodes, no nodes, features with NaN, edges between
+        what are no ids of nodes, or shapes that do not match.
 
     Examples
     --------
@@ -196,8 +196,23 @@ def _from_pyg(graph: Any) -> NodeGraph:
     edges = torch.as_tensor(graph.edge_index).cpu()
     if edges.ndim != 2 or len(edges) != 2:
         raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
+    _check_ids(edges)
     source, target = edges
     return _checked(_from_edges(source, target, np.shape(graph.x)[0]), graph.x, graph)
+
+
+def _check_ids(edges: Tensor) -> None:
+    """Refuse ends of edges that are not whole numbers, of which conversion would make others."""
+    if edges.dtype == torch.bool or edges.is_complex():
+        wrong = f"dtype {edges.dtype}"
+    elif edges.is_floating_point() and (edges != edges.round()).any():
+        wrong = f"dtype {edges.dtype}, such as {edges[edges != edges.round()][0].item():g}"
+    else:
+        return
+    raise ValueError(
+        f"`edge_index` must hold ids of nodes, which are integers, got {wrong}. It is a list of "
+        "edges; an adjacency matrix is given as (adjacency, features)."
+    )
 
 
 def _from_matrices(adjacency: Any, features: Any) -> NodeGraph:
@@ -425,7 +440,7 @@ def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
 
 
 def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
-    """Validate node ids of shape (n,) or (n, 1), or turn a mask of all nodes into ids.
+    """Validate node ids, or turn a mask of all nodes into ids; of shape (n,) or (n, 1).
 
     Raises
     ------
@@ -433,14 +448,14 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
         If they are not integers, out of range, empty, of another shape, or a mask of numbers.
     """
     ids = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
+    if ids.ndim == 2 and ids.shape[1] == 1:
+        ids = ids[:, 0]
     if ids.dtype == bool:
         if ids.shape != (n_nodes,):
             raise ValueError(
                 f"A mask must have one value for each of {n_nodes} nodes, got shape {ids.shape}."
             )
         ids = np.flatnonzero(ids)
-    if ids.ndim == 2 and ids.shape[1] == 1:
-        ids = ids[:, 0]
     if ids.ndim != 1:
         raise ValueError(f"X must hold node ids, shape (n,) or (n, 1), got shape {ids.shape}.")
     if len(ids) == 0:

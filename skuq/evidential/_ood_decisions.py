@@ -48,7 +48,7 @@ class OODDecisionsMixin:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
-            Held-out inputs, or node ids if there is a graph.
+            Held-out inputs, or node ids if there is a graph, each node once.
         y : array-like of shape (n_samples,), default=None
             Their classes, each of `classes_` at least once. Rates of false alarms then hold
             within each class, and so for samples with other proportions of the classes; fewer
@@ -62,8 +62,8 @@ class OODDecisionsMixin:
         Raises
         ------
         ValueError
-            If a node was used for training or early stopping, as far as is known, or `y` lacks
-            a class.
+            If a node was used for training or early stopping, as far as is known, or occurs
+            twice, or `y` lacks a class.
         """
         check_is_fitted(self)
         self._check_held_out(X)
@@ -162,9 +162,18 @@ class OODDecisionsMixin:
             vars(self).pop(name, None)
 
     def _check_held_out(self, X: Any) -> None:
-        if self.graph_ is None or self.labelled_nodes_ is None:
+        if self.graph_ is None:
             return
-        used = np.intersect1d(checked_nodes(X, self.graph_.n_nodes), self.labelled_nodes_)
+        nodes, count = np.unique(checked_nodes(X, self.graph_.n_nodes), return_counts=True)
+        repeated = nodes[count > 1]
+        if len(repeated):
+            raise ValueError(
+                f"{len(repeated)} of the nodes to calibrate with occur more than once, the first "
+                f"is {repeated[0]}: repetitions are no further samples. Give each node once."
+            )
+        if self.labelled_nodes_ is None:
+            return
+        used = np.intersect1d(nodes, self.labelled_nodes_)
         if len(used):
             raise ValueError(
                 f"{len(used)} of the nodes to calibrate with were used for training or early "

@@ -150,13 +150,34 @@ def _unwrapped(model: Any) -> Any:
 
 
 def graph_of(model: Any, graph: Any) -> NodeGraph | None:
-    """Return the given graph, else that of the model if it is a graph classifier."""
+    """Return the given graph, else that of the model if it is a graph classifier.
+
+    Raises
+    ------
+    ValueError
+        If the model is a search over graph classifiers, or another wrapper, that is not fitted:
+        it takes ids of nodes, and would be trained on features.
+    """
+    _check_fitted_around(model)
     if graph is not None:
         return as_node_graph(graph)
     model = _unwrapped(model)
     if isinstance(model, GraphClassifier) and not is_fitted(model):
         return as_node_graph(model.graph)
     return getattr(model, "graph_", None)
+
+
+def _check_fitted_around(model: Any) -> None:
+    """Refuse wrappers of a `GraphClassifier` that are not fitted."""
+    model = _unwrapped(model)
+    inside, level = model, unwrap(model, fitted=False)
+    while level is not None:
+        inside, level = level.estimator, unwrap(level.estimator, fitted=False)
+    if inside is not model and isinstance(inside, GraphClassifier) and not is_fitted(model):
+        raise ValueError(
+            f"{type(model).__name__} around a GraphClassifier is not fitted; fit it first, on "
+            "node ids, such as EvidentialProbe(search.fit(nodes, labels))."
+        )
 
 
 def known_classes(model: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:

@@ -121,7 +121,8 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
     alpha_ : ndarray of shape (n_nodes, n_classes), float64
         With a graph: concentrations of all nodes.
     labelled_nodes_ : ndarray of shape (n_labelled,), int64, or None
-        With a graph: nodes whose labels `fit` was given, and those of a `GraphClassifier`.
+        With a graph: nodes whose labels `fit` was given, and those of a `GraphClassifier`; None
+        in a copy for another graph.
     calibration_scores_ : ndarray of shape (n_calibration,), float64
         Epistemic uncertainty of the samples given to `calibrate`.
     calibration_codes_ : ndarray of shape (n_calibration,), int64, or None
@@ -302,7 +303,9 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         -------
         EvidentialProbe
             A copy, whose node ids are those of this graph. The estimator itself stays. The copy is
-            not calibrated: call its `calibrate` with nodes of this graph.
+            not calibrated: call its `calibrate` with nodes of this graph. It refuses nodes of the
+            training only if this graph is the same as that of `fit`; whether a graph continues
+            that one, with the same nodes and further ones, is not checked.
 
         Raises
         ------
@@ -326,8 +329,9 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
             raise ValueError("This probe was fitted without a graph, so that it has no nodes.")
         other = copy(self)
         other._forget_calibration()
-        other.labelled_nodes_ = None
         other.graph_ = as_node_graph(graph)
+        if not self.graph_.is_same(other.graph_):
+            other.labelled_nodes_ = None
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
         outputs = self._outputs_of_nodes(other.model_, self.layer, self._estimator_seed)
         alpha = self._dirichlet(outputs)

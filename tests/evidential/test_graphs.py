@@ -243,7 +243,15 @@ def test_node_ids_are_taken_in_any_form(X):
     assert ids.tolist() == [3, 0, 3]
 
 
-@pytest.mark.parametrize("mask", [[True, False, False, True], torch.tensor([1, 0, 0, 1]).bool()])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [True, False, False, True],
+        torch.tensor([1, 0, 0, 1]).bool(),
+        np.array([[True], [False], [False], [True]]),
+        pd.DataFrame({"known": [True, False, False, True]}),
+    ],
+)
 def test_a_mask_of_all_nodes_stands_for_the_ids_in_it(mask):
     assert checked_nodes(mask, 4).tolist() == [0, 3]
 
@@ -259,6 +267,8 @@ def test_a_mask_of_all_nodes_stands_for_the_ids_in_it(mask):
         (["0", "1"], "which are integers, got dtype <U1"),
         ([None, 1], "which are integers, got dtype object"),
         ([True, False], r"one value for each of 4 nodes, got shape \(2,\)"),
+        (np.ones((4, 4), bool), r"one value for each of 4 nodes, got shape \(4, 4\)"),
+        (np.ones((3, 1), bool), r"one value for each of 4 nodes, got shape \(3,\)"),
         ([False] * 4, "no node ids"),
         (np.zeros((2, 2), int), r"shape \(n,\) or \(n, 1\), got shape \(2, 2\)"),
         (np.zeros((2, 1, 1), int), r"got shape \(2, 1, 1\)"),
@@ -328,6 +338,30 @@ class Shapes(nn.Module):
 def test_edges_of_another_shape_are_refused(edges):
     with pytest.raises(ValueError, match=r"`edge_index` must have shape \(2, n_edges\), got \(5"):
         as_node_graph(SimpleNamespace(x=FEATURES, edge_index=edges))
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (np.array([[0.0, 1.2], [0.9, 2.0]]), "dtype torch.float64, such as 1.2"),
+        (torch.tensor([[0.0, np.nan], [1.0, 2.0]]), "dtype torch.float32, such as nan"),
+        (np.array([[True, False], [False, True]]), "dtype torch.bool"),
+        (np.array([[1j], [0j]]), "dtype torch.complex128"),
+    ],
+)
+def test_edges_of_what_are_no_ids_are_refused(edges, message):
+    with pytest.raises(ValueError, match=f"`edge_index` must hold ids of nodes.*got {message}"):
+        as_node_graph(SimpleNamespace(x=FEATURES, edge_index=edges))
+
+
+@pytest.mark.parametrize("edges", [torch.tensor([SOURCE, TARGET]).float(), [SOURCE, TARGET]])
+def test_edges_in_whole_numbers_of_any_kind_are_taken(edges):
+    check(as_node_graph(SimpleNamespace(x=FEATURES, edge_index=edges)))
+
+
+def test_no_edges_are_taken_without_a_type():
+    graph = as_node_graph(SimpleNamespace(x=FEATURES, edge_index=[[], []]))
+    assert graph.adjacency.nnz == 0
 
 
 def test_same_graphs_have_the_same_edges_and_features():

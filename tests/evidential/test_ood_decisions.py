@@ -127,3 +127,27 @@ def test_nodes_that_trained_the_network_are_refused_on_an_equal_graph(gcn, data,
     elsewhere = data.adjacency, np.asarray(data.features) + 1
     probe = new_probe(gcn, graph=elsewhere).fit(nodes[:30], y[:30])
     assert len(probe.calibrate(nodes[30:]).calibration_scores_) == 30
+
+
+def test_a_copy_for_the_same_graph_still_refuses_the_nodes_that_trained(probe, data, nodes):
+    same = data.adjacency.copy(), np.asarray(data.features).copy()
+    for graph in (data.graph, same):
+        again = probe.with_graph(graph)
+        with pytest.raises(ValueError, match="60 of the nodes to calibrate with were used"):
+            again.calibrate(nodes)
+    other = probe.with_graph((data.adjacency, np.asarray(data.features) + 1))
+    assert other.labelled_nodes_ is None
+    assert len(other.calibrate(nodes).calibration_scores_) == len(nodes)
+
+
+def test_a_node_is_one_sample_to_calibrate_with(probe, held_out):
+    repeated = np.append(held_out, held_out[[7, 3]])
+    with pytest.raises(ValueError, match=f"first is {held_out[3]}.*each node once"):
+        probe.calibrate(repeated)
+    assert not hasattr(probe, "calibration_scores_")
+
+
+def test_rows_of_a_table_may_be_equal():
+    X, y = np.repeat(np.eye(2), 20, axis=0), np.repeat([0, 1], 20)
+    probe = new_probe(FrozenEstimator(LogisticRegression().fit(X, y))).fit(X, y)
+    assert len(probe.calibrate(X).calibration_scores_) == 40

@@ -505,6 +505,17 @@ def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):
     np.testing.assert_array_equal(probe.predict(nodes), search.predict(nodes))
 
 
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_search_over_graph_classifiers_is_fitted_first(data, nodes, y, given, wrapped):
+    classifier = GraphClassifier(data.graph, max_epochs=10, random_state=0)
+    search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2)
+    graph = data.graph if given else None
+    probe = EvidentialProbe(FrozenEstimator(search) if wrapped else search, graph=graph)
+    with pytest.raises(ValueError, match=r"GridSearchCV.*is not fitted; fit it first, on node ids"):
+        probe.fit(nodes, y)
+
+
 def test_masks_of_nodes_are_their_ids_and_labels_may_be_of_all_nodes(gcn, data, nodes, y, others):
     mask = np.isin(np.arange(len(data.labels)), nodes)
     expected = new_probe(gcn).fit(nodes, y).predict_uncertainty(others)
