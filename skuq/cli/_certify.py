@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RESULTS = ("class", "probability", "certified_radius", "counterexample_radius")
 EXACT_ROWS = 2000  # up to which the data themselves are used, unless --inducing says otherwise
+INDUCING = 200  # points that represent more of them
 
 
 @click.command()
@@ -67,7 +68,12 @@ EXACT_ROWS = 2000  # up to which the data themselves are used, unless --inducing
     show_default=True,
     help="Effort for each row and radius; what needs more counts as not proven.",
 )
-@click.option("--inducing", type=click.IntRange(1), help="Points that represent the training rows.")
+@click.option(
+    "--inducing",
+    type=click.IntRange(1),
+    help="Points that represent the training rows.  [default: the rows themselves up to "
+    f"{EXACT_ROWS:,}, {INDUCING} points for more]",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(-1), default=1, show_default=True, help="Processes.")
 @csv_options
@@ -103,85 +109,134 @@ def certify(
         raise InputError(f"--max-radius must be a finite number, got {max_radius}.")
     if jobs == 0:
         raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
-    from sklearn.preprocessing import StandardScaler
-
-    from skuq.gpc import RobustGPC
-    from skuq.table_files import CsvFormat, check_writable, open_table, write_table
+    from skuq.table_files import check_writable, write_table
 
     with refusing_tables():
         check_writable(out)
-        known = open_table(train, CsvFormat(*csv_format)).read()
-        kinds = {id_column: str} if id_column else {}
-        new = open_table(predict, CsvFormat(*csv_format)).read(dtype=kinds)
-    left_out = {target, *drop, *([id_column] if id_column else [])}
-    names = [name for name in known.columns if name not in left_out]
-    _check_columns(known, [target, *drop], train)
-    _check_columns(new, [*names, *([id_column] if id_column else [])], predict)
-    held = [name.strip() for name in fixed.split(",") if name.strip()]
-    unknown = [name for name in held if name not in names]
-    free = [index for index, name in enumerate(names) if name not in held]
-    if not names:
-        raise InputError(f"{train} has no columns left to learn from besides {target}.")
-    if unknown or not free:
-        what = f"unknown columns {', '.join(unknown)}" if unknown else "all columns"
-        raise InputError(f"--fixed names {what}; known are {', '.join(names)}.")
-    made = [*RESULTS, *(f"counterexample_{names[index]}" for index in free), id_column]
-    twice = sorted({str(name) for name in made if made.count(name) > 1})
-    if twice:
-        raise InputError(
-            f"The result would have two columns {', '.join(twice)}; rename the column of the data."
-        )
+    known, new, names = _read(train, predict, target, id_column, drop, csv_format)
+    free, held = _free_and_held(names, fixed)
+    _check_result_names(names, free, id_column)
     if known[target].isna().any():
         raise InputError(
             f"{train}: column {target} has missing classes; leave out these rows. (Words such as "
             "None and NA count as missing: rename a class of such a name.)"
         )
     X, X_new = _numbers(known[names], train), _numbers(new[names], predict)
+    free, constant = _free_and_constant(X, free, train)
+    still = [names[index] for index in constant]
+    options = {"n_inducing": inducing, "random_state": seed, "n_jobs": jobs}
+    gpc, scaler = _fitted(X, known[target].to_numpy(), train, verbose=int(not quiet), **options)
+    about = _about(gpc, len(X))
+    request = {"max_radius": max_radius, "norm": norm, "features": free}
+    request["precision"] = min(0.01, max_radius / 100)
+    rows = _certified(gpc, scaler, X_new, names, request, max_regions)
+    if id_column:
+        rows.insert(0, id_column, new[id_column].to_numpy())
+    pages = [] if report is None else [_report(rows, max_radius, norm, [*held, *still], about)]
+    with refusing_writes():
+        count = write_table(out, [rows])
+        if report is not None:
+            pages[0].write(report)
+    if not quiet:
+        if still:
+            say(f"One value in all training rows, and so held fixed: {', '.join(still)}.")
+        proven = int((rows["certified_radius"] > 0).sum())
+        say(f"{count} rows; {proven} have a class that is proven within some radius.")
+        say(about)
+        say(f"Certificates: {out}")
+        if report is not None:
+            say(f"Report: {report}")
+
+
+def _read(
+    train: Path,
+    predict: Path,
+    target: str,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    csv_format: CsvOptions,
+) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
+    """Both tables, and the columns of both to learn from."""
+    from skuq.table_files import CsvFormat, open_table
+
+    kinds = {id_column: str} if id_column else {}
+    with refusing_tables():
+        training = open_table(train, CsvFormat(*csv_format))
+        training.require([target, *drop])
+        names = [name for name in training.columns if name not in {target, *drop, *kinds}]
+        table = open_table(predict, CsvFormat(*csv_format))
+        table.require([*names, *kinds])
+        known, new = training.read(), table.read(dtype=kinds)
+    if not names:
+        raise InputError(f"{train} has no columns left to learn from besides {target}.")
+    return known, new, names
+
+
+def _free_and_held(names: list[str], fixed: str) -> tuple[list[int], list[str]]:
+    """Indices of the columns that may change, and names of those that may not."""
+    held = [name.strip() for name in fixed.split(",") if name.strip()]
+    unknown = [name for name in held if name not in names]
+    free = [index for index, name in enumerate(names) if name not in held]
+    if unknown or not free:
+        what = f"unknown columns {', '.join(unknown)}" if unknown else "all columns"
+        raise InputError(f"--fixed names {what}; known are {', '.join(names)}.")
+    return free, held
+
+
+def _check_result_names(names: list[str], free: list[int], id_column: str | None) -> None:
+    """Refuse columns of the data that are named as those of the result."""
+    made = [*RESULTS, *(f"counterexample_{names[index]}" for index in free), id_column]
+    twice = sorted({str(name) for name in made if made.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"The result would have two columns {', '.join(twice)}; rename the column of the data."
+        )
+
+
+def _free_and_constant(
+    X: np.ndarray[Any, Any], free: list[int], train: Path
+) -> tuple[list[int], list[int]]:
+    """Columns that may change and take several values, and those that take one."""
     constant = [index for index in free if X[:, index].min() == X[:, index].max()]
     if constant == free:
         raise InputError(
             f"{train}: no column that can change takes more than one value, so there is no "
             "standard deviation to measure changes in."
         )
-    if constant:
-        still = [names[index] for index in constant]
-        free, held = [index for index in free if index not in constant], [*held, *still]
+    return [index for index in free if index not in constant], constant
+
+
+def _fitted(
+    X: np.ndarray[Any, Any],
+    y: np.ndarray[Any, Any],
+    train: Path,
+    *,
+    n_inducing: int | None,
+    **options: Any,
+) -> tuple[RobustGPC, StandardScaler]:
+    """The classifier, and what scales its inputs."""
+    from sklearn.preprocessing import StandardScaler
+
+    from skuq.gpc import RobustGPC
+
+    if n_inducing is None and len(X) > EXACT_ROWS:
+        n_inducing = INDUCING
     scaler = StandardScaler().fit(X)
-    if inducing is None and len(X) > EXACT_ROWS:
-        inducing = 200
-    gpc = RobustGPC(n_inducing=inducing, random_state=seed, n_jobs=jobs, verbose=int(not quiet))
+    gpc = RobustGPC(n_inducing=n_inducing, **options)
     try:
-        gpc.fit(scaler.transform(X), known[target].to_numpy())
+        gpc.fit(scaler.transform(X), y)
     except (ValueError, MemoryError) as error:
         raise InputError(f"{train}: {error}") from error
-    request = {"max_radius": max_radius, "norm": norm, "features": free}
-    request["precision"] = min(0.01, max_radius / 100)
-    rows = _certified(gpc, scaler, X_new, names, request, max_regions)
-    if id_column:
-        rows.insert(0, id_column, new[id_column].to_numpy())
-    pages = [] if report is None else [_report(rows, max_radius, norm, held)]
-    with refusing_writes():
-        count = write_table(out, [rows])
-        if report is not None:
-            pages[0].write(report)
-    if not quiet:
-        if constant:
-            say(f"One value in all training rows, and so held fixed: {', '.join(still)}.")
-        proven = int((rows["certified_radius"] > 0).sum())
-        say(f"{count} rows; {proven} have a class that is proven within some radius.")
-        say(f"Certificates: {out}")
-        if report is not None:
-            say(f"Report: {report}")
+    return gpc, scaler
 
 
-def _check_columns(frame: pd.DataFrame, needed: list[str], path: Path) -> None:
-    lacking = [name for name in needed if name not in frame.columns]
-    if lacking:
-        raise InputError(f"{path} has no column {', '.join(lacking)}; it has {_listed(frame)}.")
-
-
-def _listed(frame: pd.DataFrame) -> str:
-    return ", ".join(map(str, frame.columns))
+def _about(gpc: RobustGPC, n_rows: int) -> str:
+    """Which posterior approximation the certificates are about."""
+    basis = "the training rows"
+    if gpc.n_inducing is not None:
+        n_points = len(gpc.posterior_.inputs)
+        basis = f"{n_points:,} inducing points instead of {n_rows:,} training rows"
+    return f"Certificates are about the posterior by Laplace's method on {basis}."
 
 
 def _numbers(frame: pd.DataFrame, path: Path) -> np.ndarray[Any, Any]:
@@ -233,7 +288,7 @@ def _certified(
     return rows
 
 
-def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str]) -> Any:
+def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], about: str) -> Any:
     """Page with the certified share by radius, and the rows that are decided most narrowly."""
     import numpy as np
     from matplotlib.figure import Figure
@@ -252,7 +307,7 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str]) -
     page = Report(
         "Certified predictions",
         f"{len(rows)} rows. The class of half of them provably stays the same within a radius of "
-        f"{proven.median():.3g} standard deviations.{fixed}",
+        f"{proven.median():.3g} standard deviations.{fixed} {about}",
     )
     page.figure(
         "Share of rows by radius",

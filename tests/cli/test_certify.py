@@ -1,5 +1,7 @@
 """``skuq certify``: what it proves about rows of a table, and what it refuses."""
 
+import html
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -98,7 +100,8 @@ def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
         (("--id", "number", "--fixed", "age"), "--fixed names unknown columns age"),
         (("--id", "number", "--fixed", ",".join(NAMES)), "--fixed names all columns"),
         ((), "number hold no numbers"),
-        (("--drop", "size"), "no column size"),
+        (("--drop", "size"), "no column 'size'"),
+        (("--id", "nmber"), "Did you mean 'number'?"),
         (("--id", "number", "--jobs", "0"), "--jobs"),
     ],
 )
@@ -149,3 +152,33 @@ def test_columns_of_one_value_alone_leave_nothing_to_change(folder):
     result = run("--drop", "number", "--fixed", ",".join(NAMES))
     assert result.exit_code == 2
     assert "no column that can change takes more than one value" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "approximation"),
+    [
+        ((), "Laplace's method on the training rows"),
+        (("--inducing", "7"), "Laplace's method on 7 inducing points instead of 50 training rows"),
+    ],
+)
+def test_the_approximation_that_certificates_are_about_is_named(folder, options, approximation):
+    pytest.importorskip("matplotlib")
+    arguments = ["certify", "--train", "known.csv", "--target", "species", "--predict", "new.csv"]
+    arguments += ["--id", "number", "--out", "out.csv", "--report", "page.html"]
+    result = CliRunner().invoke(main, [*arguments, "--max-regions", "1", *options])
+    assert result.exit_code == 0, result.output
+    assert f"about the posterior by {approximation}." in result.stdout
+    page = html.unescape((folder / "page.html").read_text())
+    assert f"about the posterior by {approximation}." in page
+
+
+def test_more_rows_than_are_used_exactly_have_inducing_points(folder, monkeypatch):
+    monkeypatch.setattr("skuq.cli._certify.EXACT_ROWS", 40)
+    monkeypatch.setattr("skuq.cli._certify.INDUCING", 9)
+    arguments = ["certify", "--train", "known.csv", "--target", "species", "--predict", "new.csv"]
+    result = CliRunner().invoke(
+        main, [*arguments, "--id", "number", "--out", "out.csv", "--max-regions", "1"]
+    )
+    assert "9 inducing points instead of 50 training rows" in result.stdout
+    text = " ".join(CliRunner().invoke(main, ["certify", "--help"]).output.split())
+    assert "[default: the rows themselves up to 2,000, 200 points for more]" in text
