@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -37,9 +37,13 @@ from skuq.uadqn._networks import StackedLinear, stacked_mlp, weights_of
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
-# A feature's standard deviation, as the networks see it, times the number of features: the more
-# of them, the further apart are samples, and the smoother a function must be to learn from them.
+# A feature's standard deviation, as the networks see it, times the number of features that vary:
+# the more of them, the further apart are samples, and the smoother a function must be to learn
+# from them.
 INPUT_SCALE = 2.0
+
+# Variances are squares, and those far from the data are some orders of magnitude larger.
+LARGEST, SMALLEST = 1e150, 1e-150
 
 
 class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator):
@@ -51,7 +55,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     epistemic, the spread of quantiles that they share is aleatoric.
 
     Features and target are standardised inside, so parameters do not depend on units, and
-    features are divided by half their number; predictions are in the units of `y`.
+    features are divided by half their number; predictions are in the units of `y`. A column
+    that has one value in all samples counts as no feature.
 
     Parameters
     ----------
@@ -67,9 +72,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         from the data; such networks want a smaller gain.
     noise_scale : float, default=0.25
         Scale of the noise that the posterior assumes, in standard deviations of the target and
-        for one feature; with p features it is sqrt(p) times as large, as distances between
-        samples are. Its square is the strength of the pull to the start. More of it smooths, 0
-        is plain quantile regression.
+        for one feature; with p features that vary it is sqrt(p) times as large, as distances
+        between samples are. Its square is the strength of the pull to the start. More of it
+        smooths, 0 is plain quantile regression.
     prior_gain : float, default=3.0
         Gain of the networks' orthogonal initialisation: how much they bend, and differ,
         before any data.
@@ -107,6 +112,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     negative; the epistemic part the variance between networks, averaged over quantiles (Eq. 4
     and 6). No quantile lies beyond the outer levels, so the aleatoric part of a normal
     distribution is 3% below its variance with 50 quantiles.
+
+    A target that has one value in all samples gives no unit to measure doubt in: it is predicted
+    as it is, with variances of 0 everywhere.
 
     Quantiles carry no guarantee of coverage.
 
@@ -199,8 +207,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Raises
         ------
         ValueError
-            If the data are not finite numbers, no sample has a positive weight, a hidden
-            width is not a positive integer, or the training diverges.
+            If the data are not finite numbers or reach beyond 1e150, the target varies by less
+            than 1e-150, no sample has a positive weight, a hidden width is not a positive
+            integer, or the training diverges.
         """
         checked_widths(self.hidden_sizes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -211,9 +220,10 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         if not kept.any():
             raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
         X, y, weight = X[kept], y[kept], weight[kept]
-        mean, scale = _scaling(X, weight)
-        self._X_scaling = mean, scale * X.shape[1] / INPUT_SCALE
-        self._y_scaling = _scaling(y, weight)
+        mean, spread = _mean_and_spread(X, weight, "X")
+        n_varying = max(1, int(np.count_nonzero(spread)))
+        self._X_scaling = mean, np.where(spread > 0, spread, 1.0) * n_varying / INPUT_SCALE
+        self._y_scaling = _target_scaling(y, weight)
         data = TrainingData(
             _standardised(X, self._X_scaling),
             _standardised(y, self._y_scaling)[:, None],
@@ -230,9 +240,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             device=resolve_device(self.device),
             verbose=self.verbose,
         )
-        noise_scale = self.noise_scale * X.shape[1] ** 0.5
+        noise_scale = self.noise_scale * n_varying**0.5
         self.networks_, self.history_ = fit_anchored(
-            data, self._new_networks, noise_scale, settings=settings, seed=seed
+            data, partial(self._new_networks, n_varying), noise_scale, settings=settings, seed=seed
         )
         self.quantile_levels_ = quantile_levels(self.n_quantiles, dtype=torch.float64).numpy()
         return self
@@ -296,9 +306,11 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         aleatoric = np.maximum(aleatoric_variance(quantiles), 0.0)
         return Uncertainty.from_parts(aleatoric, epistemic_variance(quantiles))
 
-    def _new_networks(self, n_features: int) -> QuantileNetworks:
+    def _new_networks(self, n_varying: int, n_features: int) -> QuantileNetworks:
         sizes = [n_features, *self.hidden_sizes, self.n_quantiles]
-        return QuantileNetworks(self.n_members, sizes, self.prior_gain, self.activation)
+        return QuantileNetworks(
+            self.n_members, sizes, self.prior_gain, self.activation, n_varying=n_varying
+        )
 
     def _quantiles(self, X: Any) -> FloatArray:
         """Quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
@@ -311,18 +323,38 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return mean + scale * outputs
 
 
-def _scaling(values: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
-    """Weighted mean and standard deviation of each column; 1 where a column is constant."""
+def _target_scaling(y: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
+    """Weighted mean and standard deviation, whose square must be a float."""
+    mean, spread = _mean_and_spread(y, weight, "y")
+    if 0 < spread < SMALLEST:
+        raise ValueError(
+            f"The standard deviation of `y` must be 0 or at least {SMALLEST}, got {spread:.3g}; "
+            "multiply the targets by a constant."
+        )
+    return mean, spread
+
+
+def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple[Any, Any]:
+    """Weighted mean and standard deviation of each column: the value and 0 of a constant one."""
+    largest = np.abs(values).max()
+    if largest > LARGEST:
+        raise ValueError(
+            f"`{name}` must lie within plus and minus {LARGEST}, got {largest:.3g} in absolute "
+            "value; divide it by a constant."
+        )
     mean = np.average(values, axis=0, weights=weight)
-    scale = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weight))
+    deviation = values - mean
+    # A power of 2 changes no digit, and the squares of small deviations would be 0.
+    unit = np.ldexp(1.0, np.frexp(np.abs(deviation).max(axis=0))[1])
+    spread = unit * np.sqrt(np.average((deviation / unit) ** 2, axis=0, weights=weight))
     # Below rounding, it is the mean's error and not a spread.
-    rounding = 10 * np.finfo(np.float64).eps * np.abs(mean)
-    return mean, np.where(scale > rounding, scale, 1.0)
+    varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
+    return np.where(varies, mean, values[0]), np.where(varies, spread, 0.0)
 
 
 def _standardised(values: FloatArray, scaling: tuple[Any, Any]) -> FloatArray:
     mean, scale = scaling
-    return (values - mean) / scale
+    return (values - mean) / np.where(scale > 0, scale, 1.0)
 
 
 def _interpolated(
@@ -355,12 +387,27 @@ class QuantileNetworks(nn.Module):
         Gain of the orthogonal initialisation, which is also where the anchors are.
     activation : {"relu", "tanh"}
         Activation between the layers.
+    n_varying : int, default=None
+        Number of inputs that vary in the training data. None: all.
     """
 
-    def __init__(self, n_members: int, sizes: Sequence[int], prior_gain: float, activation: str):
+    def __init__(
+        self,
+        n_members: int,
+        sizes: Sequence[int],
+        prior_gain: float,
+        activation: str,
+        *,
+        n_varying: int | None = None,
+    ):
         super().__init__()
         gains = [prior_gain] * n_members
         self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
+        if n_varying is not None:
+            # More inputs than units share the gain; those that do not vary must take no part.
+            with torch.no_grad():
+                first = cast(StackedLinear, self.networks[0])
+                first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
         for layer in self.networks:
             if isinstance(layer, StackedLinear):
                 # A bias is the weight of a constant input. With biases of 0 all kinks of a
@@ -388,9 +435,13 @@ class AnchoredLoss(nn.Module):
         Scale of the noise; its square is the strength of the anchors.
     n_samples : float
         Size of the data: the sum of the sample weights.
+    mean_weight : float
+        Mean of the sample weights.
     """
 
-    def __init__(self, module: QuantileNetworks, noise_scale: float, n_samples: float):
+    def __init__(
+        self, module: QuantileNetworks, noise_scale: float, n_samples: float, mean_weight: float
+    ):
         super().__init__()
         self.trained = list(module.parameters())
         self.anchors = [p.detach().clone() for p in self.trained]
@@ -398,12 +449,14 @@ class AnchoredLoss(nn.Module):
         self.strength = noise_scale**2 / (variance * n_samples)
         n_quantiles = self.trained[-1].shape[-1]
         self.levels = quantile_levels(n_quantiles, dtype=torch.float64, device=variance.device)
+        self.mean_weight = mean_weight
 
     def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Loss of a batch: samples come first, one target and one weight for each."""
         weight = batch["weight"]
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
-        data = (losses @ weight).sum() / weight.sum()
+        # By the batch's own sum, a heavy sample would count less, as it is part of that sum.
+        data = (losses @ weight).sum() / (len(weight) * self.mean_weight)
         pulls = [
             (p - anchor).square().flatten(1).sum(1)
             for p, anchor in zip(self.trained, self.anchors, strict=True)
@@ -466,7 +519,7 @@ def fit_anchored(
         start = networks(data.inputs.shape[1]).to(settings.device)
     return train(
         start,
-        AnchoredLoss(start, noise_scale, data.weight.sum()),
+        AnchoredLoss(start, noise_scale, data.weight.sum(), data.weight.mean()),
         {"inputs": data.inputs, "weight": data.weight},
         data.targets,
         settings=settings,

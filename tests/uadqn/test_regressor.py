@@ -122,11 +122,67 @@ def test_units_of_data_do_not_matter(data):
     )
 
 
+def with_constants(X, count, value=1.0):
+    return np.column_stack([X, np.full((len(X), count), value)])
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1e140])
+def test_constant_columns_change_the_features_scale_and_the_anchors_not_at_all(data, value):
+    X, y = data
+    weight = np.random.default_rng(0).uniform(size=len(y))  # the mean of .1 is not .1
+    plain, padded = (
+        AnchoredQuantileRegressor(**QUICK).fit(each, y, weight)
+        for each in (X, with_constants(X, 3, value))
+    )
+    for one, other in zip(plain._X_scaling, padded._X_scaling, strict=True):
+        assert other[0] == pytest.approx(one[0], rel=1e-12)
+    assert (padded._X_scaling[0][1:] == value).all()
+
+
+def test_constant_columns_change_little():
+    rng = np.random.default_rng(0)
+    X, new = rng.uniform(-1, 1, (200, 1)), np.append(np.linspace(-1, 1, 50), 3)[:, None]
+    y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=200)
+    plain, padded = (
+        AnchoredQuantileRegressor(max_epochs=60, random_state=0).fit(with_constants(X, count), y)
+        for count in (0, 9)
+    )
+    expected = plain.predict_uncertainty(new)
+    found = padded.predict_uncertainty(with_constants(new, 9))
+    aleatoric = np.sqrt(found.aleatoric[:-1] / expected.aleatoric[:-1])
+    assert aleatoric.mean() == pytest.approx(1, abs=0.1)
+    assert found.epistemic[-1] > 4 * found.epistemic[:-1].mean()
+    error = padded.predict(with_constants(new, 9)) - plain.predict(new)
+    assert np.abs(error[:-1]).max() < 0.15
+
+
+def test_rows_with_another_value_of_a_constant_column_were_never_seen(data):
+    model = AnchoredQuantileRegressor(random_state=0, max_epochs=30)
+    model.fit(with_constants(data[0], 1), data[1])
+    seen, changed = (with_constants(data[0][:50], 1, value) for value in (1.0, 4.0))
+    ratio = model.predict_uncertainty(changed).epistemic / model.predict_uncertainty(seen).epistemic
+    assert np.median(ratio) > 10
+
+
+@pytest.mark.parametrize(("n_features", "n_varying"), [(5, 2), (40, 2), (40, 30), (40, 40)])
+def test_inputs_that_do_not_vary_take_no_share_of_the_gain(n_features, n_varying):
+    networks = QuantileNetworks(3, [n_features, 20, 5], 2.0, "tanh", n_varying=n_varying)
+    alone = QuantileNetworks(3, [n_varying, 20, 5], 2.0, "tanh")
+    sizes = [each.networks[0].weight.square().mean((1, 2)).detach() for each in (networks, alone)]
+    torch.testing.assert_close(*sizes)
+
+
+def test_only_constant_columns_are_learnt_from_like_one(data):
+    y = data[1]
+    model = AnchoredQuantileRegressor(**{**QUICK, "max_epochs": 60}).fit(np.ones((400, 5)), y)
+    assert model.predict(np.ones((1, 5))) == pytest.approx(y.mean(), abs=0.1)
+
+
 def test_loss_is_the_quantile_loss_and_the_pull_to_the_start():
     networks = QuantileNetworks(2, [3, 8, 5], 2.0, "tanh")
     anchors = [p.detach().clone() for p in networks.parameters()]
     scales = prior_scale([w.detach() for w in weights_of(networks)])
-    loss = AnchoredLoss(networks, noise_scale=0.5, n_samples=40)
+    loss = AnchoredLoss(networks, noise_scale=0.5, n_samples=40, mean_weight=1.25)
     with torch.no_grad():
         for p in networks.parameters():
             p += torch.rand(p.shape, dtype=p.dtype)
@@ -136,7 +192,7 @@ def test_loss_is_the_quantile_loss_and_the_pull_to_the_start():
     expected = 0.0
     for k in range(2):
         one = quantile_loss(quantiles[None, :, k], y, quantile_levels(5, dtype=torch.float64))[0]
-        expected += (one * weight).sum() / weight.sum()
+        expected += (one * weight).mean() / 1.25
         moved = sum(
             ((p[k] - a[k]) ** 2).sum() for p, a in zip(networks.parameters(), anchors, strict=True)
         )
@@ -172,6 +228,35 @@ def test_weights_equal_repetition_in_one_batch(data, batch_size):
         repeated.predict_uncertainty(X).epistemic,
         rtol=1e-6,
     )
+
+
+def test_weights_equal_repetition_in_several_batches_up_to_chance():
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.uniform(-1, 1, (400, 1)), rng.normal(0, 0.5, 400), np.ones(400, int)
+    y[:8], weight[:8] = y[:8] + 4, 49  # half of the weight, in few of the batches
+    params = {"random_state": 0, "hidden_sizes": (30,)}
+    weighted = AnchoredQuantileRegressor(max_epochs=60, **params).fit(X, y, weight)
+    repeated = AnchoredQuantileRegressor(max_epochs=30, **params)
+    repeated.fit(X.repeat(weight, 0), y.repeat(weight))
+    expected = np.average(repeated.predict(X), weights=weight)
+    found = np.average(weighted.predict(X), weights=weight)
+    assert found == pytest.approx(expected, abs=0.1)
+    assert found == pytest.approx(np.average(y, weights=weight), abs=0.1)
+
+
+def test_loss_of_an_epoch_is_that_of_all_samples_whatever_the_batches():
+    networks = QuantileNetworks(2, [3, 8, 5], 2.0, "tanh")
+    rng = np.random.default_rng(0)
+    X, y = torch.from_numpy(rng.normal(size=(12, 3))), torch.from_numpy(rng.normal(size=(12, 1)))
+    weight = torch.from_numpy(rng.exponential(size=12) ** 3)
+    loss = AnchoredLoss(networks, 0.5, float(weight.sum()), float(weight.mean()))
+    with torch.no_grad():
+        batches = [
+            loss(networks(X[rows]), y[rows], {"weight": weight[rows]})
+            for rows in torch.arange(12).split(3)
+        ]
+        whole = loss(networks(X), y, {"weight": weight})
+    torch.testing.assert_close(torch.stack(batches).mean(), whole)
 
 
 def test_weights_that_count_nothing_are_refused(data):
@@ -267,9 +352,47 @@ def test_results_are_float64(data, dtype):
     assert {r.dtype for r in results} == {np.dtype(np.float64)}
 
 
-def test_constant_target_is_predicted_without_doubt_about_units(data):
-    model = AnchoredQuantileRegressor(**QUICK).fit(data[0], np.full(400, 0.1))
-    assert np.isfinite(model.predict_uncertainty(data[0]).total).all()
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e-200, 1e140])
+def test_constant_target_is_predicted_exactly_and_without_doubt(data, value):
+    weight = np.random.default_rng(0).uniform(size=400)  # the mean of .1 is not .1
+    model = AnchoredQuantileRegressor(**QUICK).fit(data[0], np.full(400, value), weight)
+    X = np.r_[data[0], [[100.0]]]
+    np.testing.assert_allclose(model.predict(X), value, rtol=1e-14)
+    np.testing.assert_allclose(model.predict_quantiles(X), value, rtol=1e-14)
+    u = model.predict_uncertainty(X)
+    assert u.total.max() <= (1e-14 * value) ** 2
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e145])
+def test_very_large_and_very_small_units_of_features_do_not_matter(data, unit):
+    X, y = data
+    expected = AnchoredQuantileRegressor(**QUICK).fit(X, y).predict(X)
+    scaled = AnchoredQuantileRegressor(**QUICK).fit(unit * X, y).predict(unit * X)
+    np.testing.assert_allclose(scaled, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e155, 1e307])
+@pytest.mark.parametrize("name", ["X", "y"])
+def test_values_whose_squares_are_too_large_are_refused(data, name, unit):
+    X, y = data[0], data[1] - 10
+    X, y = (unit * X, y) if name == "X" else (X, unit * y)
+    with pytest.raises(ValueError, match=rf"`{name}` must lie within .* 1e\+150, got .*divide"):
+        AnchoredQuantileRegressor(**QUICK).fit(X, y)
+
+
+def test_targets_whose_variance_is_too_small_are_refused(data):
+    with pytest.raises(ValueError, match=r"deviation of `y` must be .* 1e-150, got .*multiply"):
+        AnchoredQuantileRegressor(**QUICK).fit(data[0], 1e-170 * (data[1] - 10))
+
+
+@pytest.mark.parametrize("unit", [1e-145, 1e145])
+def test_targets_may_come_close_to_it(data, unit):
+    X, y = data
+    first = AnchoredQuantileRegressor(**QUICK).fit(X, y)
+    scaled = AnchoredQuantileRegressor(**QUICK).fit(X, unit * y)
+    np.testing.assert_allclose(
+        scaled.predict_uncertainty(X).total / unit**2, first.predict_uncertainty(X).total, rtol=1e-5
+    )
 
 
 def test_loss_goes_down(fitted):
