@@ -61,13 +61,20 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[
 
 def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     """Position of each label among the classes, -1 for one that is not there."""
-    kinds = {labels.dtype.kind, classes.dtype.kind}
-    if kinds == {"U"} or kinds <= set("biuf"):
+    if _can_be_ordered(labels.dtype, classes.dtype):
         order = np.argsort(classes)
         place = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
         codes = order[place].astype(np.int64, copy=False)
         codes[classes[codes] != labels] = -1
         return codes
-    # Numbers and strings cannot be ordered; as Python objects they can be compared.
+    # As Python objects they can at least be compared.
     known = {label: code for code, label in enumerate(classes.tolist())}
     return np.array([known.get(label, -1) for label in labels.tolist()], np.int64)
+
+
+def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether NumPy orders values of two types as they are."""
+    kinds = {one.kind, other.kind}
+    if kinds == {"i", "u"}:  # of 64 bits, it compares them as floats, which hold 53
+        return np.promote_types(one, other).kind != "f"
+    return kinds == {"U"} or kinds <= set("biuf")  # numbers and strings have no order

@@ -39,6 +39,15 @@ def test_numbers_of_another_type_are_the_same_labels():
     np.testing.assert_array_equal(codes_of(texts, np.array(["a", "b"]), "y"), [1, 0])
 
 
+@pytest.mark.parametrize("types", [(np.uint64, np.int64), (np.int64, np.uint64)])
+def test_large_integers_of_another_type_are_told_apart(types):
+    classes = np.array([2**60, 2**60 + 1, 3], types[1])
+    labels = np.array([2**60 + 1, 3, 2**60], types[0])
+    np.testing.assert_array_equal(codes_of(labels, classes, "y"), [1, 2, 0])
+    with pytest.raises(ValueError, match=rf"\[{2**60 + 2}\] not in"):
+        codes_of(np.array([2**60 + 2], types[0]), classes, "y")
+
+
 @pytest.mark.parametrize(
     ("labels", "classes", "message"),
     [

@@ -20,6 +20,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from skuq.models._adopted_model import AdoptedModel
+from skuq.models._dense import to_dense
 from skuq.models._networks import (
     BinaryLogits,
     Columns,
@@ -42,6 +43,8 @@ _ACTIVATIONS = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
 }
+# Criteria that tell what the outputs of a classifier in skorch are.
+_CRITERIA = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCEWithLogitsLoss)
 
 
 def adopt(model: Any, y: NDArray[Any] | None = None) -> AdoptedModel:
@@ -250,10 +253,27 @@ def _adopt_skorch(net: NeuralNet) -> AdoptedModel:
         if not isinstance(net.criterion_, nn.BCEWithLogitsLoss):
             raise ValueError("A binary skorch net must be trained with BCEWithLogitsLoss.")
         module = nn.Sequential(module, BinaryLogits())
-    elif isinstance(net.criterion_, nn.NLLLoss):
-        # With this criterion skorch's convention is a module that returns probabilities.
+    elif _returns_probabilities(net, module):
         module = _with_logits(module)
-    return AdoptedModel(module, np.asarray(net.classes_))
+    own = None if isinstance(net.criterion_, _CRITERIA) else type(net.criterion_).__name__
+    return AdoptedModel(module, np.asarray(net.classes_), criterion=own)
+
+
+def _returns_probabilities(net: NeuralNet, module: nn.Module) -> bool:
+    """Whether skorch takes the outputs of a classifier's module for probabilities.
+
+    Under a criterion of the user's own it always does, though many of these take logits; there, a
+    softmax at the end of the module decides.
+    """
+    if isinstance(net.criterion_, nn.NLLLoss):
+        return True
+    return not isinstance(net.criterion_, _CRITERIA) and _ends_in_softmax(module)
+
+
+def _ends_in_softmax(module: nn.Module) -> bool:
+    if not is_chain(module):
+        return isinstance(module, nn.Softmax)
+    return len(module) > 0 and _ends_in_softmax(module[-1])
 
 
 def _with_logits(module: nn.Module) -> nn.Module:
@@ -289,13 +309,14 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> AdoptedModel:
 def _adopt_logistic(model: LogisticRegression) -> AdoptedModel:
     check_is_fitted(model)
     multi_class = getattr(model, "multi_class", "auto")  # gone in new versions
-    if len(model.coef_) > 1 and (multi_class == "ovr" or model.solver == "liblinear"):
+    weight = to_dense(model.coef_).T  # sparse after `sparsify`
+    n_outputs = weight.shape[1]
+    if n_outputs > 1 and (multi_class == "ovr" or model.solver == "liblinear"):
         raise ValueError(
             "A one-vs-rest LogisticRegression is not a softmax model; refit it with solver='lbfgs'."
         )
-    weight = model.coef_.T
-    bias = np.broadcast_to(model.intercept_, len(model.coef_)).copy()
-    if len(model.coef_) > 1:
+    bias = np.broadcast_to(model.intercept_, n_outputs).copy()
+    if n_outputs > 1:
         return AdoptedModel(_private_copy(nn.Sequential(_linear(weight, bias))), model.classes_)
     # The softmax of (-z, z), which old versions fit on request, is the sigmoid of 2 z.
     factor = 2 if multi_class == "multinomial" else 1

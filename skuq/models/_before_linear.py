@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from skuq.models._stacked import last_layer, tail_of
+from skuq.models._stacked import is_same_function, last_layer, some_rows, tail_of
 
 
 class BeforeLinear(NamedTuple):
@@ -61,9 +61,7 @@ def split_before_linear(network: nn.Module, X: Tensor) -> BeforeLinear:
         return BeforeLinear(None, network)
     layers = [body.layer, *map(network.get_submodule, tail_of(network, body.name))]
     module = nn.Sequential(*layers).train(network.training)
-    with torch.no_grad():
-        expected, found = network(X.clone()), module(body(X.clone()))
-    if expected.shape == found.shape and torch.allclose(expected, found, equal_nan=True):
+    if is_same_function(network, body, module, X):
         return BeforeLinear(body, module)
     return BeforeLinear(None, network)
 
@@ -97,7 +95,7 @@ class LayerInput(nn.Module):
         """Find the first `torch.nn.Linear` that runs on example inputs; None if there is none."""
         linear = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
         with torch.no_grad():
-            reached = _run_until(linear, network, X[:1].clone())
+            reached = _run_until(linear, network, some_rows(X))
         names = (name for name, layer in network.named_modules() if reached and layer is reached[0])
         name = next(names, None)
         return None if name is None else cls(network, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from skuq.models._skorch_nets import dtype_of, fit_net
 from skuq.models._skorch_types import is_skorch_net
 from skuq.models._taken_as_it_is import taken_as_it_is
 from skuq.models._training import seeded
-from skuq.wrappers import is_search
+from skuq.wrappers import is_search, unwrap
 
 
 def fit_or_adopt(
@@ -75,7 +76,8 @@ def fit_or_adopt(
     Raises
     ------
     TypeError
-        If the estimator is none of these, or its `fit` does not take `fit_params`.
+        If the estimator is none of these, or its `fit` does not take `fit_params`; if it passes
+        the data on to a skorch net that cannot be trained on it.
     ValueError
         If training is asked for and `y` holds one class, or the training diverges.
 
@@ -112,7 +114,7 @@ def fit_or_adopt(
             f"The net has {n_outputs} outputs, but `y` holds {len(classes)} classes; they must "
             "be equal."
         )
-    return AdoptedModel(fitted.module, classes)
+    return replace(fitted, classes=classes)
 
 
 def fit_or_adopt_regressor(
@@ -149,7 +151,7 @@ def fit_or_adopt_regressor(
     Raises
     ------
     TypeError
-        If the estimator is none of these.
+        If the estimator is none of these, or a wrapper such as a search around a skorch net.
     ValueError
         If it is a classifier, has another number of outputs, or its training diverges.
 
@@ -186,6 +188,8 @@ def _fit_regressor_clone(
         dtype = dtype_of(estimator)
         targets = y[:, None].astype(dtype)
         return adopt(fit_net(clone(estimator), X.astype(dtype), targets, **training))
+    if is_skorch_net(_innermost(estimator)):  # which would broadcast targets that are no column
+        raise _error_of_net_inside(estimator, X, y)
     return adopt(fit_sklearn_clone(estimator, X, y, **training))
 
 
@@ -219,7 +223,13 @@ def fit_sklearn_clone(
     seed: int,
     **fit_params: Any,
 ) -> Any:
-    """Fit a clone of a scikit-learn model, seeding whatever has no seed of its own."""
+    """Fit a clone of a scikit-learn model, seeding whatever has no seed of its own.
+
+    Raises
+    ------
+    TypeError
+        If a skorch net inside fails on data that it does not take.
+    """
     twin = clone(estimator)
     unseeded = {
         name: seed
@@ -230,7 +240,48 @@ def fit_sklearn_clone(
     if sample_weight is not None:
         fit_params[f"{_path_to_learner(twin)}sample_weight"] = sample_weight
     with seeded(seed):
-        return twin.fit(X, y, **fit_params)
+        try:
+            return twin.fit(X, y, **fit_params)
+        except Exception as error:  # a search passes on whatever its models raise
+            net = _innermost(estimator)
+            if not is_skorch_net(net) or _is_data_of(net, X, y):
+                raise
+            raise _error_of_net_inside(estimator, X, y) from error
+
+
+def _innermost(estimator: Any) -> Any:
+    """The learner inside of all wrappers."""
+    inside = unwrap(estimator, fitted=False)
+    return estimator if inside is None else _innermost(inside.estimator)
+
+
+def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
+    """Whether a skorch classifier takes inputs and labels as they are."""
+    dtype = dtype_of(net)
+    if not isinstance(X, np.ndarray) or X.dtype != dtype:
+        return False
+    if is_skorch_net(net, "NeuralNetBinaryClassifier"):
+        return bool(y.dtype == dtype)
+    labels = np.unique(y)
+    return y.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels)))
+
+
+def _error_of_net_inside(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
+    net = _innermost(estimator)
+    dtype = dtype_of(net).__name__
+    if is_skorch_net(net, "NeuralNetBinaryClassifier"):
+        wanted = f"labels 0 and 1 of {dtype}"
+    elif is_skorch_net(net, "NeuralNetClassifier"):
+        wanted = "labels 0 to n_classes - 1 of int64"
+    else:
+        wanted = f"a column of targets of {dtype}"
+    inputs = f"an array of {X.dtype}" if isinstance(X, np.ndarray) else f"a {type(X).__name__}"
+    return TypeError(
+        f"`estimator` is a {type(estimator).__name__} around a skorch net, and passes X and y on "
+        f"as they are: {inputs}, and y of {y.dtype}. The net takes an array of {dtype}, and "
+        f"{wanted}. Put what is around the net outside, which converts X and y: "
+        'GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
+    )
 
 
 def _path_to_learner(estimator: Any) -> str:

@@ -56,7 +56,8 @@ def stacked_forward(
     parameters : mapping of str to Tensor of shape (n_models, \\*parameter.shape)
         Parameters that differ between the variants.
     X : Tensor of shape (n_samples, ...) or (n_models, n_samples, ...)
-        Inputs, the same for all variants (`shared_input`) or one batch for each.
+        Inputs, the same for all variants (`shared_input`) or one batch for each. They stay as
+        they are: each variant gets a copy, since a module may alter its input in place.
     shared_input : bool
         Which of the two forms `X` has.
 
@@ -87,7 +88,7 @@ def stacked_forward(
                 batched: Callable[..., Tensor] = vmap(
                     forward, in_dims=(0, None if shared_input else 0)
                 )
-                return batched(dict(parameters), X)
+                return batched(dict(parameters), X.clone())
             except torch.OutOfMemoryError:
                 raise  # all at once is too much: a slow loop would hide that
             except (NotImplementedError, RuntimeError):
@@ -95,7 +96,10 @@ def stacked_forward(
         n_models = len(next(iter(parameters.values())))
         return torch.stack(
             [
-                forward({name: p[i] for name, p in parameters.items()}, X if shared_input else X[i])
+                forward(
+                    {name: p[i] for name, p in parameters.items()},
+                    (X if shared_input else X[i]).clone(),
+                )
                 for i in range(n_models)
             ]
         )
@@ -164,14 +168,25 @@ def split_head(network: nn.Module, X: Tensor) -> Head:
     last = network.get_submodule(name)
     head = nn.Sequential(last, *(network.get_submodule(t) for t in tail)) if tail else last
     body = _without(network, [name, *tail])
-    with torch.no_grad():
-        if not torch.allclose(head(body(X.clone())), network(X.clone()), equal_nan=True):
-            raise ValueError(
-                f"{type(network).__name__} computes something after its last layer "
-                f"({last}) that is not a module of an nn.Sequential, so the layer cannot be "
-                "cut off; use parameters='all'."
-            )
+    if not is_same_function(network, body, head, X):
+        raise ValueError(
+            f"{type(network).__name__} computes something after its last layer "
+            f"({last}) that is not a module of an nn.Sequential, so the layer cannot be "
+            "cut off; use parameters='all'."
+        )
     return Head(head, body)
+
+
+def is_same_function(network: nn.Module, body: nn.Module, rest: nn.Module, X: Tensor) -> bool:
+    """Whether two parts in turn return on example inputs what the network returns."""
+    with torch.no_grad():
+        expected = network(X.clone())
+        try:
+            found = rest(body(X.clone()))
+            same_shape = bool(expected.shape == found.shape)
+            return same_shape and torch.allclose(expected, found, equal_nan=True)
+        except Exception:  # whatever layers raise on inputs that are not meant for them
+            return False
 
 
 def last_layer(network: nn.Module, X: Tensor) -> str:
@@ -184,11 +199,16 @@ def last_layer(network: nn.Module, X: Tensor) -> str:
     ]
     try:
         with torch.no_grad():
-            network(X[:1].clone())
+            network(some_rows(X))
     finally:
         for handle in handles:
             handle.remove()
     return ran[-1]
+
+
+def some_rows(X: Tensor) -> Tensor:
+    """A copy of the first two inputs: normalisation by the batch alone takes no single one."""
+    return X[:2].clone()
 
 
 def tail_of(network: nn.Module, name: str) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 import sklearn.calibration
 import torch
 from scipy.special import softmax
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
@@ -27,7 +28,7 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegr
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.models import MLP, adopt
+from skuq.models import MLP, adopt, encode_labels, fit_or_adopt
 
 TINY = {"max_iter": 15, "random_state": 0}
 
@@ -60,6 +61,14 @@ def test_sklearn_classifiers_keep_their_probabilities(model, loader):
     adopted = adopt(model)
     np.testing.assert_allclose(proba_of(adopted, X), model.predict_proba(X), atol=1e-6)
     assert adopted.classes.tolist() == model.classes_.tolist()
+
+
+@pytest.mark.parametrize("loader", [load_iris, load_breast_cancer])
+def test_sparse_coefficients_keep_their_probabilities(loader):
+    X, y = load(loader)
+    model = LogisticRegression().fit(X, y)
+    expected = model.predict_proba(X)
+    np.testing.assert_allclose(proba_of(adopt(model.sparsify()), X), expected, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -325,6 +334,44 @@ def test_softmax_in_other_kinds_of_sequential(kind):
     fitted = net(NeuralNetClassifier, kind(4), X, y)
     expected = fitted.predict_proba(X.astype(np.float32))
     np.testing.assert_allclose(proba_of(adopt(fitted), X), expected, atol=1e-6)
+
+
+class OfProbabilities(nn.Module):
+    """A criterion of the user's own."""
+
+    def forward(self, proba, y):
+        return nn.functional.nll_loss(proba.log(), y)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Sequential(MLP(4, 3), nn.Softmax(dim=-1)),
+        nn.Sequential(nn.Linear(4, 5), nn.Sequential(nn.Linear(5, 3), nn.Softmax(dim=-1))),
+    ],
+    ids=["chain", "chain in a chain"],
+)
+def test_a_final_softmax_under_a_criterion_of_ones_own_is_seen(module):
+    X, y = load(load_iris)
+    fitted = net(NeuralNetClassifier, module, X, y, criterion=OfProbabilities)
+    expected = fitted.predict_proba(X.astype(np.float32))
+    adopted = adopt(fitted)
+    np.testing.assert_allclose(proba_of(adopted, X), expected, atol=1e-6)
+    encode_labels(y, adopted, adopted.inputs(X))
+
+
+@pytest.mark.parametrize("trained_here", [True, False])
+def test_probabilities_that_are_not_seen_are_warned_of_with_the_criterion(trained_here):
+    X, y = load(load_iris)
+    fitted = net(NeuralNetClassifier, SharpSoftmax(4), X, y, criterion=OfProbabilities)
+    if trained_here:
+        training = {"sample_weight": None, "seed": 0, "device": torch.device("cpu")}
+        adopted = fit_or_adopt(clone(fitted), X, y, **training)
+    else:
+        adopted = adopt(fitted)
+    with pytest.warns(UserWarning, match="returns probabilities.* trained with OfProbabilities"):
+        encode_labels(y, adopted, adopted.inputs(X))
 
 
 @pytest.mark.parametrize(

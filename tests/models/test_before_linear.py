@@ -71,10 +71,30 @@ class Residual(nn.Sequential):
         return X + super().forward(X)
 
 
+class Gate(nn.Module):
+    """Squeeze and excitation of 3 channels, with linear layers inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.squeeze, self.excite = nn.Linear(3, 2), nn.Linear(2, 3)
+
+    def forward(self, X):
+        return X * self.excite(self.squeeze(X.mean(2)).relu()).sigmoid()[..., None]
+
+
+def with_linear_layers_inside(block):
+    return nn.Sequential(nn.Conv1d(1, 3, 2), nn.ReLU(), block, nn.Flatten(), nn.Linear(9, 4))
+
+
+ENCODER = nn.TransformerEncoderLayer(3, 1, 8, batch_first=True)
+
+
 @pytest.mark.parametrize(
     ("network", "X"),
     [
         (Functional(), torch.randn(3, 1, 4)),
+        (with_linear_layers_inside(Gate()), torch.randn(3, 1, 4)),
+        (with_linear_layers_inside(ENCODER), torch.randn(3, 1, 4)),
         (Residual(), torch.randn(3, 4)),
         (nn.Sequential(nn.Flatten(), nn.ReLU()), torch.randn(3, 2, 2)),
     ],
@@ -92,6 +112,14 @@ def test_features_of_any_network_can_be_read_off():
     torch.testing.assert_close(features(X), network.features(X))
     features = LayerInput.of_last_layer(network, X)
     torch.testing.assert_close(network.second(features(X)), network(X))
+
+
+def test_networks_that_need_several_rows_can_be_cut():
+    norm = nn.BatchNorm1d(4, track_running_stats=False)
+    network = nn.Sequential(norm, nn.Linear(4, 3)).eval()
+    X = torch.randn(6, 4)
+    body, module = split_before_linear(network, X)
+    torch.testing.assert_close(module(body(X)), network(X))
 
 
 def test_network_without_linear_layers_has_no_features_before_them():

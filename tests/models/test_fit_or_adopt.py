@@ -1,19 +1,22 @@
 """Estimators and labels that cannot be taken over or trained, refused in one place."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
+from skuq.baselines import ReferenceClassifier
 from skuq.models import MLP, adopt, encode_labels, fit_or_adopt, fit_or_adopt_regressor, fit_or_take
 
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
@@ -46,6 +49,66 @@ def test_classifiers_that_cannot_be_trained(estimator, y, error, message):
         fit_or_adopt(estimator, X, y, **TRAINING)
 
 
+def searched(net, parameter="lr"):
+    return GridSearchCV(net, {parameter: [0.01, 0.1]}, cv=2)
+
+
+def calibrated(net):
+    return CalibratedClassifierCV(net, method="temperature", ensemble=False, cv=2)
+
+
+WRAPPED = {
+    "search": searched(classifier(3)),
+    "calibration": calibrated(classifier(3)),
+    "pipeline of a search": make_pipeline(StandardScaler(), searched(classifier(3))),
+    "search of a pipeline": searched(
+        make_pipeline(StandardScaler(), classifier(3)), "neuralnetclassifier__lr"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "labels", "got"),
+    [
+        *(
+            (name, X.astype(np.float64), Y, "an array of float64, and y of int64")
+            for name in WRAPPED
+        ),
+        ("search", pd.DataFrame(X), Y, "a DataFrame, and y of int64"),
+        ("search", X, np.array(["a", "b", "c"])[Y], "an array of float32, and y of <U1"),
+        ("search", X, Y + 1, "an array of float32, and y of int64"),
+    ],
+    ids=[*WRAPPED, "DataFrame", "strings", "no codes"],
+)
+def test_nets_whose_wrapper_passes_on_other_data_than_they_take(name, inputs, labels, got):
+    with pytest.raises(TypeError, match=rf"as they are: {got}") as caught:
+        fit_or_adopt(WRAPPED[name], inputs, labels, **TRAINING)
+    assert 'GridSearchCV(Estimator(net), {"estimator__lr": ...})' in str(caught.value)
+    assert caught.value.__cause__ is not None
+
+
+def test_a_net_in_a_search_may_take_the_data_as_it_is():
+    model = fit_or_adopt(WRAPPED["search of a pipeline"], X, Y, **TRAINING)
+    assert model.outputs(model.inputs(X)).shape == (12, 3)
+    to_single = FunctionTransformer(np.asarray, kw_args={"dtype": np.float32})
+    search = searched(make_pipeline(to_single, classifier(3)), "neuralnetclassifier__lr")
+    model = fit_or_adopt(search, pd.DataFrame(X.astype(np.float64)), Y, **TRAINING)
+    assert model.outputs(model.inputs(X)).shape == (12, 3)
+    binary = NeuralNetBinaryClassifier(MLP(4, 1), max_epochs=1, train_split=None, verbose=0)
+    model = fit_or_adopt(searched(binary), X, (Y == 1).astype(np.float32), **TRAINING)
+    assert model.outputs(model.inputs(X)).shape == (12, 2)
+
+
+def test_other_errors_of_a_net_in_a_search_stay_what_they_are():
+    with pytest.raises(ValueError, match="mat1 and mat2 shapes cannot be multiplied"):
+        fit_or_adopt(WRAPPED["search"], X[:, :3], Y, **TRAINING)
+
+
+def test_searches_outside_train_nets_on_data_of_all_kinds():
+    search = searched(ReferenceClassifier(classifier(3)), "estimator__lr")
+    assert search.fit(X.astype(np.float64), np.array(["a", "b", "c"])[Y]).predict(X).dtype == "<U1"
+
+
 @pytest.mark.parametrize(
     ("model", "y", "message"),
     [
@@ -75,8 +138,22 @@ def test_labels_that_do_not_fit_the_model(model, y, message):
             TypeError,
             "transformers outside",
         ),
+        (
+            GridSearchCV(NeuralNetRegressor(MLP(4, 1), verbose=0), {"lr": [0.1]}, cv=2),
+            1,
+            TypeError,
+            r"GridSearchCV\(Estimator\(net\)",
+        ),
     ],
-    ids=["two outputs", "one output", "three outputs", "classifier", "no fit", "pipeline of a net"],
+    ids=[
+        "two outputs",
+        "one output",
+        "three outputs",
+        "classifier",
+        "no fit",
+        "pipeline of a net",
+        "search of a net",
+    ],
 )
 def test_regressors_that_cannot_be_taken(estimator, n_outputs, error, message):
     with pytest.raises(error, match=message):

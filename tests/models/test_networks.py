@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from skuq.models import (
     MLP,
@@ -169,6 +170,39 @@ def test_stacked_forward_and_its_gradient_equal_a_loop_over_models(name, shared_
     network.load_state_dict(before)
 
 
+class CentresInPlace(nn.Module):
+    """Alters its input, and then has no batched form."""
+
+    def __init__(self, rest):
+        super().__init__()
+        self.register_buffer("mu", torch.tensor(0.5))
+        self.rest = rest
+
+    def forward(self, X):
+        X -= self.mu
+        return self.rest(X)
+
+
+@pytest.mark.parametrize(
+    "rest", [LastStep(nn.GRU(4, 5, batch_first=True), 5), DependsOnValues(nn.Linear(12, 2))]
+)
+@pytest.mark.parametrize("shared_input", [True, False])
+def test_a_network_that_alters_its_input_gets_the_same_one_for_each_variant(rest, shared_input):
+    network, n_models = CentresInPlace(rest).double().eval(), 3
+    stacked = {
+        name: value.detach() + 0.1 * torch.randn_like(value)
+        for name, value in stack_parameters(network, n_models).items()
+    }
+    X = torch.rand(*(() if shared_input else (n_models,)), 5, 12, dtype=torch.float64)
+    before = X.clone()
+    outputs = stacked_forward(network, stacked, X, shared_input=shared_input)
+    torch.testing.assert_close(X, before, rtol=0, atol=0)
+    for i in range(n_models):
+        own = {name: value[i] for name, value in stacked.items()}
+        x = (before if shared_input else before[i]).clone()
+        torch.testing.assert_close(outputs[i], functional_call(network, own, (x,)))
+
+
 def test_stacked_forward_says_what_is_wrong_with_inputs():
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         stacked_forward(
@@ -209,6 +243,46 @@ class RectifiedOutput(nn.Module):
 
     def forward(self, X):
         return self.layer(X).relu()
+
+
+class Gate(nn.Module):
+    """Squeeze and excitation of 4 channels, with linear layers inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.squeeze, self.excite = nn.Linear(4, 2), nn.Linear(2, 4)
+
+    def forward(self, X):
+        weights = self.excite(self.squeeze(X.mean(2)).relu()).sigmoid()
+        return (X * weights[..., None]).mean(2)
+
+
+def test_network_whose_layers_do_not_run_when_cut_is_refused():
+    network = nn.Sequential(nn.Conv1d(1, 4, 3), Gate())
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        split_head(network.eval(), torch.randn(6, 1, 5))
+
+
+class RepeatedOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, X):
+        return self.layer(X).expand(-1, 3)
+
+
+def test_outputs_of_a_cut_network_are_not_broadcast():
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        split_head(RepeatedOutput(), torch.randn(6, 2))
+
+
+def test_networks_that_need_several_rows_can_be_cut():
+    norm = nn.BatchNorm1d(5, track_running_stats=False)
+    network = nn.Sequential(nn.Linear(4, 5), norm, nn.Linear(5, 3)).eval()
+    X = torch.randn(6, 4)
+    head = split_head(network, X)
+    torch.testing.assert_close(head.module(head.body(X)), network(X))
 
 
 def test_cut_is_checked_on_all_rows_given():
