@@ -187,7 +187,8 @@ def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Deco
     np.float64(0.0)
     """
     divergence = kl_divergence(log_reference[..., None, :], log_proba)
-    return Decomposition(entropy(log_reference), (weights * divergence).sum(-1))
+    counted = _namespace(weights).where(weights > 0, divergence, 0 * weights)
+    return Decomposition(entropy(log_reference), (weights * counted).sum(-1))
 
 
 def in_halves(score: Any) -> Decomposition:

@@ -126,3 +126,11 @@ def test_halves_add_up():
     aleatoric, epistemic = in_halves(score)
     np.testing.assert_array_equal(aleatoric + epistemic, score)
     np.testing.assert_array_equal(aleatoric, epistemic)
+
+
+def test_a_candidate_without_weight_may_exclude_a_class():
+    log_proba = np.array([[np.log(0.5), np.log(0.5)], [0.0, -np.inf]])
+    parts = decompose_selected(log_proba[0], log_proba, np.array([1.0, 0.0]))
+    assert parts.epistemic == 0
+    excluded = decompose_selected(log_proba[0], log_proba, np.array([0.5, 0.5]))
+    assert excluded.epistemic == np.inf

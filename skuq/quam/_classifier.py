@@ -36,6 +36,7 @@ from skuq.quam._importance_sampling import (
 )
 from skuq.quam._mixin import Met, QUAMMixin, checked_weights, reduce_piece
 from skuq.quam._objectives import Objective, Targeted, Untargeted, classification_objective
+from skuq.quam._refit_search import class_weights
 from skuq.quam._search import Trajectories, search_batch
 from skuq.quam._search_parameters import SearchParameters
 from skuq.quam._search_problem import SearchProblem, SearchSettings, mean_loss, prepare_search
@@ -69,8 +70,8 @@ class QUAMClassifier(
         logistic regression only.
     pool : "auto" or callable, default="auto"
         How the pool is made where `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`,
-        which alters training inputs; without unseen categories if an encoder in the model refuses
-        them. A callable gets the training inputs and returns a pool.
+        which alters training inputs; without unseen categories, or numbers out of their range,
+        if the model refuses these. A callable gets the training inputs and returns a pool.
     pool_shares : array-like of float, default=(0.1, 0.3)
         With search="pool" and a learner that is refitted: total weight of the pool over all
         classes, relative to the training data; one model per class for each.
@@ -259,7 +260,8 @@ class QUAMClassifier(
         log_proba, targets = self._log_proba(inputs), torch.as_tensor(codes)
         losses = cross_entropy(log_proba, targets, reduction="none").numpy()
         self.reference_loss_ = mean_loss(losses, weight)
-        _warn_if_worse_than_guessing(self.reference_loss_, codes, weight)
+        if not class_weights(self.estimator):  # else it is meant to guess otherwise
+            _warn_if_worse_than_guessing(self.reference_loss_, codes, weight)
         if self._refits:
             self._problem = self._refit_problem(X, y, weight, self.classes_, search_seed)
         else:

@@ -12,6 +12,7 @@ from skuq.information import (
     Decomposition,
     decompose_expected,
     decompose_selected,
+    entropy,
     kl_divergence,
 )
 from skuq.quam._search import Trajectories
@@ -68,8 +69,8 @@ def estimate_uncertainty(
     sampling : ImportanceSampling
         Setting, models and weights.
     log_centre : Tensor of shape (n_points, n_classes), default=None
-        Log-probabilities of the model that counts as the given one in the mixture; None for
-        the reference model.
+        Log-probabilities of the model that counts as the given one in the mixture, and from
+        which others diverge; None for the reference model.
 
     Returns
     -------
@@ -82,11 +83,13 @@ def estimate_uncertainty(
         log_proba = log_proba.take_along_dim(best[..., None], dim=2)
         excess = excess.take_along_dim(best, dim=2)
     weights, models = sampling.weights(excess), log_proba.flatten(1, 2)
+    centre = log_reference if log_centre is None else log_centre
     if sampling.by_search:
-        centre = log_reference if log_centre is None else log_centre
         models = torch.cat([centre[:, None], models], dim=1)
-    if sampling.setting == "selected":
-        parts = decompose_selected(log_reference, models, weights)  # Eq. 2
+    if sampling.setting == "selected":  # Eq. 2
+        # A model that memorises its samples diverges from all others by what it memorised.
+        divergence = decompose_selected(centre, models, weights).epistemic
+        parts = Decomposition(entropy(log_reference), divergence)
     else:
         parts = decompose_expected(models, weights)  # Eq. 1
     return Decomposition(*(part.double().cpu().numpy() for part in parts))
@@ -204,7 +207,9 @@ class AdversarialModels(NamedTuple):
     divergence : ndarray of shape (n_points, n_targets)
         KL divergence of its prediction from the reference model's, in nats.
     excess_loss : ndarray of shape (n_points, n_targets)
-        Its mean training loss above the reference model's, in nats.
+        Its mean training loss above the reference model's, in nats. Of a learner that was
+        refitted: on training samples that were held out from it, above the loss of the learner
+        that was refitted without a pool.
     feasible : ndarray of shape (n_points, n_targets), bool
         Whether any model of the search kept its excess loss within gamma. Where none did,
         the model shown is the one of smallest excess loss.

@@ -39,7 +39,7 @@ from skuq.quam._found import Found
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._objectives import Objective
 from skuq.quam._pool_search import search_networks
-from skuq.quam._pools import SEEN, UNSEEN, as_pandas, make_pool, make_token_pool
+from skuq.quam._pools import KNOWN, SEEN, as_pandas, make_pool, make_token_pool
 from skuq.quam._refit_search import (
     RefitProblem,
     check_takes_weights,
@@ -94,6 +94,10 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
     @abstractmethod
     def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
         """Targets of the pool, (n_variants, n_pool), with which a learner is refitted."""
+
+    def _searched(self, reference: FloatArray) -> IntArray:
+        """Rows of the pool on which a learner is refitted, given what the model predicts there."""
+        return np.arange(len(reference))
 
     @abstractmethod
     def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
@@ -168,27 +172,39 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         random = check_random_state(seed)
         rows = random.permutation(_num_samples(X))[:_N_BACKGROUND]
         self._background = _safe_indexing(X, rows)
-        self._pool = self._made_pool(X, random) if X_pool is None else self.model_.inputs(X_pool)
+        if X_pool is not None:
+            self._search_first(X_pool)
+        elif self.pool != "auto":
+            self._search_first(self._checked_pool(self._with_names(self.pool(X))))
+        else:
+            self._search_on_made_pool(X, random)
+
+    def _search_first(self, pool: Any) -> None:
+        """Search on a checked pool, and keep it."""
+        self._pool = self.model_.inputs(pool)
         sought = self._sought(self._outputs(self._pool))
         self._found = self._search_on(self._pool, sought)
 
-    def _made_pool(self, X: Any, random: np.random.RandomState) -> Any:
-        """A pool made of the training inputs, in the form that the model takes."""
-
-        def inputs(pool: Any) -> Any:
-            return self.model_.inputs(self._checked_pool(self._with_names(pool)))
-
-        if self.pool != "auto":
-            return inputs(self.pool(X))
+    def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
+        """Search on a pool made of the training inputs, of the kinds that the model takes."""
         if takes_tokens(self.estimator):
-            return inputs(make_token_pool(X, random_state=random))
-        try:
-            return inputs(make_pool(X, random_state=random))
-        except ValueError as error:
-            if UNSEEN not in str(error):
-                raise
-            # An encoder that refuses unknown categories will refuse them in new inputs, too.
-            return inputs(make_pool(X, kinds=SEEN, random_state=random))
+            self._search_first(self._checked_pool(make_token_pool(X, random_state=random)))
+            return
+        # Models that refuse unknown categories, or numbers out of their range, do so in new inputs.
+        is_table = self._brings_preprocessing() and X.ndim == 2
+        refusals: list[ValueError] = []
+        for kinds in (None, SEEN, KNOWN) if is_table else (None,):
+            try:
+                made = make_pool(X, kinds=kinds, random_state=random)
+                self._search_first(self._checked_pool(self._with_names(made)))
+                return
+            except ValueError as error:
+                refusals.append(error)
+        refusals[0].add_note(
+            "It arose in a search on inputs that are made of the training inputs. Pass inputs of "
+            "your own as `X_pool`, or a function that makes them as `pool`."
+        )
+        raise refusals[0]
 
     def _with_names(self, pool: Any) -> Any:
         """A pool that is an array, with the names of the columns of the training inputs."""
@@ -213,10 +229,12 @@ class QUAMMixin(SearchParameters, AdoptedInputsMixin, ABC):
         """Search on a pool in the form that the model takes."""
         reference = self._outputs(pool)
         if isinstance(self._problem, RefitProblem):
+            rows = self._searched(reference.numpy())
+            pool = _safe_indexing(pool, rows)
             return refit_on_pool(
                 self._problem,
                 pool,
-                self._wanted(pool, reference.numpy(), sought),
+                self._wanted(pool, reference[rows].numpy(), sought),
                 self._shares(),
                 self._loss,
                 sought,

@@ -20,6 +20,7 @@ from skuq.models import to_dense
 UNSEEN = "(unseen)"  # a category that no training row has
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, truth values, numbers
 _FEWEST, _MOST = 500, 3000
+_LARGEST_WHOLE = 2.0**63 - 1024  # a float that int64 holds
 
 
 def make_pool(
@@ -48,7 +49,8 @@ def make_pool(
           replaced by the median), "inverted", "patches" (pieces in another order), "noise"
           (smooth, of the same range).
     n_inputs : int, default=None
-        How many, rounded to a multiple of the number of kinds. None makes as many as there are
+        How many, over all kinds, rounded to a multiple of their number; fewer if there are no
+        columns for some kind, such as "unseen" in a table of numbers. None takes the number of
         training inputs, but at least 500 and at most 3,000.
     random_state : int, RandomState instance or None, default=None
         Randomness.
@@ -229,7 +231,9 @@ def _out_of_range(X: Any, n: int, random: np.random.RandomState) -> Any:
     if not isinstance(X, pd.DataFrame):
         if X.dtype.kind == "f":
             return np.where(chosen, far, made).astype(X.dtype)
-        return np.where(chosen, np.rint(far), made).astype(np.int64)  # a small type would wrap
+        whole = made.astype(np.int64)  # a small type would wrap
+        whole[chosen] = np.clip(np.rint(far[chosen]), -_LARGEST_WHOLE, _LARGEST_WHOLE)
+        return whole
     for k in columns:
         made.isetitem(k, made.iloc[:, k].astype(float).mask(chosen[:, k], far[:, k]))
     return made
@@ -377,7 +381,8 @@ _TABLE = {
     "out_of_range": _out_of_range,
     "unseen": _unseen,
 }
-SEEN = [kind for kind in _TABLE if kind != "unseen"]  # kinds with known categories alone
+SEEN = ("crossed", "shuffled", "out_of_range")  # of known categories alone
+KNOWN = ("crossed", "shuffled")  # of known values alone
 _IMAGES = {
     "moved": _of_images(_moved),
     "warped": _of_images(_warped),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +14,11 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import _safe_indexing
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
@@ -29,6 +32,7 @@ _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 _LEAST_PROBABILITY = 1e-6
 # Divisions of the pool of a linear model.
 _N_SPLITS = 16
+_OF_THE_SECOND = "scale_pos_weight"  # XGBoost's and LightGBM's weight of the second class
 _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 
 
@@ -149,8 +153,7 @@ def refit_on_pool(
     rows, held_out = _hold_out(problem)
     X, y = _safe_indexing(problem.X, rows), problem.y[rows]
     # Else learners would count the pool among the rows of a class.
-    learner, of_classes = _without_class_weight(learner, y)
-    weight = problem.weight[rows] * of_classes
+    learner, weight = _without_class_weight(learner, y, problem.weight[rows], problem.classes)
     joined = stacked_rows(X, pool)
     n_pool = len(joined) - len(y)
 
@@ -234,15 +237,56 @@ def _fit(learner: Any, X: Any, y: NDArray[Any], weight: FloatArray, seed: int) -
     )
 
 
-def _without_class_weight(learner: Any, y: NDArray[Any]) -> tuple[Any, FloatArray]:
+def class_weights(learner: Any) -> dict[str, Any]:
+    """Parameters that weigh classes, of the learner and those inside it, and their values.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> class_weights(LogisticRegression(class_weight="balanced"))
+    {'class_weight': 'balanced'}
+    """
+    found = learner.get_params() if hasattr(learner, "get_params") else {}
+    ends = ("class_weight", _OF_THE_SECOND)
+    return {
+        name: value
+        for name, value in found.items()
+        if name.rpartition("__")[2] in ends and value not in (None, 1)
+    }
+
+
+def _without_class_weight(
+    learner: Any, y: NDArray[Any], weight: FloatArray, classes: NDArray[Any] | None
+) -> tuple[Any, FloatArray]:
     """A copy without weights of classes, and the weights of samples that stand for them."""
-    learner, weight = clone(learner), np.ones(len(y))
-    for name, value in learner.get_params().items():
-        if name.split("__")[-1] == "class_weight" and value is not None:
-            learner.set_params(**{name: None})
-            known = "balanced" if isinstance(value, str) else value  # "balanced_subsample"
-            weight *= compute_sample_weight(known, y)
+    learner = clone(learner)
+    given = weight
+    for name, value in class_weights(learner).items():
+        prefix, _, end = name.rpartition("__")
+        if end == _OF_THE_SECOND:
+            learner.set_params(**{name: 1})
+            assert classes is not None
+            weight = weight * np.where(y == classes[1], value, 1.0)
+            continue
+        part = learner.get_params()[prefix] if prefix else learner
+        learner.set_params(**{name: None})
+        if isinstance(value, str):  # "balanced", "balanced_subsample"
+            weight = weight * _balanced(part, y, given)
+        else:
+            weight = weight * compute_sample_weight(value, y)
     return learner, weight
+
+
+def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
+    """Weights of the samples of balanced classes, as the learner counts these."""
+    counts_weights = "sample_weight" in signature(compute_class_weight).parameters
+    if not (counts_weights and isinstance(learner, LogisticRegression | LinearSVC)):
+        of_each: FloatArray = compute_sample_weight("balanced", y)
+        return of_each
+    classes, codes = np.unique(y, return_inverse=True)
+    of_class = compute_class_weight("balanced", classes=classes, y=y, sample_weight=weight)
+    balanced: FloatArray = of_class[codes]
+    return balanced
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
@@ -252,6 +296,11 @@ def _limited(estimator: Any) -> tuple[Any, bool]:
     and have no training loss that says anything.
     """
     learner = clone(estimator)
+    if getattr(learner, "early_stopping", None) == "auto" and hasattr(
+        estimator, "do_early_stopping_"
+    ):
+        # Else it would stop early with the pool, and not without it.
+        learner.set_params(early_stopping=estimator.do_early_stopping_)
     if isinstance(learner, BaggingClassifier | BaggingRegressor):
         tree = DecisionTreeClassifier if is_classifier(learner) else DecisionTreeRegressor
         member, memorises = _limited(tree() if learner.estimator is None else learner.estimator)

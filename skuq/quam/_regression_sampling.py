@@ -39,7 +39,8 @@ class AdversarialRegressors(NamedTuple):
     divergence : ndarray, float64
         KL divergence of its prediction from the given model's, in nats.
     excess_loss : ndarray, float64
-        Its mean training loss above the given model's, in nats.
+        Its mean training loss above the given model's, in nats; of a learner that was refitted,
+        as in `AdversarialModels`.
     feasible : ndarray, bool
         Whether any model of the search lay on the wanted side and kept its excess loss within
         gamma. Where none did, the model shown is the one of smallest excess loss.

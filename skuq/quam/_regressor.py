@@ -48,6 +48,8 @@ from skuq.quam._subnetwork import OutputBias, output_bias
 # How far from the given model's prediction refitted learners are pulled, in standard deviations
 # of the target: about to the ends of its range.
 _PULL = 2.0
+# Ranges of the target beyond which predictions for the pool are no targets of a refit.
+_REACH = 10.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -278,6 +280,18 @@ device, n_jobs, random_state, verbose
             bias=self._bias,
             limit=_PULL * self._spread,  # inputs far out would outweigh all others
         )
+
+    def _searched(self, reference: FloatArray) -> IntArray:
+        """Inputs for which the model predicts what targets could be, if only just.
+
+        Powers and exponentials grow out of all proportion where inputs are far: targets near such
+        predictions would outweigh all others.
+        """
+        assert isinstance(self._problem, RefitProblem)
+        y = self._problem.y
+        beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
+        near = np.flatnonzero(beyond <= _REACH * np.ptp(y))
+        return near if len(near) > 1 else super()._searched(reference)
 
     def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
         assert isinstance(self._problem, RefitProblem)

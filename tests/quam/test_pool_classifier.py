@@ -1,6 +1,7 @@
 """QUAMClassifier with the search on a pool, as a user meets it."""
 
 import pickle
+import warnings
 from functools import partial
 
 import joblib
@@ -22,13 +23,14 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     OneHotEncoder,
     OrdinalEncoder,
+    PowerTransformer,
     StandardScaler,
 )
 from sklearn.svm import LinearSVC
@@ -36,9 +38,11 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 from skuq import QUAMClassifier
+from skuq.models import to_dense
 from skuq.quam import make_pool
 
 BOOSTING = HistGradientBoostingClassifier(max_iter=8, random_state=0)
+BOOSTING_OF_DENSE = make_pipeline(FunctionTransformer(to_dense), BOOSTING)
 LEARNERS = {
     "boosting": BOOSTING,
     "forest": RandomForestClassifier(20, random_state=0),
@@ -330,6 +334,71 @@ def test_encoders_that_refuse_unseen_categories_get_none(table, encoder):
     assert np.isfinite(quam.predict_uncertainty(X).epistemic).all()
     with pytest.raises(ValueError, match="unknown categories"):  # as of the model itself
         quam.predict_uncertainty(X.assign(town="Rome"))
+
+
+@pytest.mark.parametrize(
+    ("preparation", "learner"),
+    [
+        (OneHotEncoder(), BOOSTING_OF_DENSE),
+        (FunctionTransformer(np.log1p), LogisticRegression()),
+        (PowerTransformer("box-cox"), BOOSTING),
+        (FunctionTransformer(), MultinomialNB()),
+    ],
+    ids=["codes", "logarithm", "powers", "counts"],
+)
+def test_models_that_refuse_numbers_out_of_their_range_get_none(preparation, learner):
+    rng = np.random.default_rng(0)
+    X = rng.integers(1, 9, size=(200, 2))
+    model = make_pipeline(preparation, learner)
+    quam = QUAMClassifier(model, random_state=0).fit(X, X[:, 0] > 4)
+    assert np.isfinite(quam.predict_uncertainty(X).epistemic).all()
+
+
+def test_what_all_inputs_are_refused_for_is_said_to_arise_in_the_search(table):
+    def prepare(X):
+        if (X["age"].to_numpy()[:3] != table[0]["age"].to_numpy()[:3]).any():
+            raise ValueError("other people")
+        return X[["age"]].to_numpy()
+
+    model = make_pipeline(FunctionTransformer(prepare), BOOSTING)
+    with pytest.raises(ValueError, match="other people") as refused:
+        QUAMClassifier(model, random_state=0).fit(*table)
+    assert "X_pool" in refused.value.__notes__[0]
+
+
+def test_codes_of_categories_may_be_numbers():
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.normal(size=900), rng.integers(0, 12, 900)]  # of the pool there are hundreds
+    learner = HistGradientBoostingClassifier(max_iter=5, categorical_features=[1])
+    quam = QUAMClassifier(learner, random_state=0).fit(X, X[:, 0] > 0)
+    assert np.isfinite(quam.predict_uncertainty(X).epistemic).all()
+
+
+def test_classes_of_weights_are_no_reason_for_a_warning():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    y = rng.uniform(size=1000) < 0.02
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        QUAMClassifier(GaussianNB(), random_state=0).fit(X, y)
+        QUAMClassifier(
+            HistGradientBoostingClassifier(max_iter=3, class_weight="balanced"), random_state=0
+        ).fit(X, y)
+
+
+@pytest.mark.parametrize("learner", [ExtraTreesClassifier, RandomForestClassifier])
+def test_what_a_forest_has_memorised_is_no_uncertainty(learner):
+    """Of a given model that memorises, training rows must not be less certain than others."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 3))
+    y = (X[:, 0] + rng.normal(size=900) > 0).astype(int)
+    quam = QUAMClassifier(learner(50, random_state=0), setting="selected", random_state=0)
+    quam.fit(X[:600], y[:600])
+    known, new, far = (
+        quam.predict_uncertainty(rows).epistemic for rows in (X[:300], X[600:], 5 * X[600:])
+    )
+    assert known.mean() < 1.3 * new.mean()
+    assert roc_auc_score(np.repeat([0, 1], 300), np.concatenate([new, far])) > 0.8
 
 
 def test_another_error_of_a_preparation_is_not_hidden(table):

@@ -17,12 +17,18 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import BayesianRidge, LinearRegression, Ridge
+from sklearn.linear_model import (
+    BayesianRidge,
+    GammaRegressor,
+    LinearRegression,
+    Ridge,
+    TweedieRegressor,
+)
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder
+from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures
 
 from skuq import QUAMRegressor
 from skuq.quam import make_pool
@@ -213,3 +219,30 @@ def test_losses_of_targets_that_are_never_negative(related, loss):
     learner = HistGradientBoostingRegressor(loss=loss, max_iter=8, random_state=0)
     quam = QUAMRegressor(learner, random_state=0).fit(X, y)
     assert (quam.predict_model_std(X) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        TweedieRegressor(power=1.5),
+        GammaRegressor(),
+        make_pipeline(PolynomialFeatures(3), Ridge()),
+    ],
+    ids=["tweedie", "gamma", "cubic"],
+)
+def test_learners_that_extrapolate_by_exponentials_and_powers(learner):
+    """Predictions of 1e18 for the pool would ruin the refits that they are targets of."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = np.exp(X[:, 0]) * rng.gamma(2, 0.5, 500)
+    quam = QUAMRegressor(learner, random_state=0).fit(X[:350], y[:350])
+    near, far = X[350:], 4 * rng.normal(size=(150, 3))
+    assert np.median(quam.predict_model_std(near)) < 0.3 * y.std()
+    unsure = [quam.predict_uncertainty(rows).epistemic for rows in (near, far)]
+    assert roc_auc_score(np.repeat([0, 1], 150), np.concatenate(unsure)) > 0.7
+
+
+def test_a_learner_that_predicts_nothing_plausible_for_the_pool_is_searched_all_the_same(related):
+    X, y = related
+    quam = QUAMRegressor(Ridge(), random_state=0).fit(X, y, X_pool=1e6 + X[:50])
+    assert len(quam._found.excess_loss) == 2

@@ -150,3 +150,15 @@ def test_pools_of_known_kinds_hold_known_categories_alone(as_frame):
     made = make_pool(X if as_frame else X.to_numpy(), kinds=SEEN, random_state=0)
     known.transform(pd.DataFrame(made, columns=["town", "age"])[["town"]])  # refuses NaN for None
     assert pd.DataFrame(made).iloc[:, 1].max() > 80  # numbers that are objects go out of range
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_large_whole_numbers_neither_wrap_nor_are_rounded(dtype):
+    top = np.iinfo(dtype).max // 2
+    X = np.array([[top - 1, 0], [top // 2 + 1, 1], [3, 2]], dtype=dtype)
+    pool = make_pool(X, kinds=["out_of_range", "crossed"], n_inputs=400, random_state=0)
+    far = pool[:200, 0]
+    assert pool.dtype == np.int64
+    assert not (far == np.iinfo(np.int64).min).any()
+    assert 0.2 < (far < 3).mean() < 0.5
+    assert set(pool[200:, 0]) <= set(X[:, 0].astype(np.int64))

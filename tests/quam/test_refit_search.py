@@ -1,9 +1,11 @@
 """Refits of a learner with a pool that counts little."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     HistGradientBoostingClassifier,
@@ -14,6 +16,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.class_weight import compute_class_weight
 
 from skuq import QUAMClassifier
 from skuq.quam._refit_search import RefitProblem, check_takes_weights, refit_on_pool
@@ -140,6 +143,65 @@ def test_weights_of_classes_do_not_count_the_pool(given, atol):
     by_class, by_row = (each.outputs(pool).numpy() for each in (of_classes, plain))
     np.testing.assert_allclose(by_class, by_row, atol=atol)
     assert of_classes.models[0][0].estimator.class_weight is None
+
+
+@pytest.fixture
+def unbalanced():
+    """Samples, a pool, and a function that refits a learner with some weights."""
+    rng = np.random.default_rng(0)
+    X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
+    y = (np.arange(90) % 3 == 0).astype(int)
+    asked = [np.zeros((1, 60), dtype=int), np.ones((1, 60), dtype=int)]
+
+    def outputs(learner, weight):
+        learner.fit(X, y, sample_weight=weight)
+        problem = RefitProblem(learner, X, y, weight, np.arange(2), seed=0)
+        found = refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
+        return found.outputs(pool).numpy()
+
+    return y, outputs
+
+
+@pytest.mark.skipif(
+    "sample_weight" not in signature(compute_class_weight).parameters,
+    reason="older versions of scikit-learn balance the rows, whatever they weigh",
+)
+def test_balanced_classes_count_the_weights_of_rows_where_the_learner_does(unbalanced):
+    y, outputs = unbalanced
+    heavy = np.where(y == 1, 20.0, 1.0)
+    balanced = outputs(LogisticRegression(class_weight="balanced"), heavy)
+    by_hand = outputs(LogisticRegression(), np.where(y == 1, 11.0, 5.5))  # 330 for either class
+    np.testing.assert_allclose(balanced, by_hand, atol=0.1)
+    boosting = HistGradientBoostingClassifier(max_iter=5, random_state=0)  # counts rows
+    balanced = outputs(clone(boosting).set_params(class_weight="balanced"), heavy)
+    by_hand = outputs(boosting, heavy * np.where(y == 1, 1.5, 0.75))
+    np.testing.assert_allclose(balanced, by_hand, atol=0.2)  # the other way is 2 off
+
+
+@pytest.mark.parametrize("package", ["xgboost", "lightgbm"])
+def test_the_weight_of_a_second_class_does_not_count_the_pool(package, unbalanced):
+    learner = {
+        "xgboost": lambda module: module.XGBClassifier(n_estimators=5, max_depth=2),
+        "lightgbm": lambda module: module.LGBMClassifier(
+            n_estimators=5, num_leaves=4, min_child_samples=5, verbose=-1
+        ),
+    }[package](pytest.importorskip(package))
+    y, outputs = unbalanced
+    of_class = outputs(clone(learner).set_params(scale_pos_weight=5), np.ones(90))
+    by_row = outputs(learner, np.where(y == 1, 5.0, 1.0))
+    np.testing.assert_allclose(of_class, by_row, atol=1e-5)
+
+
+def test_refits_stop_early_if_the_given_model_did():
+    rng = np.random.default_rng(0)
+    X, pool = rng.normal(size=(10_200, 2)), rng.normal(3, 1, size=(50, 2))
+    y = (X[:, 0] > 0).astype(int)
+    given = HistGradientBoostingClassifier(max_iter=2).fit(X, y)
+    problem = RefitProblem(given, X, y, np.ones(len(y)), np.arange(2), seed=0)
+    asked = [np.zeros((1, 50), dtype=int), np.ones((1, 50), dtype=int)]
+    found = refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
+    assert given.do_early_stopping_
+    assert all(model.estimator.do_early_stopping_ for search in found.models for model in search)
 
 
 @pytest.mark.parametrize(
