@@ -255,8 +255,7 @@ def _adopt_skorch(net: NeuralNet) -> AdoptedModel:
         module = nn.Sequential(module, BinaryLogits())
     elif _returns_probabilities(net, module):
         module = _with_logits(module)
-    own = None if isinstance(net.criterion_, _CRITERIA) else type(net.criterion_).__name__
-    return AdoptedModel(module, np.asarray(net.classes_), criterion=own)
+    return AdoptedModel(module, np.asarray(net.classes_))
 
 
 def _returns_probabilities(net: NeuralNet, module: nn.Module) -> bool:

@@ -35,15 +35,11 @@ class AdoptedModel:
         Labels in the order of the logits; None if the model does not know them.
     transform : callable or None
         Preprocessing that the model applies before its module.
-    criterion : str or None
-        Name of the criterion that a skorch classifier was trained with, if that does not tell
-        whether the module returns logits or probabilities.
     """
 
     module: nn.Module
     classes: NDArray[Any] | None = None
     transform: Callable[[Any], Any] | None = None
-    criterion: str | None = None
     at_once: ClassVar[bool] = False
 
     @property

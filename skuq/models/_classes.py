@@ -57,7 +57,7 @@ def encode_labels(
             "The model must return logits of shape (n_samples, n_classes) with at least 2 "
             f"classes, got shape {(1, *logits.shape[1:])} for one sample."
         )
-    warn_of_probabilities(logits, model.criterion)
+    warn_of_probabilities(logits)
     classes = model.classes
     if classes is None or len(classes) != n_classes:
         # skorch infers the classes from the labels of `y`, which may be fewer than the outputs.
@@ -74,7 +74,7 @@ def example_outputs(model: AdoptedModel, inputs: Tensor) -> Tensor:
         raise input_error(model.module, examples.shape, error) from error
 
 
-def warn_of_probabilities(logits: Tensor, criterion: str | None = None) -> None:
+def warn_of_probabilities(logits: Tensor) -> None:
     """Warn, at the level of the user, if what should be logits are probabilities.
 
     Parameters
@@ -82,28 +82,17 @@ def warn_of_probabilities(logits: Tensor, criterion: str | None = None) -> None:
     logits : Tensor of shape (n_samples, n_classes)
         Outputs of a model. Logits of several samples, all in [0, 1] and with rows that all add
         up to 1, are a coincidence that does not happen.
-    criterion : str, default=None
-        Name of the criterion that a skorch net was trained with, for the warning.
     """
     inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
     if inside and bool(((logits.double().sum(dim=-1) - 1).abs() < _ROW_SUM_TOLERANCE).all()):
         warnings.warn(
             "The model returns probabilities: they lie in [0, 1] and add up to 1. Logits are "
             "expected, and uncertainty computed from probabilities in their place is wrong. "
-            f"Remove the softmax at its end{_or_tell(criterion)}.",
+            "Remove the softmax at its end; of a skorch net whose criterion takes probabilities, "
+            "make it the last layer of an nn.Sequential, where it is seen.",
             UserWarning,
             stacklevel=level_of_the_user(),
         )
-
-
-def _or_tell(criterion: str | None) -> str:
-    """Another remedy, for a skorch net with a criterion of the user's own."""
-    if criterion is None:
-        return ""
-    return (
-        ". Or make it the last layer of an nn.Sequential, where it is seen: that the net was "
-        f"trained with {criterion} does not tell whether its outputs are logits"
-    )
 
 
 def classes_of_outputs(y: NDArray[Any], n_classes: int) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +49,6 @@ class EstimatorModel:
     estimator: Any
     classes: NDArray[Any] | None = None
     transform: Callable[[Any], Any] | None = None
-    criterion: ClassVar[None] = None  # its outputs are known to be logarithms
 
     def inputs(self, X: Any) -> Any:
         """Preprocess inputs into an array or DataFrame that the estimator takes."""

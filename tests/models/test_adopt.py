@@ -362,7 +362,7 @@ def test_a_final_softmax_under_a_criterion_of_ones_own_is_seen(module):
 
 
 @pytest.mark.parametrize("trained_here", [True, False])
-def test_probabilities_that_are_not_seen_are_warned_of_with_the_criterion(trained_here):
+def test_probabilities_that_are_not_seen_are_warned_of(trained_here):
     X, y = load(load_iris)
     fitted = net(NeuralNetClassifier, SharpSoftmax(4), X, y, criterion=OfProbabilities)
     if trained_here:
@@ -370,7 +370,7 @@ def test_probabilities_that_are_not_seen_are_warned_of_with_the_criterion(traine
         adopted = fit_or_adopt(clone(fitted), X, y, **training)
     else:
         adopted = adopt(fitted)
-    with pytest.warns(UserWarning, match="returns probabilities.* trained with OfProbabilities"):
+    with pytest.warns(UserWarning, match="returns probabilities.* criterion takes probabilities"):
         encode_labels(y, adopted, adopted.inputs(X))
 
 
