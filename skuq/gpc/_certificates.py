@@ -23,9 +23,10 @@ class ProbabilityBounds(NamedTuple):
     Attributes
     ----------
     min_lower, min_upper : ndarray of shape (n, k), float64
-        Bounds of the smallest probability of each of the k classes in the region (Eq. 3).
+        Bounds of the smallest probability of each of the k classes in the region (Eq. 3 of the
+        paper).
     max_lower, max_upper : ndarray of shape (n, k), float64
-        Bounds of the largest one (Eq. 4).
+        Bounds of the largest one (Eq. 4 of the paper).
     argmin, argmax : ndarray of shape (n, k, n_features), float64
         Points of the region that attain `min_upper` and `max_lower`, up to the error of the
         integral there: rounding, or 1e-5 for the likelihood "softmax".
@@ -344,7 +345,7 @@ class Bisection:
         self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
 
     def result(self) -> SafeRadius:
-        """What is known so far."""
+        """Limits that are known so far."""
         return SafeRadius(self._lower, self._upper, self._nearest)
 
 

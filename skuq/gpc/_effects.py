@@ -20,10 +20,10 @@ class FeatureEffects(NamedTuple):
     Attributes
     ----------
     local : ndarray of shape (n, n_features), float64
-        For each point: positive where the probability rises with the feature (Eq. 23-25), in
-        units of probability; between -2 and 2.
+        For each point: positive where the probability rises with the feature (Eq. 23-25 of the
+        paper), in units of probability; between -2 and 2.
     overall : ndarray of shape (n_features,), float64
-        Average over the points (Eq. 26).
+        Average over the points (Eq. 26 of the paper).
     error : ndarray of shape (n, n_features), float64
         Proven bound of the error of `local`.
     """
@@ -40,7 +40,7 @@ def feature_effects(
     limits: Limits,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Compare the ranges of a probability on the two sides of each feature's interval (Eq. 23-25).
+    """Compare ranges of a probability on both sides of each feature (Eq. 23-25 of the paper).
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def feature_effects(
 
 
 def _sides(regions: Region, feature: int) -> Region:
-    """What a region holds that differs in one feature: above its point, and then below."""
+    """Points of a region that differ in one feature: above its point, and then below."""
     center, above, below = (regions.center.clone() for _ in range(3))
     above[:, feature], below[:, feature] = regions.upper[:, feature], regions.lower[:, feature]
     lower, upper = torch.cat([center, below]), torch.cat([above, center])

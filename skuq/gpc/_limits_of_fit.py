@@ -1,4 +1,4 @@
-"""What an exact fit takes, and what makes it a poor one: said before it starts."""
+"""Costs of an exact fit, and reasons for a poor one: said before it starts."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities, averaged over the latent posterior (Eq. 1).
+        """Predict class probabilities, averaged over the latent posterior (Eq. 1 of the paper).
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ LEAST = -1.0  # no value is below, by definition
 
 
 class Pairs:
-    """What pairs of classes tell of one class over boxes.
+    """Bounds of one class over boxes, from its pairs with the other classes.
 
     With s_j the average of ``sigmoid(f_c - f_j)`` and the bound P of p_c, the product of all
     s_j or ``1 - sum_j (1 - s_j)`` (Eq. 32), values are

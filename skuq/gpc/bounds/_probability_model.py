@@ -221,7 +221,7 @@ class ProbabilityModel:
         return self._evaluate(self.link, points, objective)[0].cpu().numpy()
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """What an attack on a class lowers (n,), and its gradient (n, n_features).
+        """Values that an attack on a class lowers (n,), and their gradients (n, n_features).
 
         The probability of the class, or beyond three classes its margin.
         """

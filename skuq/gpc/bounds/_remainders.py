@@ -18,7 +18,7 @@ from skuq.gpc.bounds._stationary import TaylorNorms
 
 
 class CovarianceParts(NamedTuple):
-    """What the remainders of covariances over b boxes are computed from, by pairs of functions.
+    """Inputs of the remainders of covariances over b boxes, by pairs of functions.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ def unfold(pairs: Tensor, count: int) -> Tensor:
 
 
 def contrasts(matrix: Tensor) -> Tensor:
-    """What symmetric matrices are for weights that add up to 0; the rest is a shift."""
+    """Symmetric matrices up to a shift, which weights that add up to 0 do not see."""
     matrix = matrix - matrix.mean(-1, keepdim=True)
     return matrix - matrix.mean(-2, keepdim=True)
 

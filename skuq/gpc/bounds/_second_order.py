@@ -137,7 +137,7 @@ class SecondOrder(NamedTuple):
         return least - loss, point, hessian.abs().sum(-1) + loss[:, None] * share
 
     def _third(self, distance: Tensor) -> Tensor:
-        """What third derivatives amount to at most (Eq. 39)."""
+        """Largest amount of third derivatives (Eq. 39)."""
         low, high = self.objective.amin(-1), self.objective.amax(-1)
         radius, middle = (high - low) / 2, (high + low) / 2
         distance = distance + 32 * self.whitened * self._size()

@@ -63,7 +63,7 @@ class Reach(NamedTuple):
 
     @property
     def mixed(self) -> Tensor:
-        """What the symmetric part leaves of `change` as a factor of a product (Eq. 24)."""
+        """Part of `change` that the symmetric part leaves as a factor of a product (Eq. 24)."""
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
@@ -319,7 +319,7 @@ class SoftmaxLink:
         return matrix
 
     def _deviations(self, covariance: Tensor) -> Tensor:
-        """What the differences to the last class change with standard normal variables."""
+        """Changes of the differences to the last class with standard normal variables."""
         values, vectors = torch.linalg.eigh(self._of_differences(covariance))
         deviations: Tensor = vectors * values.clamp(min=0).sqrt()[:, None]
         return deviations
