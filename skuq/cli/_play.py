@@ -39,8 +39,9 @@ def play(
 ) -> None:
     """Play episodes with a trained agent.
 
-    RUN is the folder that train-agent wrote. A line is printed for each episode: its return, and
-    the uncertainty of the agent about the return of its actions. Load only runs that you trust.
+    RUN is the folder that train-agent wrote; of several seeds, that of one of them. A line is
+    printed for each episode: its return, and the uncertainty of the agent about the return of its
+    actions. Load only runs that you trust.
     """
     if gif is not None:
         if gif.suffix.lower() != ".gif":
@@ -50,7 +51,7 @@ def play(
     try:
         agent = runs.load_agent(run, device)
     except runs.RunError as error:
-        raise InputError(one_line(error)) from error
+        raise InputError(_seeds_in(run) or one_line(error)) from error
     if not agent.finished:
         at, steps = agent.algorithm.num_timesteps, agent.config["steps"]
         click.echo(f"The run is not finished; this is its agent after {at} of {steps} steps.")
@@ -91,6 +92,16 @@ def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int
             film.save(gif)
         rest = f" (without the last {film.n_left_out} frames)" if film.n_left_out else ""
         click.echo(f"GIF: {gif}{rest}")
+
+
+def _seeds_in(folder: Path) -> str:
+    """Refusal of a folder that holds the runs of several seeds; empty for another one."""
+    runs = (path.parent.name for path in folder.glob("seed-*/config.json"))
+    numbers = sorted(int(name) for run in runs if (name := run.removeprefix("seed-")).isdecimal())
+    if not numbers or (folder / "config.json").exists():
+        return ""
+    names = ", ".join(f"seed-{number}" for number in numbers)
+    return f"{folder} holds a run for each of several seeds; name one of its folders: {names}."
 
 
 def _made(envs: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,10 +76,10 @@ class FeatureEffectsDisplay:
         self.error = None if error is None else _as_long(finite(error, "error"), n, "error")
         if self.error is not None and (self.error < 0).any():
             raise ValueError("`error` must not be negative.")
-        if image_shape is not None and (len(image_shape) != 2 or np.prod(image_shape) != n):
+        if image_shape is not None and not _is_shape(image_shape, n):
             raise ValueError(
-                f"`image_shape` must be two numbers whose product is the number of features, "
-                f"{n}; got {image_shape!r}."
+                "`image_shape` must be two positive integers whose product is the number of "
+                f"features, {n}; got {image_shape!r}."
             )
         if image is not None and image_shape is None:
             raise ValueError("`image` needs `image_shape`.")
@@ -224,6 +225,13 @@ class FeatureEffectsDisplay:
         self.ax_.hlines(y - 0.5, x - 0.5, x + 0.5, **style)
         y, x = np.nonzero(bright[1:-1, 1:] != bright[1:-1, :-1])
         self.ax_.vlines(x - 0.5, y - 0.5, y + 0.5, **style)
+
+
+def _is_shape(values: Any, n: int) -> bool:
+    """Whether these are the numbers of rows and columns of `n` pixels."""
+    shape = np.asarray(values)
+    whole = shape.shape == (2,) and shape.dtype.kind in "iu"
+    return whole and bool((shape > 0).all()) and math.prod(map(int, shape)) == n
 
 
 def _as_long(values: Any, n: int, name: str) -> FloatArray:

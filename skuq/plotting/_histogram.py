@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 N_BINS = 40
 LOG_RATIO = 100.0  # a longer tail than this hides everything else on a linear axis
+LARGEST = 1e300  # beyond, an axis around the values is too wide for floating-point numbers
 LOG_RANGE = 1e12  # values this far below the largest are rounding noise
 
 
@@ -32,7 +33,7 @@ class UncertaintyHistogramDisplay:
     Parameters
     ----------
     groups : mapping of str to array-like of shape (n_samples,)
-        Finite uncertainty of each named group.
+        Finite uncertainty of each named group, within plus and minus 1e300.
     label : str, default="uncertainty"
         What is measured.
     unit : str, optional
@@ -68,9 +69,15 @@ class UncertaintyHistogramDisplay:
     ) -> None:
         _check_groups(groups)
         self.groups = {name: finite(values, name) for name, values in groups.items()}
+        together = np.concatenate(list(self.groups.values()))
+        if (largest := np.abs(together).max()) > LARGEST:
+            raise ValueError(
+                f"The values of `groups` must lie within plus and minus {LARGEST}, got "
+                f"{largest:.3g} in absolute value; divide them by a constant."
+            )
         self.label = label
         self.unit = unit
-        self.bin_edges, self.log = _histogram_bins(np.concatenate(list(self.groups.values())))
+        self.bin_edges, self.log = _histogram_bins(together)
 
     @classmethod
     def from_estimator(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from skuq.calibration._validation import finite
 from skuq.plotting._drawing import COLOURS, axes_or_new
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ class AgentTrainingDisplay:
     Raises
     ------
     ValueError
-        If columns are missing, or there is no episode.
+        If columns are missing, there is no episode, a step is no finite number, or `window` is
+        not a positive integer.
 
     Examples
     --------
@@ -73,8 +76,9 @@ class AgentTrainingDisplay:
             raise ValueError(f"`history` lacks the columns {', '.join(missing)}.")
         if len(history) == 0:
             raise ValueError("`history` has no episode, so there is nothing to draw.")
-        if window is not None and window < 1:
-            raise ValueError(f"`window` must be >= 1, got {window}.")
+        if window is not None and (not isinstance(window, Integral) or window < 1):
+            raise ValueError(f"`window` must be an integer >= 1, got {window!r}.")
+        finite(history["step"], "step")
         self.history = history
         self.window = max(10, len(history) // 50) if window is None else window
         self.size = (6.4, 0.9 + PANEL * len(self._panels()))

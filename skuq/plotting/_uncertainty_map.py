@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import FloatArray
 from skuq.metrics._scorers import predicted_part
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # seen on viridis
 MANY_CLASSES = 5  # that one row of the legend may hold
+MOST_CLASSES = 20  # that a legend may hold and leave room for the map
 FLAT = 1e-9  # relative range up to which a feature is constant but for rounding
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
@@ -106,7 +108,8 @@ class UncertaintyMapDisplay:
             Points that the map surrounds, such as the training points, in the form the
             estimator was fitted on. Column names become the labels of the axes.
         y : array-like of shape (n_samples,), optional
-            Labels of the points; one colour and marker each.
+            Labels of the points; one colour and marker each. Points with more than 20
+            different ones, such as the targets of a regressor, are drawn alike.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
             Which part of the uncertainty.
         grid_resolution : int, default=80
@@ -126,14 +129,13 @@ class UncertaintyMapDisplay:
         Raises
         ------
         ValueError
-            If `X` has not exactly two columns, or a setting is out of range.
+            If `X` has not exactly two columns, a label is missing, or a setting is out of
+            range.
         """
         xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
         grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])
         names = getattr(X, "columns", getattr(estimator, "feature_names_in_", None))
         if names is not None:  # fitted on a DataFrame: it expects the same columns
-            import pandas as pd
-
             grid = pd.DataFrame(grid, columns=names)
         return cls.from_predictions(
             xx0,
@@ -177,11 +179,16 @@ class UncertaintyMapDisplay:
         X : array-like of shape (n_samples, 2), optional
             Points to draw on the map.
         y : array-like of shape (n_samples,), optional
-            Their labels.
+            Their labels, as `from_estimator` takes them.
 
         Returns
         -------
         UncertaintyMapDisplay
+
+        Raises
+        ------
+        ValueError
+            If `X` has not exactly two columns, or `y` not one label for each point.
         """
         self.ax_ = axes_or_new(ax)
         self.figure_ = self.ax_.figure
@@ -198,10 +205,11 @@ class UncertaintyMapDisplay:
         return self
 
     def _plot_points(self, points: FloatArray, y: ArrayLike | None) -> None:
-        labels = np.zeros(len(points)) if y is None else np.asarray(y)
-        if labels.shape != (len(points),):
-            raise ValueError(f"`y` must have shape ({len(points)},), got {labels.shape}.")
+        labels = np.zeros(len(points)) if y is None else _labels(y, len(points))
         classes = np.unique(labels)
+        if len(classes) > MOST_CLASSES:
+            labels, y = np.zeros(len(points)), None
+            classes = labels[:1]
         for k, label in enumerate(classes):
             self.ax_.scatter(
                 points[labels == label, 0],
@@ -217,6 +225,18 @@ class UncertaintyMapDisplay:
             # Many rows would take their room from the map.
             size = "small" if len(classes) > MANY_CLASSES else None
             legend_above(self.ax_, handlelength=1.0, fontsize=size)
+
+
+def _labels(y: ArrayLike, n_points: int) -> NDArray[Any]:
+    labels = np.asarray(y)
+    if labels.shape != (n_points,):
+        raise ValueError(f"`y` must have shape ({n_points},), got {labels.shape}.")
+    missing = np.flatnonzero(pd.isna(np.asarray(y, object)))  # among texts, NaN would be a text
+    if len(missing):
+        raise ValueError(
+            f"`y` has no label in row {missing[0]}; drop such points, or leave out `y`."
+        )
+    return labels
 
 
 def _two_columns(X: Any) -> FloatArray:

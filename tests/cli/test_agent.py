@@ -426,6 +426,20 @@ def test_what_cannot_be_played_is_refused_in_one_line(rl, run_folder, arguments,
     assert list(rl.iterdir()) == []
 
 
+def test_of_several_seeds_one_is_to_be_named(rl):
+    (rl / "many").mkdir()
+    (rl / "many" / "notes.txt").touch()
+    assert "many is not the folder of a run" in refused(run("play", "many"))
+    for seed in (10, 9, 2):
+        (rl / "many" / f"seed-{seed}").mkdir()
+        (rl / "many" / f"seed-{seed}" / "config.json").touch()
+    message = refused(run("play", "many"))
+    assert message == (
+        "many holds a run for each of several seeds; name one of its folders: seed-2, seed-9, "
+        "seed-10."
+    )
+
+
 # --- films -------------------------------------------------------------------------------------
 
 

@@ -236,6 +236,16 @@ def test_wrong_groups_are_named(groups, error, message):
         UncertaintyHistogramDisplay.from_predictions(groups)
 
 
+@pytest.mark.parametrize("values", [[-1e308, 1e308], [1.7e308, 1.7e308], [0.0, 1e-3, 1e305]])
+def test_values_beyond_what_axes_can_show_are_refused(values):
+    message = r"`groups` must lie within .* 1e\+300, got .*; divide them by a constant"
+    with pytest.raises(ValueError, match=message):
+        UncertaintyHistogramDisplay({"all": values})
+    display = UncertaintyHistogramDisplay({"all": np.array(values) / 1e9}).plot()
+    draw_without_warnings(display)
+    assert sum(display.ax_.patches[0].get_data().values) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("name", STRANGE_NAMES)
 def test_a_histogram_draws_names_as_text(name):
     values = {name: [0.1, 0.2], "other": [0.3]}
@@ -668,6 +678,37 @@ def test_map_draws_the_points_of_each_class(moons):
     plain = UncertaintyMapDisplay.from_estimator(model, X, grid_resolution=5)
     np.testing.assert_array_equal(plain.ax_.collections[1].get_offsets(), X)
     assert plain.ax_.get_legend() is None
+
+
+@pytest.mark.parametrize("kind", [float, "{:.3f}".format])
+def test_a_map_draws_many_values_alike_and_keeps_its_room(moons, kind):
+    X = moons[0]
+    xx0, xx1 = np.meshgrid(np.linspace(-2, 2, 5), np.linspace(-2, 2, 5))
+    y = [kind(value) for value in X[:, 0] ** 2]
+    display = UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, X=X, y=y)
+    assert display.ax_.get_legend() is None
+    _, points = display.ax_.collections
+    np.testing.assert_array_equal(points.get_offsets(), X)
+    draw_without_warnings(display)
+    assert display.ax_.get_position().height > 0.7
+
+
+def test_a_map_tells_a_few_numbers_apart(moons):
+    X = moons[0]
+    xx0, xx1 = np.meshgrid(np.linspace(-2, 2, 5), np.linspace(-2, 2, 5))
+    y = np.arange(len(X)) % 20 / 2
+    display = UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, X=X, y=y)
+    assert legend_texts(display) == [str(value) for value in np.unique(y)]
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, pd.NaT])
+@pytest.mark.parametrize("label", [1.0, "a"])
+@pytest.mark.parametrize("kind", [list, pd.Series])
+def test_a_map_refuses_missing_labels(missing, label, kind):
+    xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(3.0))
+    y = kind([label, missing, label])
+    with pytest.raises(ValueError, match=r"`y` has no label in row 1; drop such points"):
+        UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, X=np.ones((3, 2)), y=y)
 
 
 @pytest.mark.parametrize("name", STRANGE_NAMES)

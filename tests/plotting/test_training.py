@@ -184,6 +184,8 @@ def test_it_is_drawn_again_without_warnings_or_changed_settings():
     [
         (lambda h: h.drop(columns=["falls", "score"]), "lacks the columns score, falls"),
         (lambda h: h.head(0), "has no episode, so there is nothing to draw"),
+        (lambda h: h.assign(step=h.step.where(h.index > 2)), "`step` must be finite, got nan in"),
+        (lambda h: h.assign(step=np.nan), "`step` must be finite, got nan in row 0"),
     ],
 )
 def test_what_is_no_history_is_refused(change, message):
@@ -191,6 +193,8 @@ def test_what_is_no_history_is_refused(change, message):
         AgentTrainingDisplay(change(episodes()))
 
 
-def test_a_window_holds_an_episode():
-    with pytest.raises(ValueError, match="`window` must be >= 1, got 0"):
-        AgentTrainingDisplay(episodes(), window=0)
+@pytest.mark.parametrize("window", [0, -3, 2.5, 2.0, np.nan, "7"])
+def test_a_window_is_a_number_of_episodes(window):
+    with pytest.raises(ValueError, match=f"`window` must be an integer >= 1, got {window!r}"):
+        AgentTrainingDisplay(episodes(), window=window)
+    assert AgentTrainingDisplay(episodes(), window=np.int64(7)).window == 7
