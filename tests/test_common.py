@@ -54,7 +54,7 @@ QUICK = {
         {"estimator": LogisticRegression()},
         {"estimator": LogisticRegression(), "strategy": "quantile", "groups": SignOfFirstColumn()},
     ],
-    "DeepEnsembleClassifier": [{"n_members": 2}, {"n_members": 2, "setting": "expected"}],
+    "DeepEnsembleClassifier": [{"n_members": 2}, {"n_members": 2, "setting": "selected"}],
     "EvidentialProbe": [
         {"max_epochs": 5},
         {
@@ -69,10 +69,10 @@ QUICK = {
         {"n_neighbors": 3},
         {"distance": "mahalanobis", "layer": "last"},
     ],
-    "LaplaceClassifier": [{}, {"prior_precision": 1.0, "n_samples": 10, "setting": "expected"}],
+    "LaplaceClassifier": [{}, {"prior_precision": 1.0, "n_samples": 10, "setting": "selected"}],
     "MCDropoutClassifier": [
         {"n_samples": 10},
-        {"n_samples": 10, "batch_size": 5, "setting": "expected"},
+        {"n_samples": 10, "batch_size": 5, "setting": "selected"},
     ],
     "MirageFineTuner": [
         {"estimator": None, "region": UpperHalf(), "epsilon": 0.5, "max_epochs": 20}
@@ -105,7 +105,7 @@ QUICK = {
             "method": "sgld",
             "parameters": "last",
             "n_cycles": 2,
-            "setting": "expected",
+            "setting": "selected",
         },
     ],
 }

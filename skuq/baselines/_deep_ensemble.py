@@ -49,10 +49,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         Members as they are, each anything that `skuq.models.adopt` takes; `estimator` must then
         be None. `clone` unfits scikit-learn and skorch models that are not in a
         `FrozenEstimator`.
-    setting : {"selected", "expected", "max-score"}, default="selected"
-        Whose uncertainty is meant, and who predicts. "selected": the first member (Eq. 2).
-        "expected": the average of all members (Eq. 1). "max-score": that average too, with 1
-        minus its largest probability as the total, half of it in each part.
+    setting : {"expected", "selected", "max-score"}, default="expected"
+        Whose uncertainty is meant, and who predicts. "expected": the average of all members
+        (Eq. 1). "selected": the first member (Eq. 2). "max-score": the average, with 1 minus
+        its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -117,7 +117,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         *,
         n_members: int = 10,
         members: Sequence[Any] | None = None,
-        setting: str = "selected",
+        setting: str = "expected",
         batch_size: int = 256,
         device: str = "auto",
         n_jobs: int | None = None,

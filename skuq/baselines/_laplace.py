@@ -39,10 +39,10 @@ class LaplaceClassifier(SampledModelsClassifier):
     prior_precision : float or "auto", default="auto"
         Precision of the Gaussian prior of each weight of the last layer. "auto" maximises the
         evidence for the model, within [1e-8, 1e8].
-    setting : {"selected", "expected", "max-score"}, default="selected"
-        Whose uncertainty is meant, and who predicts. "selected": the given model (Eq. 2).
-        "expected": the average of the models drawn (Eq. 1). "max-score": that average too, with
-        1 minus its largest probability as the total, half of it in each part.
+    setting : {"expected", "selected", "max-score"}, default="expected"
+        Whose uncertainty is meant, and who predicts. "expected": the average of the models
+        drawn (Eq. 1). "selected": the given model (Eq. 2). "max-score": the average, with 1
+        minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -108,7 +108,7 @@ class LaplaceClassifier(SampledModelsClassifier):
         *,
         n_samples: int = 100,
         prior_precision: float | str = "auto",
-        setting: str = "selected",
+        setting: str = "expected",
         batch_size: int = 256,
         device: str = "auto",
         random_state: Any = None,

@@ -32,10 +32,10 @@ class MCDropoutClassifier(SampledModelsClassifier):
         Number of dropout masks. Can be changed without fitting again.
     dropout : float, default=0.2
         Rate in the default network; a given one keeps its own.
-    setting : {"selected", "expected", "max-score"}, default="selected"
-        Whose uncertainty is meant, and who predicts. "selected": the network without dropout
-        (Eq. 2). "expected": the average over dropout masks (Eq. 1). "max-score": that average
-        too, with 1 minus its largest probability as the total, half of it in each part.
+    setting : {"expected", "selected", "max-score"}, default="expected"
+        Whose uncertainty is meant, and who predicts. "expected": the average over dropout masks
+        (Eq. 1). "selected": the network without dropout (Eq. 2). "max-score": the average, with
+        1 minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -93,7 +93,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
         *,
         n_samples: int = 100,
         dropout: float = 0.2,
-        setting: str = "selected",
+        setting: str = "expected",
         batch_size: int = 256,
         device: str = "auto",
         random_state: Any = None,

@@ -55,10 +55,10 @@ class SGMCMCClassifier(SampledModelsClassifier):
         Precision of the Gaussian prior of each weight.
     train_batch_size : int, default=256
         Training samples per step.
-    setting : {"selected", "expected", "max-score"}, default="selected"
-        Whose uncertainty is meant, and who predicts. "selected": the given model (Eq. 2).
-        "expected": the average of the models found (Eq. 1). "max-score": that average too, with
-        1 minus its largest probability as the total, half of it in each part.
+    setting : {"expected", "selected", "max-score"}, default="expected"
+        Whose uncertainty is meant, and who predicts. "expected": the average of the models
+        found (Eq. 1). "selected": the given model (Eq. 2). "max-score": the average, with 1
+        minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -143,7 +143,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
         temperature: float = 1.0,
         prior_precision: float = 1.0,
         train_batch_size: int = 256,
-        setting: str = "selected",
+        setting: str = "expected",
         batch_size: int = 256,
         device: str = "auto",
         random_state: Any = None,

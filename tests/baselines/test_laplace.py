@@ -18,7 +18,11 @@ def test_laplace_of_binary_logistic_regression_has_the_closed_form(iris):
     weight = np.random.default_rng(0).uniform(0.2, 2, len(y))
     mine = LogisticRegression().fit(X, y, sample_weight=weight)
     model = LaplaceClassifier(
-        FrozenEstimator(mine), prior_precision=0.5, n_samples=4000, random_state=0
+        FrozenEstimator(mine),
+        prior_precision=0.5,
+        n_samples=4000,
+        setting="selected",
+        random_state=0,
     ).fit(X, y, sample_weight=weight)
     phi = np.c_[X, np.ones(len(X))]
     p = mine.predict_proba(X)[:, 1]

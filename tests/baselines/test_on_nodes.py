@@ -117,14 +117,17 @@ def test_weights_and_validation_reach_the_members(classifier, y):
         clone(ensemble).fit(NODES, y, X_val=[150], y_val=[0])
 
 
-def test_nodes_share_dropout_masks(dropout, gcn):
+def test_nodes_share_dropout_masks(dropout):
     whole = dropout.predict_uncertainty(OTHERS)
     assert (whole.epistemic > 0).all()
     one = dropout.predict_uncertainty(OTHERS[[7]])
     np.testing.assert_allclose(np.array(one)[:, 0], np.array(whole)[:, 7])
-    np.testing.assert_allclose(
-        dropout.predict_proba(OTHERS), gcn.predict_proba(OTHERS), rtol=1e-6
-    )  # "selected": the network without dropout
+
+
+def test_the_network_without_dropout_may_be_selected(gcn, y):
+    model = MCDropoutClassifier(FrozenEstimator(gcn), setting="selected", random_state=0)
+    proba = model.fit(NODES, y).predict_proba(OTHERS)
+    np.testing.assert_allclose(proba, gcn.predict_proba(OTHERS), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ensemble", "dropout"])

@@ -40,6 +40,12 @@ ALL = {
 SETTINGS = ("selected", "expected", "max-score")
 
 
+def selected(name):
+    """The method about the given model, which then predicts."""
+    model = clone(ALL[name])
+    return model.set_params(setting="selected") if name in SAMPLED else model
+
+
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", ALL)
 def test_global_random_states_and_the_estimator_given_are_left_alone(iris, name):
@@ -59,7 +65,7 @@ def test_global_random_states_and_the_estimator_given_are_left_alone(iris, name)
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"dropout"}))  # its network is another
 def test_same_seed_questions_the_model_that_quam_questions(iris, name):
-    proba = clone(ALL[name]).fit(*iris).predict_proba(iris[0])
+    proba = selected(name).fit(*iris).predict_proba(iris[0])
     quam = QUAMClassifier(random_state=0).fit(*iris)
     np.testing.assert_array_equal(proba, quam.predict_proba(iris[0]))
 
@@ -92,7 +98,7 @@ def test_result_is_the_same_in_batches_copies_clones_and_with_text_labels(iris, 
 @pytest.mark.parametrize("name", SAMPLED)
 def test_who_is_uncertain_is_who_predicts(iris, name):
     X = iris[0][45:60]
-    model = clone(SAMPLED[name]).fit(*iris)
+    model = selected(name).fit(*iris)
     given = model.predict_proba(X)
     entropy_of = lambda p: -(p * np.log(p)).sum(axis=1)  # noqa: E731
     np.testing.assert_allclose(model.predict_uncertainty(X).aleatoric, entropy_of(given))
@@ -112,7 +118,7 @@ def test_module_is_taken_as_it_is_and_never_altered(iris, dropped, name, wrap):
     before = {key: value.clone() for key, value in dropped.state_dict().items()}
     x = torch.as_tensor(iris[0][:5])
     outputs = dropped(x).detach()
-    model = clone(ALL[name])
+    model = selected(name)
     if name == "ensemble":
         model.set_params(n_members=1)
     model.set_params(estimator=wrap(dropped)).fit(*iris)
@@ -161,3 +167,17 @@ def test_text_columns_reach_a_model_that_preprocesses():
     ):
         u = model.set_params(batch_size=2).fit(frame, y).predict_uncertainty(frame[:3])
         assert (u.epistemic > 0).all()
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_defaults_mean_the_same_quantity_as_those_of_quam(name):
+    assert type(SAMPLED[name])().setting == QUAMClassifier().setting == "expected"
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_epistemic_part_by_default_is_mutual_information(iris, name):
+    model = clone(SAMPLED[name]).fit(*iris)
+    u = model.predict_uncertainty(iris[0][45:60])
+    proba = model.predict_proba(iris[0][45:60])
+    np.testing.assert_allclose(u.total, -(proba * np.log(proba)).sum(axis=1))
+    assert (u.epistemic <= np.log(3)).all()

@@ -83,7 +83,7 @@ ESTIMATORS = {
         model, head="network", layer=-2, max_epochs=2, random_state=0
     ),
     "auditor": CalibrationAuditor,
-    "Laplace": lambda model: LaplaceClassifier(model, random_state=0),
+    "Laplace": lambda model: LaplaceClassifier(model, setting="selected", random_state=0),
     "distance": lambda model: FeatureDistanceClassifier(model, n_neighbors=3),
     "ensemble": lambda model: DeepEnsembleClassifier(members=[model, model]),
 }
