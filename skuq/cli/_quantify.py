@@ -128,9 +128,10 @@ def quantify(
         raise InputError("--coverage must be a number between 0 and 1, got nan.")
     paths = {"train": training.pop("train"), "predict": predict}
     paths["held_out"] = training.pop("held_out")
+    _check_held_out(paths["train"], paths["held_out"])
     inputs = [path for path in paths.values() if path is not None]
     inputs += [] if training["model"] in LEARNERS else [Path(training["model"])]
-    inputs += [] if load is None else load.iterdir()
+    inputs += [] if load is None else _files_of_model(load)
     check_outputs([out, report, save], inputs)
     if report is not None:
         require_plots("--report")
@@ -201,6 +202,21 @@ def _option(name: str) -> str:
     return "--" + name.removesuffix("_column").replace("_", "-")
 
 
+def _check_held_out(train: Path | None, held_out: Path | None) -> None:
+    """Refuse the training table as the one to measure on."""
+    if train is not None and held_out is not None and train.resolve() == held_out.resolve():
+        raise InputError(
+            "--held-out names the training table, whose rows measure nothing; name another one, "
+            "or leave --held-out away: a fifth of the training table is then held out."
+        )
+
+
+def _files_of_model(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise InputError(f"--load: there is no folder {folder}; name one that --save has kept.")
+    return list(folder.iterdir())
+
+
 @contextmanager
 def _refused() -> Iterator[None]:
     """Errors of input that cannot be used, in one line and with exit code 2."""
@@ -240,7 +256,12 @@ def _trained(
         estimator = _given(model, trust)
     else:
         estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs})
-    known, other = tables["train"].read(), None
+    # Codes with leading zeros are names, except to a model that was given them as numbers.
+    codes = (
+        tables["train"].codes if isinstance(estimator, str) or method.lower() not in QUAM else []
+    )
+    known = tables["train"].read(dtype={name: str for name in codes if name != target})
+    other = None
     if "held_out" in tables:
         other = tables["held_out"].read(dtype=text_columns(known))
     fitted = TableModel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,8 +20,12 @@ from skuq.reporting._audit_phrases import counted, listed, percent
 from skuq.reporting._report import Report
 from skuq.tables import TableModel, table_notes
 
+if TYPE_CHECKING:
+    from skuq.audit import CalibrationAuditor
+
 UNUSUAL = 0.05  # conformal p-value up to which a row is called unusual
 SHOWN_ROWS = 15
+SHOWN_CLASSES = 10
 FEWEST_FOR_AUDIT = 100  # held-out rows
 
 
@@ -52,6 +56,12 @@ def table_report(
         f"{_how_good(model)} {_how_unusual(rows, len(model.held_out_))}",
     )
     report.table("How good is the model?", _quality(model, coverage), _quality_caption(model))
+    if model.classes_ is not None:
+        report.table(
+            "How good is it for each class?",
+            _by_true_class(model, coverage),
+            _class_caption(model, coverage),
+        )
     report.table("Rows to look at first", _first_rows(model, rows), _first_caption(model))
     if model.classes_ is not None:
         _add_wrong_predictions(report, model)
@@ -79,15 +89,34 @@ def _how_good(model: TableModel) -> str:
     if model.classes_ is None:
         error = (held_out["label"] - held_out["prediction"]).abs()
         return (
-            f"On {where} the model is off by at most {_number(error.median())} in half of the "
-            f"cases{_explained(held_out)}."
+            f"{_useless_mean(held_out)}On {where} the model is off by at most "
+            f"{_number(error.median())} in half of the cases{_explained(held_out)}."
         )
     right = (held_out["label"] == held_out["prediction"]).mean()
     most = held_out["label"].value_counts(normalize=True).max()
     return (
-        f"The model is right for {percent(right)} of {where}; always guessing the most frequent "
-        f"class would be right for {percent(most)}."
+        f"{_useless_guess(model)}The model is right for {percent(right)} of {where}; always "
+        f"guessing the most frequent class would be right for {percent(most)}."
     )
+
+
+def _useless_guess(model: TableModel) -> str:
+    """A first sentence on a model that nobody should use."""
+    loss, guessing = _log_losses(model)
+    if loss < guessing or guessing == 0:  # of one class alone, guessing is always right
+        return ""
+    return (
+        "The model is no better than guessing the classes by their frequency: do not use it "
+        f"(log loss {loss:.3f}, and {guessing:.3f} by guessing). "
+    )
+
+
+def _log_losses(model: TableModel) -> tuple[float, float]:
+    """Log loss on the held-out rows, and that of guessing by frequency."""
+    label = model.held_out_["label"]
+    share = label.value_counts(normalize=True)
+    loss = negative_log_likelihood(label.to_numpy(), model.held_out_proba_, classes=model.classes_)
+    return loss, float(-(share * np.log(share)).sum())
 
 
 def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
@@ -124,14 +153,12 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
         }
     else:
         right = held_out["label"] == held_out["prediction"]
-        label = held_out["label"].to_numpy()
-        share = held_out["label"].value_counts(normalize=True)
-        loss = negative_log_likelihood(label, model.held_out_proba_, classes=model.classes_)
+        loss, guessing = _log_losses(model)
         quality |= {
             "right predictions": percent(right.mean()),
             "mean confidence": percent(held_out["confidence"].mean()),
             "log loss": f"{loss:.3f}",
-            "log loss of guessing by frequency": f"{-(share * np.log(share)).sum():z.3f}",
+            "log loss of guessing by frequency": f"{guessing:z.3f}",
             f"prediction sets meant to hold {coverage:.0%} of labels hold": percent(covered),
             "mean number of classes in a set": f"{size:.2f}",
         }
@@ -150,7 +177,44 @@ def _quality_caption(model: TableModel) -> str:
     audit = CalibrationAuditor.from_predictions(
         model.held_out_["label"].to_numpy(), model.held_out_proba_, classes=model.classes_
     )
-    return f"{caption} Audit of the confidence: {audit_data(audit)['verdict']['headline']}"
+    return f"{caption} Audit of the confidence: {_audit_sentence(audit)}"
+
+
+def _audit_sentence(audit: CalibrationAuditor) -> str:
+    data = audit_data(audit)
+    if not audit.passed_ or audit.within_alpha_:
+        return str(data["verdict"]["headline"])
+    gaps = [row["detectable_gap"] for row in data["bins"] if row["count"]]
+    known = [gap for gap in gaps if gap is not None]
+    largest = f"of up to {100 * max(known):.0f} percentage points" if known else "of any size"
+    return (
+        "Passed: the differences between confidence and accuracy are within what chance explains; "
+        f"with so few rows, differences {largest} in a range of confidence may not be found."
+    )
+
+
+def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
+    measured = model.measured_by_class(coverage)
+    if len(measured) > SHOWN_CLASSES:
+        measured = measured.nsmallest(SHOWN_CLASSES, "coverage")
+    return pd.DataFrame(
+        {
+            "held-out rows": measured["rows"],
+            "right predictions": measured["accuracy"].map(percent),
+            "sets hold it": measured["coverage"].map(percent),
+        }
+    )
+
+
+def _class_caption(model: TableModel, coverage: float) -> str:
+    n_classes = model.held_out_["label"].nunique()
+    which = "."
+    if n_classes > SHOWN_CLASSES:
+        which = f": of {n_classes}, the {SHOWN_CLASSES} that prediction sets hold least often."
+    return (
+        f"Held-out rows by their true class{which} Sets are meant to hold {coverage:.0%} of all "
+        "labels, not of those of each class: a rare class may be held less often than the others."
+    )
 
 
 def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
@@ -225,6 +289,7 @@ def _add_wrong_predictions(report: Report, model: TableModel) -> None:
         )
     ]
     best = max(scores, key=lambda score: score.auroc)
+    n_wrong = int(wrong.sum())
     report.table(
         "Which score finds wrong predictions?",
         pd.DataFrame(
@@ -234,9 +299,10 @@ def _add_wrong_predictions(report: Report, model: TableModel) -> None:
                 "area under the risk-coverage curve": [f"{score.area:.4f}" for score in scores],
             }
         ),
-        f"On held-out rows, {_best(scores)} wrong predictions best. AUROC: the chance that a "
-        "wrong prediction has a larger score than a right one; 0.5 is guessing. Small areas are "
-        "good. Epistemic uncertainty is meant to find unusual rows, not wrong predictions.",
+        f"Wrong predictions among the {counted(len(wrong), 'held-out row')}: {n_wrong}; "
+        f"{_best(scores, n_wrong, len(wrong) - n_wrong)}. AUROC: the chance that a wrong "
+        "prediction has a larger score than a right one; 0.5 is guessing. Small areas are good. "
+        "Epistemic uncertainty is meant to find unusual rows, not wrong predictions.",
     )
     # Not drawn yet: the report closes the figures that it draws.
     curve = risk_coverage_curve(label, predicted, best.values)
@@ -251,20 +317,56 @@ def _add_wrong_predictions(report: Report, model: TableModel) -> None:
     )
 
 
-def _best(scores: list[_Score]) -> str:
-    """Name the scores of the largest AUROC, and what they do."""
-    names = [s.name for s in scores if s.auroc == max(score.auroc for score in scores)]
-    return f"{listed(names)} {'finds' if len(names) == 1 else 'find'}"
+def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
+    """Name the scores that find wrong predictions best, as far as they can be told apart."""
+    best = max(scores, key=lambda score: score.auroc)
+    error = _standard_error(best.auroc, n_wrong, n_right)
+    names = [
+        s.name
+        for s in scores
+        # Without their correlation, so that rather too many count as equal.
+        if best.auroc - s.auroc <= np.hypot(error, _standard_error(s.auroc, n_wrong, n_right))
+    ]
+    if len(names) == 1:
+        return f"{best.name} finds them best"
+    return f"{listed(names)} find them about equally well (within a standard error)"
+
+
+def _standard_error(auroc: float, n_wrong: int, n_right: int) -> float:
+    """Standard error of an AUROC.
+
+    References
+    ----------
+    Hanley, McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC)
+    Curve", Radiology 143, 1982.
+    """
+    square = auroc**2
+    two_wrong = auroc / (2 - auroc) - square
+    two_right = 2 * square / (1 + auroc) - square
+    variance = auroc - square + (n_wrong - 1) * two_wrong + (n_right - 1) * two_right
+    return float(np.sqrt(variance / (n_wrong * n_right)))
 
 
 def _explained(held_out: pd.DataFrame) -> str:
-    error = ((held_out["label"] - held_out["prediction"]) ** 2).mean()
-    variance = held_out["label"].var(ddof=0)
-    if held_out["label"].nunique() == 1:  # of a single row, for one
-        return ""
+    error, variance = _squared_errors(held_out)
     if error < variance:
         return f", and explains {percent(1 - error / variance)} of the variance"
-    return ", and is no better than always predicting the mean"
+    return ""
+
+
+def _useless_mean(held_out: pd.DataFrame) -> str:
+    """A first sentence on a regression that nobody should use."""
+    error, variance = _squared_errors(held_out)
+    # Of equal targets, as of a single row, nothing can be explained.
+    if error < variance or held_out["label"].nunique() == 1:
+        return ""
+    return "The model is no better than always predicting the mean: do not use it. "
+
+
+def _squared_errors(held_out: pd.DataFrame) -> tuple[float, float]:
+    """Mean squared error, and that of predicting the mean."""
+    error = ((held_out["label"] - held_out["prediction"]) ** 2).mean()
+    return float(error), float(held_out["label"].var(ddof=0))
 
 
 def _number(value: float) -> str:

@@ -40,6 +40,7 @@ OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
 COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
+DIGITS, LEADING_ZERO = re.compile(r"[0-9]+"), re.compile(r"0[0-9]+")
 POINT_IN_ROW = re.compile(r"(?<=[;\n\"])[+-]?\d*\.\d+(?:\.\d{3})*(?=[;\r\n\"])")
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
 
@@ -74,11 +75,24 @@ PLAIN = CsvFormat(",", ".", "utf-8")
 
 
 class Sniffed(NamedTuple):
-    """Format of a file without gaps, names of its columns, and a remark if it is not plain."""
+    """How a file is written.
+
+    Attributes
+    ----------
+    format : CsvFormat
+        Without gaps.
+    header : list of str
+        Names of the columns.
+    note : str
+        A remark if it is not plain.
+    codes : list of int
+        Columns of digits of which some begin with a zero, which numbers would lose.
+    """
 
     format: CsvFormat
     header: list[str]
     note: str
+    codes: list[int]
 
 
 def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
@@ -100,7 +114,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
     if not rows and not is_cut:
         raise TableFileError(f"{path} has no rows.")
     found = CsvFormat(sep, decimal, encoding)
-    return Sniffed(found, header, "" if found == given else _note(path, found, sample, text))
+    note = "" if found == given else _note(path, found, sample, text)
+    return Sniffed(found, header, note, _codes(rows))
 
 
 def _check_given(given: CsvFormat) -> None:
@@ -241,6 +256,18 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
     if numbers and all(GROUPED[mark].fullmatch(number) for number in numbers):
         raise _undecided(path, numbers[0])
     return mark
+
+
+def _codes(rows: list[list[str]]) -> list[int]:
+    """Positions of the columns that hold codes with leading zeros."""
+    found = []
+    for position, column in enumerate(_columns(rows)):
+        values = [value.strip() for value in column if value.strip()]
+        if all(DIGITS.fullmatch(v) for v in values) and any(
+            LEADING_ZERO.fullmatch(v) for v in values
+        ):
+            found.append(position)
+    return found
 
 
 def _undecided(path: Path, number: str) -> TableFileError:

@@ -36,12 +36,18 @@ class TableFile(ABC):
         Names of the columns, without spaces around them.
     note : str
         A sentence on how the file is read, if it is not a plain one; else empty.
+    codes : list of str
+        Columns of a CSV file that hold codes with leading zeros, such as 00249, in its first rows.
+        They are read as numbers, unless they are asked for as text.
     """
 
-    def __init__(self, path: Path, columns: Sequence[str], note: str = "") -> None:
+    def __init__(
+        self, path: Path, columns: Sequence[str], note: str = "", codes: Sequence[int] = ()
+    ) -> None:
         self.path, self.note = path, note
         stripped = [str(name).strip() for name in columns]
         self.columns = [name or f"Unnamed: {k}" for k, name in enumerate(stripped)]
+        self.codes = [self.columns[position] for position in codes]
         twice = [name for name in self.columns if self.columns.count(name) > 1]
         if twice:
             raise TableFileError(
@@ -177,7 +183,7 @@ class CsvFile(TableFile):
     def __init__(self, path: Path, given: CsvFormat) -> None:
         with _errors(path), opened(path) as stream:
             sniffed = sniff(path, stream, given)
-        super().__init__(path, sniffed.header, sniffed.note)
+        super().__init__(path, sniffed.header, sniffed.note, sniffed.codes)
         self.format = sniffed.format
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:

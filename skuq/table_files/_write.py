@@ -12,8 +12,11 @@ import pandas as pd
 
 from skuq.extras import import_optional
 from skuq.files import atomic_path
+from skuq.table_files._csv_format import TableFileError
 from skuq.table_files._open import COMPRESSED
 from skuq.table_files._read import PARQUET
+
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 
 
 class _Writer(Protocol):
@@ -21,7 +24,7 @@ class _Writer(Protocol):
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Raise an error that names the extra, if it is missing for the file's ending.
+    """Refuse a file that cannot be written as its ending says.
 
     Parameters
     ----------
@@ -30,9 +33,16 @@ def check_writable(path: str | PathLike[str]) -> None:
 
     Raises
     ------
+    TableFileError
+        If the file ends as a spreadsheet does. It is a `ValueError`.
     ImportError
         If the file ends as Parquet does, and the extra 'parquet' is not installed.
     """
+    if Path(path).suffix.lower() in SPREADSHEETS:
+        raise TableFileError(
+            f"{path} would be a spreadsheet, which is not written; name a file that ends with "
+            ".csv, which spreadsheets open, or with .parquet."
+        )
     if Path(path).suffix.lower() in PARQUET:
         import_optional("pyarrow.parquet", extra="parquet")
 
@@ -56,6 +66,8 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> in
 
     Raises
     ------
+    TableFileError
+        If the file ends as a spreadsheet does. It is a `ValueError`.
     ImportError
         If the file ends as Parquet does, and the extra 'parquet' is not installed.
 
@@ -72,6 +84,7 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> in
     3
     'square\\n0\\n1\\n4\\n'
     """
+    check_writable(path)
     ending = Path(path).suffix.lower()
     n_rows = 0
     with atomic_path(path) as partial:

@@ -45,6 +45,7 @@ FORMS = {
 MONTH = r"([A-Za-z]{3})[a-z]*"  # of whose name the first three letters are enough
 # Dates whose century is not said, times of the day, and durations.
 UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
+CODE = r"0\d+"  # with a leading zero
 WORDS = {"%d": "the day first", "%m": "the month first"}
 
 NUMBER = r"(?P<number>[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?)"
@@ -98,7 +99,7 @@ class DateColumn:
         return {name: part.astype(float) for name, part in zip(names, parts, strict=True)}
 
     def note(self, name: str) -> str:
-        """What was done, as a sentence."""
+        """Sentence that says what was done."""
         order = WORDS.get(self.format[:2])
         return (
             f"Column {name} holds dates{f' with {order}' if order else ''}; it counts as "
@@ -139,7 +140,7 @@ class UnitColumn:
         return pd.to_numeric(numbers.str.replace(",", ".")).astype(float)
 
     def note(self, name: str) -> str:
-        """What was done, as a sentence."""
+        """Sentence that says what was done."""
         return f"Column {name} holds {self._words()}; it counts as numbers."
 
     def _words(self) -> str:
@@ -198,7 +199,7 @@ def unit_column(column: pd.Series) -> UnitColumn | None:
 
 
 def unread_note(column: pd.Series) -> str | None:
-    """A sentence on numbers with units, dates or times that could not be read."""
+    """A sentence on codes, and on numbers with units, dates or times that could not be read."""
     values = column.dropna()
     if not _holds(values, "string"):
         return None
@@ -208,6 +209,12 @@ def unread_note(column: pd.Series) -> str | None:
             f"Column {column.name} may hold dates without a century, or times, such as "
             f"{values.iloc[0]!r}, and counts as text; write dates as 2020-12-31, and times as "
             "numbers, to have it count as numbers."
+        )
+    if values.str.fullmatch(r"\d+").all() and values.str.fullmatch(CODE).any():
+        code = values[values.str.fullmatch(CODE)].iloc[0]
+        return (
+            f"Column {column.name} holds codes with leading zeros, such as {code!r}, and counts as "
+            "text; write them without zeros to have them count as numbers."
         )
     # Such as 5kg or 1,200 EUR, but neither 12A nor 12.
     form = rf"{SIGN}?\s*{NUMBER}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"

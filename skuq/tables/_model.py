@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import train_test_split
 
-from skuq.base import FloatArray, predict_uncertainty
+from skuq.base import BoolArray, FloatArray, predict_uncertainty
 from skuq.labels import codes_of
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, as_integers
@@ -28,10 +28,18 @@ from skuq.tables._conformal import (
 )
 from skuq.tables._encoding import as_indicators
 from skuq.tables._errors import TableError
+from skuq.tables._held_out import (
+    copies_in,
+    hold_out,
+    known_note,
+    known_rows,
+    repetition_notes,
+    telling_notes,
+)
 from skuq.tables._learners import COMPARED, LEARNERS, Comparison, compare_learners
 from skuq.tables._reasons import explained, rows_to_explain
 from skuq.tables._seen import Seen, marked_names
-from skuq.tables._targets import is_regression, target_values
+from skuq.tables._targets import is_regression, target_unit, target_values
 from skuq.tables._validation import (
     check_names,
     check_sizes,
@@ -39,11 +47,11 @@ from skuq.tables._validation import (
     feature_names,
 )
 
-MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
 MOST_TARGETS = 10  # classes that QUAM searches for
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
 N_TYPICAL = 20  # training rows whose values replace a row's to explain it
 MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
+GIVEN = "the given "  # before the name of a model of somebody else
 LONG = 60.0  # seconds from which an estimate is worth a sentence
 OUTPUTS = (
     "prediction",
@@ -172,7 +180,8 @@ class TableModel:
             Column that identifies rows: not learnt from, but kept in the results.
         held_out : DataFrame, default=None
             Rows with the target that calibrate and measure instead of a part of `train`. A given
-            model that was trained on `train` needs such rows for honest figures.
+            model that was trained on `train` needs such rows for honest figures. Rows that are in
+            `train` too are left out of them.
 
         Returns
         -------
@@ -182,47 +191,46 @@ class TableModel:
         Raises
         ------
         TableError
-            If a column is missing, of the wrong kind or useless, or the target does not suit the
-            task. It is a `ValueError`.
+            If a column is missing, of the wrong kind or useless, the target does not suit the
+            task, all held-out rows are in `train`, or a given model is not fitted. It is a
+            `ValueError`.
         """
         self._check_parameters()
         check_names(train, "training table")
         features = self._wanted(feature_names(train, target, drop, id_column))
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
+        train, held_out, found = self._with_quantities(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
         columns = CleanColumns(read_text=not self._is_given()).fit(train[features])
         X = self._clean(columns, train, "training table")
-        found = notes.missing_notes(X, "training table", self.missing)
-        if not self._is_given():  # such a model has read its columns already, whatever they hold
+        found += notes.missing_notes(X, "training table", self.missing)
+        if self._is_given():  # such a model has read its columns already, whatever they hold
+            self._check_fitted(columns.inverse_transform(X.head(1)))
+        else:
             check_training_columns(X, columns.numbers_)
             found += columns.notes_
             found += notes.suspicion_notes(X[[n for n in X if n in features]], columns.numbers_)
-        if held_out is None:
-            fit, held = _hold_out(y, regression, self.random_state)
-            X_held, y_held = X.iloc[held].reset_index(drop=True), y[held]
-            X_fit, y_fit = X.iloc[fit].reset_index(drop=True), y[fit]
-            found.append(notes.split_note(len(fit), len(held)))
-        else:
-            check_names(held_out, "held-out table")
-            X_held = self._clean(columns, held_out, "held-out table")
-            y_held = target_values(held_out, target, regression, "held-out table", known=y)
-            X_fit, y_fit = X, y
-            found.append(notes.given_note(len(X_held)))
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
         self.feature_names_in_ = columns.feature_names_in_
         self.columns_ = columns
-        self.seen_ = Seen.in_rows(X_fit, columns.numbers_)
-        typical = np.random.default_rng(self.random_state).permutation(len(X_fit))[:N_TYPICAL]
-        self._typical = X_fit.iloc[typical].reset_index(drop=True)
-        self._train(X_fit, y_fit)
+        if held_out is None:
+            parts = self._divided(train.drop(columns=[*drop]), X, y)
+        else:
+            parts = self._given_rows(train, X, y, held_out)
+        found += parts.notes
+        self.seen_ = Seen.in_rows(parts.X, columns.numbers_)
+        typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
+        self._typical = parts.X.iloc[typical].reset_index(drop=True)
+        self._train(parts.X, parts.y)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
             found.append(notes.FLATTERY)
-        self.notes_ = found + notes.unsupported_notes(self.seen_.unsupported(X_held))
-        self._calibrate(X_held, y_held)
+        found += notes.unsupported_notes(self.seen_.unsupported(parts.X_held))
+        self._calibrate(parts.X_held, parts.y_held)
+        self.notes_ = found + self._telling_notes(parts)
         return self
 
     def predict(
@@ -316,22 +324,60 @@ class TableModel:
         size : float
             Mean number of classes in a set, or median width of the intervals.
         """
+        covered, size = self._measured(coverage)
+        middle = np.median if self.classes_ is None else np.mean
+        return float(covered.mean()), float(middle(size))
+
+    def measured_by_class(self, coverage: float = 0.9) -> pd.DataFrame:
+        """Measure predictions and prediction sets on the held-out rows of each true class.
+
+        Prediction sets hold the true class with the probability `coverage` on average over all
+        rows, not over those of each class: a rare class may be held far less often.
+
+        Returns
+        -------
+        DataFrame
+            One row per class that is held out, in order: ``rows``, their number; ``accuracy``, the
+            share that is predicted right; ``coverage``, the share whose set holds the class,
+            measured as by `measured_coverage`.
+
+        Raises
+        ------
+        ValueError
+            In a regression, which has no classes.
+        """
+        if self.classes_ is None:
+            raise ValueError("A regression has no classes; use `measured_coverage`.")
+        held = self.held_out_
+        by_row = pd.DataFrame(
+            {
+                "accuracy": held["prediction"] == held["label"],
+                "coverage": self._measured(coverage)[0],
+            }
+        )
+        grouped = by_row.groupby(held["label"].to_numpy())
+        measured = grouped.mean().rename_axis("class")
+        measured.insert(0, "rows", grouped.size())
+        return measured
+
+    def _measured(self, coverage: float) -> tuple[BoolArray, FloatArray]:
+        """Whether each held-out row is covered, and the size of its set or interval."""
         check_share(coverage)
-        first, second = halves(len(self._scores), self.random_state)
-        covered, sizes = [], []
+        n_rows = len(self._scores)
+        covered, size = np.empty(n_rows, dtype=bool), np.empty(n_rows)
+        first, second = halves(n_rows, self.random_state)
         for calibrate, measure in ((first, second), (second, first)):
             limit = conformal_limit(self._scores[calibrate], coverage)
             held = self.held_out_.iloc[measure]
             if self.held_out_proba_ is None:
-                covered.append(self._scores[measure] <= limit)
-                sizes.append(2 * limit * held["scale"].to_numpy())
+                covered[measure] = self._scores[measure] <= limit
+                size[measure] = 2 * limit * held["scale"].to_numpy()
             else:
                 sets = prediction_sets(self.held_out_proba_[measure], limit)
                 codes = codes_of(held["label"].to_numpy(), self.classes_, "label")
-                covered.append(sets[np.arange(len(sets)), codes])
-                sizes.append(sets.sum(axis=1))
-        middle = np.median if self.held_out_proba_ is None else np.mean
-        return float(np.concatenate(covered).mean()), float(middle(np.concatenate(sizes)))
+                covered[measure] = sets[np.arange(len(sets)), codes]
+                size[measure] = sets.sum(axis=1)
+        return covered, size
 
     def save(self, folder: str | os.PathLike[str], *, trust: bool = False) -> None:
         """Keep the fitted model in a new folder; see `load`.
@@ -410,6 +456,71 @@ class TableModel:
             )
         return regression
 
+    def _with_quantities(
+        self, train: pd.DataFrame, held_out: pd.DataFrame | None, target: str
+    ) -> tuple[pd.DataFrame, pd.DataFrame | None, list[str]]:
+        """Read a target that is written with a unit or divided thousands, as features are."""
+        task = self.task
+        if not isinstance(self.estimator, str):
+            task = "regression" if self._is_regression(train, target) else "classification"
+        unit = target_unit(train[target], task)
+        if unit is None:
+            return train, held_out, []
+        train = train.assign(**{target: unit.numbers(train[target])})
+        if held_out is not None and target in held_out:
+            held_out = held_out.assign(**{target: unit.numbers(held_out[target])})
+        return train, held_out, [unit.note(target)]
+
+    def _divided(self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any]) -> _Parts:
+        """Training rows and a part of them that is held out."""
+        copies = copies_in(train)
+        fit, held = hold_out(y, self.task_ == "regression", self.random_state, copies)
+        found = [notes.split_note(len(fit), len(held))]
+        found += repetition_notes(train, copies, self.id_)
+        X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
+        return _Parts(X_fit, y[fit], X_held, y[held], found)
+
+    def _given_rows(
+        self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
+    ) -> _Parts:
+        """Training rows and those of another table, without the ones that are in both."""
+        which, regression = "held-out table", self.task_ == "regression"
+        check_names(table, which)
+        X_held = self._clean(self.columns_, table, which)
+        y_held = target_values(table, self.target_, regression, which, known=y)
+        ids = None
+        if self.id_ is not None and self.id_ in table:
+            ids = train[self.id_], table[self.id_]
+        new = ~known_rows(_with_target(X, y), _with_target(X_held, y_held), ids)
+        found = [notes.given_note(int(new.sum()))]
+        if not new.all():
+            found.append(known_note(int((~new).sum()), len(new)))
+        return _Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found)
+
+    def _telling_notes(self, parts: _Parts) -> list[str]:
+        if self.task_ == "regression":
+            return []
+        right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
+        return telling_notes(
+            (parts.X, parts.y),
+            (parts.X_held, parts.y_held),
+            self._scores,
+            right,
+            self.columns_.numbers_,
+        )
+
+    def _check_fitted(self, row: pd.DataFrame) -> None:
+        """Refuse a given model that was not fitted, before anything takes long."""
+        try:
+            self.estimator.predict(row)
+        except NotFittedError as error:
+            raise TableError(
+                f"{type(self.estimator).__name__} cannot serve this table: it is not fitted. Fit "
+                "it before you save or give it."
+            ) from error
+        except Exception:  # told when all rows are predicted
+            return
+
     def _is_given(self) -> bool:
         """Whether the model is somebody else's, who gave it the columns as they are."""
         return not (
@@ -430,15 +541,18 @@ class TableModel:
         return list(names)
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """Errors of an estimator of somebody else, as errors of the table."""
+    def _asked(self, X: pd.DataFrame) -> Iterator[None]:
+        """Errors of an estimator of somebody else about rows, as errors of the table."""
         try:
             yield
         except (TypeError, ValueError) as error:
-            if isinstance(self.estimator, str):
+            # A kept model has the name of the estimator in the place of what was given.
+            if isinstance(error, TableError) or self.name_ in LEARNERS:
                 raise
+            holes = [str(name) for name in X.columns[X.isna().any()]]
             raise TableError(
-                f"{type(self.estimator).__name__} cannot serve this table: {error}"
+                f"{str(self.name_).removeprefix(GIVEN)} cannot serve this table: {error}"
+                + (f" (Columns with missing values: {', '.join(holes)}.)" if holes else "")
             ) from error
 
     def _tell(self, step: int, text: str) -> None:
@@ -470,7 +584,7 @@ class TableModel:
             given = self.estimator
             frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
             self.estimator_ = self._quam(frozen, y)
-            self.name_ = f"the given {type(given).__name__}"
+            self.name_ = f"{GIVEN}{type(given).__name__}"
             words = f"searching models that contradict {self.name_}"
         self._tell(2, f"{words}.{self._estimate(X, y)}")
         if self.encoder_ is not None:
@@ -478,7 +592,7 @@ class TableModel:
         pool = {}
         if self.estimator_.get_params().get("pool") == "auto":
             pool["X_pool"] = self._pool(X)
-        with self._asked():
+        with self._asked(X):
             self.estimator_.fit(self._encoded(X), y, **pool)
         self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
 
@@ -575,7 +689,7 @@ class TableModel:
         return self.columns_.inverse_transform(X)
 
     def _disagreement(self, X: pd.DataFrame) -> FloatArray:
-        """What columns are explained by: the epistemic part, or the spread of regressors.
+        """Measure that columns are explained by: the epistemic part, or the spread of regressors.
 
         The former grows with the latter, and costs a quadrature for each row.
         """
@@ -588,12 +702,12 @@ class TableModel:
     def _scored(self, X: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
         """Predictions and uncertainty; and probabilities, or the scale of the intervals."""
         inputs = self._encoded(X)
-        with self._asked():
+        with self._asked(X):
             frame = predict_uncertainty(self.estimator_, inputs).to_frame()
-        if self.task_ == "regression":
-            frame.insert(0, "prediction", self.estimator_.predict(inputs))
-            return frame, self._scale(inputs)
-        proba = self.estimator_.predict_proba(inputs)
+            if self.task_ == "regression":
+                frame.insert(0, "prediction", self.estimator_.predict(inputs))
+                return frame, self._scale(inputs)
+            proba = self.estimator_.predict_proba(inputs)
         frame.insert(0, "prediction", self.classes_[proba.argmax(axis=1)])
         frame.insert(1, "confidence", proba.max(axis=1))
         return frame, proba
@@ -616,27 +730,18 @@ class TableModel:
         return {"prediction_set": marked_names(sets)}
 
 
-class _Split(NamedTuple):
-    """Positions of rows."""
+class _Parts(NamedTuple):
+    """Clean rows with their targets: those that train, and those that calibrate and measure."""
 
-    fit: NDArray[np.intp]
-    held: NDArray[np.intp]
+    X: pd.DataFrame
+    y: NDArray[Any]
+    X_held: pd.DataFrame
+    y_held: NDArray[Any]
+    notes: list[str]
 
 
-def _hold_out(y: NDArray[Any], regression: bool, random_state: int) -> _Split:
-    """Rows to train on, with at least one of each class, and rows to hold out."""
-    n_held = min(MAX_HELD_OUT, max(1, len(y) // 5))
-    rows = np.arange(len(y))
-    if regression or n_held >= len(np.unique(y)):
-        stratify = None if regression else y
-        return _Split(
-            *train_test_split(rows, test_size=n_held, stratify=stratify, random_state=random_state)
-        )
-    # A row of each class cannot be held out, but one of each must train.
-    shuffled = np.random.default_rng(random_state).permutation(rows)
-    _, first = np.unique(y[shuffled], return_index=True)
-    held = np.delete(shuffled, first)[:n_held]
-    return _Split(np.setdiff1d(rows, held), held)
+def _with_target(X: pd.DataFrame, y: NDArray[Any]) -> pd.DataFrame:
+    return pd.concat([X, pd.Series(y)], axis=1)
 
 
 def check_share(coverage: float) -> None:

@@ -13,7 +13,7 @@ from skuq.labels import as_text
 from skuq.tables._seen import MISSING_TEXT, SEPARATOR
 
 N_COLUMNS = 3
-SMALLEST_SHARE = 0.05  # of a row's epistemic uncertainty; less is no reason
+SMALLEST_SHARE = 0.05  # of a row's epistemic uncertainty; a smaller one is not a reason
 
 
 def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:

@@ -1,4 +1,4 @@
-"""What training rows show of each column, and what other rows have beyond it."""
+"""Values of each column in training rows, and values of other rows beyond them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     Raises
     ------
     TableError
-        If the file is no such file, or can only be loaded with `trust`.
+        If the file is not such a file, or can only be loaded with `trust`.
     ImportError
         If skops is missing (extra ``skops``).
     """
@@ -151,7 +151,7 @@ def load(kind: type, folder: str | os.PathLike[str], *, trust: bool) -> Any:
 
 
 def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
-    """What a reader of the folder should know, without loading the model."""
+    """Facts that a reader of the folder should know, without loading the model."""
     return {
         "format": FORMAT,
         "skuq": __version__,

@@ -12,6 +12,7 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype
 from skuq.base import FloatArray
 from skuq.labels import as_text
 from skuq.tables._columns import is_number
+from skuq.tables._dates_and_units import UnitColumn, unit_column
 from skuq.tables._errors import TableError
 
 MOST_CLASSES = 20  # values of whole numbers that are taken for classes unasked
@@ -34,6 +35,15 @@ def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
             "or quantities; say which (--task classification or --task regression)."
         )
     return False
+
+
+def target_unit(column: pd.Series, task: str) -> UnitColumn | None:
+    """How the text of a target stands for quantities; None if it does not, or is a class."""
+    unit = None if task == "classification" else unit_column(column)
+    if unit is None or task == "regression":
+        return unit
+    numbers = pd.DataFrame({column.name: unit.numbers(column)})
+    return unit if is_regression(numbers, str(column.name), task) else None
 
 
 def target_values(
@@ -99,9 +109,10 @@ def target_values(
 
 def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:
     if not is_number(column) or is_bool_dtype(column):
+        value = next((value for value in column if not isinstance(value, float)), column.iloc[0])
         raise TableError(
-            f"The target {target!r} does not hold numbers, so there is no regression "
-            "(--task classification)."
+            f"The target {target!r} does not hold numbers, but values such as {str(value)!r}; "
+            "write plain numbers in one unit, or predict classes (--task classification)."
         )
     values: FloatArray = column.to_numpy(dtype=float)
     if not np.isfinite(values).all():

@@ -71,7 +71,7 @@ def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
 
 
 def word_among_numbers(values: pd.Series) -> str | None:
-    """A value that is no number, in a column of text of which at least half are numbers."""
+    """A value that is not a number, in a column of text of which at least half are numbers."""
     no_number = pd.to_numeric(values, errors="coerce").isna()
     if not 0 < no_number.sum() <= len(values) / 2:
         return None

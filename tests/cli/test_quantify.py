@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skuq import Uncertainty, UncertaintyMixin, extras
 from skuq.cli import _quantify
@@ -190,6 +190,36 @@ def test_text_that_looks_like_numbers_stays_the_same_text(folder, flowers):
     assert not results[0].equals(results[1])
 
 
+def test_codes_with_leading_zeros_are_text_also_to_a_model_that_was_kept(folder, flowers):
+    pytest.importorskip("skops")
+    codes = np.resize(["00249", "01500", "24900"], len(flowers))
+    flowers.assign(zip=codes, species=flowers["species"] == "setosa").to_csv(
+        "known.csv", index=False
+    )
+    flowers[:2].assign(zip=["00249", "00250"]).to_csv("new.csv", index=False)
+    options = ["--model", "logistic", "--save", "kept"]
+    result = quantify(*options)
+    assert "Column zip holds codes with leading zeros, such as '00249', and counts" in result.stdout
+    assert written()["unseen"].tolist() == ["", "zip"]
+    again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "again.csv")
+    assert again.exit_code == 0, again.output
+    pd.testing.assert_frame_equal(pd.read_csv("again.csv", keep_default_na=False), written())
+
+
+def test_codes_with_leading_zeros_are_numbers_to_a_given_model_and_as_a_target(folder, flowers):
+    skops = pytest.importorskip("skops.io")
+    frame = flowers[["petal length"]].assign(zip=np.resize(["00249", "01500", "24900"], 150))
+    frame.assign(species=np.resize(["01", "02"], 150)).to_csv("known.csv", index=False)
+    read = pd.read_csv("known.csv")
+    X = read[["petal length", "zip"]]
+    skops.dump(make_pipeline(StandardScaler(), LogisticRegression()).fit(X, read["species"]), "m")
+    frame[:9].to_csv("new.csv", index=False)
+    result = quantify("--model", "m")
+    assert result.exit_code == 0, result.output
+    assert "zip" not in result.stdout
+    assert set(written()["prediction"]) <= {1, 2}
+
+
 @pytest.mark.parametrize("words", [["true", "false"], ["TRUE", "FALSE"]])
 def test_yes_and_no_are_known_again(folder, flowers, words):
     for way, output in ((["True", "False"], "plain.csv"), (words, "out.csv")):
@@ -282,6 +312,9 @@ def refused(result, folder, before):
         ({}, ["--task", "regression"], "'species' does not hold numbers"),
         ({"target": "measure"}, ["--train", "whole.csv"], "whole numbers of 60 values"),
         ({"target": "spcies"}, [], "Did you mean 'species'?"),
+        ({}, ["--held-out", "known.csv"], "--held-out names the training table"),
+        ({}, ["--held-out", "./known.csv"], "--held-out names the training table"),
+        ({"out": "out.xlsx"}, [], "out.xlsx would be a spreadsheet, which is not written"),
         ({"out": "absent/out.csv"}, [], "The folder absent does not exist; create it first."),
         ({"out": "known.csv"}, [], "known.csv would overwrite another file of this call."),
         ({"train": "bad.csv"}, [], "bad.csv has no rows"),
@@ -340,6 +373,40 @@ def test_a_failure_on_the_way_leaves_nothing_half_written(folder, monkeypatch, m
     result = quantify("--report", "report.html", *METHOD)
     assert str(result.exception) == "out of luck"
     assert files(folder) == before
+
+
+@pytest.mark.parametrize("name", ["absent", "known.csv"])
+def test_a_model_is_loaded_from_a_folder_only(folder, name):
+    before = files(folder)
+    result = run("quantify", "--load", name, "--predict", "new.csv", "--out", "out.csv")
+    assert f"--load: there is no folder {name}" in refused(result, folder, before)
+
+
+def test_a_given_model_that_was_kept_refuses_missing_values_as_before(folder, flowers):
+    skops = pytest.importorskip("skops.io")
+    X = flowers[["petal length", "petal width"]]
+    skops.dump(LogisticRegression().fit(X, flowers["species"]), "model.skops")
+    new = X[:9].copy()
+    new.loc[3, "petal width"] = np.nan
+    new.to_csv("holed.csv", index=False)
+    assert quantify("--model", "model.skops", "--save", "kept").exit_code == 0
+    before = files(folder)
+    load = ["quantify", "--load", "kept", "--predict", "holed.csv", "--out", "out2.csv"]
+    for result in (run(*load), quantify("--quiet", "--model", "model.skops", predict="holed.csv")):
+        message = refused(result, folder, before)
+        assert "LogisticRegression cannot serve this table: " in message
+        assert message.endswith("(Columns with missing values: petal width.)")
+
+
+def test_a_given_model_that_was_not_fitted_is_refused_before_anything_is_searched(folder):
+    skops = pytest.importorskip("skops.io")
+    skops.dump(LogisticRegression(), "model.skops")
+    before = files(folder)
+    result = quantify("--model", "model.skops")
+    assert "LogisticRegression cannot serve this table: it is not fitted" in refused(
+        result, folder, before
+    )
+    assert "1 of 2" not in result.stderr
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -449,8 +516,8 @@ def test_a_model_that_is_read_is_not_overwritten(folder):
 def test_codes_of_a_category_column_are_text_in_held_out_rows_too(folder):
     pytest.importorskip("pyarrow")
     known = pd.read_csv("known.csv").assign(code=np.resize(["01", "02", "10"], 150))
-    known.to_csv("held.csv", index=False)
-    write_table("known.parquet", [known.astype({"code": "category"})])
+    known[1::2].to_csv("held.csv", index=False)
+    write_table("known.parquet", [known[::2].astype({"code": "category"})])
     result = quantify(
         *METHOD,
         "--held-out",

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.table_files import TableFileError, _read, open_table, write_table
+from skuq.table_files import TableFileError, _read, check_writable, open_table, write_table
 
 TABLE = pd.DataFrame(
     {
@@ -81,6 +81,26 @@ def test_what_is_no_parquet_file_is_refused(tmp_path):
     write_table(path, [TABLE[:0]])
     with pytest.raises(TableFileError, match="has no rows"):
         open_table(path)
+
+
+def test_columns_of_codes_with_leading_zeros_are_named(tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "zip,month, part ,share,zero,n\n00249,01,007a,0.5,0,1\n,12,1,00.5,1,2\n81000,,2,1,0,3\n",
+        encoding="utf-8",
+    )
+    table = open_table(tmp_path / "t.csv")
+    assert table.codes == ["zip", "month"]
+    kinds = dict.fromkeys(table.codes, str)
+    assert table.read(dtype=kinds)["zip"].tolist()[::2] == ["00249", "81000"]
+    assert table.read()["zip"].tolist()[::2] == [249, 81000]
+
+
+@pytest.mark.parametrize("name", ["out.xlsx", "out.XLS", "out.ods"])
+def test_a_spreadsheet_is_not_written(tmp_path, name):
+    for write in (check_writable, lambda path: write_table(path, [TABLE])):
+        with pytest.raises(TableFileError, match=rf"{name} would be a spreadsheet.*\.csv.*parquet"):
+            write(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_column_of_lists_is_no_needed_column(tmp_path):

@@ -130,7 +130,6 @@ def test_numbers_with_one_unit_are_read(values, expected, words):
         (["5kg", "7kg"], True),
         (["A11", "A12"], False),
         (["12A", "13B"], False),
-        (["01", "02"], False),
         (["20-30 years", "5-6 years"], False),
         (["2020-13-45", "2020-01-01"], False),
         (["yes", "no"], False),
@@ -159,6 +158,16 @@ def test_dates_without_a_century_and_times_stay_text_and_this_is_said(values):
     assert [note.partition(", and counts")[0] for note in notes] == [
         f"Column c may hold dates without a century, or times, such as {values[0]!r}"
     ]
+
+
+def test_codes_with_leading_zeros_stay_text_and_this_is_said():
+    X, notes = clean(["00249", "14900", None])
+    assert X["c"].tolist()[:2] == ["00249", "14900"]
+    assert notes == [
+        "Column c holds codes with leading zeros, such as '00249', and counts as text; write them "
+        "without zeros to have them count as numbers."
+    ]
+    assert clean(["0", "1", "x"])[1] == []
 
 
 def test_midnight_and_noon_of_half_days():

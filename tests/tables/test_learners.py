@@ -130,6 +130,39 @@ def test_sets_cover_rows_that_neither_trained_nor_calibrated():
     assert 1 <= size < 1.6
 
 
+@pytest.mark.parametrize(
+    ("write", "unit"),
+    [
+        ("${:,.2f}", "the unit '$'"),
+        ("{:,.2f}", "commas that divide thousands"),
+        ("{:.1f} EUR", "the unit 'EUR'"),
+    ],
+)
+@pytest.mark.parametrize("task", ["auto", "regression"])
+def test_a_quantity_may_be_written_with_a_unit_or_divided_thousands(write, unit, task):
+    X, signal, _ = table("line", n=120)
+    prices = (5000 + 1000 * signal).round(1)
+    plain = TableModel("logistic", task="regression").fit(X.assign(y=prices), "y")
+    written = X.assign(y=[write.format(price) for price in prices])
+    model = TableModel("logistic", task=task).fit(written, "y")
+    pd.testing.assert_frame_equal(model.predict(X), plain.predict(X))
+    assert f"Column y holds numbers with {unit}; it counts as numbers." in model.notes_
+    model.fit(written[:90], "y", held_out=written[90:])
+    assert model.held_out_["label"].tolist() == prices[90:].tolist()
+
+
+def test_whole_amounts_are_asked_about_and_few_shares_are_classes():
+    X, signal, _ = table("line", n=120)
+    amounts = X.assign(y=[f"${10**6 + k:,}" for k in range(120)])
+    with pytest.raises(TableError, match=r"whole numbers of 120 values.*--task regression"):
+        TableModel("logistic").fit(amounts, "y")
+    assert TableModel("logistic", task="regression").fit(amounts, "y").task_ == "regression"
+    shares = X.assign(y=np.where(signal > 0, "10%", "20%"))
+    assert TableModel("logistic").fit(shares, "y").classes_.tolist() == ["10%", "20%"]
+    with pytest.raises(TableError, match=r"values such as '5kg'; write plain numbers in one unit"):
+        TableModel("logistic", task="regression").fit(X.assign(y=["5kg", "7kg"] * 60), "y")
+
+
 def test_rows_of_another_table_calibrate_and_measure():
     X, signal, _ = table("line")
     train = X.assign(y=np.where(signal > 0, "yes", "no"))

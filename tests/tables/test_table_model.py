@@ -495,7 +495,8 @@ def test_a_given_model_gets_dates_as_they_were(train, table):
     model = make_pipeline(encoder, LogisticRegression())
     model.fit(dated[["colour", "size", "count"]], dated["kind"])
     new = table.assign(colour="2030-01-02")
-    assert len(quantify(dated, new, estimator=model, held_out=dated).rows) == len(table)
+    held_out = dated.assign(size=dated["size"] / 2)
+    assert len(quantify(dated, new, estimator=model, held_out=held_out).rows) == len(table)
 
 
 def parts_of_dates(X):
@@ -597,7 +598,7 @@ def test_classes_keep_their_type(train, table, labels, expected):
 )
 def test_how_held_out_labels_are_stored_does_not_matter(train, labels, convert):
     train["kind"] = np.tile(labels, 30)
-    held_out = train.head(11)
+    train, held_out = train[11:].reset_index(drop=True), train.head(11)
     expected = quantify(train, train, held_out=held_out).held_out
     stored = held_out.assign(kind=convert(held_out["kind"]))
     pd.testing.assert_frame_equal(quantify(train, train, held_out=stored).held_out, expected)
@@ -825,10 +826,60 @@ def test_quality_is_measured_on_the_held_out_rows(report_of, large):
 
 
 def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(report_of, large):
-    _, page = report_of(large, large)
+    result, page = report_of(large, large)
     _, *rows = page.rows["Which score finds wrong predictions?"]
     best = max(rows, key=lambda row: float(row[1]))[0]
-    assert f"{best} finds wrong predictions best" in page.text
+    wrong = (result.held_out["prediction"] != result.held_out["label"]).sum()
+    assert f"Wrong predictions among the 40 held-out rows: {wrong}; {best}" in page.text
+    assert f"those of the largest {best.removeprefix('low ')} are" in page.text or (
+        best == "low confidence" and "those of the lowest confidence are" in page.text
+    )
+
+
+def test_held_out_rows_are_measured_by_true_class(report_of, large):
+    result, page = report_of(large, large)
+    head, *rows = page.rows["How good is it for each class?"]
+    assert head == ["class", "held-out rows", "right predictions", "sets hold it"]
+    measured = result.model.measured_by_class()
+    held = result.held_out
+    for name, count, right, covered in rows:
+        of_class = held[held["label"] == name]
+        assert int(count) == len(of_class)
+        assert right == f"{100 * (of_class['prediction'] == name).mean():.1f}%"
+        assert covered == f"{100 * measured['coverage'][name]:.1f}%"
+    assert "Sets are meant to hold 90% of all labels, not of those of each class" in page.text
+    overall = (measured["coverage"] * measured["rows"]).sum() / measured["rows"].sum()
+    assert result.model.measured_coverage()[0] == pytest.approx(overall)
+
+
+def test_of_many_classes_those_are_shown_that_sets_hold_least_often(report_of):
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": np.repeat(np.arange(12.0), 20) + random.normal(size=240)})
+    frame["kind"] = np.repeat([f"kind {k:02}" for k in range(12)], 20)
+    result, page = report_of(frame, frame)
+    _, *rows = page.rows["How good is it for each class?"]
+    measured = result.model.measured_by_class()["coverage"]
+    assert {row[0] for row in rows} == set(measured.nsmallest(10).index)
+    assert "true class: of 12, the 10 that prediction sets hold least often." in page.text
+
+
+def test_a_regression_has_no_classes_to_measure(large):
+    model = TableModel("logistic", task="regression").fit(
+        large[["size"]].assign(y=large["size"]), "y"
+    )
+    with pytest.raises(ValueError, match="A regression has no classes"):
+        model.measured_by_class()
+
+
+def test_a_model_that_is_no_better_than_guessing_is_the_first_thing_that_is_said(report_of, large):
+    backwards = large.assign(kind=large["kind"].map({"big": "small", "small": "big"}))
+    result = quantify(large[:100], large, held_out=backwards[100:])
+    report = table_report(result.model, result.rows, result.model.count(large))
+    assert report.summary.startswith(
+        "The model is no better than guessing the classes by their frequency: do not use it (log"
+    )
+    _, page = report_of(large, large)
+    assert "no better than guessing" not in page.text
 
 
 def test_all_rows_are_counted_by_predicted_class(report_of, large):
