@@ -66,7 +66,7 @@ class _SourceTree:
                 for alias in node.names:
                     yield from self._all_of(alias.name)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                for name in re.findall(r"skuq(?:\.\w+)+", node.value):
+                for name in re.findall(r"skuq(?:\.\w+)+(?!\.?\w)(?!\.$)", node.value):
                     yield from self._all_of(name)
                 yield from self._all_of(f"{module.rpartition('.')[0]}.{node.value}")
 

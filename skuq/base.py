@@ -15,6 +15,7 @@ from sklearn import pipeline as sklearn_pipeline
 from sklearn.pipeline import make_pipeline as _sklearn_make_pipeline
 from sklearn.utils.metaestimators import available_if
 
+from skuq import __version__
 from skuq.wrappers import Unwrapped, unwrap
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+
+_STAMP = "_skuq_version"  # in pickles
 
 #: Names of the parts of `Uncertainty`, in the order in which they are unpacked.
 PARTS = ("total", "aleatoric", "epistemic")
@@ -63,8 +66,19 @@ class Uncertainty:
 
     @classmethod
     def from_parts(cls, aleatoric: ArrayLike, epistemic: ArrayLike) -> Uncertainty:
-        """Build from the two parts; their sum is the total, so the parts always add up."""
+        """Build from the two parts; their sum is the total, so the parts always add up.
+
+        Raises
+        ------
+        ValueError
+            If the parts differ in shape.
+        """
         parts = (np.asarray(aleatoric, np.float64), np.asarray(epistemic, np.float64))
+        if parts[0].shape != parts[1].shape:
+            raise ValueError(
+                "`aleatoric` and `epistemic` must have one value for each input, got shapes "
+                f"{parts[0].shape} and {parts[1].shape}."
+            )
         return cls(parts[0] + parts[1], *parts)
 
     def __len__(self) -> int:
@@ -122,14 +136,25 @@ class UncertaintyMixin:
 
     It adds ``score_samples``, through which out-of-distribution detection works in a plain
     scikit-learn ``Pipeline`` and with scikit-learn's scorers. Results for a pandas object keep
-    its index.
+    its index. Pickles hold the version of skuq; those of another one, but for its last number,
+    raise a `ValueError`, since what they hold may mean something else.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         method = cls.__dict__.get("predict_uncertainty")
         if isinstance(method, FunctionType):
-            setattr(cls, method.__name__, _keeping_index(method))
+            cls.predict_uncertainty = _keeping_index(method)  # type: ignore[attr-defined]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled, with the version of skuq."""
+        state: Any = super().__getstate__()  # None if there is none
+        return {**(state or {}), _STAMP: __version__}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        _check_version(type(self).__name__, state.pop(_STAMP, "0.0"))
+        vars(self).update(state)
 
     def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
@@ -146,6 +171,15 @@ class UncertaintyMixin:
             out of distribution.
         """
         return -self.predict_uncertainty(X).epistemic
+
+
+def _check_version(name: str, version: str) -> None:
+    """Refuse the state of an object that another version of skuq may have left."""
+    if version.split(".")[:2] != __version__.split(".")[:2]:
+        raise ValueError(
+            f"This {name} was pickled by skuq {version}, and skuq {__version__} may take what it "
+            "holds for something else. Fit it again, or install the other version."
+        )
 
 
 def _keeping_index(method: Callable[..., Uncertainty]) -> Callable[..., Uncertainty]:

@@ -1,5 +1,6 @@
 """The protocol: the walk to the estimator inside, the method form, and the result type."""
 
+import copy
 import pickle
 import re
 
@@ -448,3 +449,54 @@ def test_the_index_of_the_inputs_is_kept_by_function_and_methods(data):
 
 def test_a_data_frame_without_index_counts_its_rows(fitted, X):
     assert list(fitted.predict_uncertainty(X[:3]).to_frame().index) == [0, 1, 2]
+
+
+def test_parts_of_different_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"\(2,\) and \(1,\)"):
+        Uncertainty.from_parts([0.5, 0.25], [0.0])
+
+
+def test_a_method_that_goes_by_another_name_keeps_the_index_too():
+    def fast(self, X):
+        return Uncertainty.from_parts(np.zeros(len(X)), np.zeros(len(X)))
+
+    class Plugin(UncertaintyMixin):
+        predict_uncertainty = fast
+
+    frame = pd.DataFrame({"a": [1.0, 2.0]}, index=[7, 9])
+    assert Plugin().predict_uncertainty(frame).index.tolist() == [7, 9]
+    assert not hasattr(Plugin, "fast")
+
+
+class Pickled(UncertaintyMixin):
+    """An estimator with a state, or without any."""
+
+    def predict_uncertainty(self, X):
+        return Uncertainty.from_parts(np.zeros(len(X)), np.zeros(len(X)))
+
+
+@pytest.mark.parametrize("state", [{}, {"coef_": 1.0}])
+def test_pickles_hold_a_version_that_is_no_attribute(state):
+    made = Pickled()
+    vars(made).update(state)
+    for twin in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        assert vars(twin) == state
+
+
+@pytest.mark.parametrize("version", ["0.0.9", "0.10.0", "1.1.0", None])
+def test_pickles_of_another_version_are_refused(monkeypatch, version):
+    if version is None:  # one without a stamp
+        monkeypatch.setattr(Pickled, "__getstate__", lambda self: {"coef_": 1.0})
+    else:
+        monkeypatch.setattr("skuq.base.__version__", version)
+    content = pickle.dumps(Pickled())
+    monkeypatch.setattr("skuq.base.__version__", "0.1.0")
+    with pytest.raises(ValueError, match="Fit it again"):
+        pickle.loads(content)
+
+
+def test_pickles_of_another_patch_are_taken(monkeypatch):
+    monkeypatch.setattr("skuq.base.__version__", "0.1.7")
+    content = pickle.dumps(Pickled())
+    monkeypatch.setattr("skuq.base.__version__", "0.1.0")
+    assert isinstance(pickle.loads(content), Pickled)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from skuq.models._evaluate import input_error
-from skuq.models._training import seeded
+from skuq.models._training import mean_weight_one, seeded
 
 if TYPE_CHECKING:
     import skorch
@@ -68,7 +68,7 @@ def fit_net(
     data: Any = np.array(X)  # pandas hands out read-only arrays, which torch warns about
     if weighted:
         weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        data = {"X": data, "sample_weight": weight}
+        data = {"X": data, "sample_weight": mean_weight_one(weight)}
     with seeded(seed):
         try:
             return net.fit(data, y)

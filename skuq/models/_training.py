@@ -97,7 +97,7 @@ def train(
         dict of the rest; returns the loss.
     data : mapping of str to ndarray of shape (n_samples, ...)
         What the network is called with, under "inputs", and what else the loss needs, such as
-        weights.
+        "weight", of which only the proportions count.
     targets : ndarray of shape (n_samples, ...)
         What the network learns.
     settings : TrainingSettings
@@ -138,13 +138,15 @@ def train(
     # Here and not above: with some other libraries at hand, skorch takes seconds to import.
     from skuq.models._net import as_dataset, make_net
 
-    training = as_dataset(data, targets)
+    training = as_dataset(_of_mean_weight_one(data), targets)
     net = make_net(
         module,
         criterion,
         len(training),
         settings=settings,
-        validation=None if validation is None else as_dataset(*validation),
+        validation=None
+        if validation is None
+        else as_dataset(_of_mean_weight_one(validation[0]), validation[1]),
         callbacks=callbacks,
     )
     with seeded(seed):
@@ -170,8 +172,21 @@ def _check_converged(network: nn.Module, history: Any, advice: str, *, may_grow:
         )
 
 
+def _of_mean_weight_one(data: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+    return {**data, "weight": mean_weight_one(data["weight"])} if "weight" in data else data
+
+
+def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
+    """Weights in the same proportions, of mean 1.
+
+    Batches are then weighed by what is in them. Divided by its own weights instead, a batch would
+    count no more than others for a sample that is worth a hundred.
+    """
+    return weight / (weight.mean() or 1.0)
+
+
 class WeightedLoss(nn.Module):
-    """Mean of a loss over the samples of a batch, weighted by the batch's "weight".
+    """Mean of a loss over the samples of a batch, times the batch's "weight".
 
     Parameters
     ----------
@@ -188,10 +203,8 @@ class WeightedLoss(nn.Module):
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """Weighted mean of the losses of a batch; 0 if all weights are 0."""
-    weight = weight.to(losses)
-    # A batch of zero weights has no loss; the bound keeps it from being 0 / 0.
-    return (weight * losses).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+    """Mean of the losses of a batch, times weights of mean 1 over all samples."""
+    return (weight.to(losses) * losses).sum() / len(losses)
 
 
 @contextmanager

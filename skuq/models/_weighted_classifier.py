@@ -11,11 +11,12 @@ from skuq.models._training import weighted_mean
 
 
 class WeightedClassifier(skorch.NeuralNetClassifier):
-    """skorch classifier whose loss is the mean weighted by per-sample weights.
+    """skorch classifier whose loss is the mean of losses times per-sample weights.
 
     `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch
-    passes further per-sample data along. Weights of 2 equal samples given twice. The
-    criterion must return one loss per sample (``criterion__reduction="none"``).
+    passes further per-sample data along. Weights should have mean 1; one of 2 then equals a sample
+    given twice. The criterion must return one loss per sample
+    (``criterion__reduction="none"``).
     """
 
     def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:

@@ -407,16 +407,19 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If the file is not one of `save`.
+            If the file is not one of `save`, or one of another version of skuq.
         """
         content = Path(path).read_bytes()
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 state = pickle.loads(archive.read(SAVED))
-        except (zipfile.BadZipFile, KeyError, pickle.UnpicklingError, EOFError) as error:
+        except (
+            *(zipfile.BadZipFile, KeyError, pickle.UnpicklingError, EOFError),
+            *(ImportError, AttributeError),  # what it names has moved
+        ) as error:
             raise ValueError(
-                f"{path} was not written by UADQN.save; files of algorithms are loaded with "
-                "skuq.uadqn.UADQNAlgorithm.load."
+                f"{path} was not written by UADQN.save of this version; files of algorithms are "
+                "loaded with skuq.uadqn.UADQNAlgorithm.load."
             ) from error
         agent = cls.__new__(cls)
         agent.__setstate__(state | {"algorithm_": (rl_object("UADQNAlgorithm"), content)})
@@ -460,7 +463,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
+        super().__setstate__(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
             try:
@@ -468,8 +471,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             except ValueError:  # it was trained on a GPU that is not here
                 device = "cpu"
             with rl_module("_checkpoint").random_states_kept():  # loading seeds them
-                state["algorithm_"] = cls.load(io.BytesIO(saved), device=device)
-        super().__setstate__(state)
+                self.algorithm_ = cls.load(io.BytesIO(saved), device=device)
 
 
 def checked_seeds(X: Any) -> IntArray:

@@ -178,6 +178,36 @@ def test_a_net_of_the_user_learns_with_weights(data):
     assert_same(weighted.module_.requires_grad_(False), repeated.module_, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+def test_heavy_samples_count_in_full_in_batches_of_others(kind):
+    """Eight of 400 samples hold half of the weight: more than a batch of its own weighs."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.uniform(-1, 1, size=(400, 1)), np.ones(400)
+    weight[:8] = 49.0
+    heavy = np.arange(400) < 8
+    if kind == "regressor":
+        y = 0.5 * rng.normal(size=400) + 4 * heavy
+        module = train_default_regressor(
+            X, y, sample_weight=weight, n_outputs=1, seed=0, device="cpu"
+        )
+        outputs = module(torch.tensor(X))[:, 0].numpy()
+        assert abs(np.average(outputs, weights=weight) - np.average(y, weights=weight)) < 0.25
+        return
+    net = WeightedClassifier(
+        partial(nn.Linear, 1, 2),
+        criterion=nn.CrossEntropyLoss,
+        criterion__reduction="none",
+        train_split=None,
+        max_epochs=60,
+        batch_size=20,
+        lr=0.05,
+        verbose=0,
+    )
+    fitted = fit_net(net, X.astype(np.float32), heavy.astype(int), seed=0, sample_weight=weight)
+    proba = fitted.module_(torch.tensor(X, dtype=torch.float32)).softmax(1)[:, 1].detach().numpy()
+    assert abs(np.average(proba, weights=weight) - 0.5) < 0.12
+
+
 def test_weights_for_a_net_that_cannot_use_them_are_refused(data):
     net = NeuralNetClassifier(MLP(4, 3), verbose=0)
     with pytest.raises(ValueError, match="`sample_weight` needs a net that can use it"):
