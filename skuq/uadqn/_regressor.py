@@ -435,13 +435,9 @@ class AnchoredLoss(nn.Module):
         Scale of the noise; its square is the strength of the anchors.
     n_samples : float
         Size of the data: the sum of the sample weights.
-    mean_weight : float
-        Mean of the sample weights.
     """
 
-    def __init__(
-        self, module: QuantileNetworks, noise_scale: float, n_samples: float, mean_weight: float
-    ):
+    def __init__(self, module: QuantileNetworks, noise_scale: float, n_samples: float):
         super().__init__()
         self.trained = list(module.parameters())
         self.anchors = [p.detach().clone() for p in self.trained]
@@ -449,14 +445,11 @@ class AnchoredLoss(nn.Module):
         self.strength = noise_scale**2 / (variance * n_samples)
         n_quantiles = self.trained[-1].shape[-1]
         self.levels = quantile_levels(n_quantiles, dtype=torch.float64, device=variance.device)
-        self.mean_weight = mean_weight
 
     def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Loss of a batch: samples come first, one target and one weight for each."""
-        weight = batch["weight"]
+        """Loss of a batch: samples come first, one target and one weight, of mean 1, for each."""
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
-        # By the batch's own sum, a heavy sample would count less, as it is part of that sum.
-        data = (losses @ weight).sum() / (len(weight) * self.mean_weight)
+        data = (losses @ batch["weight"]).sum() / len(targets)
         pulls = [
             (p - anchor).square().flatten(1).sum(1)
             for p, anchor in zip(self.trained, self.anchors, strict=True)
@@ -519,7 +512,7 @@ def fit_anchored(
         start = networks(data.inputs.shape[1]).to(settings.device)
     return train(
         start,
-        AnchoredLoss(start, noise_scale, data.weight.sum(), data.weight.mean()),
+        AnchoredLoss(start, noise_scale, data.weight.sum()),
         {"inputs": data.inputs, "weight": data.weight},
         data.targets,
         settings=settings,

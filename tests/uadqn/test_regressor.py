@@ -182,7 +182,7 @@ def test_loss_is_the_quantile_loss_and_the_pull_to_the_start():
     networks = QuantileNetworks(2, [3, 8, 5], 2.0, "tanh")
     anchors = [p.detach().clone() for p in networks.parameters()]
     scales = prior_scale([w.detach() for w in weights_of(networks)])
-    loss = AnchoredLoss(networks, noise_scale=0.5, n_samples=40, mean_weight=1.25)
+    loss = AnchoredLoss(networks, noise_scale=0.5, n_samples=40)
     with torch.no_grad():
         for p in networks.parameters():
             p += torch.rand(p.shape, dtype=p.dtype)
@@ -192,7 +192,7 @@ def test_loss_is_the_quantile_loss_and_the_pull_to_the_start():
     expected = 0.0
     for k in range(2):
         one = quantile_loss(quantiles[None, :, k], y, quantile_levels(5, dtype=torch.float64))[0]
-        expected += (one * weight).mean() / 1.25
+        expected += (one * weight).mean()
         moved = sum(
             ((p[k] - a[k]) ** 2).sum() for p, a in zip(networks.parameters(), anchors, strict=True)
         )
@@ -242,21 +242,6 @@ def test_weights_equal_repetition_in_several_batches_up_to_chance():
     found = np.average(weighted.predict(X), weights=weight)
     assert found == pytest.approx(expected, abs=0.1)
     assert found == pytest.approx(np.average(y, weights=weight), abs=0.1)
-
-
-def test_loss_of_an_epoch_is_that_of_all_samples_whatever_the_batches():
-    networks = QuantileNetworks(2, [3, 8, 5], 2.0, "tanh")
-    rng = np.random.default_rng(0)
-    X, y = torch.from_numpy(rng.normal(size=(12, 3))), torch.from_numpy(rng.normal(size=(12, 1)))
-    weight = torch.from_numpy(rng.exponential(size=12) ** 3)
-    loss = AnchoredLoss(networks, 0.5, float(weight.sum()), float(weight.mean()))
-    with torch.no_grad():
-        batches = [
-            loss(networks(X[rows]), y[rows], {"weight": weight[rows]})
-            for rows in torch.arange(12).split(3)
-        ]
-        whole = loss(networks(X), y, {"weight": weight})
-    torch.testing.assert_close(torch.stack(batches).mean(), whole)
 
 
 def test_weights_that_count_nothing_are_refused(data):
