@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 # Lower bounds are versions that the tests have passed with: those of the core in
 # constraints-oldest.txt, all others in constraints.txt.
 HERE = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+)"', (HERE / "skuq" / "__init__.py").read_text())[1]
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "skuq" / "_version.py").read_text())[1]
 
 # A package index shows no files of the repository: the picture and its caption stay at home.
 README = (HERE / "README.md").read_text(encoding="utf-8")

@@ -9,6 +9,8 @@ from the plugin table (entry points of group ``skuq.estimators``). That keeps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from skuq._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor, MirageFineTuner, MirageRegressor
     from skuq.base import (
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
-
-__version__ = "0.1.0"
 
 _HOME = {
     "Pipeline": "skuq.base",

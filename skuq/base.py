@@ -15,7 +15,7 @@ from sklearn import pipeline as sklearn_pipeline
 from sklearn.pipeline import make_pipeline as _sklearn_make_pipeline
 from sklearn.utils.metaestimators import available_if
 
-from skuq import __version__
+from skuq._version import __version__
 from skuq.wrappers import Unwrapped, unwrap
 
 if TYPE_CHECKING:
