@@ -17,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 # How files are written and results recorded changes nothing that is measured.
-WITHOUT_FIGURES = {"skuq.files", "benchmarks.all", "benchmarks.code_used", "benchmarks.harness"}
+WITHOUT_FIGURES = {
+    *("skuq._version", "skuq.files"),
+    *("benchmarks.all", "benchmarks.code_used", "benchmarks.harness"),
+}
 
 
 def code_parts(benchmark: str, root: Path = ROOT) -> dict[str, str]:
@@ -46,7 +49,8 @@ class _SourceTree:
         }
         self.packages = {
             ".".join(path.relative_to(root).parts[:-1]): path
-            for path in (root / "skuq").rglob("__init__.py")
+            for package in ("skuq", "benchmarks")
+            for path in (root / package).rglob("__init__.py")
         }
 
     def used_by(self, module: str) -> set[str]:
@@ -82,10 +86,10 @@ class _SourceTree:
         yield from self._all_of(f"{module}.{name}") or self._all_of(module)
 
     def _all_of(self, name: str) -> list[str]:
-        """A module, or all modules of a package but the whole of skuq, whose names are lazy."""
+        """A module, or all modules of a package but those at the top, of which one is named."""
         if name in self.paths:
             return [name]
-        inside = f"{name}." if name in self.packages and name != "skuq" else None
+        inside = f"{name}." if name in self.packages and "." in name else None
         return [module for module in self.paths if inside and module.startswith(inside)]
 
 

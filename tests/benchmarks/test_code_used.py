@@ -2,10 +2,12 @@
 
 import pytest
 
-from benchmarks.code_used import code_parts
+from benchmarks.code_used import ROOT, code_parts
 
 FILES = {
-    "benchmarks/x.py": "from benchmarks.harness import finish\nfrom skuq import Model\n",
+    "benchmarks/__init__.py": "",
+    "benchmarks/x.py": "from benchmarks import parts\nfrom skuq import Model\n",
+    "benchmarks/parts.py": "from benchmarks.harness import finish\n",
     "benchmarks/harness.py": "def finish(): ...\n",
     "skuq/__init__.py": "if TYPE_CHECKING:\n    from skuq.method import Model\n",
     "skuq/base.py": "from skuq.files import write\n",
@@ -50,6 +52,7 @@ def changed_by(tree, name, benchmark="x"):
     ("name", "part"),
     [
         ("benchmarks/x.py", "benchmarks"),
+        ("benchmarks/parts.py", "benchmarks"),
         ("skuq/method/_model.py", "method"),
         ("skuq/base.py", "base"),
         ("skuq/method/_lazy.py", "method"),  # named in a string
@@ -121,6 +124,16 @@ def test_a_moved_definition_counts_as_another(tree):
     assert code_parts("benchmarks.x", tree)["shared"] != before["shared"]
 
 
-def test_every_benchmark_is_found():
-    assert {"benchmarks", "quam", "models"} <= set(code_parts("benchmarks.quam_two_moons"))
+@pytest.mark.parametrize(
+    "name",
+    sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__"),
+)
+def test_every_benchmark_uses_parts_of_the_package(name):
+    parts = set(code_parts(f"benchmarks.{name}")) - {"benchmarks", "extras", "files"}
+    assert parts or name in ("all", "code_used", "gpc_pictures", "harness", "hmc", "import_time")
+
+
+def test_what_a_benchmark_uses():
+    assert {"base", "baselines", "models", "quam"} <= set(code_parts("benchmarks.quam_two_moons"))
+    assert "evidential" in code_parts("benchmarks.evidential_ood")
     assert code_parts("benchmarks.no_such_benchmark") == {}

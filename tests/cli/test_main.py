@@ -92,7 +92,9 @@ def test_the_list_of_commands_imports_none_of_them():
         "except SystemExit: print([name for name in sys.modules if name.startswith('skuq.')])\n"
     )
     imported = python(code).stdout.splitlines()[-1]
-    assert set(ast.literal_eval(imported)) == {"skuq.cli", "skuq.cli._main", "skuq.cli._lazy"}
+    assert set(ast.literal_eval(imported)) == {
+        *("skuq._version", "skuq.cli", "skuq.cli._main", "skuq.cli._lazy")
+    }
 
 
 @pytest.mark.parametrize(
