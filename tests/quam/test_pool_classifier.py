@@ -368,7 +368,7 @@ def test_what_all_inputs_are_refused_for_is_said_to_arise_in_the_search(table):
 
 def test_codes_of_categories_may_be_numbers():
     rng = np.random.default_rng(0)
-    X = np.c_[rng.normal(size=900), rng.integers(0, 12, 900)]  # of the pool there are hundreds
+    X = np.c_[rng.normal(size=3000), rng.integers(0, 12, 3000)]  # in a pool more than it takes
     learner = HistGradientBoostingClassifier(max_iter=5, categorical_features=[1])
     quam = QUAMClassifier(learner, random_state=0).fit(X, X[:, 0] > 0)
     assert np.isfinite(quam.predict_uncertainty(X).epistemic).all()
