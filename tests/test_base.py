@@ -497,6 +497,8 @@ def test_pickles_of_another_version_are_refused(monkeypatch, version):
 
 def test_pickles_of_another_patch_are_taken(monkeypatch):
     monkeypatch.setattr("skuq.base.__version__", "0.1.7")
-    content = pickle.dumps(Pickled())
+    made = Pickled()
+    made.coef_ = 1.0
+    content = pickle.dumps(made)
     monkeypatch.setattr("skuq.base.__version__", "0.1.0")
-    assert isinstance(pickle.loads(content), Pickled)
+    assert vars(pickle.loads(content)) == {"coef_": 1.0}
