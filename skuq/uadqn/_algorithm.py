@@ -13,7 +13,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
-from skuq.uadqn._envs import check_actions, ensure_registered
+from skuq.uadqn._envs import check_spaces, ensure_registered
 from skuq.uadqn._losses import (
     aleatoric_part,
     bellman_targets,
@@ -113,7 +113,7 @@ class QuantileDQN(QRDQN):
         )
 
     def _setup_model(self) -> None:
-        check_actions(self.action_space)
+        check_spaces(self.observation_space, self.action_space)
         super()._setup_model()
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
@@ -213,6 +213,20 @@ def _setting_of_the_policy(name: str) -> Any:
     return property(get, change)
 
 
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Refuse settings of UA-DQN out of range, and those of an exploration that it does not have."""
+    for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
+        checked_setting(name, settings[name])
+    prior_scale = settings.get("prior_scale")
+    if prior_scale is not None and not 0 < prior_scale < np.inf:
+        raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
+    if refused := EPSILON & set(settings):
+        raise TypeError(
+            f"UADQNAlgorithm has no {', '.join(sorted(refused))}: it explores by posterior "
+            "sampling, without an epsilon. Its strength is epistemic_factor."
+        )
+
+
 class UADQNAlgorithm(QuantileDQN):
     """Uncertainty-aware deep Q-network (UA-DQN) [1]_ for stable-baselines3.
 
@@ -258,7 +272,8 @@ class UADQNAlgorithm(QuantileDQN):
     ------
     ValueError
         For a negative factor or scale, an unknown `aleatoric`, less than two quantiles or auxiliary
-        networks, a parameter that is in `policy_kwargs`, too, or actions not counted from 0.
+        networks, a parameter that is in `policy_kwargs`, too, actions not counted from 0, or
+        observations that networks cannot read.
     TypeError
         For an option of epsilon-greedy exploration.
 
@@ -300,16 +315,9 @@ class UADQNAlgorithm(QuantileDQN):
             "aleatoric_factor": aleatoric_factor,
             "aleatoric": aleatoric,
         }
-        for name, value in (decision | {"noise_scale": noise_scale}).items():
-            checked_setting(name, value)
-        if prior_scale is not None and not 0 < prior_scale < np.inf:
-            raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
-        refused = EPSILON & set(options)
-        if refused:
-            raise TypeError(
-                f"UADQNAlgorithm has no {', '.join(sorted(refused))}: it explores by posterior "
-                "sampling, without an epsilon. Its strength is epistemic_factor."
-            )
+        _check_settings(
+            decision | {"noise_scale": noise_scale, "prior_scale": prior_scale} | options
+        )
         networks = {"n_auxiliary": 2} | (policy_kwargs or {})
         if twice := set(decision) & set(networks):
             raise ValueError(
@@ -338,6 +346,7 @@ class UADQNAlgorithm(QuantileDQN):
 
         Any parameter can be given anew: ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
         """
+        _check_settings(settings)
         decision = {name: settings.pop(name) for name in DECISION_SETTINGS if name in settings}
         algorithm = super().load(path, *args, **settings)
         for name, value in decision.items():

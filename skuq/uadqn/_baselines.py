@@ -13,7 +13,6 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
-    CombinedExtractor,
     FlattenExtractor,
 )
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
@@ -21,8 +20,8 @@ from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
 from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
-from skuq.uadqn._envs import check_actions, ensure_registered
-from skuq.uadqn._extractors import GridCNN, default_arch, image_extractor
+from skuq.uadqn._envs import check_spaces, ensure_registered
+from skuq.uadqn._extractors import DictExtractor, GridCNN, default_arch, image_extractor
 from skuq.uadqn._networks import stacked_mlp
 from skuq.uadqn._policies import optimizer_options
 
@@ -94,7 +93,7 @@ class DQNMultiInputPolicy(DQNMlpPolicy):
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return CombinedExtractor
+        return DictExtractor
 
 
 class DQNAlgorithm(DQN):
@@ -134,7 +133,7 @@ class DQNAlgorithm(DQN):
         super().__init__(policy, env, **(paper | options))
 
     def _setup_model(self) -> None:
-        check_actions(self.action_space)
+        check_spaces(self.observation_space, self.action_space)
         super()._setup_model()
 
 
@@ -210,7 +209,7 @@ class BootstrappedMultiInputPolicy(BootstrappedPolicy):
 
     @staticmethod
     def _default_extractor(observation_space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return CombinedExtractor
+        return DictExtractor
 
 
 class BootstrappedDQN(DQNAlgorithm):
@@ -243,7 +242,7 @@ class BootstrappedDQN(DQNAlgorithm):
     Raises
     ------
     ValueError
-        If there are fewer than two heads.
+        If there are fewer than two heads, or `n_members` is in `policy_kwargs`.
 
     References
     ----------
@@ -270,8 +269,11 @@ class BootstrappedDQN(DQNAlgorithm):
     ):
         if n_members < 2:
             raise ValueError(f"n_members must be at least 2, got {n_members}.")
+        policy_kwargs = options.get("policy_kwargs") or {}
+        if "n_members" in policy_kwargs:
+            raise ValueError("Leave n_members out of policy_kwargs: it is a parameter of its own.")
         self.heads = np.empty(0, np.int64)
-        options["policy_kwargs"] = {"n_members": n_members} | (options.get("policy_kwargs") or {})
+        options["policy_kwargs"] = policy_kwargs | {"n_members": n_members}
         super().__init__(policy, env, **options)
 
     def predict_q(self, observation: Any) -> np.ndarray:

@@ -68,16 +68,16 @@ class TrainingHistory(BaseCallback):
         super().__init__()
         self.episodes = list(episodes)
         self.running: np.ndarray | None = None  # sums of the unfinished episodes
-        self._left: Any = None  # observation with which training ended
+        self.left_at: Any = None  # observation with which training ended
 
     def _on_training_start(self) -> None:
         last = self.model._last_obs  # another one after the environments were reset
-        if self.model.num_timesteps == 0 or (self._left is not None and last is not self._left):
+        if self.model.num_timesteps == 0 or (self.left_at is not None and last is not self.left_at):
             self.running = None  # no episode is unfinished
-        self._left = None
+        self.left_at = None
 
     def _on_training_end(self) -> None:
-        self._left = self.model._last_obs
+        self.left_at = self.model._last_obs
 
     def _on_step(self) -> bool:
         rewards, dones = self.locals["rewards"], self.locals["dones"]

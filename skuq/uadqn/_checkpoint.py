@@ -180,11 +180,12 @@ def load_checkpoint(checkpoint: str | Path, env_name: str, device: str = "auto")
     # Its observation is still the last one: a forced reset would begin another episode.
     env = _put_together(state["env"], state["wrappers"])
     algorithm: Any = cls.load(checkpoint / ALGORITHM, env=env, device=device, force_reset=False)
-    algorithm.load_replay_buffer(checkpoint / BUFFER)
+    # The unfinished episode goes on, which a buffer for hindsight would end.
+    algorithm.load_replay_buffer(checkpoint / BUFFER, truncate_last_traj=False)
     algorithm.replay_buffer.device = algorithm.device
     algorithm.action_space = state["action_space"]  # loading has seeded it anew
     history = TrainingHistory(state["history"][0])
-    history.running = state["history"][1]
+    history.running, history.left_at = state["history"][1], algorithm._last_obs
     set_random_states(state["random"])
     return algorithm, history
 

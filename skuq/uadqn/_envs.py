@@ -15,6 +15,7 @@ from skuq.extras import import_optional
 from skuq.uadqn._optional_imports import register_ids
 
 Env = gym.Env[Any, Any]
+Space = spaces.Space[Any]
 EnvLike = str | Env | Callable[[], Env]
 
 MAX_ENVS = 256  # that are played side by side
@@ -147,12 +148,13 @@ def make_env(env: EnvLike, **options: Any) -> Env:
     Returns
     -------
     gymnasium.Env
-        New environment, with a discrete action space.
+        New environment, with a discrete action space and observations that networks read.
 
     Raises
     ------
     ValueError
-        If there is no such id, or the action space is not discrete.
+        If there is no such id, the action space is not discrete, or observations cannot be read
+        by networks.
     TypeError
         If `env` is, or makes, something else.
 
@@ -172,29 +174,46 @@ def make_env(env: EnvLike, **options: Any) -> Env:
         raise TypeError(f"env must be an id, an environment or a callable, got {env!r}.")
     if not isinstance(made, gym.Env):
         raise TypeError(f"env must make a gymnasium environment, got {type(made).__name__}.")
-    if not isinstance(made.action_space, spaces.Discrete):
-        raise ValueError(
-            f"The agent chooses among finitely many actions, but {env} has the action space "
-            f"{made.action_space}. Wrap it so that its actions are Discrete."
-        )
-    check_actions(made.action_space)
-    if np.any(getattr(made.observation_space, "start", 0)):
-        raise ValueError(
-            f"States must be counted from 0, {env} has a start: {made.observation_space}."
-        )
+    with ExitStack() as refused:
+        refused.callback(made.close)
+        if not isinstance(made.action_space, spaces.Discrete):
+            raise ValueError(
+                f"The agent chooses among finitely many actions, but {env} has the action space "
+                f"{made.action_space}. Wrap it so that its actions are Discrete."
+            )
+        check_spaces(made.observation_space, made.action_space)
+        refused.pop_all()
     return made
 
 
-def check_actions(space: spaces.Space[Any]) -> None:
-    """Refuse actions that are not counted from 0, which networks' outputs are.
+def check_spaces(observations: Space, actions: Space) -> None:
+    """Refuse what networks cannot read, and what is not counted from 0, as their outputs are.
 
     Raises
     ------
     ValueError
-        For such a space.
+        For such spaces.
     """
-    if isinstance(space, spaces.Discrete) and space.start != 0:
-        raise ValueError(f"Actions must be counted from 0, the environment has {space}.")
+    if np.any(getattr(actions, "start", 0)):
+        raise ValueError(f"Actions must be counted from 0, the environment has {actions}.")
+    parts = list(observations.values()) if isinstance(observations, spaces.Dict) else [observations]
+    if not parts or not all(map(_is_read, parts)):
+        raise ValueError(
+            "Networks read observations of one shape: Box of one axis or more, not empty, "
+            "Discrete, MultiDiscrete of one axis, MultiBinary, or a Dict of these, but the "
+            f"environment has {observations}. Wrap it so that they are: gymnasium's "
+            "FlattenObservation makes one Box of most others."
+        )
+    if any(np.any(getattr(part, "start", 0)) for part in parts):
+        raise ValueError(f"States must be counted from 0, the environment has {observations}.")
+
+
+def _is_read(space: Space) -> bool:
+    if isinstance(space, spaces.MultiDiscrete):
+        return len(space.shape) == 1
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return len(space.shape) > 0 and 0 not in space.shape
+    return isinstance(space, spaces.Discrete)
 
 
 def _by_id(name: str, **options: Any) -> Env:

@@ -305,7 +305,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             auxiliary networks (0 where the estimate is negative), or the variance of the
             value network's quantiles if ``aleatoric="variance"``; epistemic is Eq. 7, half
             their mean squared difference; total is the sum (Prop. 2.2). Arrays of shape
-            (n_samples,), or (n_samples, n_actions) if `per_action`.
+            (n_samples,), or (n_samples, n_actions) if `per_action`: then `to_frame` cannot show
+            them, and ``DataFrame(u.total)`` shows one part.
 
         Raises
         ------

@@ -8,8 +8,12 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    NatureCNN,
+)
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
@@ -65,6 +69,32 @@ class GridCNN(BaseFeaturesExtractor):
     def stacked(self, gains: Sequence[float]) -> nn.Module:
         """The same for several networks at once; outputs (n_members, n_samples, features)."""
         return _StackedGridCNN(self.image_shape, gains)
+
+
+class DictExtractor(CombinedExtractor):
+    """Features of dictionaries: stable-baselines3's, which fails on images too small for it.
+
+    Parameters
+    ----------
+    observation_space : gymnasium.spaces.Dict
+        Observations. Images of fewer than 36 x 36 pixels are flattened, as all else is.
+    cnn_output_dim, normalized_image
+        As in stable-baselines3.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Dict,
+        cnn_output_dim: int = 256,
+        normalized_image: bool = False,
+    ):
+        parts: dict[str, Space] = {}
+        for name, part in observation_space.items():
+            is_image = is_image_space(part, normalized_image=normalized_image)
+            if is_image and not is_large_enough(part):
+                part = spaces.flatten_space(part)  # one axis, as only vectors have
+            parts[name] = part
+        super().__init__(spaces.Dict(parts), cnn_output_dim, normalized_image)
 
 
 class _StackedGridCNN(nn.Module):
@@ -168,9 +198,10 @@ def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
     return NatureCNN
 
 
-def is_large_enough(image: spaces.Space[Any]) -> bool:
-    """Return whether `NatureCNN` can take images of these shapes, wherever their channels are."""
-    return sorted(image.shape or (0, 0))[-2] >= MIN_IMAGE
+def is_large_enough(image: Any) -> bool:
+    """Return whether `NatureCNN` can take such images, as stable-baselines3 reads their axes."""
+    shape = image.shape or (0, 0, 0)
+    return min(shape[1:] if is_image_space_channels_first(image) else shape[:2]) >= MIN_IMAGE
 
 
 def default_arch(extractor: type[BaseFeaturesExtractor]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,6 +114,22 @@ def _rendered(env: Any) -> np.ndarray:
     return picture
 
 
+def _options_of_pictures(name: str, env: Env) -> dict[str, str]:
+    """Options with which an environment draws itself; FilmError if it cannot."""
+    if "rgb_array" not in (env.metadata.get("render_modes") or ()):
+        raise FilmError(_NO_PICTURES)
+    options = {"render_mode": "rgb_array"}
+    try:
+        with closing(make_env(name, **options)) as drawn:
+            drawn.reset(seed=0)
+            _rendered(drawn)
+    except FilmError:
+        raise
+    except Exception as error:  # environments draw with whatever packages they like
+        raise FilmError(f"The environment cannot draw itself: {error}") from error
+    return options
+
+
 class _Shot(NamedTuple):
     picture: np.ndarray
     episode: int
@@ -148,28 +165,15 @@ class Film:
         fonts = import_optional("PIL.ImageFont", extra="plot")
         self._font = fonts.load_default(size=14)
         self._name = name
-        self._options: dict[str, str] = {}
+        self._options: dict[str, str] = {}  # none for what is drawn here
         self.episode, self.n_left_out = 0, 0
         self._shots: list[_Shot] = []
-        self.env = make_env(name)
-        if not draws_itself(self.env):
-            self._render_pictures()
-
-    def _render_pictures(self) -> None:
-        if "rgb_array" not in (self.env.metadata.get("render_modes") or ()):
-            raise FilmError(_NO_PICTURES)
-        self._options = {"render_mode": "rgb_array"}
-        try:
-            self.env = make_env(self._name, **self._options)
-            self.env.reset(seed=0)
-            _rendered(self.env)
-        except FilmError:
-            raise
-        except Exception as error:  # environments draw with whatever packages they like
-            raise FilmError(f"The environment cannot draw itself: {error}") from error
+        with closing(make_env(name)) as env:
+            if not draws_itself(env):
+                self._options = _options_of_pictures(name, env)
 
     def begin_episode(self) -> Env:
-        """Make the environment of the next episode."""
+        """Make the environment of the next episode, which its player closes."""
         self.episode += 1
         self.env = make_env(self._name, **self._options)
         return self.env

@@ -13,7 +13,6 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
-    CombinedExtractor,
     FlattenExtractor,
 )
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from skuq.uadqn._extractors import (
     MIN_GRID,
     MIN_IMAGE,
+    DictExtractor,
     GridCNN,
     default_arch,
     image_extractor,
@@ -260,6 +260,15 @@ class MlpPolicy(QRDQNPolicy):
     ):
         if n_quantiles < 2:
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
+        for name, gain in (("init_gain", init_gain), ("prior_gain", prior_gain)):
+            if not 0 < gain < np.inf:  # NaN is refused, too
+                raise ValueError(f"{name} must be positive and finite, got {gain}.")
+        needs_two = epistemic_factor or (aleatoric_factor and aleatoric == "covariance")
+        if needs_two and n_auxiliary < 2:
+            raise ValueError(
+                "epistemic_factor and aleatoric_factor need two auxiliary networks, which "
+                "UADQNAlgorithm has; this agent has a value network alone."
+            )
         extractor = features_extractor_class or self._default_extractor(observation_space)
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
         self.levels = levels
@@ -346,7 +355,7 @@ class MultiInputPolicy(MlpPolicy):
 
     @staticmethod
     def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
-        return CombinedExtractor
+        return DictExtractor
 
 
 def policy_for(observation_space: spaces.Space[Any]) -> str:

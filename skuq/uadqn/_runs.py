@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ def train_run(
         The run. Its steps may be more than before for UA-DQN, whose exploration does
         not depend on them.
     checkpoint_every : int, default=10_000
-        Steps from one checkpoint to the next.
+        Steps from one checkpoint to the next, at least 1.
     device : str, default="auto"
         Where to train.
     callbacks : tuple of BaseCallback, default=()
@@ -101,6 +101,8 @@ def train_run(
     CheckpointError
         If the last checkpoint cannot be used.
     """
+    if checkpoint_every < 1:
+        raise RunError(f"checkpoint_every must be at least 1, got {checkpoint_every}.")
     folder = Path(folder)
     device = _known_device(device)
     if is_finished(folder, config):
@@ -163,23 +165,24 @@ def _train(
     callbacks: tuple[BaseCallback, ...],
 ) -> Outcome:
     algorithm, history = _new_or_saved(folder, config, device)
-    begun_at = algorithm.num_timesteps
-    remove_partials(folder)
-    remove_partials(folder / CHECKPOINTS)
-    # In this order: a configuration of more steps is never beside an agent of fewer.
-    (folder / AGENT).unlink(missing_ok=True)
-    write_config(folder, config)
-    if begun_at < config.steps:
-        saver = _Saver(folder, checkpoint_every, history, config.env)
-        algorithm.learn(
-            config.steps - begun_at,
-            callback=[history, saver, *callbacks],
-            reset_num_timesteps=begun_at == 0,
-        )
-        if saver.completed < config.steps:  # a callback stopped it, in the middle of a step
-            return Outcome(begun_at, algorithm.num_timesteps, history.to_frame())
-        saver.save()
-    _finish(folder, config, algorithm, history)
+    with closing(algorithm.env):
+        begun_at = algorithm.num_timesteps
+        remove_partials(folder)
+        remove_partials(folder / CHECKPOINTS)
+        # In this order: a configuration of more steps is never beside an agent of fewer.
+        (folder / AGENT).unlink(missing_ok=True)
+        write_config(folder, config)
+        if begun_at < config.steps:
+            saver = _Saver(folder, checkpoint_every, history, config.env)
+            algorithm.learn(
+                config.steps - begun_at,
+                callback=[history, saver, *callbacks],
+                reset_num_timesteps=begun_at == 0,
+            )
+            if saver.completed < config.steps:  # a callback stopped it, in the middle of a step
+                return Outcome(begun_at, algorithm.num_timesteps, history.to_frame())
+            saver.save()
+        _finish(folder, config, algorithm, history)
     return Outcome(begun_at, config.steps, history.to_frame())
 
 
@@ -230,13 +233,18 @@ def _new_or_saved(folder: Path, config: RunConfig, device: str) -> tuple[Any, Tr
 def _new_algorithm(config: RunConfig, device: str) -> Any:
     with _refusing(f"Environment {config.env!r} cannot be made"):
         env = make_env(config.env)
-    with _refusing(f"Environment {config.env!r} cannot be pickled, so no checkpoint can be saved"):
-        cloudpickle.dumps(env)  # better now than at the first checkpoint
-    with _refusing(f"There is no agent for {config.env!r}"):
-        policy = policy_for(env.observation_space)
-        return METHODS[config.method](
-            policy, env, seed=config.seed, device=device, **config.settings
-        )
+    with ExitStack() as refused:
+        refused.callback(env.close)
+        unsaved = f"Environment {config.env!r} cannot be pickled, so no checkpoint can be saved"
+        with _refusing(unsaved):
+            cloudpickle.dumps(env)  # better now than at the first checkpoint
+        with _refusing(f"There is no agent for {config.env!r}"):
+            policy = policy_for(env.observation_space)
+            algorithm = METHODS[config.method](
+                policy, env, seed=config.seed, device=device, **config.settings
+            )
+        refused.pop_all()
+    return algorithm
 
 
 def _known_device(device: str) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import pandas as pd
+from gymnasium.envs.registration import EnvSpec
 from joblib import Parallel, delayed
 
 from skuq.uadqn._callbacks import DTYPES
@@ -95,8 +97,10 @@ def train_seeds(
     folders = [folder / f"seed-{each.seed}" for each in configs]
     for path, each in zip(folders, configs, strict=True):
         is_finished(path, each)  # refuses what cannot be continued
+    # Processes that are started for the runs know no id that only this one has registered.
+    spec = gym.registry.get(config.env)
     jobs = [
-        delayed(_train)(path, each, checkpoint_every, device)
+        delayed(_train)(path, each, checkpoint_every, device, spec)
         for path, each in zip(folders, configs, strict=True)
     ]
     return _finished(folder, jobs, n_jobs)
@@ -112,7 +116,11 @@ def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[See
             folder.rmdir()
 
 
-def _train(folder: Path, config: RunConfig, checkpoint_every: int, device: str) -> SeedOutcome:
+def _train(
+    folder: Path, config: RunConfig, checkpoint_every: int, device: str, spec: EnvSpec | None
+) -> SeedOutcome:
+    if spec is not None:
+        gym.registry.setdefault(config.env, spec)
     outcome = train_run(folder, config, checkpoint_every=checkpoint_every, device=device)
     history = outcome.history
     if history is None:

@@ -570,6 +570,37 @@ def test_what_cannot_be_drawn_can_be_played(rl, options, message):
     assert run("play", "run").exit_code == 0
 
 
+@pytest.mark.parametrize("options", [[], ["--gif", "film.gif"]])
+@pytest.mark.parametrize("draws", [True, False])
+def test_every_environment_of_a_film_is_closed(rl, options, draws):
+    pytest.importorskip("PIL")
+    from tests.uadqn.environments import RandomEnv
+
+    opened, closed = [], []
+
+    class Counted(RandomEnv):
+        metadata = {"render_modes": ["rgb_array"] * draws}
+
+        def __init__(self, render_mode=None):
+            super().__init__()
+            opened.append(self)
+
+        def render(self):
+            return np.zeros((4, 4, 3), np.uint8)
+
+        def close(self):
+            closed.append(self)
+
+    name = f"Counted{draws}{len(options)}-v0"
+    register(name, Counted)
+    train(env=name, steps=45)
+    made_before = len(opened)
+    result = run("play", "run", *options)
+    assert result.exit_code == (0 if draws or not options else 2)
+    assert len(opened) > made_before
+    assert {*opened[made_before:]} <= {*closed}
+
+
 # --- what must be installed ----------------------------------------------------------------------
 
 

@@ -388,6 +388,45 @@ def test_settings_of_decisions_can_be_given_anew_on_loading(tmp_path):
         UADQNAlgorithm.load(tmp_path / "agent.zip", aleatoric_factor=-1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"noise_scale": np.nan}, ValueError),
+        ({"noise_scale": -1.0}, ValueError),
+        ({"prior_scale": 0.0}, ValueError),
+        ({"prior_scale": np.inf}, ValueError),
+        ({"exploration_final_eps": 0.1}, TypeError),
+    ],
+)
+def test_settings_are_checked_on_loading_as_on_making(settings, error, tmp_path):
+    make().save(tmp_path / "agent.zip")
+    with pytest.raises(error, match=next(iter(settings))):
+        UADQNAlgorithm.load(tmp_path / "agent.zip", **settings)
+    with pytest.raises(error, match=next(iter(settings))):
+        make(**settings)
+
+
+def test_strengths_of_a_prior_given_on_loading_are_taken(tmp_path):
+    make().save(tmp_path / "agent.zip")
+    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", noise_scale=0.5, prior_scale=2.0)
+    assert (loaded.noise_scale, loaded.prior_scale) == (0.5, 2.0)
+
+
+@pytest.mark.parametrize("setting", [{"epistemic_factor": 1.0}, {"aleatoric_factor": 1.0}])
+def test_a_value_network_alone_estimates_neither_uncertainty(setting):
+    with pytest.raises(ValueError, match="need two auxiliary networks"):
+        QuantileDQN("MlpPolicy", RandomEnv(), policy_kwargs=SMALL | setting)
+
+
+def test_a_value_network_alone_has_the_variance_of_its_quantiles():
+    setting = {"aleatoric_factor": 1.0, "aleatoric": "variance"}
+    agent = QuantileDQN("MlpPolicy", RandomEnv(), policy_kwargs=SMALL | setting)
+    observations = np.zeros((1, 4), np.float32)
+    quantiles = agent.predict_quantiles(observations)[0, 0]
+    expected = (quantiles.mean(-1) - quantiles.std(-1)).argmax()
+    assert agent.predict(observations, deterministic=True)[0].item() == expected
+
+
 def test_an_agent_of_other_spaces_cannot_be_loaded(tmp_path):
     make().save(tmp_path / "agent.zip")
     with pytest.raises(ValueError, match="Observation spaces do not match"):

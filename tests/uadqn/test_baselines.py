@@ -88,6 +88,11 @@ def test_too_few_members(n_members):
         make(n_members=n_members)
 
 
+def test_the_number_of_members_is_given_once():
+    with pytest.raises(ValueError, match="Leave n_members out of policy_kwargs"):
+        BootstrappedDQN("MlpPolicy", RandomEnv(), policy_kwargs={"n_members": 3})
+
+
 # Values and updates
 
 

@@ -10,7 +10,9 @@ import torch
 
 pytest.importorskip("stable_baselines3")
 
+from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
@@ -294,3 +296,35 @@ def test_a_save_that_is_interrupted_leaves_the_last_checkpoint_usable(saved, mon
     new = save_checkpoint(saved.parent, agent, history, "some")
     assert list(saved.parent.iterdir()) == [new]
     assert load(new)[0].num_timesteps == STEPS
+
+
+def test_a_buffer_for_hindsight_goes_on_in_the_middle_of_an_episode(tmp_path):
+    env = BitFlippingEnv(n_bits=4, continuous=False, max_steps=6)
+    options = {"replay_buffer_class": HerReplayBuffer, "seed": 1, "policy_kwargs": SMALL | {}}
+    agent, history = UADQNAlgorithm("MultiInputPolicy", env, **options, **FAST), TrainingHistory()
+    learn(agent, 45, history)
+    loaded, rest = load_checkpoint(save_checkpoint(tmp_path, agent, history, "bits"), "bits", "cpu")
+    states = checkpoint.random_states()
+    quantiles = []
+    for one, episodes in ((loaded, rest), (agent, history)):
+        checkpoint.set_random_states(states)
+        learn(one, 90, episodes, reset_num_timesteps=False)
+        zeros = {k: np.zeros((1, *s.shape)) for k, s in one.observation_space.spaces.items()}
+        quantiles.append(one.predict_quantiles(zeros))
+    np.testing.assert_array_equal(*quantiles)
+    assert rest.episodes == history.episodes
+
+
+def test_an_episode_is_not_continued_in_another_environment(tmp_path):
+    agent, history = make(UADQNAlgorithm, cliff()), TrainingHistory()
+    for steps in range(10, 40):  # until an episode is unfinished
+        learn(agent, steps, history, reset_num_timesteps=False)
+        if history.running[0, 1] > 0:
+            break
+    loaded, rest = load_checkpoint(save_checkpoint(tmp_path, agent, history, "some"), "some", "cpu")
+    before = len(rest.episodes)
+    loaded.set_env(DummyVecEnv([cliff]))
+    loaded.learn(60, callback=rest, reset_num_timesteps=False)
+    new = rest.to_frame()[before:]
+    assert 0 < new.length.min() <= new.length.max() <= 15  # where an episode is cut
+    assert (new.score + new.length).isin([0, 10]).all()  # each step costs 1, the goal brings 10

@@ -10,12 +10,16 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 import gymnasium as gym
+from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_for_learning
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
+from skuq import UADQN
+from skuq.uadqn import UADQNAlgorithm
 from skuq.uadqn._envs import DOWN, LEFT, RIGHT, UP, CliffWindEnv, make_env
+from tests.uadqn.environments import RandomEnv
 
 LEDGE, SAFE = [RIGHT] * 4, [UP, *[RIGHT] * 4, DOWN]
 
@@ -261,6 +265,65 @@ def test_actions_are_counted_from_0():
 
     with pytest.raises(ValueError, match="counted from 0"):
         make_env(FromOne)
+
+
+DISCRETE = spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(3),
+        spaces.Tuple([DISCRETE]),
+        spaces.Sequence(DISCRETE),
+        spaces.Graph(DISCRETE, None),
+        spaces.Box(0, 1, ()),
+        spaces.Box(0, 1, (3, 0)),
+        spaces.MultiDiscrete([[2, 3], [2, 2]]),
+        spaces.Dict(),
+        spaces.Dict(inner=spaces.Dict(state=DISCRETE)),
+        spaces.Dict(state=DISCRETE, name=spaces.Text(3)),
+    ],
+    ids=str,
+)
+def test_observations_that_networks_cannot_read(space):
+    with pytest.raises(ValueError, match="FlattenObservation"):
+        make_env(lambda: RandomEnv(space))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(2, start=1),
+        spaces.MultiDiscrete([2, 3], start=[0, 1]),
+        spaces.Dict(state=spaces.Discrete(2, start=1), other=DISCRETE),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "make", [make_env, lambda env: UADQNAlgorithm("MultiInputPolicy", env)], ids=["env", "agent"]
+)
+def test_states_are_counted_from_0(space, make):
+    with pytest.raises(ValueError, match="States must be counted from 0"):
+        make(RandomEnv(space))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        DISCRETE,
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary((2, 2)),
+        spaces.Dict(state=DISCRETE, grid=spaces.Box(0, 1, (2, 2)), bits=spaces.MultiBinary(3)),
+    ],
+    ids=str,
+)
+def test_observations_that_are_not_one_box_are_learnt_from(space):
+    agent = UADQN(lambda: RandomEnv(space), total_timesteps=20, learning_starts=5).fit([0])
+    observations = [space.sample() for _ in range(3)]
+    if isinstance(space, spaces.Dict):
+        observations = {key: np.stack([o[key] for o in observations]) for key in space}
+    assert np.isfinite(agent.predict_uncertainty(observations).total).all()
 
 
 @pytest.mark.slow

@@ -680,7 +680,7 @@ def test_a_callable_that_makes_no_environment():
 
 
 def test_observations_in_tuples_are_not_supported():
-    with pytest.raises(NotImplementedError, match="Tuple"):
+    with pytest.raises(ValueError, match="FlattenObservation"):
         make(RandomEnv(spaces.Tuple((VECTOR, VECTOR)))).fit(SEEDS)
 
 

@@ -17,8 +17,8 @@ from stable_baselines3.common.torch_layers import (
 )
 from torch import nn
 
-from skuq.uadqn import QuantileDQN, UADQNAlgorithm
-from skuq.uadqn._extractors import GridCNN, image_extractor, stack_extractors
+from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
+from skuq.uadqn._extractors import DictExtractor, GridCNN, image_extractor, stack_extractors
 from skuq.uadqn._policies import (
     CnnPolicy,
     GridPolicy,
@@ -26,7 +26,7 @@ from skuq.uadqn._policies import (
     MultiInputPolicy,
     policy_for,
 )
-from tests.uadqn.environments import GRID, SMALL, VECTOR, perturb
+from tests.uadqn.environments import GRID, SMALL, VECTOR, RandomEnv, perturb
 
 ACTIONS = spaces.Discrete(3)
 CHANNELS_FIRST = spaces.Box(0, 255, (3, 36, 36), np.uint8)
@@ -138,7 +138,7 @@ def test_prior_scale_is_the_deviation_of_the_auxiliary_weights():
         (MlpPolicy, spaces.Discrete(7), FlattenExtractor),
         (GridPolicy, GRID, GridCNN),
         (CnnPolicy, CHANNELS_FIRST, NatureCNN),
-        (MultiInputPolicy, MIXED, CombinedExtractor),
+        (MultiInputPolicy, MIXED, DictExtractor),
     ],
 )
 def test_each_policy_has_an_extractor_that_suits_its_observations(cls, space, extractor):
@@ -153,6 +153,37 @@ def test_each_policy_has_an_extractor_that_suits_its_observations(cls, space, ex
     torch.testing.assert_close(made.quantile_net(obs), quantiles[0].transpose(1, 2))
     torch.testing.assert_close(made.quantile_net_target.quantiles(obs)[0], quantiles[0])
     assert made.predict(space.sample(), deterministic=True)[0] in range(3)
+
+
+TINY = spaces.Dict(view=spaces.Box(0, 255, (7, 7, 3), np.uint8), heading=spaces.Discrete(4))
+
+
+@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN])
+def test_small_images_in_dictionaries_are_flattened(cls):
+    agent = cls("MultiInputPolicy", RandomEnv(TINY), learning_starts=8, buffer_size=50, seed=0)
+    agent.learn(20)
+    assert agent.predict(TINY.sample())[0] in range(3)
+
+
+def test_large_images_in_dictionaries_are_read_by_their_network():
+    extractors = DictExtractor(MIXED).extractors
+    assert isinstance(extractors["image"], NatureCNN)
+    assert isinstance(extractors["vector"], torch.nn.Flatten)
+    assert DictExtractor(MIXED).features_dim == CombinedExtractor(MIXED).features_dim
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"), [((40, 3, 40), "MlpPolicy"), ((3, 40, 40), "CnnPolicy")]
+)
+def test_a_narrow_image_is_flattened_wherever_its_short_side_is(shape, name):
+    assert policy_for(spaces.Box(0, 255, shape, np.uint8)) == name
+
+
+@pytest.mark.parametrize("name", ["init_gain", "prior_gain"])
+@pytest.mark.parametrize("gain", [0.0, -1.0, np.nan, np.inf])
+def test_gains_of_weights_are_positive(name, gain):
+    with pytest.raises(ValueError, match=f"{name} must be positive and finite"):
+        policy(MlpPolicy, VECTOR, **{name: gain})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from skuq.uadqn._policies import policy_for
 from skuq.uadqn._run_configs import RunError, make_run_config, settings_for
 from skuq.uadqn._runs import last_saved_step, load_agent, train_run
 from skuq.uadqn._seeds import train_seeds
+from tests.uadqn.environments import RandomEnv
 from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
 from tests.uadqn.test_history import TYPES
 
@@ -434,7 +436,7 @@ def test_a_file_is_no_folder(tmp_path):
         ("no such id", "Environment 'no such id' cannot be made"),
         ("no_such_module:Env-v0", "cannot be made: .*no_such_module"),
         ("Pendulum-v1", "cannot be made: The agent chooses among finitely many actions"),
-        ("Blackjack-v1", "There is no agent for 'Blackjack-v1'"),
+        ("Blackjack-v1", "Networks read observations of one shape"),
     ],
 )
 def test_an_environment_without_an_agent_leaves_no_folder(tmp_path, env, message):
@@ -465,6 +467,58 @@ def test_an_environment_that_cannot_be_pickled_is_refused_before_it_is_trained_i
             train(tmp_path / "run", env="Unpicklable-v0")
     finally:
         del gym.registry["Unpicklable-v0"]
+    assert not (tmp_path / "run").exists()
+
+
+class Counted(RandomEnv):
+    opened, n_made = 0, 0
+
+    def __init__(self, actions=None, handle=None):
+        super().__init__()
+        self.action_space = actions or self.action_space
+        self.handle = handle and (step for step in ())  # cannot be pickled
+        Counted.opened += 1
+        Counted.n_made += 1
+
+    def close(self):
+        Counted.opened -= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "message"),
+    [
+        ({}, "uadqn", None),
+        ({"actions": spaces.Box(0, 1)}, "uadqn", "finitely many actions"),
+        ({"handle": True}, "uadqn", "cannot be pickled"),
+    ],
+)
+def test_environments_are_closed(tmp_path, monkeypatch, options, method, message):
+    monkeypatch.setattr(Counted, "opened", 0)
+    monkeypatch.setattr(Counted, "n_made", 0)
+    gym.register("Counted-v0", Counted, kwargs=options)
+    try:
+        with nullcontext() if message is None else pytest.raises(RunError, match=message):
+            train(tmp_path / "run", 20, env="Counted-v0", method=method)
+    finally:
+        del gym.registry["Counted-v0"]
+    assert (Counted.n_made, Counted.opened) == (1, 0)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_environments_that_only_this_process_knows_are_found_by_others(tmp_path, n_jobs):
+    gym.register("OnlyHere-v0", RandomEnv)
+    config = make_run_config("OnlyHere-v0", 30)
+    try:
+        runs = list(train_seeds(tmp_path, config, 2, n_jobs=n_jobs, device="cpu"))
+    finally:
+        del gym.registry["OnlyHere-v0"]
+    assert sorted(run.seed for run in runs) == [0, 1]
+
+
+@pytest.mark.parametrize("every", [0, -5])
+def test_checkpoints_are_a_step_apart_at_least(tmp_path, every):
+    with pytest.raises(RunError, match="checkpoint_every must be at least 1"):
+        train_run(tmp_path / "run", make_run_config("CliffWind-v0", 9), checkpoint_every=every)
     assert not (tmp_path / "run").exists()
 
 
