@@ -47,12 +47,15 @@ def folder_of(out: Path, game: str, method: str, seed: int, steps: int) -> Path:
     return out / "runs" / f"{game}-{method}-{seed}-{steps}"
 
 
+def config_of(game: str, method: str, seed: int, steps: int):
+    return make_run_config(f"MinAtar/{game.title().replace('_', '')}-v0", steps, seed, method)
+
+
 def train(out: Path, game: str, method: str, seed: int, steps: int, args) -> None:
     """Train one agent, from where it was interrupted."""
     set_threads(args)
     folder = folder_of(out, game, method, seed, steps)
-    env = f"MinAtar/{game.title().replace('_', '')}-v0"
-    config = make_run_config(env, steps, seed, method)
+    config = config_of(game, method, seed, steps)
     folder.parent.mkdir(parents=True, exist_ok=True)
     outcome = train_run(folder, config, checkpoint_every=args.checkpoint_every, device=args.device)
     print(f"{game:15s} {method:12s} seed {seed}: {outcome.steps} steps", flush=True)

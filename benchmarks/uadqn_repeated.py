@@ -1,0 +1,80 @@
+"""Recorded learning curves of MinAtar against today's code: their beginnings, trained again.
+
+All curves of `benchmarks.uadqn_minatar` together take many hours, so they stay as they are when
+code changes. Training is the same bit for bit on one kind of machine as long as no change touches
+its arithmetic or its random numbers: then the first points of each curve come out again, to the
+last recorded digit. This counts those that do. Finished runs are kept in ``--out``.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from stable_baselines3.common.callbacks import BaseCallback
+
+from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
+from benchmarks.uadqn_minatar import N_POINTS, RUN, binned, config_of, recorded_curves
+from skuq.uadqn import train_run
+
+
+class StopAt(BaseCallback):
+    """Ends training after a number of steps, however many the run has."""
+
+    def __init__(self, steps: int):
+        super().__init__()
+        self.steps = steps
+
+    def _on_step(self) -> bool:
+        return self.num_timesteps < self.steps
+
+
+def begin_again(game: str, method: str, seed: int, steps: int, args) -> dict[str, list[float]]:
+    """Episodes and scores of the first points of a run's curve."""
+    set_threads(args)
+    stop = StopAt(steps // N_POINTS * args.points)
+    with TemporaryDirectory() as folder:
+        outcome = train_run(
+            Path(folder) / "run",
+            config_of(game, method, seed, steps),
+            checkpoint_every=steps,
+            device="cpu",
+            callbacks=(stop,),
+        )
+    points = binned(outcome.history, steps).head(args.points)
+    print(f"{game:15s} {method:12s} seed {seed}: {outcome.steps} steps", flush=True)
+    return points[["episodes", "score"]].to_dict("list")
+
+
+def same_points(again: dict[str, list[float]], recorded: pd.DataFrame) -> int:
+    """Number of points that are the same in all digits that were recorded."""
+    before = recorded.head(len(again["score"]))
+    scores = np.array([float(f"{score:.4g}") for score in again["score"]])
+    same = (scores == before.score) | (np.isnan(scores) & before.score.isna())
+    return int((same & (before.episodes == again["episodes"])).sum())
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--points", type=int, default=4, help=f"of the {N_POINTS} of a curve")
+    arguments.add_argument("--jobs", type=int, default=1, help="agents trained side by side")
+    args = arguments.parse_args()
+    curves = dict(list(recorded_curves().groupby(RUN)))
+    found = Parallel(n_jobs=args.jobs, batch_size=1, pre_dispatch="n_jobs")(
+        delayed(kept_run)(begin_again, *run, args=args) for run in curves
+    )
+    runs = pd.DataFrame(list(curves), columns=RUN).assign(
+        points=[len(again["score"]) for again in found],
+        same_points=[same_points(*pair) for pair in zip(found, curves.values(), strict=True)],
+    )
+    records = [
+        record(method, game, metric, own[metric].sum(), len(own))
+        for (game, method), own in runs.groupby(["game", "method"])
+        for metric in ("points", "same_points")
+    ]
+    finish("uadqn_repeated", args, records, AGENT_PACKAGES)
+
+
+if __name__ == "__main__":
+    main()
