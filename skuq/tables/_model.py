@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
+from sklearn.base import is_classifier, is_regressor
 
 from skuq.base import BoolArray, FloatArray, predict_uncertainty
 from skuq.labels import codes_of
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns, as_integers
+from skuq.tables._columns import CleanColumns
 from skuq.tables._conformal import (
     conformal_limit,
     halves,
@@ -26,20 +23,15 @@ from skuq.tables._conformal import (
     row_p_values,
     set_scores,
 )
-from skuq.tables._encoding import as_indicators
 from skuq.tables._errors import TableError
-from skuq.tables._held_out import (
-    copies_in,
-    hold_out,
-    known_note,
-    known_rows,
-    repetition_notes,
-    telling_notes,
-)
-from skuq.tables._learners import COMPARED, LEARNERS, Comparison, compare_learners
+from skuq.tables._given import asked, check_fitted, is_given, wanted_columns
+from skuq.tables._held_out import telling_notes
+from skuq.tables._learners import LEARNERS
+from skuq.tables._parts import Parts, divided, without_known
 from skuq.tables._reasons import explained, rows_to_explain
 from skuq.tables._seen import Seen, marked_names
 from skuq.tables._targets import is_regression, target_unit, target_values
+from skuq.tables._training import Training, encoded
 from skuq.tables._validation import (
     check_names,
     check_sizes,
@@ -47,12 +39,7 @@ from skuq.tables._validation import (
     feature_names,
 )
 
-MOST_TARGETS = 10  # classes that QUAM searches for
-KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
 N_TYPICAL = 20  # training rows whose values replace a row's to explain it
-MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
-GIVEN = "the given "  # before the name of a model of somebody else
-LONG = 60.0  # seconds from which an estimate is worth a sentence
 OUTPUTS = (
     "prediction",
     "confidence",
@@ -197,17 +184,19 @@ class TableModel:
         """
         self._check_parameters()
         check_names(train, "training table")
-        features = self._wanted(feature_names(train, target, drop, id_column))
+        features = feature_names(train, target, drop, id_column)
+        features = wanted_columns(self.estimator, features)
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
         train, held_out, found = self._with_quantities(train, held_out, target)
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
-        columns = CleanColumns(read_text=not self._is_given()).fit(train[features])
+        given = is_given(self.estimator)
+        columns = CleanColumns(read_text=not given).fit(train[features])
         X = self._clean(columns, train, "training table")
         found += notes.missing_notes(X, "training table", self.missing)
-        if self._is_given():  # such a model has read its columns already, whatever they hold
-            self._check_fitted(columns.inverse_transform(X.head(1)))
+        if given:  # such a model has read its columns already, whatever they hold
+            check_fitted(self.estimator, columns.inverse_transform(X.head(1)))
         else:
             check_training_columns(X, columns.numbers_)
             found += columns.notes_
@@ -217,18 +206,25 @@ class TableModel:
         self.feature_names_in_ = columns.feature_names_in_
         self.columns_ = columns
         if held_out is None:
-            parts = self._divided(train.drop(columns=[*drop]), X, y)
+            table = train.drop(columns=[*drop])
+            parts = divided(table, X, y, regression, self.random_state, id_column)
         else:
             parts = self._given_rows(train, X, y, held_out)
         found += parts.notes
         self.seen_ = Seen.in_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
         self._typical = parts.X.iloc[typical].reset_index(drop=True)
-        self._train(parts.X, parts.y)
+        training = Training(
+            self.estimator, columns, regression, self.random_state, self.n_jobs, self.progress
+        )
+        trained = training.run(parts.X, parts.y)
+        self.encoder_, self.estimator_, self.name_, self.comparison_ = trained
+        self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
             found.append(notes.FLATTERY)
         found += notes.unsupported_notes(self.seen_.unsupported(parts.X_held))
+        training.tell(3, "scoring the held-out rows.")
         self._calibrate(parts.X_held, parts.y_held)
         self.notes_ = found + self._telling_notes(parts)
         return self
@@ -471,33 +467,20 @@ class TableModel:
             held_out = held_out.assign(**{target: unit.numbers(held_out[target])})
         return train, held_out, [unit.note(target)]
 
-    def _divided(self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any]) -> _Parts:
-        """Training rows and a part of them that is held out."""
-        copies = copies_in(train)
-        fit, held = hold_out(y, self.task_ == "regression", self.random_state, copies)
-        found = [notes.split_note(len(fit), len(held))]
-        found += repetition_notes(train, copies, self.id_)
-        X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
-        return _Parts(X_fit, y[fit], X_held, y[held], found)
-
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
-    ) -> _Parts:
+    ) -> Parts:
         """Training rows and those of another table, without the ones that are in both."""
-        which, regression = "held-out table", self.task_ == "regression"
+        which = "held-out table"
         check_names(table, which)
         X_held = self._clean(self.columns_, table, which)
-        y_held = target_values(table, self.target_, regression, which, known=y)
+        y_held = target_values(table, self.target_, self.task_ == "regression", which, known=y)
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        new = ~known_rows(_with_target(X, y), _with_target(X_held, y_held), ids)
-        found = [notes.given_note(int(new.sum()))]
-        if not new.all():
-            found.append(known_note(int((~new).sum()), len(new)))
-        return _Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found)
+        return without_known(X, y, X_held, y_held, ids)
 
-    def _telling_notes(self, parts: _Parts) -> list[str]:
+    def _telling_notes(self, parts: Parts) -> list[str]:
         if self.task_ == "regression":
             return []
         right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
@@ -509,147 +492,7 @@ class TableModel:
             self.columns_.numbers_,
         )
 
-    def _check_fitted(self, row: pd.DataFrame) -> None:
-        """Refuse a given model that was not fitted, before anything takes long."""
-        try:
-            self.estimator.predict(row)
-        except NotFittedError as error:
-            raise TableError(
-                f"{type(self.estimator).__name__} cannot serve this table: it is not fitted. Fit "
-                "it before you save or give it."
-            ) from error
-        except Exception:  # told when all rows are predicted
-            return
-
-    def _is_given(self) -> bool:
-        """Whether the model is somebody else's, who gave it the columns as they are."""
-        return not (
-            isinstance(self.estimator, str) or hasattr(self.estimator, "predict_uncertainty")
-        )
-
-    def _wanted(self, features: list[str]) -> list[str]:
-        """The columns that a given model was trained on, else all."""
-        names = getattr(self.estimator, "feature_names_in_", None)
-        if names is None:
-            return features
-        lacking = [name for name in names if name not in features]
-        if lacking:
-            raise TableError(
-                f"The given {type(self.estimator).__name__} needs the columns "
-                f"{', '.join(lacking)}, which the training table lacks."
-            )
-        return list(names)
-
-    @contextmanager
-    def _asked(self, X: pd.DataFrame) -> Iterator[None]:
-        """Errors of an estimator of somebody else about rows, as errors of the table."""
-        try:
-            yield
-        except (TypeError, ValueError) as error:
-            # A kept model has the name of the estimator in the place of what was given.
-            if isinstance(error, TableError) or self.name_ in LEARNERS:
-                raise
-            holes = [str(name) for name in X.columns[X.isna().any()]]
-            raise TableError(
-                f"{str(self.name_).removeprefix(GIVEN)} cannot serve this table: {error}"
-                + (f" (Columns with missing values: {', '.join(holes)}.)" if holes else "")
-            ) from error
-
-    def _tell(self, step: int, text: str) -> None:
-        if self.progress is not None:
-            skipped = 0 if self.estimator == "auto" else 1  # nothing is compared
-            self.progress(f"{step - skipped} of {3 - skipped}: {text}")
-
-    def _train(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
-        """Choose a learner, train it, and search around it."""
-        regression = self.task_ == "regression"
-        numbers = self.columns_.numbers_
-        self.comparison_, self.name_ = Comparison(), self.estimator
-        if self.estimator == "auto":
-            self._tell(1, "comparing learners.")
-            self.comparison_ = self._compare(X, y, COMPARED)
-            self.name_ = self.comparison_.best
-        if isinstance(self.name_, str):
-            learner = LEARNERS[self.name_]
-            self.encoder_ = learner.encoder(X, numbers)
-            self.estimator_ = self._quam(learner.make(regression, y, self.random_state), y)
-            words = f"training {learner.words} and searching models that contradict it"
-        elif hasattr(self.estimator, "predict_uncertainty"):
-            self.encoder_ = as_indicators(X, numbers)
-            self.estimator_ = clone(self.estimator)
-            self.name_ = type(self.estimator).__name__
-            words = f"training {self.name_}"
-        else:
-            self.encoder_ = None
-            given = self.estimator
-            frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
-            self.estimator_ = self._quam(frozen, y)
-            self.name_ = f"{GIVEN}{type(given).__name__}"
-            words = f"searching models that contradict {self.name_}"
-        self._tell(2, f"{words}.{self._estimate(X, y)}")
-        if self.encoder_ is not None:
-            self.encoder_.fit(X)
-        pool = {}
-        if self.estimator_.get_params().get("pool") == "auto":
-            pool["X_pool"] = self._pool(X)
-        with self._asked(X):
-            self.estimator_.fit(self._encoded(X), y, **pool)
-        self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
-
-    def _pool(self, X: pd.DataFrame) -> Any:
-        """A pool of rows, not of what an encoder makes of them."""
-        from skuq.quam import make_pool
-
-        if self.encoder_ is not None:
-            return self.encoder_.transform(make_pool(X, random_state=self.random_state))
-        rows = self._encoded(X)
-
-        def made(kinds: Sequence[str] | None = None) -> pd.DataFrame:
-            pool = make_pool(rows, kinds=kinds, random_state=self.random_state)
-            whole = rows.select_dtypes("int64")
-            return pool.assign(**{name: as_integers(pool[name].round()) for name in whole})
-
-        pool = made()
-        try:
-            self.estimator.predict(pool)
-        except Exception:  # whatever a model raises that refuses unknown categories
-            pool = made(KNOWN_VALUES)
-        return pool
-
-    def _quam(self, estimator: Any, y: NDArray[Any]) -> Any:
-        from skuq.quam import QUAMClassifier, QUAMRegressor
-
-        options: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs}
-        if self.task_ == "regression":
-            return QUAMRegressor(estimator, **options)
-        many = len(np.unique(y)) > MOST_TARGETS
-        return QUAMClassifier(estimator, n_targets=MOST_TARGETS if many else None, **options)
-
-    def _compare(self, X: pd.DataFrame, y: NDArray[Any], names: Sequence[str]) -> Comparison:
-        return compare_learners(
-            X,
-            y,
-            self.columns_.numbers_,
-            regression=self.task_ == "regression",
-            names=names,
-            seed=self.random_state,
-        )
-
-    def _estimate(self, X: pd.DataFrame, y: NDArray[Any]) -> str:
-        """How long it takes, if that is long: a fit of the learner, and two for each search."""
-        if self.progress is None:  # the learner would be timed for nobody
-            return ""
-        n_rows = len(X)
-        seconds = self.comparison_.seconds
-        if not seconds and self.name_ in LEARNERS and n_rows > MANY:
-            seconds = self._compare(X, y, [self.name_]).seconds
-        per_row = seconds.get(self.name_, 0.0)
-        n_searches = 2 if self.task_ == "regression" else min(len(np.unique(y)), MOST_TARGETS)
-        expected = per_row * n_rows * (2 + 2 * n_searches)
-        return f" This takes about {expected / 60:.0f} minutes." if expected > LONG else ""
-
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
-        self._tell(3, "scoring the held-out rows.")
         scored, outputs = self._scored(X)
         scored["n_unsupported"] = self.seen_.unsupported(X).sum(axis=1).to_numpy()
         scored["label"] = y
@@ -683,10 +526,7 @@ class TableModel:
         return X
 
     def _encoded(self, X: pd.DataFrame) -> Any:
-        if self.encoder_ is not None:
-            return self.encoder_.transform(X)
-        # As a model of somebody else saw them, who read the same file.
-        return self.columns_.inverse_transform(X)
+        return encoded(self.encoder_, self.columns_, X)
 
     def _disagreement(self, X: pd.DataFrame) -> FloatArray:
         """Measure that columns are explained by: the epistemic part, or the spread of regressors.
@@ -702,7 +542,7 @@ class TableModel:
     def _scored(self, X: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
         """Predictions and uncertainty; and probabilities, or the scale of the intervals."""
         inputs = self._encoded(X)
-        with self._asked(X):
+        with asked(self.name_, X):
             frame = predict_uncertainty(self.estimator_, inputs).to_frame()
             if self.task_ == "regression":
                 frame.insert(0, "prediction", self.estimator_.predict(inputs))
@@ -728,20 +568,6 @@ class TableModel:
         names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
-
-
-class _Parts(NamedTuple):
-    """Clean rows with their targets: those that train, and those that calibrate and measure."""
-
-    X: pd.DataFrame
-    y: NDArray[Any]
-    X_held: pd.DataFrame
-    y_held: NDArray[Any]
-    notes: list[str]
-
-
-def _with_target(X: pd.DataFrame, y: NDArray[Any]) -> pd.DataFrame:
-    return pd.concat([X, pd.Series(y)], axis=1)
 
 
 def check_share(coverage: float) -> None:
