@@ -207,7 +207,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
     References
     ----------
-    Rabanser, Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
+    Rabanser, Shahin Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
     Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
 
     Examples

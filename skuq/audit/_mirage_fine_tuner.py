@@ -135,7 +135,7 @@ class MirageFineTuner(
 
     References
     ----------
-    Rabanser, Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
+    Rabanser, Shahin Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
     Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025, Section 4.2 and
     Appendix C.
 

@@ -79,7 +79,7 @@ class MirageRegressor(
 
     References
     ----------
-    Rabanser, Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
+    Rabanser, Shahin Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
     Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025, Appendix C.4.
 
     Examples

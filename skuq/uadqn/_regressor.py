@@ -120,7 +120,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
     References
     ----------
-    Clements, Van Delft, Robaglia, Slaoui, Toth, "Estimating Risk and Uncertainty in Deep
+    Clements, Van Delft, Robaglia, Bahi Slaoui, Toth, "Estimating Risk and Uncertainty in Deep
     Reinforcement Learning", 2019, Sec. 2 and Fig. 1.
 
     Pearce, Leibfried, Brintrup, Zaki, Neely, "Uncertainty in Neural Networks: Approximately
