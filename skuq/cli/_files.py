@@ -35,6 +35,8 @@ def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
     for path in filter(None, outputs):
         if not path.parent.is_dir():
             raise InputError(f"The folder {path.parent} does not exist; create it first.")
+        if str(path) == "-":
+            raise InputError("Results are written to files; name one instead of '-'.")
         if path.resolve() in taken:
             raise InputError(f"{path} would overwrite another file of this call.")
         taken.add(path.resolve())

@@ -21,7 +21,7 @@ from skuq.cli._printing import one_line
 @click.option("--gif", type=WRITABLE, help="GIF file to write (needs extra 'plot').")
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**32 - 1),
     default=0,
     show_default=True,
     help="Seed of the environment in the first episode; each further episode adds 1.",

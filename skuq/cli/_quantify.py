@@ -256,14 +256,15 @@ def _trained(
         estimator = _given(model, trust)
     else:
         estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs})
-    # Codes with leading zeros are names, except to a model that was given them as numbers.
-    codes = (
-        tables["train"].codes if isinstance(estimator, str) or method.lower() not in QUAM else []
+    known, other = _read(
+        tables["train"],
+        tables.get("held_out"),
+        target=target,
+        id_column=id_column,
+        drop=drop,
+        regression=task == "regression",
+        given=method.lower() in QUAM and not isinstance(estimator, str),
     )
-    known = tables["train"].read(dtype={name: str for name in codes if name != target})
-    other = None
-    if "held_out" in tables:
-        other = tables["held_out"].read(dtype=text_columns(known))
     fitted = TableModel(
         estimator,
         task=task,
@@ -275,6 +276,35 @@ def _trained(
     if save is not None:  # before anything else can go wrong
         fitted.save(save, trust=trust)
     return fitted
+
+
+def _read(
+    train: TableFile,
+    held_out: TableFile | None,
+    *,
+    target: str,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    regression: bool,
+    given: bool,
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Training table and held-out table, with names, codes and classes as the files have them."""
+    from pandas.api.types import is_bool_dtype
+
+    used = [name for name in train.columns if name not in drop]
+    train.require(used)
+    names = [] if id_column is None else [id_column]
+    # Codes with leading zeros are names, except to a model that was given them as numbers.
+    texts = {*names} if given else {*names, *train.codes}
+    if regression:
+        texts.discard(target)
+    known = train.read(dtype=dict.fromkeys(texts, str), words=names)
+    if not given and target in known and is_bool_dtype(known[target]):
+        known[target] = train.read(dtype={target: str})[target]  # TRUE became True
+    if held_out is None:
+        return known, None
+    held_out.require([name for name in used if name in held_out.columns])
+    return known, held_out.read(dtype=text_columns(known), words=names)
 
 
 def _loaded(folder: Path, trust: bool) -> TableModel:
@@ -291,14 +321,16 @@ def _scored(
 
     from skuq.reporting import Report, table_report
     from skuq.table_files import write_table
-    from skuq.tables import table_notes
+    from skuq.tables import coverage_notes, table_notes
 
+    names = [] if model.id_ is None else [model.id_]
+    table.require([name for name in model.feature_names_in_ if name in table.columns])
     total: list[pd.DataFrame] = []  # counts of all chunks so far
     kept: list[pd.DataFrame] = []
     pages: list[Report] = []
 
     def results() -> Iterator[pd.DataFrame]:
-        for chunk in table.chunks(dtype=_kinds(model)):
+        for chunk in table.chunks(dtype=_kinds(model), words=names):
             rows, counts = model.predict(chunk, coverage=coverage), model.count(chunk)
             total[:] = [counts if not total else total[0] + counts]
             if report is not None:
@@ -312,7 +344,8 @@ def _scored(
     n_rows = write_table(out, results())
     if report is not None:
         pages[0].write(report)
-    return [*table_notes(total[0]), f"{n_rows} rows were predicted."]
+    said = [*table_notes(total[0]), *coverage_notes(len(model.held_out_), coverage)]
+    return [*said, f"{n_rows} rows were predicted."]
 
 
 def _kinds(model: TableModel) -> dict[str, type[str]]:

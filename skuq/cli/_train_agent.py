@@ -129,18 +129,21 @@ def _train_several(
     """Train seeds side by side; a line for each as it is finished, and their mean."""
     side_by_side = import_rl("skuq train-agent", "_seeds")
     finished = side_by_side.train_seeds(out, config, seeds, **options)
-    returns = []
+    returns: list[float] = []
     try:
         for run in tqdm(finished, total=seeds, unit="seed", disable=quiet):
-            tail = run.history.score.tail(LAST)
-            returns.append(tail.mean() if len(tail) else math.nan)
+            if len(run.history):
+                returns.append(run.history.score.tail(LAST).mean())
             if not quiet:
                 tqdm.write(f"{run.folder}: {_summary(run.history)}")  # above the bar
             _picture(run.history, run.folder / "training.png")
     except KeyboardInterrupt:
         _interrupted("from the last checkpoints")
-    spread = f" (standard deviation {statistics.stdev(returns):.4g})" if seeds > 1 else ""
-    _say(f"Mean over {seeds} seeds: {statistics.fmean(returns):.4g}{spread}", quiet)
+    if not returns:
+        return
+    spread = f" (standard deviation {statistics.stdev(returns):.4g})" if len(returns) > 1 else ""
+    of = f" of {seeds}" if len(returns) < seeds else ""  # of the others, no episode has ended
+    _say(f"Mean over {len(returns)}{of} seeds: {statistics.fmean(returns):.4g}{spread}", quiet)
 
 
 def _interrupted(where: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -146,10 +147,8 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
         quality |= {
             "root mean squared error": _number(np.sqrt((error**2).mean())),
             "that of always predicting the mean": _number(spread),
-            f"intervals meant to hold {coverage:.0%} of targets hold": percent(covered),
-            "median width of these intervals": (
-                _number(size) if np.isfinite(size) else "unbounded: too few held-out rows"
-            ),
+            f"intervals meant to hold {coverage:.0%} of targets hold": _measured(covered, percent),
+            "median width of these intervals": _measured(size, _number),
         }
     else:
         right = held_out["label"] == held_out["prediction"]
@@ -159,10 +158,16 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
             "mean confidence": percent(held_out["confidence"].mean()),
             "log loss": f"{loss:.3f}",
             "log loss of guessing by frequency": f"{guessing:z.3f}",
-            f"prediction sets meant to hold {coverage:.0%} of labels hold": percent(covered),
-            "mean number of classes in a set": f"{size:.2f}",
+            f"prediction sets meant to hold {coverage:.0%} of labels hold": _measured(
+                covered, percent
+            ),
+            "mean number of classes in a set": _measured(size, "{:.2f}".format),
         }
     return pd.DataFrame({"on held-out rows": quality.keys(), "": quality.values()})
+
+
+def _measured(value: float, shown: Callable[[float], str]) -> str:
+    return "not measured: too few held-out rows" if np.isnan(value) else shown(value)
 
 
 def _quality_caption(model: TableModel) -> str:
@@ -201,7 +206,7 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
         {
             "held-out rows": measured["rows"],
             "right predictions": measured["accuracy"].map(percent),
-            "sets hold it": measured["coverage"].map(percent),
+            "sets hold it": measured["coverage"].map(lambda share: _measured(share, percent)),
         }
     )
 

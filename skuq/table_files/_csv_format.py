@@ -40,6 +40,12 @@ OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
 COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 WHOLE_NUMBER = re.compile(r"[+-]?\d+([eE][+-]?\d+)?")
+# As pandas reads them, which documents this list.
+MISSING_WORDS = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
+    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)
+SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")  # which Excel reads, and may write, above the header
 DIGITS, LEADING_ZERO = re.compile(r"[0-9]+"), re.compile(r"0[0-9]+")
 POINT_IN_ROW = re.compile(r"(?<=[;\n\"])[+-]?\d*\.\d+(?:\.\d{3})*(?=[;\r\n\"])")
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
@@ -87,12 +93,15 @@ class Sniffed(NamedTuple):
         A remark if it is not plain.
     codes : list of int
         Columns of digits of which some begin with a zero, which numbers would lose.
+    n_skipped : int
+        Lines above the header.
     """
 
     format: CsvFormat
     header: list[str]
     note: str
     codes: list[int]
+    n_skipped: int
 
 
 def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
@@ -105,7 +114,10 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
     if sample.startswith(codecs.BOM_UTF8) and codecs.lookup(encoding).name == "utf-8":
         encoding = "utf-8-sig"  # whoever says UTF-8 does not want the mark in the first name
     text = _decoded(path, sample, encoding, is_cut)
-    sep = given.sep or _separator(path, text, is_cut)
+    named = SEPARATOR_LINE.match(text)
+    if named is not None:
+        text = text[named.end() :]
+    sep = given.sep or (named[1] if named else _separator(path, text, is_cut))
     header, *rows = _header_and_rows(path, text, sep, is_cut)
     decimal = given.decimal or _decimal(path, rows, sep)
     if given.decimal is None and sep == ";" and decimal == ".":
@@ -115,7 +127,7 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         raise TableFileError(f"{path} has no rows.")
     found = CsvFormat(sep, decimal, encoding)
     note = "" if found == given else _note(path, found, sample, text)
-    return Sniffed(found, header, note, _codes(rows))
+    return Sniffed(found, header, note, _codes(rows), int(named is not None))
 
 
 def _check_given(given: CsvFormat) -> None:
@@ -195,7 +207,8 @@ def _header_and_rows(path: Path, text: str, sep: str, is_cut: bool) -> list[list
         return _rows(text, sep, is_cut)
     except csv.Error as error:
         raise TableFileError(
-            f"{path} cannot be read as CSV: {error}; is a quotation mark not closed?"
+            f"{path} cannot be read as CSV: {error}; is a quotation mark not closed? (No value may "
+            f"be longer than {csv.field_size_limit():,} characters.)"
         ) from error
 
 
@@ -262,7 +275,7 @@ def _codes(rows: list[list[str]]) -> list[int]:
     """Positions of the columns that hold codes with leading zeros."""
     found = []
     for position, column in enumerate(_columns(rows)):
-        values = [value.strip() for value in column if value.strip()]
+        values = [value.strip() for value in column if value.strip() not in MISSING_WORDS]
         if all(DIGITS.fullmatch(v) for v in values) and any(
             LEADING_ZERO.fullmatch(v) for v in values
         ):

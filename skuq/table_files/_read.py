@@ -17,12 +17,19 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from skuq.extras import import_optional
-from skuq.table_files._csv_format import CsvFormat, TableFileError, not_encoded, sniff
+from skuq.table_files._csv_format import (
+    MISSING_WORDS,
+    CsvFormat,
+    TableFileError,
+    not_encoded,
+    sniff,
+)
 from skuq.table_files._open import DAMAGED, opened
 
 CHUNK_CELLS = 2**21  # values of a chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
 UNKNOWN = CsvFormat()
+Words = bool | Collection[str]  # what words for missing values are read as
 
 
 class TableFile(ABC):
@@ -74,15 +81,16 @@ class TableFile(ABC):
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {known}."
                 raise TableFileError(f"{self.path} has no column {name!r}. {hint}")
 
-    def read(self, *, dtype: Mapping[str, Any] | None = None, words: bool = False) -> pd.DataFrame:
+    def read(self, *, dtype: Mapping[str, Any] | None = None, words: Words = False) -> pd.DataFrame:
         """Read the whole table.
 
         Parameters
         ----------
         dtype : mapping of str to dtype, optional
             Columns to read as ``str`` or ``"category"``, also where they hold numbers.
-        words : bool, default=False
-            Whether words for missing values, such as "NA", are read as these words.
+        words : bool or collection of str, default=False
+            Whether words for missing values, such as "NA", are read as these words; or the
+            columns of which they are.
 
         Returns
         -------
@@ -101,7 +109,7 @@ class TableFile(ABC):
         self,
         *,
         dtype: Mapping[str, Any] | None = None,
-        words: bool = False,
+        words: Words = False,
         n_rows: int | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Read the table in chunks, of which one at a time is in memory.
@@ -111,8 +119,9 @@ class TableFile(ABC):
         dtype : mapping of str to dtype, optional
             Columns to read as ``str`` or ``"category"``. Of all others the kind may differ
             between the chunks of a CSV file, as their values do.
-        words : bool, default=False
-            Whether words for missing values, such as "NA", are read as these words.
+        words : bool or collection of str, default=False
+            Whether words for missing values, such as "NA", are read as these words; or the
+            columns of which they are.
         n_rows : int, optional
             Rows of a chunk. Default: as many as hold two million values.
 
@@ -147,7 +156,7 @@ class TableFile(ABC):
 
     @abstractmethod
     def _frames(
-        self, dtype: Mapping[str, Any], words: bool, n_rows: int | None
+        self, dtype: Mapping[str, Any], words: Words, n_rows: int | None
     ) -> Iterator[pd.DataFrame]: ...
 
     def _checked(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -184,7 +193,7 @@ class CsvFile(TableFile):
         with _errors(path), opened(path) as stream:
             sniffed = sniff(path, stream, given)
         super().__init__(path, sniffed.header, sniffed.note, sniffed.codes)
-        self.format = sniffed.format
+        self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         lines = io.StringIO()
@@ -198,13 +207,15 @@ class CsvFile(TableFile):
         return column.tolist()
 
     def _frames(
-        self, dtype: Mapping[str, Any], words: bool, n_rows: int | None
+        self, dtype: Mapping[str, Any], words: Words, n_rows: int | None
     ) -> Iterator[pd.DataFrame]:
         sep, decimal, encoding = self.format
         options: dict[str, Any] = {"sep": sep, "decimal": decimal, "encoding": encoding}
         options |= {"header": 0, "names": self.columns, "index_col": False, "low_memory": False}
-        if words:
-            options |= {"keep_default_na": False, "na_values": [""]}
+        options |= {"skiprows": self._n_skipped, "keep_default_na": False}
+        kept = {*self.columns} if words is True else {*(words or ())}
+        missing = {name: {""} if name in kept else MISSING_WORDS for name in self.columns}
+        options["na_values"] = missing
         kinds = {name: kind for name, kind in dtype.items() if name in self.columns}
         with opened(self.path) as stream:
             read: Any = pd.read_csv(stream, dtype=kinds, chunksize=n_rows, **options)
@@ -255,7 +266,7 @@ class ParquetFile(TableFile):
                 )
 
     def _frames(
-        self, dtype: Mapping[str, Any], words: bool, n_rows: int | None
+        self, dtype: Mapping[str, Any], words: Words, n_rows: int | None
     ) -> Iterator[pd.DataFrame]:
         with self._opened(self.path) as file:
             size = n_rows or file.metadata.num_rows
@@ -335,6 +346,10 @@ def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableF
     [0.5, 12.0]
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise TableFileError(
+            f"{path} is not a file; a pipe cannot be read more than once: save it as a file first."
+        )
     if path.suffix.lower() in PARQUET:
         return ParquetFile(path)
     return CsvFile(path, format)

@@ -3,11 +3,12 @@
 from skuq.tables._errors import TableError
 from skuq.tables._learners import Comparison
 from skuq.tables._model import TableModel
-from skuq.tables._notes import table_notes
+from skuq.tables._notes import coverage_notes, table_notes
 
 __all__ = [
     "Comparison",
     "TableError",
     "TableModel",
+    "coverage_notes",
     "table_notes",
 ]

@@ -120,18 +120,18 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         elif note := unread_note(column):
             self.notes_.append(note)
 
-    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Bring any table into the form of the training table."""
+    def transform(self, X: pd.DataFrame, which: str = "table to predict") -> pd.DataFrame:
+        """Bring any table into the form of the training table; errors call it `which`."""
         check_is_fitted(self)
         lacking = [name for name in self.feature_names_in_ if name not in X.columns]
         if lacking:
             raise TableError(
-                f"The table to predict lacks {', '.join(lacking)}, which the training table "
+                f"The {which} lacks {', '.join(lacking)}, which the training table "
                 "has; add these columns or leave them out of both (--drop)."
             )
         columns: dict[str, pd.Series] = {}
         for name in self.feature_names_in_:
-            columns |= self._transformed(name, _uncategorised(X[name]))
+            columns |= self._transformed(name, _uncategorised(X[name]), which)
         return pd.DataFrame(columns).reset_index(drop=True)
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -149,13 +149,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             stored[name] = _categorised(stored.get(name, X[name]), categories, ordered)
         return X.assign(**stored)
 
-    def _transformed(self, name: str, column: pd.Series) -> dict[str, pd.Series]:
+    def _transformed(self, name: str, column: pd.Series, which: str) -> dict[str, pd.Series]:
         if name in self.dates_:
             return self.dates_[name].numbers(column)
         if name in self.units_:
             return {name: self.units_[name].numbers(column)}
         if name in self.numbers_:
-            return {name: _numbers(column)}
+            return {name: _numbers(column, which)}
         texts = _texts(column)
         return {name: texts.replace(TRUTHS) if name in self.truths_ else texts}
 
@@ -213,15 +213,15 @@ def is_number(column: pd.Series) -> bool:
     return is_numeric_dtype(column) and not is_bool_dtype(column)
 
 
-def _numbers(column: pd.Series) -> pd.Series:
+def _numbers(column: pd.Series, which: str) -> pd.Series:
     if is_number(column):
         return pd.Series(column.to_numpy(dtype=float, na_value=np.nan), index=column.index)
     values = pd.to_numeric(column.astype(str), errors="coerce").astype(float)
     bad = column[values.isna() & column.notna()]
     if len(bad):
         raise TableError(
-            f"Column {column.name!r} holds numbers in the training table, but text in the table "
-            f"to predict, such as {as_text(bad.iloc[0])!r}."
+            f"Column {column.name!r} holds numbers in the training table, but text in the {which}, "
+            f"such as {as_text(bad.iloc[0])!r}."
         )
     return values
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from shlex import quote
 
 import pandas as pd
 from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype, is_object_dtype
@@ -49,6 +50,7 @@ CODE = r"0\d+"  # with a leading zero
 WORDS = {"%d": "the day first", "%m": "the month first"}
 
 NUMBER = r"(?P<number>[+-]?[\d.,]*\d(?:[eE][+-]?\d+)?)"
+SPACE = "[ \u00a0\u2009\u202f]"  # as some countries divide thousands
 SIGN = "[%\u2030\u00b0$\u20ac\u00a3\u00a5]"  # percent, per mille, degrees, currencies
 # A unit in letters needs a space: "12A" is rather the name of a thing.
 WITH_UNIT = re.compile(
@@ -175,7 +177,7 @@ def date_column(column: pd.Series) -> DateColumn | None:
 def _ambiguous(name: object, values: pd.Series, why: str) -> TableError:
     return TableError(
         f"Column {name!r} holds dates {why}, such as {values.iloc[0]!r}; write them as "
-        f"2020-12-31, or leave the column out (--drop {name})."
+        f"2020-12-31, or leave the column out (--drop {quote(str(name))})."
     )
 
 
@@ -217,12 +219,13 @@ def unread_note(column: pd.Series) -> str | None:
             "text; write them without zeros to have them count as numbers."
         )
     # Such as 5kg or 1,200 EUR, but neither 12A nor 12.
-    form = rf"{SIGN}?\s*{NUMBER}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"
+    spaced = rf"(?:{NUMBER}|[+-]?\d{{1,3}}(?:{SPACE}\d{{3}})+(?:[.,]\d+)?)"
+    form = rf"{SIGN}?\s*{spaced}({SIGN}\D*|\s+\D+|[a-z]{{2,}}|)"
     if not values.str.fullmatch(form).all() or values.str.fullmatch(r"[\d.]+").all():
         return None
     return (
-        f"Column {column.name} holds numbers with different units, or with marks that may be "
-        f"decimal ones or divide thousands, such as {values.iloc[0]!r}, and counts as text; write "
+        f"Column {column.name} holds numbers with different units, or with marks or spaces that "
+        f"may divide thousands, such as {values.iloc[0]!r}, and counts as text; write "
         "plain numbers in one unit to have it count as numbers."
     )
 

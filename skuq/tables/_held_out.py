@@ -12,6 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.tree import DecisionTreeClassifier
 
 from skuq.base import BoolArray, FloatArray
+from skuq.labels import as_text
 from skuq.tables._encoding import as_codes
 from skuq.tables._errors import TableError
 
@@ -162,7 +163,9 @@ def known_rows(
     if few_values or known.mean() <= OFTEN * n_different * _coincidence(train, rows):
         known[:] = False
     if ids is not None:
-        known |= (ids[1].isin(ids[0]) & ids[1].notna()).to_numpy()
+        # As text: one id that is no number makes text of all of its file.
+        names = [each.dropna().map(as_text).str.removesuffix(".0") for each in ids]
+        known |= names[1].isin(names[0]).reindex(ids[1].index, fill_value=False).to_numpy()
     if known.all():
         raise TableError(
             "All rows of the held-out table are in the training table too (with equal values or "
@@ -230,8 +233,5 @@ def _accuracy_alone(
     encoder = as_codes(X, [name] if name in numbers else []).fit(X)
     # As simple as a column is that was written down after the outcome.
     tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(y)), random_state=0)
-    # Trees compute in single precision.
-    codes, new = (
-        np.clip(encoder.transform(part[[name]]), -1e38, 1e38) for part in (X, held_out[0])
-    )
+    codes, new = (encoder.transform(part[[name]]) for part in (X, held_out[0]))
     return float((tree.fit(codes, y).predict(new) == held_out[1]).mean())

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
 
-from skuq.base import BoolArray, FloatArray, predict_uncertainty
+from skuq.base import FloatArray, predict_uncertainty
 from skuq.labels import codes_of
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns
@@ -186,9 +186,11 @@ class TableModel:
         check_names(train, "training table")
         features = feature_names(train, target, drop, id_column)
         features = wanted_columns(self.estimator, features)
+        features, found = notes.without_nameless(train[features])
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
-        train, held_out, found = self._with_quantities(train, held_out, target)
+        train, held_out, told = self._with_quantities(train, held_out, target)
+        found += told
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
         given = is_given(self.estimator)
@@ -311,7 +313,8 @@ class TableModel:
     def measured_coverage(self, coverage: float = 0.9) -> tuple[float, float]:
         """Measure prediction sets or intervals on held-out rows that did not calibrate them.
 
-        Each half of the held-out rows is measured with the limit of the other.
+        Each half of the held-out rows is measured with the limit of the other. Both are NaN if
+        a half has too few rows to limit anything, fewer than ``coverage / (1 - coverage)``.
 
         Returns
         -------
@@ -335,7 +338,7 @@ class TableModel:
         DataFrame
             One row per class that is held out, in order: ``rows``, their number; ``accuracy``, the
             share that is predicted right; ``coverage``, the share whose set holds the class,
-            measured as by `measured_coverage`.
+            measured as by `measured_coverage`, and NaN where that is.
 
         Raises
         ------
@@ -356,11 +359,13 @@ class TableModel:
         measured.insert(0, "rows", grouped.size())
         return measured
 
-    def _measured(self, coverage: float) -> tuple[BoolArray, FloatArray]:
-        """Whether each held-out row is covered, and the size of its set or interval."""
+    def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
+        """Whether each held-out row is covered, and the size of its set or interval, or NaN."""
         check_share(coverage)
         n_rows = len(self._scores)
-        covered, size = np.empty(n_rows, dtype=bool), np.empty(n_rows)
+        covered, size = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
+        if n_rows // 2 < notes.fewest_held_out(coverage):  # what a half bounds is everything
+            return covered, size
         first, second = halves(n_rows, self.random_state)
         for calibrate, measure in ((first, second), (second, first)):
             limit = conformal_limit(self._scores[calibrate], coverage)
@@ -508,7 +513,7 @@ class TableModel:
     # --- prediction --------------------------------------------------------------------------
 
     def _clean(self, columns: CleanColumns, table: pd.DataFrame, which: str) -> pd.DataFrame:
-        X = columns.transform(table)
+        X = columns.transform(table, which)
         if len(X) == 0:
             raise TableError(f"The {which} has no rows.")
         check_sizes(X, columns.numbers_, which)

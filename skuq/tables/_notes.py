@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from shlex import quote
 
 import pandas as pd
 
@@ -16,6 +18,9 @@ FLATTERY = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
     "and coverage would be worse on others. Calibrate on rows that it has not seen (--held-out)."
 )
+
+
+UNNAMED = "Unnamed: "  # begins what columns are called that have no name
 
 
 def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:
@@ -71,11 +76,14 @@ def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
     for name in train.columns:
         values = train[name].dropna()
         if name in numbers:
-            span = values.max() - values.min() + 1
-            if values.is_unique and span == len(values) > ALL_DIFFERENT and (values % 1 == 0).all():
+            # Of an index that was stored without a name, a part may be here.
+            count = values.max() - values.min() + 1 == len(values) or name.startswith(UNNAMED)
+            counted = values.is_unique and len(values) > ALL_DIFFERENT and (values % 1 == 0).all()
+            if count and counted:
                 notes.append(
                     f"Column {name} seems to number the rows; if it does, leave it out "
-                    f"(--drop {name}): new rows have new numbers, which look out-of-distribution."
+                    f"(--drop {quote(name)}): new rows have new numbers, which look "
+                    "out-of-distribution."
                 )
             elif is_date_in_digits(values):
                 notes.append(
@@ -88,6 +96,14 @@ def suspicion_notes(train: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
                 f"{word!r}; if they stand for missing ones, leave them empty."
             )
     return notes
+
+
+def without_nameless(train: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Columns but those without a name and values, which a separator at the end of lines makes."""
+    names = [str(name) for name in train]
+    empty = [name for name in names if name.startswith(UNNAMED) and train[name].isna().all()]
+    told = [f"A column without name and values was left out ({', '.join(empty)})."] if empty else []
+    return [name for name in names if name not in empty], told
 
 
 def split_note(n_fit: int, n_held: int) -> str:
@@ -117,6 +133,30 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
         f"the model supports: {_listed(unsupported.sum())}. So p-values do not count rows with "
         "such values as unusual; leave out columns whose values are nearly always new (--drop)."
     ]
+
+
+def coverage_notes(n_held: int, coverage: float) -> list[str]:
+    """Say so if the held-out rows are too few for prediction sets or intervals to exclude anything.
+
+    Parameters
+    ----------
+    n_held : int
+        Held-out rows.
+    coverage : float
+        Probability that sets or intervals hold the true value.
+    """
+    needed = fewest_held_out(coverage)
+    if n_held >= needed:
+        return []
+    return [
+        f"Nothing can be excluded with a coverage of {coverage:.4g} on {n_held} held-out rows, so "
+        f"prediction sets hold all classes, and intervals all numbers. That takes {needed} rows."
+    ]
+
+
+def fewest_held_out(coverage: float) -> int:
+    """Held-out rows from which on conformal limits of a coverage are finite."""
+    return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
 def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:

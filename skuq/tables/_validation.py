@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from shlex import quote
 
 import pandas as pd
 
@@ -11,7 +12,7 @@ from skuq.tables._dates_and_units import unread_note
 from skuq.tables._errors import TableError
 from skuq.tables._seen import all_different
 
-TOO_LARGE = 1e100  # the square of such numbers, and with it their scale, cannot be computed
+TOO_LARGE = 1e38  # trees compute in single precision
 
 
 def check_names(frame: pd.DataFrame, which: str) -> None:
@@ -56,7 +57,7 @@ def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
     for name in X.columns:
         values = X[name].dropna()
         if values.empty:
-            raise TableError(f"Column {name!r} is empty; leave it out (--drop {name}).")
+            raise TableError(f"Column {name!r} is empty; leave it out (--drop {quote(name)}).")
         if name not in numbers and all_different(values):
             if (word := word_among_numbers(values)) is not None:
                 raise TableError(
@@ -66,7 +67,7 @@ def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
             note = unread_note(values)
             raise TableError(
                 f"Column {name!r} holds a different text in every row, so nothing can be "
-                f"learnt from it; leave it out (--drop {name}).{f' {note}' if note else ''}"
+                f"learnt from it; leave it out (--drop {quote(name)}).{f' {note}' if note else ''}"
             )
 
 

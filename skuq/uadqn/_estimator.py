@@ -524,7 +524,7 @@ def _converted(X: np.ndarray, space: Any) -> np.ndarray:
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
         raise ValueError(f"Observations contain NaN, or infinity as {space.dtype}.")
-    counted = converted.dtype.kind in "iu"  # states or pixels: whole, and among those there are
+    counted = converted.dtype.kind in "biu"  # cells, states or pixels: those that there are
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
         raise ValueError(f"Observations must be elements of {space}, got other values.")
     return converted

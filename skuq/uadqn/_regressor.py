@@ -56,7 +56,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
     Features and target are standardised inside, so parameters do not depend on units, and
     features are divided by half their number; predictions are in the units of `y`. A column
-    that has one value in all samples counts as no feature.
+    that has one value in all samples counts as no feature while training. Another value of it in a
+    new sample was never seen, and raises the epistemic part: the more, the larger the difference
+    is as a number, since there is no spread to measure it by.
 
     Parameters
     ----------
@@ -208,8 +210,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         ------
         ValueError
             If the data are not finite numbers or reach beyond 1e150, the target varies by less
-            than 1e-150, no sample has a positive weight, a hidden width is not a positive
-            integer, or the training diverges.
+            than 1e-150, no sample has a positive weight, their sum overflows, a hidden width is
+            not a positive integer, or the training diverges.
         """
         checked_widths(self.hidden_sizes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -219,6 +221,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         kept = weight > 0
         if not kept.any():
             raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
+        if not np.isfinite(weight.sum()):
+            raise ValueError("The sum of `sample_weight` is too large; divide it by a constant.")
         X, y, weight = X[kept], y[kept], weight[kept]
         mean, spread = _mean_and_spread(X, weight, "X")
         n_varying = max(1, int(np.count_nonzero(spread)))
@@ -316,6 +320,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         """Quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
+        _check_largest(X, "X")
         inputs = torch.from_numpy(_standardised(X, self._X_scaling))
         device = resolve_device(self.device)
         outputs = evaluate(self.networks_, inputs, device=device).transpose(0, 1).numpy()
@@ -336,12 +341,7 @@ def _target_scaling(y: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
 
 def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple[Any, Any]:
     """Weighted mean and standard deviation of each column: the value and 0 of a constant one."""
-    largest = np.abs(values).max()
-    if largest > LARGEST:
-        raise ValueError(
-            f"`{name}` must lie within plus and minus {LARGEST}, got {largest:.3g} in absolute "
-            "value; divide it by a constant."
-        )
+    _check_largest(values, name)
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
     # A power of 2 changes no digit, and the squares of small deviations would be 0.
@@ -350,6 +350,15 @@ def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple
     # Below rounding, it is the mean's error and not a spread.
     varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
     return np.where(varies, mean, values[0]), np.where(varies, spread, 0.0)
+
+
+def _check_largest(values: FloatArray, name: str) -> None:
+    largest = np.abs(values).max()
+    if largest > LARGEST:
+        raise ValueError(
+            f"`{name}` must lie within plus and minus {LARGEST}, got {largest:.3g} in absolute "
+            "value; divide it by a constant."
+        )
 
 
 def _standardised(values: FloatArray, scaling: tuple[Any, Any]) -> FloatArray:

@@ -601,6 +601,33 @@ def test_every_environment_of_a_film_is_closed(rl, options, draws):
     assert {*opened[made_before:]} <= {*closed}
 
 
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_seeds_of_which_no_episode_has_ended_have_no_part_in_the_mean(rl, monkeypatch, ended):
+    from skuq.uadqn import _seeds
+
+    lengths = iter([10] * ended + [0] * (3 - ended))
+
+    def trained(*args, **options):
+        for seed, length in enumerate(lengths):
+            history = pd.DataFrame({"score": np.full(length, float(seed)), "falls": 0})
+            yield _seeds.SeedOutcome(seed, rl / f"seed-{seed}", history)
+
+    monkeypatch.setattr(_seeds, "train_seeds", trained)
+    monkeypatch.setattr("skuq.cli._train_agent._picture", lambda *args: "")
+    result = train("--seeds", "3")
+    assert result.exit_code == 0, result.output
+    said = {0: None, 1: "Mean over 1 of 3 seeds: 0", 2: "Mean over 2 of 3 seeds: 0.5 (standard"}
+    if said[ended] is None:
+        assert "Mean" not in result.output
+    else:
+        assert said[ended] in result.output
+
+
+def test_a_seed_that_environments_refuse_is_refused_in_one_line(rl):
+    train(steps=45)
+    assert "--seed" in run("play", "run", "--seed", str(2**32)).output
+
+
 # --- what must be installed ----------------------------------------------------------------------
 
 

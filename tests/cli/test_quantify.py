@@ -1,5 +1,7 @@
 """``skuq quantify``: what it prints and writes, and how it refuses what it cannot use."""
 
+import os
+
 import joblib
 import numpy as np
 import pandas as pd
@@ -534,3 +536,83 @@ def test_codes_of_a_category_column_are_text_in_held_out_rows_too(folder):
     assert result.exit_code == 0, result.stderr
     held = TableModel.load("kept", trust=True).held_out_
     assert held["n_unsupported"].sum() == 0
+
+
+# --- what files hold stays what it is ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["007", "012"], ["TRUE", "FALSE"], ["true", "false"]])
+def test_classes_are_written_as_the_files_have_them(folder, flowers, words):
+    frame = flowers.assign(species=np.resize(words, len(flowers)))
+    frame.to_csv("known.csv", index=False)
+    frame[::3].to_csv("more.csv", index=False)
+    result = quantify("--held-out", "more.csv", "--drop", "soil", *METHOD)
+    assert result.exit_code == 2  # every row of it is known
+    frame.assign(**{"petal width": frame["petal width"] + 0.01}).to_csv("more.csv", index=False)
+    result = quantify("--held-out", "more.csv", *METHOD)
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv("out.csv", dtype=str)
+    assert set(table["prediction"]) <= set(words)
+    assert set("; ".join(table["prediction_set"]).split("; ")) <= set(words)
+
+
+def test_a_quantity_with_leading_zeros_is_a_number(folder, flowers):
+    numbers = [f"{k:03}" for k in range(len(flowers))]
+    flowers.assign(species=numbers).to_csv("known.csv", index=False)
+    result = quantify("--task", "regression", "--model", "logistic", "--drop", "soil")
+    assert result.exit_code == 0, result.output
+    assert written()["lower"].dtype == float
+
+
+def test_ids_are_copied_whatever_words_they_are(folder, flowers):
+    ids = ["NA", "None", "null", "nan", "007", "1.10", "N/A", "x", "1", "2"]
+    flowers[::15].assign(plant=ids).to_csv("new.csv", index=False)
+    flowers.assign(plant=[f"p{k}" for k in range(150)]).to_csv("known.csv", index=False)
+    assert quantify("--id", "plant", *METHOD).exit_code == 0
+    assert pd.read_csv("out.csv", dtype=str, keep_default_na=False)["plant"].tolist() == ids
+
+
+@pytest.mark.parametrize("word", ["NA", "", "null"])
+def test_codes_with_leading_zeros_are_text_beside_missing_ones(folder, flowers, word):
+    codes = np.resize(["00249", "10115", "01067", word], len(flowers))
+    flowers.assign(zip=codes).to_csv("known.csv", index=False)
+    flowers[:2].assign(zip=["00249", "249"]).to_csv("new.csv", index=False)
+    assert "Column zip holds codes with leading zeros" in quantify(*METHOD).stdout
+    assert written()["unseen"].tolist() == ["", "zip"]
+
+
+def test_the_line_above_the_header_that_excel_writes_is_skipped(folder, flowers):
+    expected = quantify(*METHOD)
+    assert expected.exit_code == 0
+    before = written()
+    with open("known.csv", "w") as file:
+        file.write("sep=;\r\n")
+        flowers.to_csv(file, sep=";", index=False)
+    result = quantify(*METHOD)
+    assert result.exit_code == 0, result.output
+    assert "known.csv was read with a semicolon as separator" in result.stdout
+    pd.testing.assert_frame_equal(written(), before)
+
+
+def test_columns_of_lists_are_refused_in_one_line(folder, flowers):
+    pytest.importorskip("pyarrow")
+    flowers.assign(leaves=[[1, 2]] * len(flowers)).to_parquet("known.parquet")
+    result = quantify(*METHOD, train="known.parquet")
+    assert result.exit_code == 2
+    assert "column 'leaves' holds several values in each row" in result.stderr
+    assert quantify("--drop", "leaves", *METHOD, train="known.parquet").exit_code == 0
+
+
+def test_pipes_are_refused_in_one_line(folder):
+    os.mkfifo("pipe")
+    result = quantify(*METHOD, predict="pipe")
+    assert result.exit_code == 2
+    assert "a pipe cannot be read more than once" in result.stderr
+    result = quantify(*METHOD, out="-")
+    assert result.exit_code == 2
+    assert "name one instead of '-'" in result.stderr
+
+
+def test_a_coverage_that_few_rows_cannot_give_is_said_without_a_report(folder):
+    assert "That takes 99 rows." in quantify("--coverage", ".99", *METHOD).stdout
+    assert "That takes" not in quantify("--coverage", ".9", *METHOD).stdout

@@ -177,11 +177,20 @@ def test_a_model_that_needs_several_columns_is_not_suspected():
     assert telling_notes(*parts, np.full(200, 1e-4), np.full(200, True), ["a", "b"]) == []
 
 
-def test_numbers_beyond_single_precision_are_suspected_like_others():
-    X = pd.DataFrame({"a": np.tile([1e60, -1e60, np.nan], 100)})
-    y = np.where(X["a"] > 0, "yes", "no")
-    (note,) = telling_notes((X, y), (X, y), np.zeros(300), np.full(300, True), ["a"])
-    assert "model: a." in note
+def test_rows_of_known_ids_are_left_out_though_another_id_is_no_number():
+    train = pd.DataFrame({"id": np.arange(40), "a": np.arange(40.0), "kind": ["x", "y"] * 20})
+    other = train.assign(
+        id=[*map(str, range(20)), *(f"N{k}" for k in range(20))], a=train["a"] + 0.5
+    )
+    model = TableModel("logistic").fit(train, "kind", id_column="id", held_out=other)
+    assert len(model.held_out_) == 20
+    assert any("20 of the 40 rows are in the training table too" in n for n in model.notes_)
+
+
+def test_whole_ids_are_the_same_where_a_missing_one_made_floats_of_them():
+    train = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
+    ids = pd.Series(["1", "2", "3", "4"]), pd.Series([1.0, np.nan, 9.0, 4.0])
+    assert known_rows(train, train + 0.5, ids).tolist() == [True, False, False, True]
 
 
 # --- models that were not fitted -----------------------------------------------------------------

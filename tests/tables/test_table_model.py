@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq import Uncertainty, UncertaintyMixin
 from skuq.reporting import table_report
-from skuq.tables import TableError, TableModel, table_notes
+from skuq.tables import TableError, TableModel, coverage_notes, table_notes
+from skuq.tables._conformal import conformal_limit
 
 SEEDS = range(3)
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
@@ -632,7 +633,7 @@ def test_a_target_that_is_no_class_is_refused(train, table, target, message):
         ({}, {"size": np.inf}, "'size' of the table to predict .* infinite"),
         ({}, {"size": "-inf"}, "'size' of the table to predict .* infinite"),
         ({"size": -np.inf}, {}, "'size' of the training table .* infinite"),
-        ({"size": np.linspace(0, 1e200, 60)}, {}, "beyond 1e.100"),
+        ({"size": np.linspace(0, 1e200, 60)}, {}, "beyond 1e.38"),
         ({"size": np.nan}, {}, r"'size' is empty; leave it out \(--drop size\)"),
         ({"colour": None}, {}, r"'colour' is empty; leave it out \(--drop colour\)"),
         (
@@ -920,3 +921,65 @@ def test_dates_in_digits_are_told_and_other_numbers_of_eight_digits_are_not(trai
     for other in (days + 9000, days + 0.5, days * 0 + 20300101):
         notes = quantify(train.assign(day=other), table.assign(day=other[:7])).notes
         assert not any("may hold dates" in note for note in notes)
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_coverage_of_too_few_rows_is_not_measured(regression):
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=60)})
+    frame["y"] = frame["a"] + random.normal(size=60) if regression else frame["a"] > 0
+    model = TableModel("logistic").fit(frame, "y")
+    assert len(model.held_out_) == 12  # halves of 6, of which 5 limit 80 %, and 9 limit 90 %
+    assert np.isnan(model.measured_coverage(0.9)).all()
+    assert np.isfinite(model.measured_coverage(0.8)).all()
+    if regression:
+        rows = model.predict(frame)
+        assert np.isfinite(rows[["lower", "upper"]]).all(axis=None)
+    else:
+        assert model.measured_by_class(0.9)["coverage"].isna().all()
+
+
+@pytest.mark.parametrize(("coverage", "fewest"), [(0.9, 9), (0.99, 99), (0.8, 4), (0.5, 1)])
+def test_it_is_said_when_nothing_can_be_excluded(coverage, fewest):
+    assert np.isfinite(conformal_limit(np.arange(float(fewest)), coverage))
+    assert np.isinf(conformal_limit(np.arange(fewest - 1.0), coverage))
+    assert coverage_notes(fewest, coverage) == []
+    (note,) = coverage_notes(fewest - 1, coverage)
+    assert f"on {fewest - 1} held-out rows" in note
+    assert note.endswith(f"That takes {fewest} rows.")
+
+
+def test_a_column_without_name_and_values_is_left_out():
+    frame = pd.DataFrame({"a": np.arange(30.0), "y": ["x", "z"] * 15, "Unnamed: 2": np.nan})
+    model = TableModel("logistic").fit(frame, "y")
+    assert model.feature_names_in_.tolist() == ["a"]
+    assert "A column without name and values was left out (Unnamed: 2)." in model.notes_
+
+
+def test_a_part_of_a_nameless_index_numbers_the_rows_too():
+    numbers = np.random.default_rng(0).permutation(400)[:200]
+    frame = pd.DataFrame({"Unnamed: 0": numbers, "count": numbers, "y": ["x", "z"] * 100})
+    notes = TableModel("logistic").fit(frame, "y").notes_
+    assert any("Column Unnamed: 0 seems to number the rows" in note for note in notes)
+    assert any("(--drop 'Unnamed: 0')" in note for note in notes)
+    assert not any("Column count" in note for note in notes)
+
+
+@pytest.mark.parametrize("space", [" ", "\u00a0", "\u202f"])
+def test_numbers_with_spaces_are_named_as_what_they_may_be(space):
+    frame = pd.DataFrame({"p": [f"{k}{space}234,50" for k in range(1, 121)], "y": ["x", "z"] * 60})
+    with pytest.raises(TableError, match="marks or spaces that may divide thousands"):
+        TableModel("logistic").fit(frame, "y")
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (None, "The held-out table lacks size"),
+        ("oops", "text in the held-out table, such as 'oops'"),
+    ],
+)
+def test_errors_about_held_out_rows_name_their_table(large, column, message):
+    other = large.drop(columns="size") if column is None else large.assign(size=column)
+    with pytest.raises(TableError, match=message):
+        TableModel("logistic").fit(large, "kind", held_out=other)

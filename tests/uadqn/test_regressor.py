@@ -393,3 +393,18 @@ def test_gpu_agrees_with_cpu(data):
     )
     np.testing.assert_allclose(on_gpu.predict(data[0]), on_cpu.predict(data[0]), rtol=1e-6)
     assert next(on_gpu.networks_.parameters()).device.type == "cpu"
+
+
+def test_weights_whose_sum_overflows_are_refused():
+    X, y = np.arange(6.0)[:, None], np.arange(6.0)
+    with pytest.raises(ValueError, match=r"sum of `sample_weight` is too large"):
+        AnchoredQuantileRegressor().fit(X, y, sample_weight=np.full(6, 1e308))
+
+
+def test_new_rows_too_large_to_compute_with_are_refused():
+    X = np.linspace(-1, 1, 20)[:, None]
+    model = AnchoredQuantileRegressor(max_epochs=1, activation="relu", random_state=0).fit(
+        X, X[:, 0]
+    )
+    with pytest.raises(ValueError, match="`X` must lie within"):
+        model.predict(X * 1e160)

@@ -33,6 +33,13 @@ def test_bad_observations(X, message):
         checked_observations(X, CELL)
 
 
+def test_cells_of_a_grid_are_0_or_1():
+    grid = spaces.Box(0, 1, (2, 2, 1), bool)
+    assert checked_observations(np.ones((1, 2, 2, 1)), grid).dtype == bool
+    with pytest.raises(ValueError, match="must be elements of Box"):
+        checked_observations(np.full((1, 2, 2, 1), 7.3), grid)
+
+
 def test_observations_take_the_dtype_of_their_space():
     X = checked_observations(CELLS.tolist(), CELL)
     assert X.dtype == np.float32
