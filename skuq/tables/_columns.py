@@ -46,6 +46,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     ----------
     read_text : bool, default=True
         Whether dates, and numbers with a unit, are read as numbers.
+    names : dict of str to str, default=None
+        What columns are called in the form of the training table, where that is not their name.
 
     Attributes
     ----------
@@ -70,8 +72,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         How text was read, in sentences.
     """
 
-    def __init__(self, read_text: bool = True) -> None:
+    def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
         self.read_text = read_text
+        self.names = names
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn names and kinds of the columns."""
@@ -147,7 +150,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             stored[name] = column.where(column.notna(), None)
         for name, (categories, ordered) in self.categories_.items():
             stored[name] = _categorised(stored.get(name, X[name]), categories, ordered)
-        return X.assign(**stored)
+        return X.assign(**stored).rename(columns=self.names or {})
 
     def _transformed(self, name: str, column: pd.Series, which: str) -> dict[str, pd.Series]:
         if name in self.dates_:

@@ -20,8 +20,10 @@ def is_given(estimator: Any) -> bool:
     return not (isinstance(estimator, str) or hasattr(estimator, "predict_uncertainty"))
 
 
-def wanted_columns(estimator: Any, features: list[str]) -> list[str]:
-    """The columns that a given model was trained on, else all.
+def wanted_columns(estimator: Any, features: list[str]) -> dict[str, str]:
+    """The columns that a given model was trained on, else all, and the names it knows them by.
+
+    Spaces around its names do not count: they are not in those of tables read from files.
 
     Raises
     ------
@@ -30,14 +32,15 @@ def wanted_columns(estimator: Any, features: list[str]) -> list[str]:
     """
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
-        return features
-    lacking = [name for name in names if name not in features]
+        return dict(zip(features, features, strict=True))
+    known = {name if name in features else name.strip(): name for name in names}
+    lacking = [name for name in known if name not in features]
     if lacking:
         raise TableError(
             f"The given {type(estimator).__name__} needs the columns "
             f"{', '.join(lacking)}, which the training table lacks."
         )
-    return list(names)
+    return known
 
 
 def check_fitted(estimator: Any, row: pd.DataFrame) -> None:

@@ -185,16 +185,18 @@ class TableModel:
         self._check_parameters()
         check_names(train, "training table")
         features = feature_names(train, target, drop, id_column)
-        features = wanted_columns(self.estimator, features)
-        features, found = notes.without_nameless(train[features])
+        given = is_given(self.estimator)
+        found: list[str] = []
+        if not given:
+            features, found = notes.without_nameless(train[features])
+        wanted = wanted_columns(self.estimator, features)
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
         train, held_out, told = self._with_quantities(train, held_out, target)
         found += told
         regression = self._is_regression(train, target)
         y = target_values(train, target, regression, "training table")
-        given = is_given(self.estimator)
-        columns = CleanColumns(read_text=not given).fit(train[features])
+        columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
         X = self._clean(columns, train, "training table")
         found += notes.missing_notes(X, "training table", self.missing)
         if given:  # such a model has read its columns already, whatever they hold
@@ -202,7 +204,7 @@ class TableModel:
         else:
             check_training_columns(X, columns.numbers_)
             found += columns.notes_
-            found += notes.suspicion_notes(X[[n for n in X if n in features]], columns.numbers_)
+            found += notes.suspicion_notes(X[[n for n in X if n in wanted]], columns.numbers_)
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
         self.feature_names_in_ = columns.feature_names_in_
@@ -222,6 +224,7 @@ class TableModel:
         trained = training.run(parts.X, parts.y)
         self.encoder_, self.estimator_, self.name_, self.comparison_ = trained
         self.classes_ = None if regression else np.asarray(self.estimator_.classes_)
+        found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
             found.append(notes.FLATTERY)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from shlex import quote
+from typing import Any
 
 import pandas as pd
 
 from skuq.tables._dates_and_units import is_date_in_digits
 from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison
-from skuq.tables._seen import ALL_DIFFERENT
+from skuq.tables._seen import ALL_DIFFERENT, SEPARATOR
 from skuq.tables._validation import word_among_numbers
 
 FLATTERY = (
@@ -157,6 +158,17 @@ def coverage_notes(n_held: int, coverage: float) -> list[str]:
 def fewest_held_out(coverage: float) -> int:
     """Held-out rows from which on conformal limits of a coverage are finite."""
     return math.ceil(coverage / (1 - coverage) - 1e-9)
+
+
+def class_notes(classes: Any) -> list[str]:
+    """Warn of classes whose names cannot be told apart in a prediction set."""
+    names = [] if classes is None else [str(c) for c in classes if SEPARATOR in str(c)]
+    if not names:
+        return []
+    return [
+        f"Prediction sets divide classes by {SEPARATOR!r}, which the name of a class holds, "
+        f"{names[0]!r}; rename it to have them told apart."
+    ]
 
 
 def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:

@@ -172,6 +172,23 @@ def test_a_fitted_model_from_a_file_predicts(folder, flowers):
     assert quantify("--model", "model.joblib", "--trust").exit_code == 0
 
 
+def test_spaces_around_the_names_of_a_given_models_columns_do_not_count(folder, flowers):
+    skops = pytest.importorskip("skops.io")
+    frame = flowers[["petal length", "petal width", "species"]]
+    frame.rename(columns=lambda name: f" {name}").to_csv("known.csv", index=False)
+    read = pd.read_csv("known.csv")
+    X = read[[" petal width", " petal length"]]
+    model = LogisticRegression().fit(X, read[" species"])
+    skops.dump(model, "model.skops")
+    assert quantify("--model", "model.skops", "--save", "kept").exit_code == 0
+    new = pd.read_csv("new.csv")
+    expected = model.predict(new.rename(columns=lambda name: f" {name}")[list(X)])
+    assert written()["prediction"].tolist() == expected.tolist()
+    again = run("quantify", "--load", "kept", "--predict", "new.csv", "--out", "again.csv")
+    assert again.exit_code == 0, again.output
+    pd.testing.assert_frame_equal(pd.read_csv("again.csv", keep_default_na=False), written())
+
+
 def test_quiet_prints_nothing(folder, recwarn, capfd):
     result = quantify("--quiet", *METHOD)
     assert (result.exit_code, result.output) == (0, "")

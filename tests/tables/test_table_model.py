@@ -11,6 +11,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler
@@ -983,3 +984,17 @@ def test_errors_about_held_out_rows_name_their_table(large, column, message):
     other = large.drop(columns="size") if column is None else large.assign(size=column)
     with pytest.raises(TableError, match=message):
         TableModel("logistic").fit(large, "kind", held_out=other)
+
+
+@pytest.mark.parametrize(("name", "warned"), [("yes; ok", True), ("yes", False)])
+def test_classes_that_a_prediction_set_cannot_tell_apart_are_named(name, warned):
+    frame = pd.DataFrame({"a": np.arange(30.0), "y": [name, "no"] * 15})
+    notes = TableModel("logistic").fit(frame, "y").notes_
+    assert any("rename it to have them told apart" in note for note in notes) == warned
+
+
+def test_a_given_model_keeps_a_column_without_name_and_values():
+    frame = pd.DataFrame({"a": np.arange(30.0), "Unnamed: 1": np.nan, "y": ["x", "z"] * 15})
+    filled = SimpleImputer(keep_empty_features=True)
+    given = make_pipeline(filled, LogisticRegression()).fit(frame[["a", "Unnamed: 1"]], frame["y"])
+    assert TableModel(given).fit(frame, "y").feature_names_in_.tolist() == ["a", "Unnamed: 1"]
