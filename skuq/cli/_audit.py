@@ -18,6 +18,8 @@ from skuq.cli._files import (
     WRITABLE,
     CsvOptions,
     InputError,
+    check_finite,
+    check_jobs,
     check_outputs,
     csv_options,
     files_of,
@@ -174,8 +176,10 @@ def _passes(
     **settings: Any,
 ) -> bool:
     """Read, audit, write, print, and return whether the audit is passed."""
-    if "-" in map(str, (report, json_path)):
-        raise InputError("Reports are written to files; give a name and not '-'.")
+    check_jobs(jobs)
+    for option in ("alpha", "confidence_level"):
+        check_finite("--" + option.replace("_", "-"), settings[option])
+    check_finite("--region-alpha", region_alpha)
     if report is not None:
         require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path

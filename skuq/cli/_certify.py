@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,10 @@ from skuq.cli._files import (
     WRITABLE,
     CsvOptions,
     InputError,
+    check_finite,
+    check_jobs,
     check_outputs,
+    classes_as_written,
     csv_options,
     refusing_tables,
     refusing_writes,
@@ -105,15 +109,13 @@ def certify(
     check_outputs([out, report], [train, predict])
     if report is not None:
         require_plots("--report")
-    if not math.isfinite(max_radius):
-        raise InputError(f"--max-radius must be a finite number, got {max_radius}.")
-    if jobs == 0:
-        raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
+    check_finite("--max-radius", max_radius)
+    check_jobs(jobs)
     from skuq.table_files import check_writable, write_table
 
     with refusing_tables():
         check_writable(out)
-    known, new, names = _read(train, predict, target, id_column, drop, csv_format)
+    known, new, names, notes = _read(train, predict, target, id_column, drop, csv_format)
     free, held = _free_and_held(names, fixed)
     _check_result_names(names, free, id_column)
     if known[target].isna().any():
@@ -138,6 +140,8 @@ def certify(
         if report is not None:
             pages[0].write(report)
     if not quiet:
+        for note in notes:
+            say(note)
         if still:
             say(f"One value in all training rows, and so held fixed: {', '.join(still)}.")
         proven = int((rows["certified_radius"] > 0).sum())
@@ -155,9 +159,9 @@ def _read(
     id_column: str | None,
     drop: tuple[str, ...],
     csv_format: CsvOptions,
-) -> tuple[pd.DataFrame, pd.DataFrame, list[str]]:
-    """Both tables, and the columns of both to learn from."""
-    from skuq.table_files import CsvFormat, open_table
+) -> tuple[pd.DataFrame, pd.DataFrame, list[str], list[str]]:
+    """Both tables, the columns of both to learn from, and how the files were read."""
+    from skuq.table_files import UNNAMED, CsvFormat, open_table
 
     kinds = {id_column: str} if id_column else {}
     with refusing_tables():
@@ -166,10 +170,17 @@ def _read(
         names = [name for name in training.columns if name not in {target, *drop, *kinds}]
         table = open_table(predict, CsvFormat(*csv_format))
         table.require([*names, *kinds])
-        known, new = training.read(), table.read(dtype=kinds)
+        codes = {target: str} if target in training.codes else {}
+        known = classes_as_written(training, training.read(dtype=codes), target)
+        new = table.read(dtype=kinds, words=kinds)
+    if nameless := [name for name in names if name.startswith(UNNAMED)]:
+        raise InputError(
+            f"{train} has a column without a name, {nameless[0]!r}, which may number the rows; "
+            f"leave it out (--drop {quote(nameless[0])}), or give it a name."
+        )
     if not names:
         raise InputError(f"{train} has no columns left to learn from besides {target}.")
-    return known, new, names
+    return known, new, names, [note for note in (training.note, table.note) if note]
 
 
 def _free_and_held(names: list[str], fixed: str) -> tuple[list[int], list[str]]:
@@ -307,7 +318,7 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
     page = Report(
         "Certified predictions",
         f"{len(rows)} rows. The class of half of them provably stays the same within a radius of "
-        f"{proven.median():.3g} standard deviations.{fixed} {about}",
+        f"{_shown(proven, np.floor).median():.4g} standard deviations.{fixed} {about}",
     )
     page.figure(
         "Share of rows by radius",
@@ -315,9 +326,22 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
         "The truth lies between the curves: below the first, a proof; above the second, a "
         "counterexample.",
     )
+    narrow = rows.sort_values("certified_radius", kind="stable").head(20)
     page.table(
         "Rows that are decided most narrowly",
-        rows.sort_values("certified_radius", kind="stable").head(20),
+        narrow.assign(
+            certified_radius=_shown(narrow["certified_radius"], np.floor),
+            counterexample_radius=_shown(narrow["counterexample_radius"], np.ceil),
+        ),
         "A change by the counterexample's radius is enough for another class.",
     )
     return page
+
+
+def _shown(radii: pd.Series, rounding: Callable[[Any], Any]) -> pd.Series:
+    """Radii in four digits, rounded down or up: none may claim more than was found."""
+    import numpy as np
+
+    finite = np.isfinite(radii) & (radii > 0)
+    unit = 10.0 ** (np.floor(np.log10(radii.where(finite, 1.0))) - 3)
+    return (rounding(radii / unit) * unit).where(finite, radii)

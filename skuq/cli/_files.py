@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -15,6 +16,8 @@ from skuq.cli._printing import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from skuq.table_files import TableFile
 
 
 CsvOptions = tuple[str | None, str | None, str | None]  # as `CsvFormat`
@@ -36,10 +39,31 @@ def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
         if not path.parent.is_dir():
             raise InputError(f"The folder {path.parent} does not exist; create it first.")
         if str(path) == "-":
-            raise InputError("Results are written to files; name one instead of '-'.")
+            raise InputError("Results are written to files; give a name and not '-'.")
         if path.resolve() in taken:
             raise InputError(f"{path} would overwrite another file of this call.")
         taken.add(path.resolve())
+
+
+def check_finite(option: str, value: float | None) -> None:
+    """Refuse a number that is none, which ranges let pass."""
+    if value is not None and not math.isfinite(value):
+        raise InputError(f"{option} must be a finite number, got {value}.")
+
+
+def check_jobs(jobs: int) -> None:
+    """Refuse no processes."""
+    if jobs == 0:
+        raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
+
+
+def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd.DataFrame:
+    """The same rows, their classes as the file has them: pandas makes True of TRUE."""
+    from pandas.api.types import is_bool_dtype
+
+    if target not in frame or not is_bool_dtype(frame[target]):
+        return frame
+    return frame.assign(**{target: table.read(dtype={target: str})[target]})
 
 
 def require_plots(what: str) -> None:

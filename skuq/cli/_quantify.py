@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,10 @@ from skuq.cli._files import (
     WRITABLE,
     CsvOptions,
     InputError,
+    check_finite,
+    check_jobs,
     check_outputs,
+    classes_as_written,
     csv_options,
     refusing_writes,
     require_plots,
@@ -124,8 +126,7 @@ def quantify(
     A model is trained on another table, which has a column with the target, or given, or loaded.
     """
     _check_options(context)
-    if math.isnan(coverage):
-        raise InputError("--coverage must be a number between 0 and 1, got nan.")
+    check_finite("--coverage", coverage)
     paths = {"train": training.pop("train"), "predict": predict}
     paths["held_out"] = training.pop("held_out")
     _check_held_out(paths["train"], paths["held_out"])
@@ -194,8 +195,7 @@ def _check_options(context: click.Context) -> None:
             "--save keeps models of --method as a pickle, which runs code when it is loaded; if "
             "that is what you want, say so (--trust)."
         )
-    if context.params["jobs"] == 0:
-        raise InputError("--jobs must be a number of processes, or -1 for all cores; got 0.")
+    check_jobs(context.params["jobs"])
 
 
 def _option(name: str) -> str:
@@ -289,8 +289,6 @@ def _read(
     given: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Training table and held-out table, with names, codes and classes as the files have them."""
-    from pandas.api.types import is_bool_dtype
-
     used = [name for name in train.columns if name not in drop]
     train.require(used)
     names = [] if id_column is None else [id_column]
@@ -299,8 +297,8 @@ def _read(
     if regression:
         texts.discard(target)
     known = train.read(dtype=dict.fromkeys(texts, str), words=names)
-    if not given and target in known and is_bool_dtype(known[target]):
-        known[target] = train.read(dtype={target: str})[target]  # TRUE became True
+    if not given:
+        known = classes_as_written(train, known, target)
     if held_out is None:
         return known, None
     held_out.require([name for name in used if name in held_out.columns])

@@ -1,10 +1,11 @@
 """Tables in files: CSV as it comes, and Parquet; whole or in chunks that bound memory."""
 
 from skuq.table_files._csv_format import CsvFormat, TableFileError
-from skuq.table_files._read import TableFile, open_table
+from skuq.table_files._read import UNNAMED, TableFile, open_table
 from skuq.table_files._write import check_writable, write_table
 
 __all__ = [
+    "UNNAMED",
     "CsvFormat",
     "TableFile",
     "TableFileError",

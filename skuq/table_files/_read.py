@@ -28,6 +28,7 @@ from skuq.table_files._open import DAMAGED, opened
 
 CHUNK_CELLS = 2**21  # values of a chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
+UNNAMED = "Unnamed: "  # begins what columns are called that have no name, as in pandas
 UNKNOWN = CsvFormat()
 Words = bool | Collection[str]  # what words for missing values are read as
 
@@ -53,7 +54,7 @@ class TableFile(ABC):
     ) -> None:
         self.path, self.note = path, note
         stripped = [str(name).strip() for name in columns]
-        self.columns = [name or f"Unnamed: {k}" for k, name in enumerate(stripped)]
+        self.columns = [name or f"{UNNAMED}{k}" for k, name in enumerate(stripped)]
         self.codes = [self.columns[position] for position in codes]
         twice = [name for name in self.columns if self.columns.count(name) > 1]
         if twice:

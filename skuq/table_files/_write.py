@@ -17,6 +17,7 @@ from skuq.table_files._open import COMPRESSED
 from skuq.table_files._read import PARQUET
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
+ONLY_READ = (".zip", ".zst")
 
 
 class _Writer(Protocol):
@@ -34,7 +35,7 @@ def check_writable(path: str | PathLike[str]) -> None:
     Raises
     ------
     TableFileError
-        If the file ends as a spreadsheet does. It is a `ValueError`.
+        If the file ends as a spreadsheet or an archive does. It is a `ValueError`.
     ImportError
         If the file ends as Parquet does, and the extra 'parquet' is not installed.
     """
@@ -42,6 +43,11 @@ def check_writable(path: str | PathLike[str]) -> None:
         raise TableFileError(
             f"{path} would be a spreadsheet, which is not written; name a file that ends with "
             ".csv, which spreadsheets open, or with .parquet."
+        )
+    if Path(path).suffix.lower() in ONLY_READ:
+        raise TableFileError(
+            f"{path} would be an archive, which is read but not written; name a file that ends "
+            "with .csv.gz, or with .parquet."
         )
     if Path(path).suffix.lower() in PARQUET:
         import_optional("pyarrow.parquet", extra="parquet")
@@ -67,7 +73,7 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> in
     Raises
     ------
     TableFileError
-        If the file ends as a spreadsheet does. It is a `ValueError`.
+        If the file ends as a spreadsheet or an archive does. It is a `ValueError`.
     ImportError
         If the file ends as Parquet does, and the extra 'parquet' is not installed.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from skuq.table_files import UNNAMED
 from skuq.tables._dates_and_units import is_date_in_digits
 from skuq.tables._errors import TableError
 from skuq.tables._learners import LEARNERS, Comparison
@@ -19,9 +20,6 @@ FLATTERY = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
     "and coverage would be worse on others. Calibrate on rows that it has not seen (--held-out)."
 )
-
-
-UNNAMED = "Unnamed: "  # begins what columns are called that have no name
 
 
 def missing_notes(frame: pd.DataFrame, which: str, missing: str) -> list[str]:

@@ -1,6 +1,7 @@
 """``skuq certify``: what it proves about rows of a table, and what it refuses."""
 
 import html
+import re
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import StandardScaler
 
 from skuq import RobustGPC
+from skuq.cli._certify import _shown
 from skuq.cli._main import main
 
 NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
@@ -182,3 +184,64 @@ def test_more_rows_than_are_used_exactly_have_inducing_points(folder, monkeypatc
     assert "9 inducing points instead of 50 training rows" in result.stdout
     text = " ".join(CliRunner().invoke(main, ["certify", "--help"]).output.split())
     assert "[default: the rows themselves up to 2,000, 200 points for more]" in text
+
+
+# --- what files hold stays what it is ------------------------------------------------------------
+
+
+def test_ids_are_copied_whatever_words_they_are(folder):
+    ids = ["NA", "None", "null", "007", "x"]
+    pd.read_csv("new.csv")[:5].assign(number=ids).to_csv("new.csv", index=False)
+    assert run("--id", "number").exit_code == 0
+    assert pd.read_csv("out.csv", dtype=str, keep_default_na=False)["number"].tolist() == ids
+
+
+@pytest.mark.parametrize("words", [["007", "012"], ["TRUE", "FALSE"], ["1.0", "2.5"]])
+def test_classes_are_written_as_the_file_has_them(folder, words):
+    known = pd.read_csv("known.csv")
+    names = dict(zip(["versicolor", "virginica"], words, strict=True))
+    known.assign(species=known["species"].map(names)).to_csv("known.csv", index=False)
+    result = run("--drop", "number")
+    if words == ["1.0", "2.5"]:
+        assert result.exit_code == 2  # continuous numbers are no classes
+    else:
+        assert set(pd.read_csv("out.csv", dtype=str)["class"]) <= set(words)
+
+
+def test_a_column_without_a_name_is_not_learnt_from(folder):
+    pd.read_csv("known.csv").to_csv("known.csv")
+    pd.read_csv("new.csv").to_csv("new.csv")
+    result = run("--drop", "number")
+    assert result.exit_code == 2
+    assert "a column without a name, 'Unnamed: 0'" in result.output
+    assert run("--drop", "number", "--drop", "Unnamed: 0").exit_code == 0
+
+
+def test_how_files_were_read_is_said(folder):
+    pd.read_csv("known.csv").to_csv("known.csv", index=False, sep=";", decimal=",")
+    options = ["--train", "known.csv", "--target", "species", "--predict", "new.csv"]
+    result = CliRunner().invoke(main, ["certify", *options, "--id", "number", "--out", "out.csv"])
+    assert result.exit_code == 0, result.output
+    assert "known.csv was read with a semicolon as separator and a decimal comma" in result.stdout
+
+
+def test_a_report_claims_no_more_than_was_proven(folder):
+    pytest.importorskip("matplotlib").use("Agg")
+    assert run("--id", "number", "--report", "page.html").exit_code == 0
+    cells = re.findall("<td[^>]*>([^<]*)</td>", (folder / "page.html").read_text("utf-8"))
+    rows = pd.read_csv("out.csv").set_index("number")
+    for name, row in rows.iterrows():
+        proven, refuted = cells[cells.index(name) + 3 : cells.index(name) + 5]
+        assert row["certified_radius"] - 0.001 < float(proven) <= row["certified_radius"]
+        if np.isfinite(row["counterexample_radius"]):
+            assert float(refuted) >= row["counterexample_radius"]
+    assert len(rows) == 9
+
+
+@pytest.mark.parametrize("radius", [0.6609375, 0.29, 0.1, 1.0, 3.14159e-5, 0.0, np.inf])
+def test_radii_are_rounded_to_the_safe_side(radius):
+    down, up = (_shown(pd.Series([radius]), way).item() for way in (np.floor, np.ceil))
+    assert down <= radius <= up
+    if 0 < radius < np.inf:
+        assert (down, up) == (pytest.approx(radius, rel=2e-3), pytest.approx(radius, rel=2e-3))
+        assert float(f"{down:#.4g}") <= radius <= float(f"{up:#.4g}")

@@ -339,7 +339,7 @@ def refused(result, folder, before):
         ({"train": "bad.csv"}, [], "bad.csv has no rows"),
         ({"predict": "bad.csv"}, [], "bad.csv has no rows"),
         ({}, ["--missing", "refuse"], "missing values"),
-        ({}, ["--coverage", "nan"], "--coverage must be a number between 0 and 1, got nan."),
+        ({}, ["--coverage", "nan"], "--coverage must be a finite number, got nan."),
         ({}, ["--report", "out.csv"], "out.csv would overwrite another file"),
         ({}, ["--method", "gpx"], "No estimator 'gpx'; installed: needy, quick, regression."),
         ({}, ["--method", "broken"], "'broken' cannot be used: Plugin 'BrokenClassifier': no lib"),
@@ -627,7 +627,7 @@ def test_pipes_are_refused_in_one_line(folder):
     assert "a pipe cannot be read more than once" in result.stderr
     result = quantify(*METHOD, out="-")
     assert result.exit_code == 2
-    assert "name one instead of '-'" in result.stderr
+    assert "give a name and not '-'" in result.stderr
 
 
 def test_a_coverage_that_few_rows_cannot_give_is_said_without_a_report(folder):

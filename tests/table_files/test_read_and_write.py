@@ -95,6 +95,14 @@ def test_columns_of_codes_with_leading_zeros_are_named(tmp_path):
     assert table.read()["zip"].tolist()[::2] == [249, 81000]
 
 
+@pytest.mark.parametrize("name", ["out.csv.zip", "out.csv.zst"])
+def test_an_archive_is_not_written(tmp_path, name):
+    for write in (check_writable, lambda path: write_table(path, [TABLE])):
+        with pytest.raises(TableFileError, match=rf"{name} would be an archive.*\.csv\.gz"):
+            write(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["out.xlsx", "out.XLS", "out.ods"])
 def test_a_spreadsheet_is_not_written(tmp_path, name):
     for write in (check_writable, lambda path: write_table(path, [TABLE])):
