@@ -44,7 +44,8 @@ def test_logistic_averages_are_as_close_as_stated(scale, shift, accuracy):
 def test_softmax_averages_are_as_close_as_stated(scales, means):
     def average(accuracy):
         nodes = normal_nodes(scales, accuracy, LIKE)
-        latent = torch.tensor(means) + nodes.points * torch.tensor(scales)
+        latent = nodes.points * torch.tensor(scales, dtype=torch.float64)
+        latent += torch.tensor(means, dtype=torch.float64)
         latent = torch.cat([latent, torch.zeros(len(latent), 1)], -1)
         return nodes.weights @ torch.softmax(latent, -1), nodes.error
 
