@@ -20,7 +20,7 @@ from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.tables._errors import TableError
 
-FORMAT = 4  # of the folder
+FORMAT = 5  # of the folder
 ABOUT, PLAIN, CODE = "about.json", "model.skops", "model.joblib"
 # What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
 # not tell it what to do), the preprocessing of a pipeline, and patterns of column names.
