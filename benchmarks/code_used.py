@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-# How files are written and results recorded changes nothing that is measured.
+# How files are written, runs started side by side and results recorded changes nothing that is
+# measured.
 WITHOUT_FIGURES = {
-    *("skuq._version", "skuq.files"),
+    *("skuq._version", "skuq.files", "skuq.uadqn._seeds"),
     *("benchmarks.all", "benchmarks.code_used", "benchmarks.harness"),
 }
 
@@ -54,11 +55,15 @@ class _SourceTree:
         }
 
     def used_by(self, module: str) -> set[str]:
-        """The module itself, what it imports, what that imports, and so on."""
+        """The module itself, what it imports, what that imports, and so on.
+
+        What is imported only by modules without figures is left out, as they are.
+        """
         used, waiting = set(), {module} & set(self.paths)
         while waiting:
             used |= waiting
-            waiting = {to for each in waiting for to in self._imported_by(each)} - used
+            followed = waiting - WITHOUT_FIGURES
+            waiting = {to for each in followed for to in self._imported_by(each)} - used
         return used
 
     def _imported_by(self, module: str) -> Iterator[str]:

@@ -168,16 +168,16 @@ def _read(
         training = open_table(train, CsvFormat(*csv_format))
         training.require([target, *drop])
         names = [name for name in training.columns if name not in {target, *drop, *kinds}]
+        if nameless := [name for name in names if name.startswith(UNNAMED)]:
+            raise InputError(
+                f"{train} has a column without a name, {nameless[0]!r}, which may number the rows; "
+                f"leave it out (--drop {quote(nameless[0])}), or give it a name."
+            )
         table = open_table(predict, CsvFormat(*csv_format))
         table.require([*names, *kinds])
         codes = {target: str} if target in training.codes else {}
         known = classes_as_written(training, training.read(dtype=codes), target)
         new = table.read(dtype=kinds, words=kinds)
-    if nameless := [name for name in names if name.startswith(UNNAMED)]:
-        raise InputError(
-            f"{train} has a column without a name, {nameless[0]!r}, which may number the rows; "
-            f"leave it out (--drop {quote(nameless[0])}), or give it a name."
-        )
     if not names:
         raise InputError(f"{train} has no columns left to learn from besides {target}.")
     return known, new, names, [note for note in (training.note, table.note) if note]
@@ -302,6 +302,7 @@ def _certified(
 def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], about: str) -> Any:
     """Page with the certified share by radius, and the rows that are decided most narrowly."""
     import numpy as np
+    import pandas as pd
     from matplotlib.figure import Figure
 
     from skuq.reporting import Report
@@ -318,7 +319,8 @@ def _report(rows: pd.DataFrame, max_radius: float, norm: str, held: list[str], a
     page = Report(
         "Certified predictions",
         f"{len(rows)} rows. The class of half of them provably stays the same within a radius of "
-        f"{_shown(proven, np.floor).median():.4g} standard deviations.{fixed} {about}",
+        f"{_shown(pd.Series([proven.median()]), np.floor).item():.4g} standard deviations."
+        f"{fixed} {about}",
     )
     page.figure(
         "Share of rows by radius",

@@ -47,6 +47,8 @@ def play(
         if gif.suffix.lower() != ".gif":
             raise InputError(f"--gif: {gif} must end in .gif.")
         check_outputs([gif], [])
+    if seed + episodes > 2**32:
+        raise InputError(f"--seed: the last episode's must be below 2**32, got {seed} as first.")
     runs = import_rl("skuq play", "_runs")
     try:
         agent = runs.load_agent(run, device)

@@ -262,7 +262,7 @@ def _trained(
         target=target,
         id_column=id_column,
         drop=drop,
-        regression=task == "regression",
+        task=task,
         given=method.lower() in QUAM and not isinstance(estimator, str),
     )
     fitted = TableModel(
@@ -285,18 +285,24 @@ def _read(
     target: str,
     id_column: str | None,
     drop: tuple[str, ...],
-    regression: bool,
+    task: str,
     given: bool,
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Training table and held-out table, with names, codes and classes as the files have them."""
+    import pandas as pd
+
+    from skuq.tables._targets import MOST_CLASSES
+
     used = [name for name in train.columns if name not in drop]
     train.require(used)
     names = [] if id_column is None else [id_column]
     # Codes with leading zeros are names, except to a model that was given them as numbers.
     texts = {*names} if given else {*names, *train.codes}
-    if regression:
+    if task == "regression":
         texts.discard(target)
     known = train.read(dtype=dict.fromkeys(texts, str), words=names)
+    if task == "auto" and target in texts and known[target].nunique() > MOST_CLASSES:
+        known[target] = pd.to_numeric(known[target])  # it is asked whether they are quantities
     if not given:
         known = classes_as_written(train, known, target)
     if held_out is None:

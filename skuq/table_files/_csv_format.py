@@ -45,7 +45,9 @@ MISSING_WORDS = frozenset(
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
     | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )
-SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")  # which Excel reads, and may write, above the header
+SEPARATOR_LINE = re.compile(
+    r'"?sep=(.)"?\r?\n', re.IGNORECASE
+)  # which Excel reads, and may write, above the header
 DIGITS, LEADING_ZERO = re.compile(r"[0-9]+"), re.compile(r"0[0-9]+")
 POINT_IN_ROW = re.compile(r"(?<=[;\n\"])[+-]?\d*\.\d+(?:\.\d{3})*(?=[;\r\n\"])")
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}

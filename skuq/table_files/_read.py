@@ -348,9 +348,8 @@ def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableF
     """
     path = Path(path)
     if path.exists() and not path.is_file():
-        raise TableFileError(
-            f"{path} is not a file; a pipe cannot be read more than once: save it as a file first."
-        )
+        what = "folder" if path.is_dir() else "pipe, which cannot be read more than once"
+        raise TableFileError(f"{path} is a {what}; name a file.")
     if path.suffix.lower() in PARQUET:
         return ParquetFile(path)
     return CsvFile(path, format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ OFTEN = 3
 FEWEST_TO_SUSPECT = 100  # held-out rows on which a model may be too good to be true
 SURE = 0.05  # of the log loss of guessing
 MOST_TO_SUSPECT = 10_000  # training rows from which a column is learnt alone
+
+WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")  # as ids are written beside missing ones, too
 
 Hashes = NDArray[np.uint64]
 
@@ -163,9 +166,7 @@ def known_rows(
     if few_values or known.mean() <= OFTEN * n_different * _coincidence(train, rows):
         known[:] = False
     if ids is not None:
-        # As text: one id that is no number makes text of all of its file.
-        names = [each.dropna().map(as_text).str.removesuffix(".0") for each in ids]
-        known |= names[1].isin(names[0]).reindex(ids[1].index, fill_value=False).to_numpy()
+        known |= _named_alike(*ids)
     if known.all():
         raise TableError(
             "All rows of the held-out table are in the training table too (with equal values or "
@@ -173,6 +174,16 @@ def known_rows(
             "--held-out away: a fifth of the training table is then held out."
         )
     return known
+
+
+def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
+    """Which rows of the second table have an id of the first; missing ones are none."""
+    # As text: one id that is no number makes text of all of its file.
+    names = [[None if pd.isna(v) else as_text(v) for v in each] for each in (first, second)]
+    if all(name is None or WHOLE.fullmatch(name) for each in names for name in each):
+        names = [[name and str(int(float(name))) for name in each] for each in names]
+    taken = set(names[0]) - {None}
+    return np.array([name in taken for name in names[1]], dtype=bool)
 
 
 def known_note(n_known: int, n_rows: int) -> str:

@@ -189,6 +189,8 @@ class TableModel:
         found: list[str] = []
         if not given:
             features, found = notes.without_nameless(train[features])
+            if not features:
+                raise TableError("The training table has no column left to learn from.")
         wanted = wanted_columns(self.estimator, features)
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")

@@ -97,7 +97,13 @@ def target_values(
         return labels
     # By their text: what one table stores as whole numbers may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
+    # Then by what two files may write differently, as 007 and 7, where one class alone has it.
+    forms = [_form(text) for text in meaning]
+    alike = {_form(text): label for text, label in meaning.items()}
     texts = [as_text(label) for label in labels]
+    for text in {*texts} - {*meaning}:
+        if forms.count(_form(text)) == 1:
+            meaning[text] = alike[_form(text)]
     unknown = next((text for text in texts if text not in meaning), None)
     if unknown is not None:
         raise TableError(
@@ -105,6 +111,13 @@ def target_values(
             "table lacks."
         )
     return np.array([meaning[text] for text in texts], dtype=known.dtype)
+
+
+def _form(text: str) -> str:
+    """A class without leading zeros, and yes and no in small letters."""
+    if text.isdigit():
+        return text.lstrip("0") or "0"
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:

@@ -119,8 +119,8 @@ def _finished(folder: Path, jobs: list[Any], n_jobs: int | None) -> Iterator[See
 def _train(
     folder: Path, config: RunConfig, checkpoint_every: int, device: str, spec: EnvSpec | None
 ) -> SeedOutcome:
-    if spec is not None:
-        gym.registry.setdefault(config.env, spec)
+    if spec is not None:  # in the place of an earlier one: processes are used again
+        gym.registry[spec.id] = spec
     outcome = train_run(folder, config, checkpoint_every=checkpoint_every, device=device)
     history = outcome.history
     if history is None:

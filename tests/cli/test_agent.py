@@ -625,7 +625,10 @@ def test_seeds_of_which_no_episode_has_ended_have_no_part_in_the_mean(rl, monkey
 
 def test_a_seed_that_environments_refuse_is_refused_in_one_line(rl):
     train(steps=45)
-    assert "--seed" in run("play", "run", "--seed", str(2**32)).output
+    for options in (["--seed", str(2**32)], ["--seed", str(2**32 - 1), "--episodes", "2"]):
+        result = run("play", "run", *options)
+        assert result.exit_code == 2
+        assert "--seed" in result.output
 
 
 # --- what must be installed ----------------------------------------------------------------------

@@ -205,7 +205,8 @@ def test_classes_are_written_as_the_file_has_them(folder, words):
     if words == ["1.0", "2.5"]:
         assert result.exit_code == 2  # continuous numbers are no classes
     else:
-        assert set(pd.read_csv("out.csv", dtype=str)["class"]) <= set(words)
+        assert result.exit_code == 0, result.output
+        assert set(pd.read_csv("out.csv", dtype=str)["class"]) == set(words)
 
 
 def test_a_column_without_a_name_is_not_learnt_from(folder):

@@ -624,7 +624,7 @@ def test_pipes_are_refused_in_one_line(folder):
     os.mkfifo("pipe")
     result = quantify(*METHOD, predict="pipe")
     assert result.exit_code == 2
-    assert "a pipe cannot be read more than once" in result.stderr
+    assert "is a pipe, which cannot be read more than once" in result.stderr
     result = quantify(*METHOD, out="-")
     assert result.exit_code == 2
     assert "give a name and not '-'" in result.stderr
@@ -633,3 +633,22 @@ def test_pipes_are_refused_in_one_line(folder):
 def test_a_coverage_that_few_rows_cannot_give_is_said_without_a_report(folder):
     assert "That takes 99 rows." in quantify("--coverage", ".99", *METHOD).stdout
     assert "That takes" not in quantify("--coverage", ".9", *METHOD).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "others"), [(["007", "012"], ["7", "12"]), (["TRUE", "FALSE"], ["True", "False"])]
+)
+def test_classes_that_two_files_write_differently_are_the_same(folder, flowers, words, others):
+    flowers.assign(species=np.resize(words, 150)).to_csv("known.csv", index=False)
+    moved = flowers.assign(species=np.resize(others, 150), **{"petal width": np.arange(150) / 50})
+    moved.to_csv("more.csv", index=False)
+    result = quantify("--held-out", "more.csv", *METHOD)
+    assert result.exit_code == 0, result.output
+    assert set(pd.read_csv("out.csv", dtype=str)["prediction"]) <= set(words)
+
+
+def test_it_is_asked_whether_many_numbers_with_leading_zeros_are_classes(folder, flowers):
+    flowers.assign(species=[f"{k:03}" for k in range(150)]).to_csv("known.csv", index=False)
+    result = quantify("--drop", "soil", "--model", "logistic")
+    assert result.exit_code == 2
+    assert "holds whole numbers of 150 values, which may be classes or quantities" in result.stderr

@@ -187,6 +187,21 @@ def test_rows_of_known_ids_are_left_out_though_another_id_is_no_number():
     assert any("20 of the 40 rows are in the training table too" in n for n in model.notes_)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "known"),
+    [
+        (["1", "2"], ["0001", "3"], [True, False]),
+        (["1", "2", "v"], ["1.0", "1"], [False, True]),  # versions, of which one is no number
+        ([1, 2], [np.nan, np.nan], [False, False]),
+    ],
+)
+def test_ids_are_compared_as_numbers_only_where_all_are(first, second, known):
+    held = pd.Series(second, index=[7] * len(second))
+    train = pd.DataFrame({"a": np.arange(float(len(first)))})
+    marked = known_rows(train, train[:2] + 0.5, (pd.Series(first), held))
+    assert marked.tolist() == known
+
+
 def test_whole_ids_are_the_same_where_a_missing_one_made_floats_of_them():
     train = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
     ids = pd.Series(["1", "2", "3", "4"]), pd.Series([1.0, np.nan, 9.0, 4.0])

@@ -515,6 +515,19 @@ def test_environments_that_only_this_process_knows_are_found_by_others(tmp_path,
     assert sorted(run.seed for run in runs) == [0, 1]
 
 
+def test_environments_are_those_that_are_registered_last(tmp_path):
+    scores = []
+    for length in (3, 5):
+        gym.register("OnlyHere-v0", RandomEnv, kwargs={"length": length})
+        config = make_run_config("OnlyHere-v0", 30)
+        try:
+            runs = list(train_seeds(tmp_path / str(length), config, 2, n_jobs=2, device="cpu"))
+        finally:
+            del gym.registry["OnlyHere-v0"]
+        scores.append({length for run in runs for length in run.history.length})
+    assert scores == [{3}, {5}]
+
+
 @pytest.mark.parametrize("every", [0, -5])
 def test_checkpoints_are_a_step_apart_at_least(tmp_path, every):
     with pytest.raises(RunError, match="checkpoint_every must be at least 1"):
