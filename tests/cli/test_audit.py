@@ -239,7 +239,7 @@ def refused(result, folder, before):
         ([], {"label": "Y"}, "honest.csv has no column 'Y'. It has y, p0, p1, sex."),
         (["--groups", "p0"], {}, "--groups: 'p0' is the label or a probability"),
         (["--groups", "sex,sex"], {}, "--groups: 'sex' is named twice"),
-        (["--report", "-"], {}, "Results are written to files"),
+        (["--json", "-"], {}, "Results are written to files"),
         (["--jobs", "0"], {}, "--jobs must be a number of processes"),
         (["--alpha", "nan"], {}, "--alpha must be a finite number"),
         (["--confidence-level", "nan"], {}, "--confidence-level must be a finite number"),
