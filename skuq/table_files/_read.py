@@ -90,8 +90,8 @@ class TableFile(ABC):
         dtype : mapping of str to dtype, optional
             Columns to read as ``str`` or ``"category"``, also where they hold numbers.
         words : bool or collection of str, default=False
-            Whether words for missing values, such as "NA", are read as these words; or the
-            columns of which they are.
+            Whether words for missing values in a CSV file, such as "NA", are read as these words;
+            or the columns of which they are. In a Parquet file all words are words.
 
         Returns
         -------
@@ -121,8 +121,8 @@ class TableFile(ABC):
             Columns to read as ``str`` or ``"category"``. Of all others the kind may differ
             between the chunks of a CSV file, as their values do.
         words : bool or collection of str, default=False
-            Whether words for missing values, such as "NA", are read as these words; or the
-            columns of which they are.
+            Whether words for missing values in a CSV file, such as "NA", are read as these words;
+            or the columns of which they are. In a Parquet file all words are words.
         n_rows : int, optional
             Rows of a chunk. Default: as many as hold two million values.
 

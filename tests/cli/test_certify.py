@@ -209,9 +209,10 @@ def test_classes_are_written_as_the_file_has_them(folder, words):
         assert set(pd.read_csv("out.csv", dtype=str)["class"]) == set(words)
 
 
-def test_a_column_without_a_name_is_not_learnt_from(folder):
+@pytest.mark.parametrize("both", [True, False])
+def test_a_column_without_a_name_is_not_learnt_from(folder, both):
     pd.read_csv("known.csv").to_csv("known.csv")
-    pd.read_csv("new.csv").to_csv("new.csv")
+    pd.read_csv("new.csv").to_csv("new.csv", index=both)
     result = run("--drop", "number")
     assert result.exit_code == 2
     assert "a column without a name, 'Unnamed: 0'" in result.output
@@ -237,6 +238,11 @@ def test_a_report_claims_no_more_than_was_proven(folder):
         if np.isfinite(row["counterexample_radius"]):
             assert float(refuted) >= row["counterexample_radius"]
     assert len(rows) == 9
+    (median,) = re.findall(
+        "within a radius of ([0-9.e-]+) ", (folder / "page.html").read_text("utf-8")
+    )
+    proven = rows["certified_radius"].median()
+    assert proven - 0.001 < float(median) <= proven
 
 
 @pytest.mark.parametrize("radius", [0.6609375, 0.29, 0.1, 1.0, 3.14159e-5, 0.0, np.inf])

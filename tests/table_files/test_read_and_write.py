@@ -95,6 +95,13 @@ def test_columns_of_codes_with_leading_zeros_are_named(tmp_path):
     assert table.read()["zip"].tolist()[::2] == [249, 81000]
 
 
+@pytest.mark.parametrize("name", ["parts", "parts.parquet"])
+def test_a_folder_is_called_a_folder(tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(TableFileError, match=f"{name} is a folder; name a file"):
+        open_table(tmp_path / name)
+
+
 @pytest.mark.parametrize("name", ["out.csv.zip", "out.csv.zst"])
 def test_an_archive_is_not_written(tmp_path, name):
     for write in (check_writable, lambda path: write_table(path, [TABLE])):

@@ -957,6 +957,12 @@ def test_a_column_without_name_and_values_is_left_out():
     assert "A column without name and values was left out (Unnamed: 2)." in model.notes_
 
 
+def test_a_table_of_nothing_else_has_nothing_to_learn_from():
+    frame = pd.DataFrame({"y": ["x", "z"] * 15, "Unnamed: 1": np.nan})
+    with pytest.raises(TableError, match="no column left to learn from"):
+        TableModel("logistic").fit(frame, "y")
+
+
 def test_a_part_of_a_nameless_index_numbers_the_rows_too():
     numbers = np.random.default_rng(0).permutation(400)[:200]
     frame = pd.DataFrame({"Unnamed: 0": numbers, "count": numbers, "y": ["x", "z"] * 100})
