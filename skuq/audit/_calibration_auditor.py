@@ -32,21 +32,27 @@ from skuq.calibration import (
     AuditResult,
     BinAudit,
     BinSums,
+    Conditions,
+    Grouping,
     Region,
+    Strategy,
     TopLabelPredictions,
     audit_sums,
+    bin_of,
+    conditions_of,
     detectable_gap,
+    distinct,
+    groups_of_columns,
+    in_units,
+    named_groups,
     required_samples,
     top_label_predictions,
 )
-from skuq.calibration._conditions import Conditions, conditions_of
-from skuq.calibration._groups import Grouping, distinct, groups_of_columns, named_groups
-from skuq.calibration._sums import Strategy, bin_of, in_units
-from skuq.calibration._validation import checked_labels
 from skuq.labels import codes_of
 from skuq.metrics import expected_calibration_error
 from skuq.model_selection import _PredictsUncertainty
 from skuq.models import ModuleClassifier, as_rows, taken_as_it_is
+from skuq.validation import checked_labels
 
 if TYPE_CHECKING:
     import pandas as pd

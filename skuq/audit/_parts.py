@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from skuq.calibration import BinSums, TopLabelPredictions, merged_sums
-from skuq.calibration._groups import Grouping
-from skuq.calibration._result import add_up
-from skuq.calibration._sums import Strategy
+from skuq.calibration import BinSums, Grouping, Strategy, TopLabelPredictions, add_up, merged_sums
 
 DENSITY_BINS = 20  # of the pictures that show how confidence is distributed
 

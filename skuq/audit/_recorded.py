@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
-from skuq.calibration._validation import ROW_SUM_TOLERANCE
 from skuq.labels import as_text
+from skuq.validation import ROW_SUM_TOLERANCE
 
 if TYPE_CHECKING:
     import pandas as pd

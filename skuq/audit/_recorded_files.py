@@ -21,8 +21,13 @@ from skuq.audit._recorded import (
     probabilities_of,
     unknown_label,
 )
-from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
-from skuq.calibration._groups import MAX_GROUPS, Grouping
+from skuq.calibration import (
+    MAX_GROUPS,
+    BinSums,
+    Grouping,
+    TopLabelPredictions,
+    top_label_predictions,
+)
 from skuq.labels import as_text
 from skuq.table_files import CsvFormat, TableFile, open_table
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _num_samples
 
 from skuq.base import BoolArray
-from skuq.calibration._groups import column_of
+from skuq.calibration import column_of
 
 Region = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from skuq.base import FloatArray, IntArray
-from skuq.calibration._validation import checked_labels
+from skuq.validation import checked_labels
 
 # A sample that was held out itself is as unusual as itself, whatever rounding says: that depends
 # on which samples were computed together.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._validation import columns_and_proba
+from skuq.validation import columns_and_proba
 
 Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # int64, exact; float64 with sample weights

@@ -30,7 +30,7 @@ from skuq.calibration._sums import (
     bin_of,
     top_label_predictions,
 )
-from skuq.calibration._validation import checked_labels
+from skuq.validation import checked_labels
 
 TOLERANCE_PRECISION = 1e-3
 N_REGION_DRAWS = 60  # reference sets at most that are searched for regions

@@ -23,6 +23,7 @@ from skuq.metrics._scorers import (
     neg_area_under_risk_coverage_scorer,
     neg_expected_calibration_error_scorer,
     neg_log_likelihood_scorer,
+    predicted_part,
     uncertainty_scorer,
 )
 from skuq.metrics._selection import RiskCoverage, area_under_risk_coverage, risk_coverage_curve
@@ -45,6 +46,7 @@ __all__ = [
     "neg_expected_calibration_error_scorer",
     "neg_log_likelihood_scorer",
     "negative_log_likelihood",
+    "predicted_part",
     "risk_coverage_curve",
     "uncertainty_scorer",
 ]

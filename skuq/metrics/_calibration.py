@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from skuq.base import FloatArray
 from skuq.calibration import (
     BinSums,
+    Strategy,
     TopLabelPredictions,
     bin_edges,
     bin_sums,
     top_label_predictions,
 )
-from skuq.calibration._sums import Strategy
-from skuq.calibration._validation import weights
+from skuq.validation import weights
 
 if TYPE_CHECKING:
     import pandas as pd

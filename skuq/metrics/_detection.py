@@ -11,8 +11,8 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
 
 from skuq.base import BoolArray, FloatArray
-from skuq.calibration._sums import sum_rounding
-from skuq.calibration._validation import errors_and_uncertainty, finite, weights
+from skuq.calibration import sum_rounding
+from skuq.validation import errors_and_uncertainty, finite, weights
 
 
 class Detection(NamedTuple):

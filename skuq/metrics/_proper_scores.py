@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.calibration._validation import columns_and_proba, weights
+from skuq.validation import columns_and_proba, weights
 
 
 def brier_score(

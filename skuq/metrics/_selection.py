@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.special import digamma
 
 from skuq.base import BoolArray, FloatArray
-from skuq.calibration._validation import errors_and_uncertainty
+from skuq.validation import errors_and_uncertainty
 
 
 class RiskCoverage(NamedTuple):

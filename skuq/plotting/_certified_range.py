@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import FloatArray
-from skuq.calibration._validation import finite
 from skuq.plotting._drawing import (
     COLOURS,
     axes_or_new,
@@ -17,6 +16,7 @@ from skuq.plotting._drawing import (
     plain_text,
     require_method,
 )
+from skuq.validation import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

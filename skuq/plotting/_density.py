@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.calibration._sums import SCALE, in_units
-from skuq.calibration._validation import finite
+from skuq.calibration import SCALE, in_units
 from skuq.plotting._drawing import COLOURS, axes_or_new, legend_above, plain_text
 from skuq.plotting._histogram import _check_groups
+from skuq.validation import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

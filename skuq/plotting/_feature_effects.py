@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.calibration._validation import finite
 from skuq.extras import import_optional
 from skuq.plotting._drawing import COLOURS, axes_or_new, plain_text, require_method
+from skuq.validation import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.calibration._sums import Strategy
+from skuq.calibration import Strategy
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
 from skuq.plotting._drawing import (
     COLOURS,

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skuq.metrics import RiskCoverage, area_under_risk_coverage, risk_coverage_curve
-from skuq.metrics._scorers import predicted_part
+from skuq.metrics import RiskCoverage, area_under_risk_coverage, predicted_part, risk_coverage_curve
 from skuq.plotting._drawing import COLOURS, axes_or_new, plain_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from skuq.calibration._validation import finite
 from skuq.plotting._drawing import COLOURS, axes_or_new
+from skuq.validation import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

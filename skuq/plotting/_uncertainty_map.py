@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import FloatArray
-from skuq.metrics._scorers import predicted_part
+from skuq.metrics import predicted_part
 from skuq.plotting._drawing import (
     LONGEST_LABEL,
     axes_or_new,

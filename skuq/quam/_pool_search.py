@@ -133,7 +133,9 @@ def search_networks(
         kept = _last_models(steps, moving, n_steps - n_kept)
         weights.append({name: w.cpu() for name, w in kept.items()})
         compare = ExcessLoss(module, kept, train, part, settings.prior_precision)
-        by_sample = compare.of_each(compared) + torch.as_tensor(compare.prior(), device=device).reshape(-1, 1)
+        by_sample = compare.of_each(compared) + torch.as_tensor(
+            compare.prior(), device=device
+        ).reshape(-1, 1)
         losses.append(by_sample.reshape(-1, n_kept, len(compared)))
     return FoundNetworks(
         sought,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._conformal import n_at_least, shares
+from skuq.calibration import n_at_least, shares
 
 
 def row_p_values(

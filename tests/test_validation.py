@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.calibration._validation import (
+from skuq.validation import (
     columns_and_proba,
     errors_and_uncertainty,
     finite,

@@ -1,7 +1,11 @@
-"""Checks of what the metrics are given, with errors that name it."""
+"""Checks of arguments that several packages share, and warnings that point at the caller."""
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Iterable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -10,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
 
+_LIBRARIES = ("skuq", "sklearn", "joblib")
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 
 
@@ -154,3 +159,54 @@ def _check_same_length(**arrays: NDArray[Any]) -> None:
             f"{', '.join(f'`{name}`' for name in arrays)} must have one row per sample each, "
             f"got {', '.join(map(str, lengths))} rows."
         )
+
+
+def user_stacklevel() -> int:
+    """`stacklevel`, for a warning of the caller, of the first frame outside the libraries."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's code that led here."""
+    warnings.warn(message, category, stacklevel=user_stacklevel())
+
+
+def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:
+    """Refuse parameters that are set although they cannot have an effect.
+
+    Parameters
+    ----------
+    estimator : object
+        With one attribute for each parameter of its `__init__`.
+    names : iterable of str
+        Parameters without effect in this context.
+    context : str
+        Why, and what would work; the end of a sentence after "has no effect".
+
+    Raises
+    ------
+    ValueError
+        If one of them is not at its default, naming all of these.
+    """
+    defaults = signature(type(estimator)).parameters
+    changed = [
+        f"{name}={getattr(estimator, name)!r}"
+        for name in names
+        if not _same(getattr(estimator, name), defaults[name].default)
+    ]
+    if changed:
+        verb = "has" if len(changed) == 1 else "have"
+        raise ValueError(f"{', '.join(changed)} {verb} no effect {context}")
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Whether a parameter is at its default; arrays compare as their values."""
+    if value is default:
+        return True
+    try:
+        return bool(np.array_equal(value, default)) and type(value) is type(default)
+    except (TypeError, ValueError):
+        return False

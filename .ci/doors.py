@@ -1,0 +1,59 @@
+"""Lists imports of private modules and names across packages; exits with 1 if there are any.
+
+A package is entered through its `__init__`. Inside `skuq.NAME`, and in `tests/NAME`, the private
+modules of `skuq.NAME` may be imported; nobody else may import them, nor names with an underscore.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("skuq", "tests", "benchmarks", "docs")
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything that a module imports, names included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+
+
+def is_private(part: str) -> bool:
+    return part.startswith("_") and not part.startswith("__")
+
+
+def is_closed(name: str, home: str) -> bool:
+    """Whether a name lies behind the door of a package that is not `home`, such as "skuq.quam"."""
+    parts = name.split(".")
+    if parts[0] != "skuq" or not any(map(is_private, parts)):
+        return False
+    package = parts[:1] if is_private(parts[1]) else parts[:2]
+    return home.split(".")[: len(package)] != package or (len(package) == 1 and home != "skuq")
+
+
+def home_of(path: Path) -> str:
+    """The package that a file belongs to, or whose tests it holds."""
+    top, *folders = path.relative_to(ROOT).parts[:-1]
+    return ".".join(["skuq", *folders]) if top in ("skuq", "tests") else top
+
+
+def main() -> int:
+    found = 0
+    for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for line, name in imports(tree):
+            if is_closed(name, home_of(path)):
+                print(f"{path.relative_to(ROOT)}:{line}: {name}")
+                found += 1
+    print(f"{found} private imports across packages")
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
