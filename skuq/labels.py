@@ -78,3 +78,21 @@ def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     if kinds == {"i", "u"}:  # of 64 bits, it compares them as floats, which hold 53
         return np.promote_types(one, other).kind != "f"
     return kinds == {"U"} or kinds <= set("biuf")  # numbers and strings have no order
+
+
+def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
+    """Labels of the nodes in a mask.
+
+    Parameters
+    ----------
+    X : array-like
+        Ids of nodes, or booleans, one for each node.
+    y : ndarray of shape (n_labelled,) or (n_nodes,)
+        Labels of these nodes, or with a mask of all nodes.
+
+    Returns
+    -------
+    ndarray of shape (n_labelled,)
+    """
+    mask = np.asarray(X)
+    return y[mask] if mask.dtype == bool and mask.shape == y.shape else y

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from skuq.extras import import_optional
-from skuq.models import TrainingSet, seeded, stacked_forward, training_batches
+from skuq.networks import TrainingSet, seeded, stacked_forward, training_batches
 
 # Friction of Hamiltonian chains, per unit of time: any value leaves the target as it is. With
 # a step size of 0.1 this one keeps 0.9 of the momentum, the usual share in training.
@@ -91,7 +91,7 @@ def run_chains(
 
     Examples
     --------
-    >>> from skuq.models import stack_parameters
+    >>> from skuq.networks import stack_parameters
     >>> net = nn.Linear(2, 3)
     >>> train = TrainingSet(torch.eye(2), torch.tensor([0, 2]), torch.ones(2), torch.zeros(2))
     >>> chains = run_chains(

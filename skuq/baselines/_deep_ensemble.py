@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -18,14 +17,8 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import (
-    AdoptedModel,
-    adopt,
-    encode_labels,
-    fit_or_adopt,
-    level_of_the_user,
-    taken_as_it_is,
-)
+from skuq.models import NetworkModel, adopt, fit_model, is_prefit, warn_of_retraining, with_classes
+from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
 
@@ -66,9 +59,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    members_ : list of skuq.models.AdoptedModel
+    members_ : list of skuq.models.NetworkModel
         The networks.
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The first of them.
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -102,7 +95,6 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     True
     """
 
-    _model_parameter = "_given"
     _supports_ids = True
     _parameter_constraints: dict[str, Any] = {
         **COMMON_CONSTRAINTS,
@@ -133,36 +125,36 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         """The model that decides on the inputs of `fit`."""
         return self.members[0] if self.members else self.estimator
 
-    def _fit_model(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        sample_weight: NDArray[Any] | None,
-        seed: int,
-        device: torch.device,
-        fit_params: dict[str, Any],
-    ) -> AdoptedModel:
-        if self.members is not None:
-            self.members_ = self._adopt_members(y)
-        else:
-            more = np.random.RandomState(self._sampling_seed)
-            seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_members - 1))]
-            settings = {"sample_weight": sample_weight, "device": device, "fit_params": fit_params}
-            # Processes, because seeds govern the one random state that threads share.
-            members = Parallel(n_jobs=self.n_jobs)(
-                delayed(fit_or_adopt)(estimator, X, y, seed=each, **settings)
-                for estimator, each in zip(_unfitted(self.estimator, seeds), seeds, strict=True)
-            )
-            self.members_ = _on_one_graph(members)
-        _check_same_classes(self.members_, X, y)
-        return self.members_[0]
-
-    def _adopt_members(self, y: NDArray[Any]) -> list[AdoptedModel]:
+    def _training_options(self) -> dict[str, Any]:
+        if self.members is None:
+            return {"fit": self._fit_members}
         if self.estimator is not None:
             raise ValueError("`estimator` and `members` are both given; give one of them.")
         if not self.members:
             raise ValueError("`members` is empty; an ensemble needs at least one model.")
-        return [adopt(member, y) for member in self.members]
+        refuse_ineffective(self, ["n_members", "n_jobs"], "on `members`, which are trained.")
+        return {"fit": self._adopt_members}
+
+    def _adopt_members(
+        self, estimator: Any, X: Any, y: NDArray[Any], **training: Any
+    ) -> NetworkModel:
+        self.members_ = [adopt(member, y) for member in self.members or ()]
+        _check_same_classes(self.members_, X, y)
+        return self.members_[0]
+
+    def _fit_members(
+        self, estimator: Any, X: Any, y: NDArray[Any], *, seed: int, **training: Any
+    ) -> NetworkModel:
+        more = np.random.RandomState(self._sampling_seed)
+        seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_members - 1))]
+        # Processes, because seeds govern the one random state that threads share.
+        members = Parallel(n_jobs=self.n_jobs)(
+            delayed(fit_model)(each, X, y, seed=own, **training)
+            for each, own in zip(_unfitted(estimator, seeds), seeds, strict=True)
+        )
+        self.members_ = _on_one_graph(members)
+        _check_same_classes(self.members_, X, y)
+        return self.members_[0]
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
         logits = [member.outputs(member.inputs(X), self.device) for member in self.members_]
@@ -182,7 +174,11 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
             "fitted models in `members`."
         )
     _warn_of_equal_starts(inner, len(seeds))
-    first = estimator if taken_as_it_is(estimator) else _reseeded(estimator, seeds[0])
+    if is_prefit(estimator):
+        first = estimator
+    else:
+        warn_of_retraining(estimator)
+        first = _reseeded(estimator, seeds[0])
     return [first, *(_reseeded(inner, seed) for seed in seeds[1:])]
 
 
@@ -202,33 +198,31 @@ def _fixed_inside(estimator: Any) -> str:
 
 def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
     if n_members > 1 and isinstance(getattr(estimator, "module", None), nn.Module):
-        warnings.warn(
+        warn_user(
             f"The module of this {type(estimator).__name__} is an instance, so that all members "
             "start from its weights. Pass the class, with `module__...` parameters, to have them "
-            "start from different ones.",
-            UserWarning,
-            stacklevel=level_of_the_user(),
+            "start from different ones."
         )
 
 
 def _reseeded(estimator: Any, seed: int) -> Any:
     if not hasattr(estimator, "get_params"):
-        return estimator  # it cannot be trained, which is an error of `fit_or_adopt`
+        return estimator  # it cannot be trained, which is an error of `fit_model`
     copy = clone(estimator)
     names = [name for name in copy.get_params() if name.split("__")[-1] == "random_state"]
     return copy.set_params(**dict.fromkeys(names, seed))
 
 
-def _on_one_graph(members: list[AdoptedModel]) -> list[AdoptedModel]:
+def _on_one_graph(members: list[NetworkModel]) -> list[NetworkModel]:
     """Models of nodes share a graph, of which each process returns a copy."""
     shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
     return [replace(member, **shared) for member in members]
 
 
-def _check_same_classes(members: Sequence[AdoptedModel], X: Any, y: NDArray[Any]) -> None:
+def _check_same_classes(members: Sequence[NetworkModel], X: Any, y: NDArray[Any]) -> None:
     if not members[0].at_once:  # one row shows the outputs, but a mask of nodes cannot be cut
         X = _safe_indexing(X, slice(0, 1))
-    known = [encode_labels(y, member, member.inputs(X))[0] for member in members]
+    known = [with_classes(member, y, member.inputs(X))[0].classes for member in members]
     for number, classes in enumerate(known):
         if not np.array_equal(classes, known[0]):
             raise ValueError(

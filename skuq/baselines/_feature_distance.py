@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,8 @@ from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import LayerInput, TrainingSet, evaluate, level_of_the_user, resolve_device
+from skuq.networks import LayerInput, TrainingSet, evaluate, resolve_device
+from skuq.validation import refuse_ineffective, warn_user
 
 _BATCH_SIZE = 8192  # inputs whose features are held at once when predicting
 
@@ -57,7 +57,7 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The model.
     neighbors_ : sklearn.neighbors.NearestNeighbors
         Search among the training samples, or among class means.
@@ -141,10 +141,17 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         """
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
-        inputs = self._validated_inputs(X)
+        inputs = self._inputs(X)
         batches = gen_batches(len(inputs), _BATCH_SIZE)
         distance = np.concatenate([self._distances(inputs[rows]) for rows in batches])
         return Uncertainty.from_parts(np.zeros_like(distance), distance)
+
+    def _training_options(self) -> dict[str, Any]:
+        if self.distance == "mahalanobis":
+            refuse_ineffective(
+                self, ["n_neighbors"], "with distance='mahalanobis', which compares class means."
+            )
+        return {}
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
         self._features = self._layer_input(train.X[:1])
@@ -159,7 +166,7 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
             self._search_among(means, 1)
 
     def _layer_input(self, X: Tensor) -> LayerInput:
-        network = self.model_.module
+        network: Any = self.model_.network
         if self.layer == "last":
             return LayerInput.of_last_layer(network, X)
         features = LayerInput.of_first_linear(network, X)
@@ -172,10 +179,9 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
 
     def _n_neighbors_of(self, n_samples: int) -> int:
         if self.n_neighbors > n_samples:
-            warnings.warn(
+            warn_user(
                 f"`n_neighbors` is {self.n_neighbors}, but there are {n_samples} training "
-                "samples only; the most distant one is taken.",
-                stacklevel=level_of_the_user(),
+                "samples only; the most distant one is taken."
             )
         return min(self.n_neighbors, n_samples)
 

@@ -16,7 +16,7 @@ from skuq.baselines._curvature import (
     last_layer_posterior,
 )
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import Head, TrainingSet, evaluate, resolve_device, split_head
+from skuq.networks import Cut, TrainingSet, cut_network, evaluate, resolve_device
 
 
 class LaplaceClassifier(SampledModelsClassifier):
@@ -54,7 +54,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The given model.
     posterior_ : skuq.baselines._curvature.LastLayerPosterior
         Posterior of its last layer.
@@ -118,16 +118,16 @@ class LaplaceClassifier(SampledModelsClassifier):
         self.prior_precision = prior_precision
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
-        head = _linear_head(self.model_.module, train.X[:1024])
-        self._body = head.body
-        layer: Any = next(part for part in head.module.modules() if isinstance(part, nn.Linear))
-        features = evaluate(head.body, train.X, device=device)
+        cut = _linear_head(self.model_.network, train.X[:1024])
+        self._body = cut.body
+        layer: Any = next(part for part in cut.module.modules() if isinstance(part, nn.Linear))
+        features = evaluate(cut.body, train.X, device=device)
         if features.ndim != 2:
             raise ValueError(
                 "The last layer is applied several times to each input, which LaplaceClassifier "
                 "does not support; QUAMClassifier does."
             )
-        self._to_logits, self._shift = _affine_tail(head.module, layer, features[:1024])
+        self._to_logits, self._shift = _affine_tail(cut.module, layer, features[:1024])
         bias = layer.bias is not None
         log_proba = self._log_proba(train.X)
         curvature = last_layer_curvature(
@@ -156,18 +156,18 @@ class LaplaceClassifier(SampledModelsClassifier):
         return (outputs @ self._to_logits.mT + self._shift).log_softmax(-1)
 
 
-def _linear_head(network: nn.Module, X: Tensor) -> Head:
+def _linear_head(network: nn.Module, X: Tensor) -> Cut:
     problem = "LaplaceClassifier needs a network that ends in a torch.nn.Linear"
     try:
-        head = split_head(network, X)
+        cut = cut_network(network, "last", X)
     except ValueError as error:
         raise ValueError(f"{problem}, followed by nothing or by modules of its Sequential.") from (
             error
         )
-    last = head.module[0] if isinstance(head.module, nn.Sequential) else head.module
+    last = cut.module[0] if isinstance(cut.module, nn.Sequential) else cut.module
     if not isinstance(last, nn.Linear):
         raise ValueError(f"{problem}; its last layer with parameters is {last}.")
-    return head
+    return cut
 
 
 def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import AdoptedModel, fit_or_adopt, float64_mlp
+from skuq.models import NetworkModel
+from skuq.networks import TrainingSet, float64_mlp
+from skuq.validation import refuse_ineffective
+
+_UNITS = (nn.Dropout,)
+_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 class MCDropoutClassifier(SampledModelsClassifier):
@@ -47,7 +54,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The network.
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -102,30 +109,16 @@ class MCDropoutClassifier(SampledModelsClassifier):
         self.n_samples = n_samples
         self.dropout = dropout
 
-    def _fit_model(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        sample_weight: NDArray[Any] | None,
-        seed: int,
-        device: torch.device,
-        fit_params: dict[str, Any],
-    ) -> AdoptedModel:
-        model = fit_or_adopt(
-            self.estimator,
-            X,
-            y,
-            sample_weight=sample_weight,
-            seed=seed,
-            device=device,
-            network=partial(_default_network, dropout=self.dropout),
-            fit_params=fit_params,
-        )
-        dropout_modules(model.module)
-        return model
+    def _training_options(self) -> dict[str, Any]:
+        if self.estimator is not None:
+            refuse_ineffective(self, ["dropout"], "on a given model, which keeps its own rate.")
+        return {"network": partial(_default_network, dropout=self.dropout)}
+
+    def _set_up(self, train: TrainingSet, device: torch.device) -> None:
+        _dropout_modules(self.model_.network)
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
-        logits = masked_outputs(
+        logits = _masked_outputs(
             self.model_,
             self.model_.inputs(X),
             n_samples=self.n_samples,
@@ -151,3 +144,57 @@ def _default_network(n_features: int, n_outputs: int, dropout: float) -> nn.Modu
         if isinstance(part, nn.Dropout):
             network.set_submodule(name, BatchDropout(part.p))
     return network
+
+
+def _dropout_modules(network: nn.Module) -> list[nn.Module]:
+    """Modules of type `Dropout`, `Dropout1d`, `Dropout2d` and `Dropout3d` with p > 0."""
+    modules: list[nn.Module] = [
+        part for part in network.modules() if isinstance(part, _UNITS + _CHANNELS) and part.p > 0
+    ]
+    if not modules:
+        raise ValueError(
+            "The model has no dropout module with p > 0, so there is nothing to sample. Train "
+            "it with torch.nn.Dropout (or Dropout1d, Dropout2d, Dropout3d), pass "
+            "estimator=None for a default network that has it, or use another method."
+        )
+    return modules
+
+
+def _masked_outputs(
+    model: NetworkModel,
+    inputs: Tensor,
+    *,
+    n_samples: int,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Outputs of a model under random dropout masks, (n_inputs, n_samples, n_outputs), on the CPU.
+
+    A mask drops the same units for all inputs, be they rows, images or nodes of a graph, so
+    that the outputs for one input do not depend on the others; inputs must run along the first
+    axis of what the modules see. More masks extend fewer.
+    """
+    masked = replace(model, module=deepcopy(model.module)).to(device)
+    inputs = inputs.to(masked.device)
+    generator = torch.Generator()
+    for module in _dropout_modules(masked.module):
+        module.register_forward_hook(_drop_with(generator))
+    outputs = []
+    with torch.no_grad():
+        for mask_seed in np.random.RandomState(seed).randint(2**31 - 1, size=n_samples):
+            generator.manual_seed(int(mask_seed))
+            outputs.append(masked.one_pass(inputs))
+    return torch.stack(outputs, dim=1).cpu()
+
+
+def _drop_with(generator: torch.Generator) -> Callable[[Any, Any, Tensor], Tensor]:
+    def drop(module: Any, _: Any, output: Tensor) -> Tensor:
+        # `output` is what the module, in evaluation mode, has passed on.
+        units = output.shape[1:2] if isinstance(module, _CHANNELS) else output.shape[1:]
+        ones = (1,) * (output.ndim - 1 - len(units))
+        keep = 1.0 - module.p
+        mask = torch.empty(1, *units, *ones, dtype=output.dtype)
+        mask.bernoulli_(keep, generator=generator).div_(keep or 1.0)
+        return output * mask.to(output.device)
+
+    return drop

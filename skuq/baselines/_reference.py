@@ -30,7 +30,7 @@ class ReferenceClassifier(SampledModelsClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The model.
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -85,5 +85,5 @@ class ReferenceClassifier(SampledModelsClassifier):
         Uncertainty
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
         """
-        aleatoric = entropy(self._log_proba(self._validated_inputs(X))).numpy()
+        aleatoric = entropy(self._log_proba(self._inputs(X))).numpy()
         return Uncertainty.from_parts(aleatoric, np.zeros_like(aleatoric))

@@ -8,26 +8,17 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.information import Decomposition, decompose_expected, decompose_selected, in_halves
-from skuq.models import (
-    AdoptedClassifierMixin,
-    AdoptedModel,
-    TrainingSet,
-    encode_labels,
-    fit_or_adopt,
-    labels_in_mask,
-    resolve_device,
-    takes_ids,
-)
+from skuq.labels import labels_in_mask
+from skuq.models import ModelClassifierMixin
+from skuq.networks import TrainingSet, resolve_device
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -40,12 +31,12 @@ AT_LEAST_ONE = [Interval(Integral, 1, None, closed="left")]
 
 
 class SampledModelsClassifier(
-    AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+    ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
     """Uncertainty from models of equal weight that are the same for all test points.
 
     A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampled_log_proba`;
-    it may extend `_fit_model` and `_set_up`.
+    it may extend `_training_options` and `_set_up`.
     """
 
     def __init__(
@@ -56,11 +47,6 @@ class SampledModelsClassifier(
         self.batch_size = batch_size
         self.device = device
         self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.one_d_array = takes_ids(getattr(self, self._model_parameter))
-        return tags
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
@@ -96,25 +82,24 @@ class SampledModelsClassifier(
         """
         device = resolve_device(self.device)
         random = check_random_state(self.random_state)
-        # In this order QUAMClassifier draws too: the same random state questions the same model.
+        # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives the same model.
         seed, self._sampling_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        X, y = self._validate_training_data(X, y)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, y, dtype=np.float64, ensure_non_negative=True
-            )
-            if not sample_weight.any():
-                raise ValueError("All sample weights are 0.")
         early_stopping = {"X_val": X_val, "y_val": y_val}
-        fit_params = {name: value for name, value in early_stopping.items() if value is not None}
-        self.model_ = self._fit_model(X, y, sample_weight, seed, device, fit_params)
-        inputs = self.model_.inputs(X)
-        self.classes_, codes = encode_labels(y, self.model_, inputs)
-        weight = np.ones(len(y)) if sample_weight is None else sample_weight
-        targets = torch.as_tensor(codes)
-        losses = cross_entropy(self._log_proba(inputs), targets, reduction="none")
-        train = TrainingSet(inputs, targets, torch.as_tensor(weight), losses)
-        counts = train.weight > 0
+        data = self._resolve(
+            X,
+            y,
+            seed=seed,
+            sample_weight=sample_weight,
+            device=device,
+            fit_params={name: given for name, given in early_stopping.items() if given is not None},
+            **self._training_options(),
+        )
+        assert self.model_.classes is not None
+        self.classes_ = self.model_.classes
+        losses = torch.as_tensor(self.model_.losses(data.inputs, data.codes, self.device))
+        weight = torch.as_tensor(data.weight)
+        train = TrainingSet(data.inputs, torch.as_tensor(data.codes), weight, losses)
+        counts = weight > 0
         self._set_up(TrainingSet(*(part[counts] for part in train)), device)
         return self
 
@@ -176,7 +161,8 @@ class SampledModelsClassifier(
         float
             Share of the samples that are predicted correctly.
         """
-        if takes_ids(getattr(self, self._model_parameter)):
+        assert self.model_.form is not None
+        if self.model_.form.are_ids:
             y = labels_in_mask(X, column_or_1d(y, warn=True))
         return float(super().score(X, y, sample_weight))
 
@@ -202,25 +188,9 @@ class SampledModelsClassifier(
         # Eq. 2
         return decompose_selected(self._log_proba(self.model_.inputs(X)), log_proba, weights)
 
-    def _fit_model(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        sample_weight: NDArray[Any] | None,
-        seed: int,
-        device: torch.device,
-        fit_params: dict[str, Any],
-    ) -> AdoptedModel:
-        """Train or adopt the given model, whose uncertainty is meant if it is selected."""
-        return fit_or_adopt(
-            self.estimator,
-            X,
-            y,
-            sample_weight=sample_weight,
-            seed=seed,
-            device=device,
-            fit_params=fit_params,
-        )
+    def _training_options(self) -> dict[str, Any]:
+        """Further options of `skuq.models.resolve`."""
+        return {}
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
         """Prepare the sampling from training data, which hold no weight of zero."""

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from skuq.baselines._chains import run_chains
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import (
+from skuq.networks import (
     TrainingSet,
+    cut_network,
     evaluate,
     resolve_device,
-    split_head,
     stack_parameters,
     stacked_forward,
 )
@@ -70,7 +70,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The given model.
     samples_ : dict of str to Tensor of shape (n_samples * n_chains, \\*parameter.shape)
         The models found, by the name of their parameters.
@@ -161,10 +161,11 @@ class SGMCMCClassifier(SampledModelsClassifier):
         self.train_batch_size = train_batch_size
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
-        self._sampled, self._body = self.model_.module, None
+        self._body, self._sampled = None, self.model_.network
         if self.parameters == "last":
-            self._sampled, self._body = split_head(self.model_.module, train.X[:1024])
-            train = train._replace(X=evaluate(self._body, train.X, device=device))
+            cut = cut_network(self.model_.network, "last", train.X[:1024])
+            self._body, self._sampled = cut.body, cut.module
+            train = train._replace(X=evaluate(cut.body, train.X, device=device))
         module = deepcopy(self._sampled).to(device)
         names = [name for name, p in module.named_parameters() if p.is_floating_point()]
         chains = run_chains(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,12 +16,11 @@ from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClas
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
-from skuq.models._adopted_model import AdoptedModel
-from skuq.models._dense import to_dense
-from skuq.models._networks import (
+from skuq.models._given import is_skorch_net, look_at, to_dense
+from skuq.models._model import NetworkModel, private_copy
+from skuq.models._transformers import Logits, rows_of
+from skuq.networks import (
     BinaryLogits,
     Columns,
     LogProbabilities,
@@ -30,8 +29,6 @@ from skuq.models._networks import (
     linear_layer,
     part_of_chain,
 )
-from skuq.models._skorch_types import is_skorch_net
-from skuq.models._transformers import TransformersModel, adopt_pretrained, is_pretrained
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
@@ -47,7 +44,7 @@ _ACTIVATIONS = {
 _CRITERIA = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCEWithLogitsLoss)
 
 
-def adopt(model: Any, y: NDArray[Any] | None = None) -> AdoptedModel:
+def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
     """Take over a fitted model; the original is copied and never altered.
 
     Parameters
@@ -61,7 +58,7 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> AdoptedModel:
         a `CalibratedClassifierCV`. A bare module must return logits or raw predictions. A
         `PreTrainedModel` of the library transformers, with a head for classification of
         sequences or images, takes what its tokeniser or image processor returns. Any
-        other fitted estimator that has a method ``as_adopted()``, such as
+        other fitted estimator that has a method ``as_model()``, such as
         `skuq.evidential.GraphClassifier`.
     y : ndarray of shape (n_samples,), default=None
         Labels that the model will meet. A transformers model knows the names of its classes,
@@ -69,7 +66,7 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> AdoptedModel:
 
     Returns
     -------
-    AdoptedModel
+    NetworkModel
         The same function in one form; outputs agree with the original's within 1e-6.
 
     Raises
@@ -108,7 +105,7 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> AdoptedModel:
     return adopted
 
 
-def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
+def _sorted_by_class(adopted: NetworkModel) -> NetworkModel:
     """Outputs in the order of sorted labels, on which scikit-learn's scorers rely."""
     if adopted.classes is None:
         return adopted
@@ -118,9 +115,9 @@ def _sorted_by_class(adopted: AdoptedModel) -> AdoptedModel:
     return replace(adopted.followed_by(Columns(order.tolist())), classes=adopted.classes[order])
 
 
-def _adopt(model: Any) -> AdoptedModel:
-    if hasattr(model, "as_adopted"):
-        adopted: AdoptedModel = model.as_adopted()
+def _adopt(model: Any) -> NetworkModel:
+    if hasattr(model, "as_model"):
+        adopted: NetworkModel = model.as_model()
         return adopted
     if isinstance(model, CalibratedClassifierCV):
         return _adopt_calibrated(model)
@@ -132,13 +129,13 @@ def _adopt(model: Any) -> AdoptedModel:
         )
     inside = unwrap(model)
     if inside is not None:
-        return _preprocessed(_adopt(inside.estimator), deepcopy(inside.transform))
+        return _adopt(inside.estimator).behind(deepcopy(inside.transform))
     if is_skorch_net(model):
         return _adopt_skorch(model)
-    if is_pretrained(model):
-        return adopt_pretrained(_private_copy(model))
+    if look_at(model).pretrained is not None:
+        return _adopt_pretrained(private_copy(model))
     if isinstance(model, nn.Module):
-        return AdoptedModel(_private_copy(model))
+        return NetworkModel.of(model)
     if isinstance(model, MLPClassifier | MLPRegressor):
         return _adopt_sklearn_mlp(model)
     if isinstance(model, LogisticRegression):
@@ -153,76 +150,16 @@ def _adopt(model: Any) -> AdoptedModel:
     )
 
 
-def _private_copy(module: nn.Module) -> nn.Module:
-    copy = _copied(module).cpu().eval().requires_grad_(False)
-    _fold_norms(copy)
-    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
-    return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    """A deep copy, also where the module keeps tensors of its last forward pass."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise TypeError("Cannot adopt a ScriptModule; give the torch.nn.Module it was made from.")
-    kept = (value for part in module.modules() for value in vars(part).values())
-    copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}
-    try:
-        return deepcopy(module, copies)  # torch copies no tensor with a history
-    except RuntimeError as error:
-        raise ValueError(
-            f"{type(module).__name__} cannot be copied, perhaps because it keeps tensors of its "
-            "last forward pass; let it keep them detached, or not at all."
-        ) from error
-
-
-def _fold_norms(module: nn.Module) -> None:
-    """Make weights parameters that `weight_norm` or `spectral_norm` compute in each pass.
-
-    In a search, the computed ones would be tensors of many models, which cannot be copied.
-    """
-    for layer in module.modules():
-        for hook in list(layer._forward_pre_hooks.values()):
-            if isinstance(hook, WeightNorm):
-                nn.utils.remove_weight_norm(layer, hook.name)
-            elif isinstance(hook, SpectralNorm):
-                nn.utils.remove_spectral_norm(layer, hook.name)
-
-
-def _adopt_factory(factory: Callable[[], Any]) -> AdoptedModel:
+def _adopt_factory(factory: Callable[[], Any]) -> NetworkModel:
     module = factory()
     if not isinstance(module, nn.Module):
         raise TypeError(
             f"A model factory must return a torch.nn.Module, got {type(module).__name__}."
         )
-    return AdoptedModel(_private_copy(module))
+    return NetworkModel.of(module)
 
 
-def _preprocessed(inner: AdoptedModel, first: Callable[[Any], Any] | None) -> AdoptedModel:
-    """A model behind another preprocessing step, if there is one."""
-    return replace(inner, transform=chained(first, inner.transform))
-
-
-def chained(
-    first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | None
-) -> Callable[[Any], Any] | None:
-    """Two preprocessing steps in turn, either of which may be None."""
-    if first is None or second is None:
-        return second if first is None else first
-    return _Chain(first, second)
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """Two preprocessing steps in turn; a class, so that it can be pickled."""
-
-    first: Callable[[Any], Any]
-    second: Callable[[Any], Any]
-
-    def __call__(self, X: Any) -> Any:
-        return self.second(self.first(X))
-
-
-def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
+def _adopt_calibrated(model: CalibratedClassifierCV) -> NetworkModel:
     check_is_fitted(model)
     parts = model.calibrated_classifiers_
     inverse = getattr(parts[0].calibrators[0], "beta_", None)
@@ -238,12 +175,12 @@ def _adopt_calibrated(model: CalibratedClassifierCV) -> AdoptedModel:
     return replace(scaled, classes=np.asarray(model.classes_))
 
 
-def _adopt_skorch(net: NeuralNet) -> AdoptedModel:
+def _adopt_skorch(net: NeuralNet) -> NetworkModel:
     check_is_fitted(net, "module_")
-    module = _private_copy(net.module_)
+    module = private_copy(net.module_)
     binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
     if not binary and not is_skorch_net(net, "NeuralNetClassifier"):
-        return AdoptedModel(module)
+        return NetworkModel(module=module)
     if net.predict_nonlinearity != "auto":
         raise ValueError(
             "A skorch net with a `predict_nonlinearity` of its own cannot be adopted; let its "
@@ -255,7 +192,7 @@ def _adopt_skorch(net: NeuralNet) -> AdoptedModel:
         module = nn.Sequential(module, BinaryLogits())
     elif _returns_probabilities(net, module):
         module = _with_logits(module)
-    return AdoptedModel(module, np.asarray(net.classes_))
+    return NetworkModel(module=module, classes=np.asarray(net.classes_))
 
 
 def _returns_probabilities(net: NeuralNet, module: nn.Module) -> bool:
@@ -288,7 +225,7 @@ def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
     return linear_layer(torch.as_tensor(weight.T), torch.as_tensor(bias))
 
 
-def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> AdoptedModel:
+def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
     check_is_fitted(mlp)
     layers: list[nn.Module] = []
     for weight, bias in zip(mlp.coefs_, mlp.intercepts_, strict=True):
@@ -297,15 +234,15 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> AdoptedModel:
     if isinstance(mlp, MLPRegressor):
         if mlp.out_activation_ != "identity":
             raise ValueError("Only an MLPRegressor with squared error can be adopted.")
-        return AdoptedModel(_private_copy(nn.Sequential(*layers)))
+        return NetworkModel.of(nn.Sequential(*layers))
     if mlp.out_activation_ == "logistic":
         if mlp.n_outputs_ > 1:
             raise ValueError("A multi-label MLPClassifier cannot be adopted; fit one per label.")
         layers.append(BinaryLogits())
-    return AdoptedModel(_private_copy(nn.Sequential(*layers)), mlp.classes_)
+    return NetworkModel.of(nn.Sequential(*layers), classes=mlp.classes_)
 
 
-def _adopt_logistic(model: LogisticRegression) -> AdoptedModel:
+def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
     check_is_fitted(model)
     multi_class = getattr(model, "multi_class", "auto")  # gone in new versions
     weight = to_dense(model.coef_).T  # sparse after `sparsify`
@@ -316,8 +253,44 @@ def _adopt_logistic(model: LogisticRegression) -> AdoptedModel:
         )
     bias = np.broadcast_to(model.intercept_, n_outputs).copy()
     if n_outputs > 1:
-        return AdoptedModel(_private_copy(nn.Sequential(_linear(weight, bias))), model.classes_)
+        module = nn.Sequential(_linear(weight, bias))
+        return NetworkModel.of(module, classes=model.classes_)
     # The softmax of (-z, z), which old versions fit on request, is the sigmoid of 2 z.
     factor = 2 if multi_class == "multinomial" else 1
     layer = _linear(factor * weight, factor * bias)
-    return AdoptedModel(_private_copy(nn.Sequential(layer, BinaryLogits())), model.classes_)
+    module = nn.Sequential(layer, BinaryLogits())
+    return NetworkModel.of(module, classes=model.classes_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformersModel(NetworkModel):
+    """A transformers model, whose inputs may be a mapping."""
+
+    # Copies of all weights of a large model would not fit into memory.
+    moving_parameters: ClassVar[str | None] = "last"
+
+    def inputs(self, X: Any) -> Tensor:
+        return super().inputs(rows_of(self._pretrained, X) if self.transform is None else X)
+
+    @property
+    def _pretrained(self) -> Any:
+        return next(m.model for m in self.module.modules() if isinstance(m, Logits))
+
+
+def _adopt_pretrained(model: Any) -> NetworkModel:
+    """Take over a private copy of a transformers model with a head, in evaluation mode.
+
+    Its classes are the names in ``config.id2label``, unless they are those that transformers
+    makes up.
+    """
+    config = model.config
+    if getattr(config, "problem_type", None) == "multi_label_classification":
+        raise ValueError(
+            f"{type(model).__name__} is a multi-label model, whose logits are no softmax; adopt "
+            "one of single labels."
+        )
+    names = [str(config.id2label[code]) for code in range(config.num_labels)]
+    made_up = names == [f"LABEL_{code}" for code in range(config.num_labels)]
+    return TransformersModel(
+        module=Logits(model).eval(), classes=None if made_up else np.array(names)
+    )

@@ -2,38 +2,29 @@
 
 from skuq.quam._classifier import QUAMClassifier
 from skuq.quam._explanation import Explanation
-from skuq.quam._importance_sampling import (
-    AdversarialModels,
-    best_adversarial_models,
-    importance_weights,
-    pool_weights,
-    trajectory_weights,
-)
-from skuq.quam._objectives import Objective, Targeted, Untargeted, classification_loss
+from skuq.quam._gradients import penalty_schedule
+from skuq.quam._importance_sampling import AdversarialModels, Trajectories
+from skuq.quam._objectives import Targeted
+from skuq.quam._pointwise_search import PointwiseSearch, search_adversarial_models
+from skuq.quam._pool_search import PoolSearch
 from skuq.quam._pools import make_pool, make_token_pool
+from skuq.quam._refit_search import RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._regressor import QUAMRegressor
-from skuq.quam._search import Trajectories, search_adversarial_models
-from skuq.quam._search_problem import Schedule, penalty_schedule
 
 __all__ = [
     "AdversarialModels",
     "AdversarialRegressors",
     "Explanation",
-    "Objective",
+    "PointwiseSearch",
+    "PoolSearch",
     "QUAMClassifier",
     "QUAMRegressor",
-    "Schedule",
+    "RefitSearch",
     "Targeted",
     "Trajectories",
-    "Untargeted",
-    "best_adversarial_models",
-    "classification_loss",
-    "importance_weights",
     "make_pool",
     "make_token_pool",
     "penalty_schedule",
-    "pool_weights",
     "search_adversarial_models",
-    "trajectory_weights",
 ]

@@ -15,7 +15,22 @@ from skuq.information import (
     entropy,
     kl_divergence,
 )
-from skuq.quam._search import Trajectories
+
+
+class Trajectories(NamedTuple):
+    """Predictions and training losses of all models met by a batch of searches.
+
+    Attributes
+    ----------
+    outputs : Tensor of shape (n_points, n_searches, n_steps, n_outputs), float64
+        Outputs of each model at its own test point.
+    excess_loss : Tensor of shape (n_points, n_searches, n_steps), float64
+        Estimate of ``L_train - L_ref``: mean training loss of each model above that of the
+        reference model, in nats.
+    """
+
+    outputs: Tensor
+    excess_loss: Tensor
 
 
 class ImportanceSampling(NamedTuple):

@@ -1,27 +1,108 @@
-"""Search for models that say one thing about a whole pool of inputs: gradient search."""
+"""Gradient search for networks that predict one class on a whole pool of inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
+from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
-from skuq.base import FloatArray, IntArray
-from skuq.models import moved, resolve_device, stack_parameters, stacked_forward, training_batches
-from skuq.quam._found import Found
+from skuq.base import IntArray
+from skuq.networks import (
+    moved,
+    resolve_device,
+    stack_parameters,
+    stacked_forward,
+    training_batches,
+)
+from skuq.quam._gradients import (
+    ExcessLoss,
+    FittedSearch,
+    GradientSearch,
+    SearchSettings,
+    descend,
+    parts_that_fit,
+    rows_per_pass,
+)
 from skuq.quam._objectives import Objective
-from skuq.quam._search import ExcessLoss, descend, parts_that_fit, rows_per_pass
-from skuq.quam._search_problem import FittedSearch, SearchSettings
+from skuq.quam._tasks import Found, mean_excess
 
 # Training samples on which the models found are compared.
 _N_COMPARED = 4096
 # Of the models met by a search, those of the last tenth of its steps are kept: before, the
 # penalty is too weak to keep them close to the training data.
 _SHARE_KEPT = 0.1
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PoolSearch(GradientSearch):
+    """Search of `fit` for networks that say one thing about a whole pool of inputs, by gradients.
+
+    There is one search for each class (for a regressor: for more and for less), which minimises
+    the mean of what Algorithm 1 minimises for a single input. After that, an input costs the
+    evaluation of the models found.
+
+    Parameters
+    ----------
+    pool : "auto" or callable, default="auto"
+        How the pool is made where `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`,
+        which alters training inputs; without unseen categories, or numbers out of their range,
+        if the model refuses these. A callable gets the training inputs and returns a pool.
+    parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
+        Weights of the network that the search may move: all; all from the first linear layer on,
+        where features before it can be computed once; the last layer; all biases; or the scales
+        and shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns for
+        each whether it moves. "auto" is "linear", and "last" of a transformers model.
+    targeted : bool, default=True
+        Whether there is one search for each class, which it asks for. False: a single search
+        for any model that differs from the fitted model's prediction, which is cheaper and
+        tends to find the same alternative again and again. For classifiers only.
+    n_steps : int, default=200
+        Length of each search; its cost is proportional to this.
+    c0 : float, default=10.0
+        Initial weight of the penalty on training loss: a penalty c gives the pool a weight of
+        1 / c of the training data, where each sample counts by its weight.
+    eta : float or "auto", default="auto"
+        Factor by which the penalty grows. "auto" makes it ten times as large in the end.
+    update_every : int, default=1
+        Steps between two changes of the penalty and of the step size.
+    learning_rate : float, default=0.1
+        Step size of the search, relative to the root mean square of each weight tensor.
+    learning_rate_decay : float or "auto", default="auto"
+        Factor by which the step size shrinks whenever the penalty grows. "auto" makes it a tenth
+        in the end, so that the last models settle.
+    prior_precision : float, default=0.0
+        Precision of the Gaussian prior around 0 of each moving weight: the negative log posterior
+        is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set it if the model
+        was trained with one; that of an optimiser's `weight_decay` is ``weight_decay *
+        n_samples``. It counts in the search and in the weights of the models.
+    train_batch_size : int, default=512
+        Training samples on which each step computes the penalty, and inputs of the pool in each
+        step.
+
+    Examples
+    --------
+    >>> from skuq import QUAMClassifier
+    >>> from skuq.quam import PoolSearch
+    >>> quam = QUAMClassifier(search=PoolSearch(n_steps=100))
+    >>> quam.set_params(search__learning_rate=0.05).search.learning_rate
+    0.05
+    """
+
+    pool: Any = "auto"
+    n_steps: int = 200
+    c0: float | str = 10.0
+    train_batch_size: int = 512
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **GradientSearch._parameter_constraints,
+        "pool": [StrOptions({"auto"}), callable],
+    }
+    _moving = "linear"
+    _shortening = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,43 +153,17 @@ def search_networks(
     settings: SearchSettings,
     pool: Tensor,
     objective: Callable[[Tensor], Objective],
-    sought: IntArray,
+    targets: IntArray,
 ) -> FoundNetworks:
     """Search the models that do what an objective asks for, on average over a pool.
 
     The objective is that of Algorithm 1 with the mean of ``L_adv`` over the pool in place of a
     single test point: one set of weights has to answer for all inputs of the pool. Each step
-    takes a mini-batch of the pool and one of the training data.
+    takes a mini-batch of the pool and one of the training data. The paper searches each test
+    point on its own; its authors' scripts search all of them together.
 
-    Parameters
-    ----------
-    fitted : FittedSearch
-        Model and training data.
-    settings : SearchSettings
-        Schedule, prior, size of both mini-batches and device.
-    pool : Tensor of shape (n_pool, ...)
-        Inputs as the network takes them.
-    objective : callable
-        ``objective(rows)`` returns the objective at some inputs of the pool, whose numbers
-        are a Tensor on the device; it has the same searches for all inputs.
-    sought : ndarray of shape (n_searches,), int64
-        What these searches ask for.
-
-    Returns
-    -------
-    FoundNetworks
-        The models of the last steps of each search.
-
-    Raises
-    ------
-    ValueError
-        If a search diverges.
-
-    References
-    ----------
-    Schweighofer et al., "Quantification of Uncertainty with Adversarial Models",
-    NeurIPS 2023: Algorithm 1. The paper searches each test point on its own; its authors'
-    scripts search all of them together.
+    ``objective(rows)`` returns the objective at some inputs of the pool, whose numbers are a
+    Tensor on the device; it has the same searches for all inputs, which ask for `targets`.
     """
     problem, device = fitted.problem, settings.device
     module = moved(problem.module, device)
@@ -133,13 +188,12 @@ def search_networks(
         kept = _last_models(steps, moving, n_steps - n_kept)
         weights.append({name: w.cpu() for name, w in kept.items()})
         compare = ExcessLoss(module, kept, train, part, settings.prior_precision)
-        by_sample = compare.of_each(compared) + torch.as_tensor(
-            compare.prior(), device=device
-        ).reshape(-1, 1)
+        prior = torch.as_tensor(compare.prior(), device=device).reshape(-1, 1)
+        by_sample = compare.of_each(compared) + prior
         losses.append(by_sample.reshape(-1, n_kept, len(compared)))
     return FoundNetworks(
-        sought,
-        *_compared(torch.cat(losses).cpu().numpy(), train.weight[compared].cpu().numpy()),
+        targets,
+        *mean_excess(torch.cat(losses).cpu().numpy(), train.weight[compared].cpu().numpy()),
         fitted,
         tuple(weights),
     )
@@ -182,14 +236,3 @@ def _last_models(
             "`learning_rate`, or scale the features, for instance with StandardScaler."
         )
     return {name: w.flatten(0, 1) for name, w in stacked.items()}
-
-
-def _compared(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
-    """Mean excess loss of each model, and the largest standard error of one.
-
-    `losses` is (n_searches, n_kept, n_samples).
-    """
-    share = weight / weight.sum()
-    mean = losses @ share
-    variance = (losses - mean[..., None]) ** 2 @ share
-    return mean, float(np.sqrt(variance.max() * (share**2).sum()))

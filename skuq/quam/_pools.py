@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from skuq.base import BoolArray, FloatArray
-from skuq.models import to_dense
+from skuq.models import as_pandas, to_dense
 
 UNSEEN = "(unseen)"  # a category that no training row has
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, truth values, numbers
@@ -160,13 +160,6 @@ def _free_tokens(X: NDArray[Any]) -> BoolArray:
     """Tokens that may change: not the first of a text, and no padding, (n, length)."""
     free = X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
     return free & (np.cumsum(free, axis=1) > 1)
-
-
-def as_pandas(X: Any) -> Any:
-    """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
-    if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
-        return X
-    return pd.DataFrame({name: np.asarray(X[name]) for name in X.columns})
 
 
 def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:

@@ -1,4 +1,4 @@
-"""Search for models that say one thing about a whole pool of inputs: by refitting a learner."""
+"""Search for models that predict one class on a whole pool of inputs, by refitting a learner."""
 
 from __future__ import annotations
 
@@ -12,28 +12,92 @@ import pandas as pd
 import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import _safe_indexing
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
-from skuq.models import EstimatorModel, fit_sklearn_clone
-from skuq.quam._found import Found
+from skuq.models import WEIGHT_OF_SECOND_CLASS, LearnerModel, look_at
+from skuq.quam._tasks import Found, mean_excess
 
 # Training samples that compare the models, and that none of them has seen.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
-# A refitted forest may exclude a class, on the word of a few samples.
+# Forests can output probability 0 from a handful of samples; clip.
 _LEAST_PROBABILITY = 1e-6
 # Divisions of the pool of a linear model.
 _N_SPLITS = 16
-_OF_THE_SECOND = "scale_pos_weight"  # XGBoost's and LightGBM's weight of the second class
+# Ranges of the target beyond which predictions for the pool are not targets of a refit.
+_REACH = 10.0
 _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RefitSearch(BaseEstimator):
+    """Search of `fit` that refits a learner with a little of a pool of inputs, for each class.
+
+    For boosted trees, forests, linear models and all other learners whose `fit` takes
+    `sample_weight`. After that, an input costs the predictions of the models found.
+
+    Parameters
+    ----------
+    pool : "auto" or callable, default="auto"
+        How the pool is made where `fit` gets no `X_pool`, as in `PoolSearch`.
+    shares : array-like of float, default=(0.1, 0.3)
+        Total weight of the pool over all classes, relative to the training data; one model per
+        class for each.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import HistGradientBoostingClassifier
+    >>> from skuq import QUAMClassifier
+    >>> from skuq.quam import RefitSearch
+    >>> trees = HistGradientBoostingClassifier()
+    >>> QUAMClassifier(trees, search=RefitSearch(shares=[0.1])).search.shares
+    [0.1]
+    """
+
+    pool: Any = "auto"
+    shares: Any = (0.1, 0.3)
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "pool": [StrOptions({"auto"}), callable],
+        "shares": ["array-like"],
+    }
+
+    def checked_shares(self) -> list[float]:
+        """Weights of the pool, in ascending order."""
+        shares = np.asarray(self.shares, dtype=float)
+        if shares.ndim != 1 or not len(shares) or not (shares > 0).all():
+            raise ValueError(
+                "`shares` must hold at least one share, each greater than 0 and such as 0.1, "
+                f"got {self.shares!r}."
+            )
+        return sorted(shares.tolist())
+
+    def check_suits(self, estimator: Any) -> None:
+        """Refuse networks, and learners that cannot be refitted with a little of the pool."""
+        self.checked_shares()
+        given = look_at(estimator)
+        name = type(given.trained).__name__
+        if given.is_network:
+            name = "the default network" if estimator is None else name
+            raise TypeError(
+                f"RefitSearch refits learners of scikit-learn, and {name} is a network; use "
+                "search='pool' or 'pointwise', or None, which chooses the search that suits."
+            )
+        if not has_fit_parameter(given.trained, "sample_weight"):
+            raise TypeError(
+                f"{name}.fit takes no `sample_weight`, so it cannot be refitted with a pool that "
+                "counts little. Choose a learner that takes weights (boosted trees, forests, "
+                "linear models, naive Bayes) or a network."
+            )
 
 
 @dataclass(frozen=True)
@@ -42,14 +106,14 @@ class Refitted(Found):
 
     Attributes
     ----------
-    models : tuple of tuples of EstimatorModel
+    models : tuple of tuples of LearnerModel
         Those of each search, (n_searches, n_kept).
-    limited : EstimatorModel or None
+    limited : LearnerModel or None
         The limited learner fitted without a pool, if the given model memorises its samples.
     """
 
-    models: tuple[tuple[EstimatorModel, ...], ...]
-    limited: EstimatorModel | None
+    models: tuple[tuple[LearnerModel, ...], ...]
+    limited: LearnerModel | None
     held_out: ClassVar[bool] = True
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
@@ -63,56 +127,58 @@ class Refitted(Found):
         return None if self.limited is None else _bounded(self.limited, inputs)
 
 
-def _bounded(model: EstimatorModel, inputs: Any) -> Tensor:
+def _bounded(model: LearnerModel, inputs: Any) -> Tensor:
     outputs = model.outputs(inputs)
     return outputs if model.classes is None else outputs.clamp_min(np.log(_LEAST_PROBABILITY))
 
 
 @dataclass(frozen=True)
 class RefitProblem:
-    """A learner and its training data, as they reach it.
+    """A learner and its training data, as they reach it, without samples of weight 0."""
 
-    Attributes
-    ----------
-    estimator : object
-        The given model, fitted; the refitted ones are clones of it.
-    X : array or DataFrame of shape (n_samples, n_features)
-        Training inputs.
-    y : ndarray of shape (n_samples,)
-        Labels or targets.
-    weight : ndarray of shape (n_samples,), float64
-        Sample weights, all positive.
-    classes : ndarray of shape (n_classes,) or None
-        Labels in the order of the outputs; None for a regressor.
-    seed : int
-        Randomness of the held-out samples and the learner.
-    """
-
-    estimator: Any
-    X: Any
-    y: NDArray[Any]
+    model: LearnerModel  # the given one; refitted ones are clones of its estimator
+    X: Any  # array or DataFrame of shape (n_samples, n_features)
+    y: NDArray[Any]  # labels or targets
     weight: FloatArray
-    classes: NDArray[Any] | None
-    seed: int
+    seed: int  # randomness of the held-out samples and the learner
 
 
-def check_takes_weights(estimator: Any) -> None:
-    """Refuse a learner that cannot be refitted with a little of the pool."""
-    if not has_fit_parameter(estimator, "sample_weight"):
-        raise TypeError(
-            f"{type(estimator).__name__}.fit takes no `sample_weight`, so it cannot be refitted "
-            "with a pool that counts little. Choose a learner that takes weights (boosted "
-            "trees, forests, linear models, naive Bayes) or a network."
-        )
+def class_targets(problem: RefitProblem, n_pool: int, targets: IntArray) -> list[NDArray[Any]]:
+    """What each search wants the pool to be, (1, n_pool): one class."""
+    assert problem.model.classes is not None
+    return [np.full((1, n_pool), problem.model.classes[code]) for code in targets]
+
+
+def displaced_targets(
+    problem: RefitProblem, pool: Any, reference: FloatArray, targets: IntArray, pull: float
+) -> list[NDArray[Any]]:
+    """What each search wants the pool to be, (n_variants, n_pool): more, or less, by `pull`."""
+    moved = pull * split_signs(problem, pool)
+    # What is never negative, such as counts and prices, may have a loss that refuses it.
+    lowest = problem.y.min() / 10
+    lowest = -np.inf if lowest < 0 else lowest
+    return [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]
+
+
+def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
+    """Rows of a pool for which a regressor predicts what targets could be, if only just.
+
+    Powers and exponentials grow out of all proportion where inputs are far: targets near such
+    predictions would outweigh all others.
+    """
+    y = problem.y
+    beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
+    near = np.flatnonzero(beyond <= _REACH * np.ptp(y))
+    return near if len(near) > 1 else np.arange(len(reference))
 
 
 def refit_on_pool(
     problem: RefitProblem,
     pool: Any,
-    targets: Sequence[NDArray[Any]],
+    pool_targets: Sequence[NDArray[Any]],
     shares: Sequence[float],
     loss: Callable[[Tensor, NDArray[Any]], FloatArray],
-    sought: IntArray,
+    targets: IntArray,
     *,
     n_jobs: int | None = None,
 ) -> Refitted:
@@ -122,65 +188,41 @@ def refit_on_pool(
     learner itself minimises what Algorithm 1 does, ``c L_train + mean L_adv`` over the pool,
     where c is the number of searches over the share.
 
-    Parameters
-    ----------
-    problem : RefitProblem
-        Learner and training data.
-    pool : array or DataFrame of shape (n_pool, n_features)
-        Inputs as they reach the learner.
-    targets : sequence of ndarrays of shape (n_variants, n_pool)
-        What each search wants the pool to be, in as many ways.
-    shares : sequence of float
-        Weight of the pool over all searches, as a share of the training data's; one model for
-        each and each variant of the targets.
-    loss : callable
-        ``loss(outputs, y)`` returns the losses of a model, in nats, (n_samples,).
-    sought : ndarray of shape (n_searches,), int64
-        What the searches ask for.
-    n_jobs : int, default=None
-        Processes, through joblib.
-
-    Returns
-    -------
-    Refitted
-        The models; losses are those of training samples that were held out from all of them.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Algorithm 1.
+    `pool_targets` are what each search wants the pool to be, (n_variants, n_pool) each; there is
+    one model for each of these variants and each share. ``loss(outputs, y)`` are the losses of a
+    model in nats; they are compared on training samples that were held out from all models.
     """
-    learner, memorises = _limited(problem.estimator)
+    learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
     X, y = _safe_indexing(problem.X, rows), problem.y[rows]
     # Else learners would count the pool among the rows of a class.
-    learner, weight = _without_class_weight(learner, y, problem.weight[rows], problem.classes)
+    learner, weight = _without_class_weight(learner, y, problem.weight[rows], problem.model.classes)
     joined = stacked_rows(X, pool)
     n_pool = len(joined) - len(y)
 
     def weights(share: float) -> FloatArray:
-        of_each = share * weight.sum() / len(targets) / n_pool
+        of_each = share * weight.sum() / len(pool_targets) / n_pool
         return np.concatenate([weight, np.full(n_pool, of_each)])
 
     jobs = [(X, y, weight)]
     jobs += [
         (joined, np.concatenate([y, wanted]), weights(share))
-        for variants in targets
+        for variants in pool_targets
         for wanted in variants
         for share in shares
     ]
-    fitted = Parallel(n_jobs=n_jobs)(delayed(_fit)(learner, *job, problem.seed) for job in jobs)
-    plain, *models = [EstimatorModel(each, problem.classes) for each in fitted]
+    unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
+    plain, *models = Parallel(n_jobs=n_jobs)(
+        delayed(_refitted)(unfitted, *job, problem.seed) for job in jobs
+    )
     X_held, y_held = _safe_indexing(problem.X, held_out), problem.y[held_out]
     losses = [loss(_bounded(model, X_held), y_held) for model in (plain, *models)]
-    excess = np.stack(losses[1:]) - losses[0]
-    share = problem.weight[held_out] / problem.weight[held_out].sum()
-    mean = excess @ share
-    variance = (excess - mean[:, None]) ** 2 @ share
-    n_kept = len(targets[0]) * len(shares)
+    excess, standard_error = mean_excess(np.stack(losses[1:]) - losses[0], problem.weight[held_out])
+    n_kept = len(pool_targets[0]) * len(shares)
     return Refitted(
-        sought,
-        mean.reshape(len(targets), n_kept),
-        float(np.sqrt(variance.max() * (share**2).sum())),
+        targets,
+        excess.reshape(len(pool_targets), n_kept),
+        standard_error,
         tuple(tuple(models[k : k + n_kept]) for k in range(0, len(models), n_kept)),
         plain if memorises else None,
     )
@@ -212,13 +254,10 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     sides are pulled opposite ways. Their normals are random where columns are uncorrelated and
     of one scale: the directions that the data leave open are as likely as any.
 
-    Returns
-    -------
-    ndarray of shape (n_variants, n_pool), float64
-        1, -1 or, in the middle, 0; the first row is 1.
+    Returns 1, -1 or, in the middle, 0, of shape (n_variants, n_pool); the first row is 1.
     """
     together = np.ones((1, len(pool)))
-    if not hasattr(problem.estimator, "coef_"):
+    if not hasattr(problem.model.estimator, "coef_"):
         return together
     rows, X = (np.asarray(part, dtype=np.float64) for part in (pool, problem.X))
     _, singular, axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
@@ -229,30 +268,12 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     return np.concatenate([together, np.sign(along - np.median(along, axis=1, keepdims=True))])
 
 
-def _fit(learner: Any, X: Any, y: NDArray[Any], weight: FloatArray, seed: int) -> Any:
-    # The pool comes last, and learners that cut their samples into parts would find it in one.
+def _refitted(
+    unfitted: LearnerModel, X: Any, y: NDArray[Any], weight: FloatArray, seed: int
+) -> LearnerModel:
+    # Shuffle: learners that split rows by position would otherwise get the whole pool in one part.
     order = np.random.default_rng(seed).permutation(len(y))
-    return fit_sklearn_clone(
-        learner, _safe_indexing(X, order), y[order], sample_weight=weight[order], seed=seed
-    )
-
-
-def class_weights(learner: Any) -> dict[str, Any]:
-    """Parameters that weigh classes, of the learner and those inside it, and their values.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> class_weights(LogisticRegression(class_weight="balanced"))
-    {'class_weight': 'balanced'}
-    """
-    found = learner.get_params() if hasattr(learner, "get_params") else {}
-    ends = ("class_weight", _OF_THE_SECOND)
-    return {
-        name: value
-        for name, value in found.items()
-        if name.rpartition("__")[2] in ends and value not in (None, 1)
-    }
+    return unfitted.refit(_safe_indexing(X, order), y[order], weight[order], seed=seed)
 
 
 def _without_class_weight(
@@ -261,9 +282,9 @@ def _without_class_weight(
     """A copy without weights of classes, and the weights of samples that stand for them."""
     learner = clone(learner)
     given = weight
-    for name, value in class_weights(learner).items():
+    for name, value in look_at(learner).class_weights.items():
         prefix, _, end = name.rpartition("__")
-        if end == _OF_THE_SECOND:
+        if end == WEIGHT_OF_SECOND_CLASS:
             learner.set_params(**{name: 1})
             assert classes is not None
             weight = weight * np.where(y == classes[1], value, 1.0)
@@ -318,7 +339,7 @@ def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]
     fewest = min(_FEWEST_HELD_OUT, len(rows) // 3)
     n_held = min(max(fewest, round(_SHARE_HELD_OUT * len(rows))), _MOST_HELD_OUT)
     shuffled = np.random.default_rng(problem.seed).permutation(rows)
-    if problem.classes is not None:
+    if problem.model.classes is not None:
         first = np.unique(problem.y[shuffled], return_index=True)[1]
         shuffled = np.delete(shuffled, first)
     held_out = np.sort(shuffled[:n_held])

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from skuq.information import gaussian_kl
-from skuq.quam._objectives import Objective
-from skuq.quam._subnetwork import OutputBias
+from skuq.quam._objectives import Objective, OutputBias
 
 # A search starts this far off the given model, in standard deviations of the noise: at the
 # model itself the divergence is least and has no gradient.

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.information import Decomposition, gaussian_entropy, gaussian_kl
-from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._regression_objectives import (
     DIRECTIONS,
     Gaussians,
     directed_divergence,
     gaussians,
 )
-from skuq.quam._search import Trajectories
 
 _N_NODES = 32  # of the quadrature
 # Components of less weight change the result by less than 1e-8 each and cost as much as others.
@@ -92,7 +91,7 @@ class _Met(NamedTuple):
         return Gaussians(*models), sampling.weights(kept.excess_loss)
 
 
-def estimate_uncertainty(
+def gaussian_uncertainty(
     reference: Tensor,
     trajectories: Trajectories,
     sampling: ImportanceSampling,
@@ -136,7 +135,7 @@ def estimate_spread(
     *,
     noise_variance: float | None,
 ) -> FloatArray:
-    """Standard deviation of the models' means; parameters of `estimate_uncertainty`.
+    """Standard deviation of the models' means; parameters of `gaussian_uncertainty`.
 
     Returns
     -------
@@ -157,7 +156,7 @@ def estimate_spread(
 def best_adversarial_regressors(
     reference: Tensor, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
 ) -> AdversarialRegressors:
-    """Keep the best adversarial model of each search; parameters of `estimate_uncertainty`.
+    """Keep the best adversarial model of each search; parameters of `gaussian_uncertainty`.
 
     Returns
     -------

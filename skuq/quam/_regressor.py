@@ -3,57 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
-from sklearn.utils import _safe_indexing, check_array, check_random_state
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
+from sklearn.model_selection import train_test_split
+from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
-from skuq.models import fit_or_adopt_regressor, fit_or_take, resolve_device
-from skuq.quam._importance_sampling import ImportanceSampling
-from skuq.quam._mixin import Met, QUAMMixin, checked_weights, reduce_piece
-from skuq.quam._noise import estimate_noise
-from skuq.quam._objectives import Objective
-from skuq.quam._refit_search import RefitProblem, split_signs
-from skuq.quam._regression_objectives import (
-    DIRECTIONS,
-    gaussian_loss,
-    regression_objective,
-)
-from skuq.quam._regression_sampling import (
-    AdversarialRegressors,
-    best_adversarial_regressors,
-    estimate_spread,
-    estimate_uncertainty,
-)
-from skuq.quam._search import Trajectories, search_batch
-from skuq.quam._search_parameters import POOL, Automatic, SearchParameters
-from skuq.quam._search_problem import (
-    FittedSearch,
-    SearchProblem,
-    SearchSettings,
-    mean_loss,
-    prepare_search,
-)
-from skuq.quam._subnetwork import OutputBias, output_bias
-
-# How far from the given model's prediction refitted learners are pulled, in standard deviations
-# of the target: about to the ends of its range.
-_PULL = 2.0
-# Ranges of the target beyond which predictions for the pool are no targets of a refit.
-_REACH = 10.0
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.models import Model, TrainingData, fit_model, is_prefit
+from skuq.networks import resolve_device
+from skuq.quam._base import PARAMETERS, QUAMBase
+from skuq.quam._gradients import FittedSearch, output_bias
+from skuq.quam._refit_search import RefitSearch
+from skuq.quam._regression_sampling import AdversarialRegressors
+from skuq.quam._tasks import Regression, mean_loss
+from skuq.validation import refuse_ineffective
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class QUAMRegressor(QUAMMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
+class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 
     A model is a normal distribution of the target. Two kinds of *adversarial models* are
@@ -64,7 +38,7 @@ class QUAMRegressor(QUAMMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
     Parameters
     ----------
     estimator : object, default=None
-        The model to question. None trains a network with one hidden layer of 100 units
+        The model to analyse. None trains a network with one hidden layer of 100 units
         (scale the features before; the target is standardised inside). Any regressor whose
         `fit` takes `sample_weight` (boosted trees, forests, linear models and others), a skorch
         net, an `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted
@@ -72,11 +46,12 @@ class QUAMRegressor(QUAMMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
         is and never altered; `fit` then needs the data that it was trained on. Step sizes are
         relative to the weights, the bias of the output among them, so train networks on a target
         of about zero mean.
-    noise : {"homoscedastic", "learned"}, default="homoscedastic"
+    noise : {"homoscedastic", "learned"} or float, default="homoscedastic"
         "homoscedastic": the network has one output, the mean; the noise has one variance,
-        the same for all inputs and models (Eq. 29). "learned": it has two outputs, mean and
-        log variance; the default network learns them by maximum likelihood. Such models are
-        more easily spoilt than others: take a `learning_rate` of about 0.02.
+        the same for all inputs and models (Eq. 29), which is estimated. A float is that variance,
+        in squared units of the target, if it is known. "learned": the network has two outputs,
+        mean and log variance; the default network learns them by maximum likelihood. Such models
+        are more easily spoilt than others: take a `learning_rate` of the search of about 0.02.
     setting : {"expected", "selected"}, default="expected"
         Whose uncertainty is meant: that of all models that explain the data (Eq. 26), or that of
         the given model (Eq. 27).
@@ -85,30 +60,24 @@ class QUAMRegressor(QUAMMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
         "displacement" of the mean, in standard deviations of the noise, or "divergence", half
         its square (Eq. 25), as in the paper. The most divergent models are the same, but the
         square outruns the penalty where data are far: searches then leave what is plausible,
-        and weights fall on a single model.
-    mixture : {"trajectory", "dirac"}, default="trajectory"
-        Which models count: all that were kept of each search, or the best one of each.
+        and weights fall on a single model. For searches of networks.
     validation_fraction : float, default=0.1
         Share of the samples on which the variance of the noise is estimated (Eq. 28), by a
         copy of the model trained on the others. The model itself is trained on all. The
-        estimate from n samples is uncertain by a factor of about ``1 + sqrt(2 / n)``.
-    noise_variance : float, default=None
-        Variance of the noise, in squared units of the target, if it is known. Without it that
-        of a frozen model is its mean squared error on the samples given to `fit`: too small
-        if the model fits them closely.
-    search, pool, pool_shares, parameters, n_steps, c0, eta, update_every, gamma, \
-learning_rate, learning_rate_decay, prior_precision, temperature, train_batch_size, batch_size, \
-device, n_jobs, random_state, verbose
-        As in `QUAMClassifier`. With search="pointwise" and "auto", the penalty goes from 20 to
-        2,500: a displacement pulls with the same force at any distance, and a penalty that ends
-        at the number of samples lets it run too far. `gamma` is compared with Gaussian negative
-        log-likelihoods. On a pool, models are pulled two standard deviations of the target up and
-        down, linear models also in opposite ways on the two sides of planes.
+        estimate from n samples is uncertain by a factor of about ``1 + sqrt(2 / n)``. The
+        variance of a frozen model is its mean squared error on the samples given to `fit`: too
+        small if the model fits them closely.
+    search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
+        As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods. On a
+        pool, models are pulled two standard deviations of the target up and down, linear models
+        also in opposite ways on the two sides of planes.
 
     Attributes
     ----------
-    model_ : skuq.models.AdoptedModel or skuq.models.EstimatorModel
-        The questioned model.
+    model_ : skuq.models.Model
+        The fitted model.
+    search_ : PoolSearch, RefitSearch or PointwiseSearch
+        The search.
     noise_variance_ : float or None
         Variance of the noise, in squared units of the target; None if it is learned.
     reference_loss_ : float
@@ -149,36 +118,57 @@ device, n_jobs, random_state, verbose
     --------
     >>> import numpy as np
     >>> from skuq import QUAMRegressor
+    >>> from skuq.quam import PoolSearch
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(100, 1))
     >>> y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=100)
-    >>> quam = QUAMRegressor(n_steps=20, random_state=0).fit(X, y)
+    >>> quam = QUAMRegressor(search=PoolSearch(n_steps=20), random_state=0).fit(X, y)
     >>> u = quam.predict_uncertainty([[0.0], [4.0]])
     >>> bool(u.epistemic[1] > u.epistemic[0])
     True
     """
 
-    estimator: Any = field(default=None, kw_only=False)
-    noise: str = "homoscedastic"
-    attack: str = "displacement"
-    validation_fraction: float = 0.1
-    noise_variance: float | None = None
-
-    # A displacement pulls with the same force at any distance: a penalty that ends at the number
-    # of samples would let it run too far.
-    _automatic: ClassVar[dict[str, Automatic]] = {
-        "pointwise": Automatic(n_steps=100, c0=20.0, growth=125.0, decay=1.0, batch_size=256),
-        "pool": POOL,
-    }
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "estimator": "no_validation",
-        "noise": [StrOptions({"homoscedastic", "learned"})],
+    _parameter_constraints: dict[str, Any] = {
+        **PARAMETERS,
+        "noise": [
+            StrOptions({"homoscedastic", "learned"}),
+            Interval(Real, 0, None, closed="neither"),
+        ],
         "attack": [StrOptions({"displacement", "divergence"})],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "noise_variance": [Interval(Real, 0, None, closed="neither"), None],
-        **SearchParameters._parameter_constraints,
     }
     signed_uncertainty = True  # a differential entropy
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        search: Any = None,
+        noise: str | float = "homoscedastic",
+        validation_fraction: float = 0.1,
+        attack: str = "displacement",
+        setting: str = "expected",
+        mixture: str = "trajectory",
+        gamma: float = 0.01,
+        temperature: float | str = "auto",
+        device: str = "auto",
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ):
+        self.estimator = estimator
+        self.search = search
+        self.noise = noise
+        self.validation_fraction = validation_fraction
+        self.attack = attack
+        self.setting = setting
+        self.mixture = mixture
+        self.gamma = gamma
+        self.temperature = temperature
+        self.device = device
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMRegressor:
@@ -194,7 +184,7 @@ device, n_jobs, random_state, verbose
             Weights of the samples in all losses; 0 leaves a sample out.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
             Inputs, without targets, on which adversarial models are searched. None makes a pool
-            from the training inputs (see `pool`). Not used with search="pointwise".
+            from the training inputs (see `pool` of the search). Refused by search="pointwise".
 
         Returns
         -------
@@ -208,114 +198,96 @@ device, n_jobs, random_state, verbose
             positive weight, the model does not have the outputs that `noise` asks for, or the
             noise has no variance.
         TypeError
-            If `estimator` cannot be adopted.
+            If `search` does not suit `estimator`, or this cannot be adopted or refitted.
         """
-        if self.noise == "learned" and self.noise_variance is not None:
-            raise ValueError("`noise_variance` can only be given with noise='homoscedastic'.")
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        X, y, sample_weight = self._validate_samples(X, y, sample_weight)
-        X_pool = None if X_pool is None else self._checked_pool(X_pool)
-        fit = self._fit_model(fit_seed)
-        model = fit(self.estimator, X, y, sample_weight=sample_weight)
-        variance = self.noise_variance
-        if self.noise != "learned" and variance is None:
-            variance = estimate_noise(
-                self.estimator,
-                X,
-                y,
-                sample_weight=sample_weight,
-                fraction=self.validation_fraction,
-                seed=fit_seed,
-                fit=fit,
-            )
-        self.model_, self.noise_variance_ = model, variance
-        inputs = model.inputs(X)
-        losses = self._loss(self._outputs(inputs), y)
-        weight = np.ones_like(y) if sample_weight is None else sample_weight
-        self.reference_loss_ = mean_loss(losses, weight)
-        self._spread = float(np.sqrt(np.cov(y, aweights=weight))) if len(y) > 1 else 1.0
-        if self._refits:
-            self._problem = self._refit_problem(X, y, weight, None, search_seed)
+        self.search_ = self._chosen_search(X_pool)
+        self._refuse_ineffective()
+        training = {
+            "regression": True,
+            "n_outputs": 1 + (self.noise == "learned"),
+            "seed": fit_seed,
+            "device": resolve_device(self.device),
+        }
+        data = self._resolve(
+            X,
+            y,
+            form=self._form,
+            sample_weight=sample_weight,
+            further=() if X_pool is None else (X_pool,),
+            **training,
+        )
+        if isinstance(self.noise, str):
+            fit = partial(fit_model, as_learner=self._form == "learner", **training)
+            estimated = self.noise == "homoscedastic"
+            variance = self._estimated_noise(data, sample_weight, fit) if estimated else None
         else:
-            self._problem = self._search_problem(inputs, y, weight, losses, search_seed)
-        self._search_of_fit(X, X_pool, search_seed)
+            variance = float(self.noise)
+        self.noise_variance_ = variance
+        y, weight = data.labels, data.weight
+        target_std = float(np.sqrt(np.cov(y, aweights=weight))) if len(y) > 1 else 1.0
+        self._task = Regression(self.attack, variance, target_std)
+        losses = self._task.loss(self._outputs(data.inputs), y)
+        self.reference_loss_ = mean_loss(losses, weight)
+        self._problem = self._prepare(data, y, losses, seed=search_seed)
+        if isinstance(self._problem, FittedSearch):
+            self._task = replace(self._task, bias=_output_bias(self._problem))
+        self._search(data, search_seed)
         return self
 
-    def _fit_model(self, seed: int) -> Callable[..., Any]:
-        """Function that trains or adopts the model."""
-        if not self._refits:
-            n_outputs = 1 + (self.noise == "learned")
-            device = resolve_device(self.device)
-            return partial(fit_or_adopt_regressor, n_outputs=n_outputs, seed=seed, device=device)
-        if self.noise == "learned":
-            raise ValueError("noise='learned' needs a network with two outputs.")
-        return partial(fit_or_take, seed=seed)
+    def _refuse_ineffective(self) -> None:
+        """Refuse parameters that have no effect, and noise that a learner cannot have."""
+        if isinstance(self.search_, RefitSearch):
+            if self.noise == "learned":
+                raise ValueError("noise='learned' needs a network with two outputs.")
+            refuse_ineffective(
+                self,
+                ["attack"],
+                "on learners that are refitted; it is for search='pool' and 'pointwise'.",
+            )
+        else:
+            refuse_ineffective(
+                self.search_, ["targeted"], "on a regressor, whose searches ask for more and less."
+            )
+        if self.noise != "homoscedastic":
+            refuse_ineffective(
+                self, ["validation_fraction"], "unless noise='homoscedastic' is estimated."
+            )
+        elif is_prefit(self.estimator):
+            refuse_ineffective(
+                self,
+                ["validation_fraction"],
+                "on a model that is taken as it is, which may have seen all samples.",
+            )
 
-    def _search_problem(
-        self, inputs: Tensor, y: FloatArray, weight: FloatArray, losses: FloatArray, seed: int
-    ) -> FittedSearch:
-        fitted = prepare_search(
-            self.model_.module,
-            self._subnetwork(),
-            inputs,
-            y,
-            weight=weight,
-            losses=losses,
-            seed=seed,
-            device=resolve_device(self.device),
-        )
-        problem = fitted.problem
-        self._bias = output_bias(problem.module, problem.parameters, torch.tensor(problem.X[:1024]))
-        return fitted
+    def _estimated_noise(
+        self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model]
+    ) -> float:
+        """Noise variance, Eq. 28: the mean squared error on held-out samples.
 
-    def _sought(self, reference: Tensor) -> IntArray:
-        return np.array(DIRECTIONS)
-
-    def _objective(self, reference: Tensor, sought: IntArray) -> Callable[[Tensor], Objective]:
-        return lambda rows: regression_objective(
-            reference[rows],
-            attack=self.attack,
-            noise_variance=self.noise_variance_,
-            bias=self._bias,
-            limit=_PULL * self._spread,  # inputs far out would outweigh all others
-        )
-
-    def _searched(self, reference: FloatArray) -> IntArray:
-        """Inputs for which the model predicts what targets could be, if only just.
-
-        Powers and exponentials grow out of all proportion where inputs are far: targets near such
-        predictions would outweigh all others.
+        A model that is taken as it is has seen all of them: then it is the error on the samples
+        themselves. Any other is trained once more, without those held out.
         """
-        assert isinstance(self._problem, RefitProblem)
-        y = self._problem.y
-        beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
-        near = np.flatnonzero(beyond <= _REACH * np.ptp(y))
-        return near if len(near) > 1 else super()._searched(reference)
-
-    def _wanted(self, pool: Any, reference: FloatArray, sought: IntArray) -> list[NDArray[Any]]:
-        assert isinstance(self._problem, RefitProblem)
-        pull = _PULL * self._spread * split_signs(self._problem, pool)
-        # What is never negative, such as counts and prices, may have a loss that refuses it.
-        lowest = self._problem.y.min() / 10
-        lowest = -np.inf if lowest < 0 else lowest
-        return [np.maximum(reference[:, 0] + sign * pull, lowest) for sign in sought]
-
-    def _loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
-        losses: FloatArray = gaussian_loss(outputs, torch.tensor(y), self.noise_variance_).numpy()
-        return losses
-
-    def _validate_samples(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Any, FloatArray, FloatArray | None]:
-        """Checked samples, without those of weight 0."""
-        X, y = self._validate_training_data(X, y)
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        if sample_weight is None:
-            return X, y, None
-        weight = checked_weights(sample_weight, y)
-        kept = np.flatnonzero(weight)
-        return _safe_indexing(X, kept), y[kept], weight[kept]
+        y, weight = data.labels, data.weight
+        model, held_out = self.model_, np.arange(len(y))
+        if not is_prefit(self.estimator):
+            rows, held_out = train_test_split(
+                held_out, test_size=self.validation_fraction, random_state=fit.keywords["seed"]
+            )
+            given = None if sample_weight is None else weight[rows]
+            # A clone, because the warning of a fitted one that is trained again was given before.
+            twin = None if self.estimator is None else clone(self.estimator)
+            model = fit(twin, _safe_indexing(data.X, rows), y[rows], sample_weight=given)
+        inputs = model.inputs(_safe_indexing(data.X, held_out))
+        predicted = model.outputs(inputs).double()[:, 0].numpy()
+        variance = float(np.average((y[held_out] - predicted) ** 2, weights=weight[held_out]))
+        if variance == 0:
+            raise ValueError(
+                "The model errs nowhere on the samples that the variance of the noise is "
+                "estimated on; give the variance as `noise`."
+            )
+        return variance
 
     def predict(self, X: Any) -> FloatArray:
         """Predict the mean that the given model expects.
@@ -330,7 +302,7 @@ device, n_jobs, random_state, verbose
         ndarray of shape (n_samples,), float64
             Predictions, in units of the target.
         """
-        return self._outputs(self._validated_inputs(X))[:, 0].numpy()
+        return self._outputs(self._inputs(X))[:, 0].numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Measure how adversarial models disagree about each input.
@@ -351,7 +323,9 @@ device, n_jobs, random_state, verbose
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        return Uncertainty.from_parts(*self._over(X, estimate_uncertainty))
+        check_is_fitted(self)
+        sampling = self._importance_sampling()
+        return Uncertainty.from_parts(*self._over(X, self._task.uncertainty, sampling))
 
     def predict_model_std(self, X: Any) -> FloatArray:
         """Measure how far the means of adversarial models spread at each input.
@@ -373,17 +347,9 @@ device, n_jobs, random_state, verbose
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        (spread,) = self._over(X, estimate_spread)
+        check_is_fitted(self)
+        (spread,) = self._over(X, self._task.spread, self._importance_sampling())
         return spread
-
-    def _over(self, X: Any, estimate: Callable[..., Any]) -> list[NDArray[Any]]:
-        """An estimate over the models met for each input."""
-        pooled = self.search == "pool"
-        parts = self._pieces(X) if pooled else self._batches_of(X)
-        arguments = estimate, self._importance_sampling(), self.noise_variance_
-        if pooled:
-            return self._run(reduce_piece, parts, _estimate_over_pool, *arguments)
-        return self._run(_estimate_over_batch, parts, *arguments)
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
         """Tell which adversarial model contradicts the given one most, input by input.
@@ -404,65 +370,11 @@ device, n_jobs, random_state, verbose
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        if self.search == "pool":
-            arrays = self._run(
-                reduce_piece, self._pieces(X), _best_of_pool, self.gamma, self.noise_variance_
-            )
-        else:
-            arrays = self._run(_best_models, self._batches_of(X), self.gamma)
-        return AdversarialRegressors(*arrays)
-
-    def _batches_of(self, X: Any) -> list[_Batch]:
-        """Test points in the batches that are searched together."""
-        problem, settings = self._point_search()
-        inputs = self._validated_inputs(X)
-        return [
-            _Batch(problem, settings, x, reference, self.attack, self.noise_variance_, self._bias)
-            for x, reference in self._batches(inputs, self._outputs(inputs))
-        ]
+        check_is_fitted(self)
+        return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))
 
 
-class _Batch(NamedTuple):
-    """A batch of test points, with all that a process needs to search for it."""
-
-    problem: SearchProblem
-    settings: SearchSettings
-    x: NDArray[Any]
-    reference: NDArray[Any]  # (n_points, n_outputs)
-    attack: str
-    noise_variance: float | None
-    bias: OutputBias | None
-
-    def search(self) -> tuple[Tensor, Trajectories]:
-        """The reference model's outputs, and the models met."""
-        reference = torch.tensor(self.reference, device=self.settings.device)
-        objective = regression_objective(
-            reference, attack=self.attack, noise_variance=self.noise_variance, bias=self.bias
-        )
-        return reference, search_batch(self.problem, self.settings, self.x, objective)
-
-
-def _estimate_over_batch(
-    batch: _Batch, estimate: Callable[..., Any], sampling: ImportanceSampling, noise: float | None
-) -> list[NDArray[Any]]:
-    """An estimate for a batch; trajectories never leave the process."""
-    return [*np.atleast_2d(estimate(*batch.search(), sampling, noise_variance=noise))]
-
-
-def _estimate_over_pool(
-    met: Met, estimate: Callable[..., Any], sampling: ImportanceSampling, noise: float | None
-) -> list[NDArray[Any]]:
-    reference = met.reference
-    if sampling.setting == "expected" and met.centre is not None:
-        reference = met.centre
-    return [*np.atleast_2d(estimate(reference, met.models, sampling, noise_variance=noise))]
-
-
-def _best_models(batch: _Batch, gamma: float) -> AdversarialRegressors:
-    """The best adversarial model of each search of a batch."""
-    return best_adversarial_regressors(*batch.search(), gamma, noise_variance=batch.noise_variance)
-
-
-def _best_of_pool(met: Met, gamma: float, noise: float | None) -> AdversarialRegressors:
-    reference, models, _ = met
-    return best_adversarial_regressors(reference, models, gamma, noise_variance=noise)
+def _output_bias(fitted: FittedSearch) -> Any:
+    """The parameter by which searches for divergence move their start."""
+    problem = fitted.problem
+    return output_bias(problem.module, problem.parameters, torch.tensor(problem.X[:1024]))

@@ -1,9 +1,10 @@
-"""Evaluation of a module in batches."""
+"""Devices, seeds, and the evaluation of a module in batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from itertools import chain
 from typing import Any
@@ -17,6 +18,51 @@ _AXES = {
     nn.Conv2d: ("height", "width"),
     nn.Conv3d: ("depth", "height", "width"),
 }
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Turn a ``device`` parameter into a usable torch device.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        ``"auto"`` takes CUDA if there is one and the CPU otherwise; anything else is
+        a torch device name.
+
+    Returns
+    -------
+    torch.device
+
+    Raises
+    ------
+    ValueError
+        If the name is not one torch knows, or the device is not present here.
+
+    Examples
+    --------
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+        torch.empty(0, device=resolved)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(
+            f"`device`={str(device)!r} cannot be used here ({str(error).splitlines()[0]}); "
+            "use 'auto' or 'cpu'."
+        ) from error
+    return resolved
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch inside the block, and leave its global random state as it was."""
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=list(devices)):
+        torch.manual_seed(seed)
+        yield
 
 
 def evaluate(

@@ -1,16 +1,20 @@
-"""Training of a network through skorch: one net, one seed, one check for divergence."""
+"""Training of networks through skorch, and the networks that are trained by default."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from skuq.base import FloatArray
+from skuq.networks._evaluate import seeded
+from skuq.networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback
@@ -127,7 +131,7 @@ def train(
     Examples
     --------
     >>> import numpy as np
-    >>> from skuq.models import MLP, TrainingSettings, WeightedLoss, train
+    >>> from skuq.networks import MLP, TrainingSettings, WeightedLoss, train
     >>> data = {"inputs": np.eye(3, dtype=np.float32), "weight": np.ones(3)}
     >>> loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     >>> settings = TrainingSettings(learning_rate=0.1, max_epochs=50)
@@ -136,18 +140,18 @@ def train(
     tensor([2, 0, 1])
     """
     # Here and not above: with some other libraries at hand, skorch takes seconds to import.
-    from skuq.models._net import as_dataset, make_net
+    from skuq.networks._skorch import as_dataset, make_net
 
     training = as_dataset(_of_mean_weight_one(data), targets)
     net = make_net(
         module,
         criterion,
         len(training),
-        settings=settings,
         validation=None
         if validation is None
         else as_dataset(_of_mean_weight_one(validation[0]), validation[1]),
-        callbacks=callbacks,
+        first_callbacks=callbacks,
+        **vars(settings),
     )
     with seeded(seed):
         net.fit(training, None)
@@ -176,41 +180,139 @@ def _of_mean_weight_one(data: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArra
     return {**data, "weight": mean_weight_one(data["weight"])} if "weight" in data else data
 
 
-def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
-    """Weights in the same proportions, of mean 1.
+class TrainingSet(NamedTuple):
+    """Training data on which the penalty is computed.
 
-    Batches are then weighed by what is in them. Divided by its own weights instead, a batch would
-    count no more than others for a sample that is worth a hundred.
+    Attributes
+    ----------
+    X : Tensor of shape (n_samples, ...)
+        Inputs of the searched module.
+    y : Tensor of shape (n_samples,)
+        Class codes (int64), or targets of a regression.
+    weight : Tensor of shape (n_samples,), float64
+        Sample weights, all positive.
+    reference_loss : Tensor of shape (n_samples,), float64
+        Loss of the reference model on each sample, in nats.
     """
-    return weight / (weight.mean() or 1.0)
+
+    X: Tensor
+    y: Tensor
+    weight: Tensor
+    reference_loss: Tensor
 
 
-class WeightedLoss(nn.Module):
-    """Mean of a loss over the samples of a batch, times the batch's "weight".
+def training_batches(
+    n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
+) -> Iterator[Tensor]:
+    """Draw the mini-batches of the penalty: shuffled epochs, or all samples if they fit.
 
     Parameters
     ----------
-    loss : torch.nn.Module
-        Called with outputs and targets; returns one value per sample.
+    n_samples, batch_size, n_batches : int
+        Size of the training set, of a batch, and how many batches are wanted.
+    generator : torch.Generator
+        Source of randomness.
+
+    Yields
+    ------
+    Tensor of shape (min(batch_size, n_samples),), int64
+        Row numbers.
     """
-
-    def __init__(self, loss: nn.Module):
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, outputs: Any, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        return weighted_mean(self.loss(outputs, targets), batch["weight"])
-
-
-def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """Mean of the losses of a batch, times weights of mean 1 over all samples."""
-    return (weight.to(losses) * losses).sum() / len(losses)
+    if n_samples <= batch_size:
+        for _ in range(n_batches):
+            yield torch.arange(n_samples)
+        return
+    order = torch.empty(0, dtype=torch.int64)
+    for _ in range(n_batches):
+        if len(order) < batch_size:
+            order = torch.randperm(n_samples, generator=generator)
+        batch, order = order[:batch_size], order[batch_size:]
+        yield batch
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch inside the block, and leave its global random state as it was."""
-    devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices=list(devices)):
-        torch.manual_seed(seed)
-        yield
+# Weight decay is a Gaussian prior on the weights, so that the posterior is proper.
+CLASSIFIER = TrainingSettings(learning_rate=5e-3, max_epochs=100, batch_size=256, weight_decay=1e-4)
+# Steps of constant length would end at random near the optimum, from where searches find models
+# of smaller loss everywhere.
+REGRESSOR = TrainingSettings(
+    learning_rate=1e-2, max_epochs=100, batch_size=64, weight_decay=1e-4, cosine=True
+)
+
+# Their users cannot set a learning rate.
+_ADVICE = "scale the features, for instance with StandardScaler"
+
+
+def float64_mlp(n_features: int, n_outputs: int, **options: Any) -> nn.Sequential:
+    """`MLP` with one hidden layer of 100 units, in float64."""
+    network: nn.Sequential = MLP(n_features, n_outputs, **options).double()
+    return network
+
+
+def train_default_classifier(
+    X: NDArray[Any],
+    codes: NDArray[np.int64],
+    *,
+    n_classes: int,
+    sample_weight: NDArray[Any] | None = None,
+    seed: int,
+    device: str | torch.device,
+    network: Callable[[int, int], nn.Module] = float64_mlp,
+) -> nn.Module:
+    """Train the classifier that users get who bring none; it returns logits.
+
+    `network` builds it, untrained, from the numbers of features and classes. Weights of samples: 2
+    equals a sample given twice.
+    """
+    loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
+    settings = replace(CLASSIFIER, device=device)
+    build = partial(network, X.shape[1], n_classes)
+    data = _weighted(X, sample_weight)
+    return train(build, loss, data, codes, settings=settings, seed=seed, advice=_ADVICE).module
+
+
+def train_default_regressor(
+    X: NDArray[Any],
+    y: FloatArray,
+    *,
+    n_outputs: int,
+    sample_weight: NDArray[Any] | None = None,
+    seed: int,
+    device: str | torch.device,
+) -> nn.Module:
+    """Train the regressor that users get who bring none, on the standardised target.
+
+    One output is the mean (least squares), two are mean and log variance (likelihood of a normal
+    distribution), in units of `y`.
+    """
+    data = _weighted(X, sample_weight)
+    centre = np.average(y, weights=data["weight"])
+    scale = np.sqrt(np.average((y - centre) ** 2, weights=data["weight"])) or 1.0
+    # Where the variance is learnt too, the mean takes longer: large variances let it lag behind.
+    max_epochs = REGRESSOR.max_epochs * n_outputs
+    network = train(
+        partial(float64_mlp, X.shape[1], n_outputs),
+        WeightedLoss(GaussianLoss()),
+        data,
+        (y - centre) / scale,
+        settings=replace(REGRESSOR, max_epochs=max_epochs, device=device),
+        seed=seed,
+        advice=_ADVICE,
+    ).module
+    assert isinstance(network, nn.Sequential)
+    restore = Affine([scale, 1.0][:n_outputs], [centre, 2 * np.log(scale)][:n_outputs])
+    return nn.Sequential(*network, restore).eval()
+
+
+def _weighted(X: NDArray[Any], sample_weight: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+    weight = np.ones(len(X)) if sample_weight is None else sample_weight
+    return {"inputs": X.astype(np.float64, copy=False), "weight": weight}
+
+
+class GaussianLoss(nn.Module):
+    """Negative log-likelihood per sample, or half the squared error without a log variance."""
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = (targets - outputs[:, 0]).square() / 2
+        if outputs.shape[1] == 1:
+            return losses
+        return losses / outputs[:, 1].exp() + outputs[:, 1] / 2

@@ -1,12 +1,12 @@
-"""Default networks. All take a flat feature matrix and return logits or raw outputs."""
+"""Networks for rows and images, layers that adopted networks end in, and the weighted loss."""
 
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
-import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -232,9 +232,47 @@ class LogProbabilities(nn.Module):
         return torch.log(proba + torch.finfo(proba.dtype).tiny)
 
 
-def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
-    """Widths of hidden layers; an error if one is not a positive integer."""
-    widths = tuple(hidden_sizes)
-    if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
-        raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
-    return widths
+class Affine(nn.Module):
+    """Each output times a fixed factor plus a fixed shift."""
+
+    factor: Tensor
+    shift: Tensor
+
+    def __init__(self, factor: list[float], shift: list[float]):
+        super().__init__()
+        self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
+        self.register_buffer("shift", torch.tensor(shift, dtype=torch.float64))
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return outputs * self.factor + self.shift
+
+
+class WeightedLoss(nn.Module):
+    """Mean of a loss over the samples of a batch, times the batch's "weight".
+
+    Parameters
+    ----------
+    loss : torch.nn.Module
+        Called with outputs and targets; returns one value per sample.
+    """
+
+    def __init__(self, loss: nn.Module):
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, outputs: Any, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        return weighted_mean(self.loss(outputs, targets), batch["weight"])
+
+
+def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
+    """Mean of the losses of a batch, times weights of mean 1 over all samples."""
+    return (weight.to(losses) * losses).sum() / len(losses)
+
+
+def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
+    """Weights in the same proportions, of mean 1.
+
+    Batches are then weighed by what is in them. Divided by its own weights instead, a batch would
+    count no more than others for a sample that is worth a hundred.
+    """
+    return weight / (weight.mean() or 1.0)

@@ -1,0 +1,89 @@
+"""Networks of torch: architectures, training through skorch, cuts, and many variants at once."""
+
+from typing import TYPE_CHECKING, Any
+
+from skuq.networks._evaluate import (
+    evaluate,
+    input_error,
+    moved,
+    resolve_device,
+    rows_at_once,
+    seeded,
+)
+from skuq.networks._modules import (
+    MLP,
+    Affine,
+    BinaryLogits,
+    Columns,
+    LeNet,
+    LogProbabilities,
+    ScaledLogits,
+    TabularNet,
+    WeightedLoss,
+    is_chain,
+    linear_layer,
+    part_of_chain,
+)
+from skuq.networks._training import (
+    TrainingSet,
+    TrainingSettings,
+    float64_mlp,
+    train,
+    train_default_classifier,
+    train_default_regressor,
+    training_batches,
+)
+from skuq.networks._variants import (
+    Cut,
+    LayerInput,
+    cut_network,
+    stack_parameters,
+    stacked_forward,
+)
+
+if TYPE_CHECKING:
+    from skuq.networks._skorch import WeightedClassifier, fit_net, net_dtype
+
+__all__ = [
+    "MLP",
+    "Affine",
+    "BinaryLogits",
+    "Columns",
+    "Cut",
+    "LayerInput",
+    "LeNet",
+    "LogProbabilities",
+    "ScaledLogits",
+    "TabularNet",
+    "TrainingSet",
+    "TrainingSettings",
+    "WeightedClassifier",
+    "WeightedLoss",
+    "cut_network",
+    "evaluate",
+    "fit_net",
+    "float64_mlp",
+    "input_error",
+    "is_chain",
+    "linear_layer",
+    "moved",
+    "net_dtype",
+    "part_of_chain",
+    "resolve_device",
+    "rows_at_once",
+    "seeded",
+    "stack_parameters",
+    "stacked_forward",
+    "train",
+    "train_default_classifier",
+    "train_default_regressor",
+    "training_batches",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("WeightedClassifier", "fit_net", "net_dtype"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from skuq.networks import _skorch  # which takes long to import
+
+    return getattr(_skorch, name)

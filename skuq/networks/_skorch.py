@@ -1,0 +1,189 @@
+"""What needs skorch, which takes long to import: imported by what trains and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import skorch
+import torch
+from numpy.typing import NDArray
+from skorch.callbacks import Callback, EarlyStopping, LRScheduler
+from skorch.dataset import Dataset
+from skorch.helper import predefined_split
+from torch import Tensor, nn
+from torch.utils.data import default_convert
+
+from skuq.networks._evaluate import input_error, seeded
+from skuq.networks._modules import mean_weight_one, weighted_mean
+
+
+class _Net(skorch.NeuralNet):
+    """skorch net on batches that are dicts: "inputs" for the network, the rest for the loss."""
+
+    def infer(self, x: Any, **fit_params: Any) -> Any:
+        return super().infer(x["inputs"], **fit_params)
+
+    def get_loss(self, y_pred: Any, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
+        rest = {name: values.to(self.device) for name, values in X.items() if name != "inputs"}
+        loss: Tensor = self.criterion_(y_pred, y_true.to(self.device), *([rest] if rest else []))
+        return loss
+
+
+def make_net(
+    module: nn.Module | Callable[[], nn.Module],
+    criterion: nn.Module,
+    n_samples: int,
+    *,
+    validation: Dataset | None,
+    first_callbacks: Sequence[Callback],
+    callbacks: Sequence[Callback],
+    patience: int | None,
+    learning_rate: float,
+    max_epochs: int,
+    batch_size: int,
+    weight_decay: float,
+    optimizer: Callable[..., Any],
+    cosine: bool,
+    device: str | torch.device,
+    verbose: int,
+) -> skorch.NeuralNet:
+    """Net with the settings of a training; `validation` is the data that `patience` is about."""
+    stopping: list[Callback] = []
+    if validation is not None:
+        stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]
+    schedule = [LRScheduler("CosineAnnealingLR", T_max=max_epochs)] if cosine else []
+    decay = {"optimizer__weight_decay": weight_decay} if weight_decay else {}
+    return _Net(
+        module,
+        criterion=criterion,
+        optimizer=optimizer,
+        lr=learning_rate,
+        max_epochs=max_epochs,
+        batch_size=batch_size,
+        iterator_train=BatchLoader,
+        # A single batch needs no order, and drawing one would shift what dropout draws.
+        iterator_train__shuffle=0 < batch_size < n_samples,
+        iterator_valid=BatchLoader,
+        train_split=None if validation is None else predefined_split(validation),
+        callbacks=[*first_callbacks, *schedule, *stopping, *callbacks],
+        device=str(device),
+        verbose=int(verbose),
+        **decay,
+    )
+
+
+def as_dataset(data: Mapping[str, NDArray[Any]], targets: NDArray[Any]) -> Dataset:
+    """Copies, because pandas hands out read-only arrays, which torch warns about."""
+    return Dataset({name: np.array(values) for name, values in data.items()}, np.array(targets))
+
+
+def _mute(message: str) -> None:
+    """Ignore what early stopping prints."""
+
+
+class BatchLoader:
+    """Take batches from arrays by index, for skorch's ``iterator_train``.
+
+    torch's loader fetches samples one by one and stacks them again, which takes about as long
+    as a step of a small network.
+
+    A single sample that is left joins the last batch. If all are taken in order (a `batch_size` of
+    -1), the batch is the data itself and not a copy; torch's global generator draws the order.
+    """
+
+    def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):
+        self.n_samples = len(dataset)
+        self.batch_size = self.n_samples if batch_size == -1 else batch_size
+        self.shuffle = shuffle
+        self.X: Any = default_convert(dataset.X)  # type: ignore[no-untyped-call]
+        self.y = torch.as_tensor(dataset.y)
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        if self.batch_size >= self.n_samples and not self.shuffle:
+            yield self.X, self.y  # without a copy
+            return
+        order = torch.randperm if self.shuffle else torch.arange
+        batches = list(order(self.n_samples).split(self.batch_size))  # type: ignore[no-untyped-call]
+        if self._joins_last():
+            batches[-2:] = [torch.cat(batches[-2:])]
+        for rows in batches:
+            yield _rows(self.X, rows), self.y[rows]
+
+    def __len__(self) -> int:
+        n_batches = -(-self.n_samples // self.batch_size)
+        return n_batches - self._joins_last()
+
+    def _joins_last(self) -> bool:
+        """Whether a single sample is left, on which batch normalisation cannot train."""
+        return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
+
+
+def _rows(data: Any, rows: Tensor) -> Any:
+    if isinstance(data, dict):
+        return {name: values[rows] for name, values in data.items()}
+    return data[rows]
+
+
+class WeightedClassifier(skorch.NeuralNetClassifier):
+    """skorch classifier whose loss is the mean of losses times per-sample weights.
+
+    `fit` takes ``{"X": array, "sample_weight": array}`` as its input, which is how skorch
+    passes further per-sample data along. Weights should have mean 1; one of 2 then equals a sample
+    given twice. The criterion must return one loss per sample
+    (``criterion__reduction="none"``).
+    """
+
+    def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
+        losses = super().get_loss(y_pred, y_true, X=X, **kwargs)
+        weight = X["sample_weight"]
+        if losses.shape != weight.shape:
+            raise ValueError(
+                "A weighted loss needs one loss per sample; set criterion__reduction='none'."
+            )
+        return weighted_mean(losses, weight)
+
+    def infer(self, x: Any, **fit_params: Any) -> Tensor:
+        outputs: Tensor = super().infer(x["X"] if isinstance(x, dict) else x, **fit_params)
+        return outputs
+
+
+def net_dtype(net: skorch.NeuralNet) -> type[np.floating[Any]]:
+    """Type of the numbers that a net trains on, which its module tells if it exists already."""
+    if not isinstance(net.module, nn.Module):
+        return np.float32
+    floating = [p.dtype for p in net.module.parameters() if p.is_floating_point()]
+    return np.float64 if floating[:1] == [torch.float64] else np.float32
+
+
+def fit_net(
+    net: skorch.NeuralNet,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    *,
+    seed: int,
+    sample_weight: NDArray[Any] | None = None,
+) -> skorch.NeuralNet:
+    """Fit a skorch net reproducibly, leaving torch's global random state as it was.
+
+    The net is fitted in place; `X` has the dtype of its module, and `y` the form that its
+    criterion takes. Weights are for a `WeightedClassifier` only.
+    """
+    weighted = isinstance(net, WeightedClassifier)
+    if sample_weight is not None and not weighted:
+        raise ValueError(
+            "`sample_weight` needs a net that can use it: pass estimator=None, a trained net in "
+            "FrozenEstimator, or a classifier derived from skuq.networks.WeightedClassifier."
+        )
+    data: Any = np.array(X)  # pandas hands out read-only arrays, which torch warns about
+    if weighted:
+        weight = np.ones(len(X)) if sample_weight is None else sample_weight
+        data = {"X": data, "sample_weight": mean_weight_one(weight)}
+    with seeded(seed):
+        try:
+            return net.fit(data, y)
+        except RuntimeError as error:  # of torch
+            if not net.initialized_:
+                raise
+            raise input_error(net.module_, np.shape(X), error) from error

@@ -1,0 +1,385 @@
+"""Variants of a network: which weights move, what comes before them, and many variants at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from skuq.networks._evaluate import rows_at_once
+from skuq.networks._modules import is_chain, part_of_chain
+
+_NORMS = (
+    nn.modules.batchnorm._NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.LocalResponseNorm,
+)
+
+
+class Cut(NamedTuple):
+    """A network cut in front of the first weights that move.
+
+    Attributes
+    ----------
+    body : torch.nn.Module or None
+        The layers before, from inputs to features; None if `module` takes the inputs themselves.
+    module : torch.nn.Module
+        The rest, to the outputs.
+    parameters : tuple of str
+        Names, in `module`, of the parameters that move.
+    """
+
+    body: nn.Module | None
+    module: nn.Module
+    parameters: tuple[str, ...]
+
+
+def cut_network(
+    network: nn.Module, parameters: str | Callable[[str, Tensor], bool], X: Tensor
+) -> Cut:
+    """Choose weights of a network, and cut it in front of the first of them.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Network in evaluation mode; the parts share its parameters, except where a layer had to
+        be taken out of a copy.
+    parameters : {"all", "linear", "last", "bias", "norm"} or callable
+        "linear" is all from the first `torch.nn.Linear` to run on, if what follows it is the end
+        of an `nn.Sequential` (also of nested ones), else all; "last" is the last layer, "bias"
+        all biases, "norm" the scales and shifts of normalisation layers; a callable is asked
+        ``parameters(name, tensor)`` for each.
+    X : Tensor of shape (n_samples, ...)
+        Example inputs, on which a cut is checked; they should be a fair sample.
+
+    Returns
+    -------
+    Cut
+        ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None.
+
+    Raises
+    ------
+    ValueError
+        If no parameter is chosen, or something is computed after the last layer that is not a
+        module of an `nn.Sequential`, so that it cannot be cut off.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    >>> cut = cut_network(net, "last", torch.zeros(1, 4))
+    >>> cut.body(torch.zeros(5, 4)).shape, cut.parameters
+    (torch.Size([5, 8]), ('weight', 'bias'))
+    >>> cut_network(net, lambda name, _: name == "2.weight", torch.zeros(1, 4)).parameters
+    ('2.weight',)
+    """
+    X = X[: rows_at_once(network)]
+    if parameters == "last":
+        return _chosen(*_before_last_layer(network, X), "all")
+    if parameters == "linear":
+        return _chosen(*_before_linear(network, X), "all")
+    names = _chosen(None, network, parameters).parameters
+    if is_chain(network):
+        order = list(network._modules)
+        first = min(order.index(name.split(".")[0]) for name in names)
+        if first > 0:
+            rest = part_of_chain(network, slice(first, None))
+            return Cut(part_of_chain(network, slice(first)), rest, names)
+    return Cut(None, network, names)
+
+
+def _chosen(
+    body: nn.Module | None, module: nn.Module, parameters: str | Callable[[str, Tensor], bool]
+) -> Cut:
+    floating = {name: p for name, p in module.named_parameters() if p.is_floating_point()}
+    if callable(parameters):
+        names = [name for name, p in floating.items() if parameters(name, p)]
+    elif parameters == "all":
+        names = list(floating)
+    elif parameters == "bias":
+        names = [name for name in floating if name.rpartition(".")[2] == "bias"]
+    else:
+        norms = (layer for layer in module.modules() if isinstance(layer, _NORMS))
+        of_norms = {id(p) for layer in norms for p in layer.parameters()}
+        names = [name for name, p in floating.items() if id(p) in of_norms]
+    if not names:
+        raise ValueError(
+            f"The network has no parameters of kind {parameters!r}; it has "
+            f"{[name for name, _ in module.named_parameters()]}."
+        )
+    return Cut(body, module, tuple(names))
+
+
+def _before_linear(network: nn.Module, X: Tensor) -> tuple[nn.Module | None, nn.Module]:
+    """Body and rest, cut before the first linear layer that runs; no body if it cannot be cut."""
+    body = LayerInput.of_first_linear(network, X)
+    if body is None or body.reaches_unaltered(X):
+        return None, network
+    layers = [body.layer, *map(network.get_submodule, _tail_of(network, body.name))]
+    module = nn.Sequential(*layers).train(network.training)
+    return (body, module) if _is_same_function(network, body, module, X) else (None, network)
+
+
+def _before_last_layer(network: nn.Module, X: Tensor) -> tuple[nn.Module, nn.Module]:
+    """Body and head, cut before the last module with parameters that runs."""
+    name = _last_layer(network, X)
+    tail = _tail_of(network, name)
+    last = network.get_submodule(name)
+    head = nn.Sequential(last, *(network.get_submodule(t) for t in tail)) if tail else last
+    body = _without(network, [name, *tail])
+    if not _is_same_function(network, body, head, X):
+        raise ValueError(
+            f"{type(network).__name__} computes something after its last layer "
+            f"({last}) that is not a module of an nn.Sequential, so the layer cannot be "
+            "cut off; use parameters='all'."
+        )
+    return body, head
+
+
+class LayerInput(nn.Module):
+    """Features that enter one layer of a network, which runs no further.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Network in evaluation mode.
+    name : str
+        Name of the layer in `network`. If it runs several times, its first input is meant.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.ReLU(), nn.Linear(2, 3))
+    >>> features = LayerInput(net, "1")
+    >>> features(torch.tensor([[-1.0, 2.0]]))
+    tensor([[0., 2.]])
+    """
+
+    def __init__(self, network: nn.Module, name: str):
+        super().__init__()
+        self.network = network
+        self.name = name
+        self.training = network.training
+
+    @classmethod
+    def of_first_linear(cls, network: nn.Module, X: Tensor) -> LayerInput | None:
+        """Find the first `torch.nn.Linear` that runs on example inputs; None if there is none."""
+        linear = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+        with torch.no_grad():
+            reached = _run_until(linear, network, _some_rows(X))
+        names = (name for name, layer in network.named_modules() if reached and layer is reached[0])
+        name = next(names, None)
+        return None if name is None else cls(network, name)
+
+    @classmethod
+    def of_last_layer(cls, network: nn.Module, X: Tensor) -> LayerInput:
+        """Find the last module with parameters that runs on example inputs."""
+        return cls(network, _last_layer(network, X))
+
+    @property
+    def layer(self) -> nn.Module:
+        """The layer."""
+        return self.network.get_submodule(self.name)
+
+    def forward(self, X: Tensor) -> Tensor:
+        reached = _run_until([self.layer], self.network, X)
+        assert reached is not None
+        return reached[1]
+
+    def reaches_unaltered(self, X: Tensor) -> bool:
+        """Whether the layer takes the inputs as they are."""
+        X = X.clone()
+        with torch.no_grad():
+            return self(X) is X and X._version == 0  # which counts alterations in place
+
+
+class _Reached(Exception):
+    """End of a forward pass at a layer."""
+
+
+def _run_until(
+    layers: Iterable[nn.Module], network: nn.Module, X: Tensor
+) -> tuple[nn.Module, Tensor] | None:
+    """Run a network up to the first of some layers; the layer and its input, if it gets there."""
+
+    def stop(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        raise _Reached(layer, inputs[0])
+
+    handles = [layer.register_forward_pre_hook(stop) for layer in layers]
+    try:
+        network(X)
+    except _Reached as reached:
+        layer, inputs = reached.args
+        return layer, inputs
+    finally:
+        for handle in handles:
+            handle.remove()
+    return None
+
+
+def _is_same_function(network: nn.Module, body: nn.Module, rest: nn.Module, X: Tensor) -> bool:
+    """Whether two parts in turn return on example inputs what the network returns."""
+    with torch.no_grad():
+        expected = network(X.clone())
+        try:
+            found = rest(body(X.clone()))
+            same_shape = bool(expected.shape == found.shape)
+            return same_shape and torch.allclose(expected, found, equal_nan=True)
+        except Exception:  # whatever layers raise on inputs that are not meant for them
+            return False
+
+
+def _last_layer(network: nn.Module, X: Tensor) -> str:
+    """Name of the last module with parameters of its own that runs in a forward pass."""
+    ran: list[str] = []
+    handles = [
+        module.register_forward_pre_hook(lambda _module, _inputs, name=name: ran.append(name))
+        for name, module in network.named_modules()
+        if any(True for _ in module.parameters(recurse=False)) and "parametrizations" not in name
+    ]
+    try:
+        with torch.no_grad():
+            network(_some_rows(X))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return ran[-1]
+
+
+def _some_rows(X: Tensor) -> Tensor:
+    """A copy of the first two inputs: normalisation by the batch alone takes no single one."""
+    return X[:2].clone()
+
+
+def _tail_of(network: nn.Module, name: str) -> list[str]:
+    """Names of the modules that follow a module in the `nn.Sequential`s around it."""
+    following = []
+    while name:
+        parent, _, position = name.rpartition(".")
+        siblings = network.get_submodule(parent)
+        if isinstance(siblings, nn.Sequential):
+            prefix = f"{parent}." if parent else ""
+            names = [child for child, _ in siblings.named_children()]
+            following += [prefix + child for child in names[names.index(position) + 1 :]]
+        name = parent
+    return following
+
+
+def _without(network: nn.Module, names: Collection[str]) -> nn.Module:
+    """A copy of a network in which some modules do nothing."""
+    if "" in names:
+        return nn.Identity()
+    body = deepcopy(network)
+    for name in names:
+        body.set_submodule(name, nn.Identity())
+    return body
+
+
+def stack_parameters(
+    module: nn.Module, n_models: int, names: Iterable[str] | None = None
+) -> dict[str, Tensor]:
+    """Copy parameters of a module once per model.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The model that every variant starts from.
+    n_models : int
+        Number of variants.
+    names : iterable of str, default=None
+        Parameters to copy; None takes all.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Leaf tensors of shape (n_models, \\*parameter.shape) that require gradients.
+    """
+    parameters = dict(module.named_parameters())
+    chosen = parameters if names is None else {name: parameters[name] for name in names}
+    return {
+        name: p.detach().expand(n_models, *p.shape).clone().requires_grad_()
+        for name, p in chosen.items()
+    }
+
+
+def stacked_forward(
+    module: nn.Module, parameters: Mapping[str, Tensor], X: Tensor, *, shared_input: bool
+) -> Tensor:
+    """Evaluate all variants of a module, at once if its layers allow it and in turn if not.
+
+    Recurrent layers (`nn.LSTM`, `nn.GRU`, `nn.RNN`) have no batched form, nor has a network whose
+    way depends on the values of its inputs; for these each variant is evaluated by itself, which
+    takes longer.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Supplies the computation, and every parameter and buffer that `parameters` leaves out.
+    parameters : mapping of str to Tensor of shape (n_models, \\*parameter.shape)
+        Parameters that differ between the variants.
+    X : Tensor of shape (n_samples, ...) or (n_models, n_samples, ...)
+        Inputs, the same for all variants (`shared_input`) or one batch for each. They stay as
+        they are: each variant gets a copy, since a module may alter its input in place.
+    shared_input : bool
+        Which of the two forms `X` has.
+
+    Returns
+    -------
+    Tensor of shape (n_models, n_samples, n_outputs)
+        Outputs of each variant.
+
+    Raises
+    ------
+    RuntimeError
+        If the inputs do not fit, or memory does not suffice for all variants at once.
+
+    Examples
+    --------
+    >>> net = nn.Linear(2, 3)
+    >>> stacked_forward(net, stack_parameters(net, 5), torch.ones(4, 2), shared_input=True).shape
+    torch.Size([5, 4, 3])
+    """
+
+    def forward(own: dict[str, Tensor], x: Tensor) -> Tensor:
+        out: Tensor = functional_call(module, own, (x,))
+        return out
+
+    with _without_fused_attention():
+        if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
+            try:
+                batched: Callable[..., Tensor] = vmap(
+                    forward, in_dims=(0, None if shared_input else 0)
+                )
+                return batched(dict(parameters), X.clone())
+            except torch.OutOfMemoryError:
+                raise  # all at once is too much: a slow loop would hide that
+            except (NotImplementedError, RuntimeError):
+                pass  # torch has no narrower error for these; the loop works, or says what is wrong
+        n_models = len(next(iter(parameters.values())))
+        return torch.stack(
+            [
+                forward(
+                    {name: p[i] for name, p in parameters.items()},
+                    (X if shared_input else X[i]).clone(),
+                )
+                for i in range(n_models)
+            ]
+        )
+
+
+@contextmanager
+def _without_fused_attention() -> Iterator[None]:
+    """Plain operations in transformer layers: fused kernels have no batched form or derivative."""
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)

@@ -1,0 +1,486 @@
+"""What QUAM's classifier and regressor share: the search on a pool, and its evaluation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from numbers import Integral, Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _num_samples, check_is_fitted
+from tqdm.auto import tqdm
+
+from skuq.base import FloatArray, IntArray, Uncertainty
+from skuq.models import ModelMixin, TrainingData, look_at, to_dense
+from skuq.networks import resolve_device
+from skuq.quam._explanation import Explanation, explain_rows
+from skuq.quam._gradients import FittedSearch, SearchProblem, SearchSettings
+from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
+from skuq.quam._objectives import Targeted
+from skuq.quam._pointwise_search import PointwiseSearch, search_batch
+from skuq.quam._pool_search import PoolSearch, search_networks
+from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
+from skuq.quam._refit_search import (
+    RefitProblem,
+    RefitSearch,
+    class_targets,
+    displaced_targets,
+    plausible_rows,
+    refit_on_pool,
+    stacked_rows,
+    with_categories_of,
+)
+from skuq.quam._tasks import Found, Met, Task
+
+Search = PoolSearch | RefitSearch | PointwiseSearch
+SEARCHES: dict[str, type[Search]] = {
+    "pool": PoolSearch,
+    "refit": RefitSearch,
+    "pointwise": PointwiseSearch,
+}
+# Constraints of the parameters that the classifier and the regressor share.
+PARAMETERS: dict[str, Any] = {
+    "estimator": "no_validation",
+    "search": [StrOptions(set(SEARCHES)), *SEARCHES.values(), None],
+    "setting": [StrOptions({"selected", "expected"})],
+    "mixture": [StrOptions({"trajectory", "dirac"})],
+    "gamma": [Interval(Real, 0, None, closed="left")],
+    "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+    "device": [str, torch.device],
+    "n_jobs": [Integral, None],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+_OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of inputs
+_MOST_ROWS = 8192  # of a chunk
+_CHUNKS_PER_JOB = 8
+_FEWEST = 1000  # inputs of a pool with new ones
+_N_BACKGROUND = 500  # training inputs kept for explanations
+
+
+class QUAMBase(ModelMixin, ABC):
+    """Search of `fit` and `search_pool`, and evaluation of the models found.
+
+    `fit` of a subclass resolves the model, describes its `Task`, and calls `_search`.
+    """
+
+    search: Any
+    setting: str
+    mixture: str
+    gamma: float
+    temperature: float | str
+    n_jobs: int | None
+    verbose: int
+    _validate_params: Callable[[], None]  # of scikit-learn's BaseEstimator
+    search_: Search
+    _task: Task
+    _problem: FittedSearch | RefitProblem
+    _found: Found  # unless points are searched
+    _pool: Any
+    _background: Any
+
+    @abstractmethod
+    def predict_uncertainty(self, X: Any) -> Uncertainty: ...
+
+    @abstractmethod
+    def adversarial_models(self, X: Any) -> Any: ...
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        refits = self.search in (None, "refit") or isinstance(self.search, RefitSearch)
+        tags.input_tags.allow_nan = (
+            refits
+            and hasattr(self.estimator, "__sklearn_tags__")
+            and get_tags(self.estimator).input_tags.allow_nan
+        )
+        return tags
+
+    def _chosen_search(self, X_pool: Any) -> Search:
+        """The search that was asked for, or that suits the model; refused if it does not."""
+        search = self.search
+        if search is None:
+            search = "pool" if look_at(self.estimator).is_network else "refit"
+        if isinstance(search, str):
+            search = SEARCHES[search]()
+        search._validate_params()
+        search.check_suits(self.estimator)
+        if isinstance(search, RefitSearch) and str(self.device) not in ("auto", "cpu"):
+            raise ValueError(
+                f"device={self.device!r} has no effect on "
+                f"{type(self.estimator).__name__}, which computes on the CPU."
+            )
+        if X_pool is not None:
+            _check_pool(X_pool, search)
+        return search
+
+    @property
+    def _form(self) -> Any:
+        """The form of model that the search works on."""
+        return "learner" if isinstance(self.search_, RefitSearch) else "network"
+
+    def _prepare(
+        self,
+        data: TrainingData,
+        y: NDArray[Any],
+        losses: FloatArray,
+        *,
+        seed: int,
+    ) -> FittedSearch | RefitProblem:
+        """What the searches need: model and training data, without samples of weight 0.
+
+        `y` are class codes or targets, `losses` those of the model on each sample, in nats.
+        """
+        model: Any = self.model_
+        if isinstance(self.search_, RefitSearch):
+            counts = np.flatnonzero(data.weight)
+            inputs = _safe_indexing(data.inputs, counts)
+            return RefitProblem(model, inputs, data.labels[counts], data.weight[counts], seed)
+        return self.search_.problem(
+            model,
+            data.inputs,
+            y,
+            data.weight,
+            losses,
+            seed=seed,
+            device=resolve_device(self.device),
+        )
+
+    def _search(self, data: TrainingData, seed: int) -> None:
+        """Search of `fit`: on the user's pool or a made one; nothing if points are searched."""
+        self.__dict__.pop("_found", None)  # of an earlier fit
+        search = self.search_
+        if isinstance(search, PointwiseSearch):
+            return
+        random = check_random_state(seed)
+        rows = random.permutation(_num_samples(data.X))[:_N_BACKGROUND]
+        self._background = _safe_indexing(data.X, rows)
+        if data.further:
+            self._search_first(self._named(data.further[0]))
+        elif search.pool != "auto":
+            made = self._with_names(search.pool(data.X))
+            _check_pool(made, search)
+            self._search_first(self._named(self._checked_rows(made)))
+        else:
+            self._search_on_made_pool(data.X, random)
+
+    def _search_first(self, pool: Any) -> None:
+        """Search on a checked pool, and keep it."""
+        self._pool = self.model_.inputs(pool)
+        targets = self._task.targets(self._outputs(self._pool))
+        self._found = self._search_on(self._pool, targets)
+
+    def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
+        """Search on a pool made of the training inputs, of the kinds that the model takes."""
+        form = self.model_.form
+        assert form is not None
+        if form.are_tokens:
+            self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
+            return
+        # Models that refuse unknown categories, or numbers out of their range, do so in new inputs.
+        is_table = form.reaches_preprocessing and X.ndim == 2
+        refusals: list[ValueError] = []
+        for kinds in (None, SEEN, KNOWN) if is_table else (None,):
+            try:
+                made = make_pool(X, kinds=kinds, random_state=random)
+                self._search_first(self._named(self._checked_rows(self._with_names(made))))
+                return
+            except ValueError as error:
+                refusals.append(error)
+        refusals[0].add_note(
+            "It arose in a search on inputs that are made of the training inputs. Pass inputs of "
+            "your own as `X_pool`, or a function that makes them as `pool` of the search."
+        )
+        raise refusals[0]
+
+    def _with_names(self, pool: Any) -> Any:
+        """A pool that is an array, with the names of the columns of the training inputs."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None or not isinstance(pool, np.ndarray) or pool.shape[1:] != names.shape:
+            return pool
+        return pd.DataFrame(pool, columns=names)
+
+    def _named(self, rows: Any) -> Any:
+        """Checked rows, with names of columns if the model's own preprocessing gets them."""
+        assert self.model_.form is not None
+        return self._with_names(rows) if self.model_.form.reaches_preprocessing else rows
+
+    def _search_on(self, pool: Any, targets: IntArray) -> Found:
+        """Search on a pool in the form that the model takes."""
+        reference = self._outputs(pool)
+        if isinstance(self._problem, RefitProblem):
+            return self._refit_on(self._problem, pool, reference.numpy(), targets)
+        device = resolve_device(self.device)
+        with torch.inference_mode(False):
+            return search_networks(
+                self._problem,
+                self._settings(self._problem.problem),
+                pool,
+                self._task.objective(reference.to(device), targets),
+                targets,
+            )
+
+    def _refit_on(
+        self, problem: RefitProblem, pool: Any, reference: FloatArray, targets: IntArray
+    ) -> Found:
+        assert isinstance(self.search_, RefitSearch)
+        if problem.model.classes is not None:
+            wanted = class_targets(problem, len(reference), targets)
+        else:
+            rows = plausible_rows(problem, reference)
+            pool, reference = _safe_indexing(pool, rows), reference[rows]
+            wanted = displaced_targets(problem, pool, reference, targets, self._task.pull)
+        shares = self.search_.checked_shares()
+        loss = self._task.loss
+        return refit_on_pool(problem, pool, wanted, shares, loss, targets, n_jobs=self.n_jobs)
+
+    def _settings(self, problem: SearchProblem) -> SearchSettings:
+        """Settings of the searches by gradients."""
+        search = self.search_
+        assert not isinstance(search, RefitSearch)
+        pointwise = isinstance(search, PointwiseSearch)
+        return search.settings(
+            c0=self._task.first_penalty(problem.total_weight),
+            # With the mean over a pool, the pool's weight falls from a tenth of the training
+            # data's to a hundredth.
+            growth=self._task.growth if pointwise else 10.0,
+            device=resolve_device(self.device),
+        )
+
+    def search_pool(self, X: Any) -> Self:
+        """Search adversarial models on new inputs, together with the pool of `fit`.
+
+        Uncertainty of the same inputs is then sharper: what no model can be made to say about
+        many inputs at once is well supported, and the search sees just those. The given model is
+        not trained again. The result depends on the other rows in `X`, above all on the share
+        of unusual ones; see the guide.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            New inputs, at least 2.
+
+        Returns
+        -------
+        QUAMClassifier or QUAMRegressor
+            A copy that uses the models found on these inputs. The estimator itself stays.
+
+        Raises
+        ------
+        ValueError
+            If the estimator was fitted with search="pointwise", or `X` does not fit the
+            training data.
+        """
+        self._check_found()
+        _check_pool(X, self.search_)
+        new = self._named(self._checked_rows(X))
+        inputs = with_categories_of(self._pool, self.model_.inputs(new))
+        # Few inputs alone would pull too hard, and few unusual ones among many too little.
+        n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
+        made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
+        if torch.is_tensor(inputs) and inputs.shape[1:] != made.shape[1:]:
+            raise ValueError(
+                f"New inputs must have the shape of the training inputs, {tuple(made.shape[1:])}, "
+                f"got {tuple(inputs.shape[1:])}; pad texts to one length."
+            )
+        both = torch.cat([inputs, made]) if torch.is_tensor(inputs) else stacked_rows(inputs, made)
+        found = copy(self)
+        found._found = self._search_on(both, self._found.targets)
+        return found
+
+    def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
+        """Tell which columns make rows of a table unusual, and which model says what.
+
+        Each column in turn is replaced by the values of some training rows; what the
+        epistemic uncertainty loses by it, on average, is the column's contribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        n_typical : int, default=20
+            Number of training rows, whose values replace a row's.
+
+        Returns
+        -------
+        Explanation
+            Contributions of the columns, in the unit of the epistemic part, and the
+            adversarial models.
+
+        Raises
+        ------
+        ValueError
+            If the inputs are not rows of a table.
+        """
+        self._check_found()
+        rows, background = to_dense(self._checked_rows(X)), to_dense(self._background)
+        if np.ndim(rows) != 2:
+            raise ValueError(f"Only rows of a table can be explained; X has {np.ndim(rows)} axes.")
+        typical = _safe_indexing(background, np.arange(n_typical) % len(background))
+        epistemic, contribution = explain_rows(
+            rows, typical, lambda X: self.predict_uncertainty(X).epistemic
+        )
+        names = getattr(self, "feature_names_in_", np.arange(rows.shape[1]))
+        return Explanation(np.asarray(names), epistemic, contribution, self.adversarial_models(X))
+
+    def _check_found(self) -> None:
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
+        if not hasattr(self, "_found"):
+            raise ValueError(
+                "This estimator holds no models found on a pool: it was fitted with "
+                "search='pointwise', or its last search failed. Fit it with search='pool' or "
+                "search='refit'."
+            )
+
+    def _importance_sampling(self) -> ImportanceSampling:
+        """Weights of the models that the searches met."""
+        pointwise = isinstance(self.search_, PointwiseSearch)
+        if self.temperature != "auto":
+            temperature = float(self.temperature)
+        elif not pointwise:
+            # Losses that differ by less than two standard errors are the same.
+            temperature = 2 * max(self._found.standard_error, 1e-6)
+        else:
+            # The likelihood of a mini-batch, which is that of all samples if they fit into one.
+            problem = self._point_problem
+            share = min(1, self.search_.train_batch_size / len(problem.X))
+            temperature = 1 / (share * problem.total_weight)
+        return ImportanceSampling(
+            self.setting,
+            self.mixture,
+            temperature,
+            self.gamma,
+            by_search=not pointwise,
+            held_out=not pointwise and self._found.held_out,
+        )
+
+    @property
+    def _point_problem(self) -> SearchProblem:
+        assert isinstance(self._problem, FittedSearch)
+        return self._problem.problem
+
+    def _over(
+        self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
+    ) -> list[NDArray[Any]]:
+        """Call ``function(met, argument)`` for inputs in `n_jobs` processes; the arrays, joined."""
+        if isinstance(self.search_, PointwiseSearch):
+            jobs: Sequence[_Points | _Rows] = self._points(X)
+        else:
+            jobs = self._rows(X)
+        n_points = sum(_num_samples(job.x) for job in jobs)
+        parts = []
+        # Gradients need ordinary tensors.
+        with (
+            torch.inference_mode(False),
+            tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar,
+        ):
+            calls = (delayed(_reduce)(job, function, argument) for job in jobs)
+            for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):
+                bar.update(len(part[0]))
+                parts.append(part)
+        return list(map(np.concatenate, zip(*parts, strict=True)))
+
+    def _points(self, X: Any) -> list[_Points]:
+        """Inputs in the batches that are searched together."""
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
+        search = self.search_
+        assert isinstance(search, PointwiseSearch)
+        search._validate_params()
+        assert isinstance(self._problem, FittedSearch)
+        problem, settings = self._problem.problem, self._settings(self._problem.problem)
+        inputs = self._inputs(X)
+        reference = self._outputs(inputs).numpy()
+        x = self._problem.features(inputs, resolve_device(self.device)).numpy()
+        return [
+            _Points(problem, settings, self._task, x[rows], reference[rows])
+            for rows in gen_batches(len(x), search.batch_size)
+        ]
+
+    def _rows(self, X: Any) -> list[_Rows]:
+        """Inputs in pieces, one for each job."""
+        self._check_found()
+        rows = self._checked_rows(X)
+        n_classes = 1 if self.model_.classes is None else len(self.model_.classes)
+        of_each = self._found.excess_loss.size * n_classes
+        chunk = max(1, min(_MOST_ROWS, _OUTPUTS_AT_ONCE // of_each))
+        size = chunk * (1 if self.n_jobs in (None, 1) else _CHUNKS_PER_JOB)
+        return [
+            _Rows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
+            for part in gen_batches(_num_samples(rows), size)
+        ]
+
+
+def _check_pool(X_pool: Any, search: Search) -> None:
+    if isinstance(search, PointwiseSearch):
+        raise ValueError(
+            "A pool has no effect on search='pointwise', which searches for each input anew; use "
+            "search='pool' or 'refit'."
+        )
+    if isinstance(X_pool, tuple):
+        raise ValueError("A pool holds inputs only, without labels; got a tuple.")
+    if _num_samples(X_pool) < 2:
+        raise ValueError(
+            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: any model says "
+            "anything about a single one. Use search='pointwise' for single inputs."
+        )
+
+
+class _Points(NamedTuple):
+    """A batch of test points, with all that a process needs to search for it."""
+
+    problem: SearchProblem
+    settings: SearchSettings
+    task: Task
+    x: NDArray[Any]
+    reference: NDArray[Any]  # (n_points, n_outputs)
+
+    def met(self) -> Iterator[Met]:
+        """The models met by the searches; trajectories never leave the process."""
+        reference = torch.tensor(self.reference, device=self.settings.device)
+        objective = self.task.point_objective(reference)
+        models = search_batch(self.problem, self.settings, self.x, objective)
+        targets = objective.targets if isinstance(objective, Targeted) else None
+        yield Met(reference, models, targets)
+
+
+class _Rows(NamedTuple):
+    """Some inputs, with all that a process needs to evaluate the models found on a pool."""
+
+    x: Any
+    model: Any
+    found: Found
+    device: Any
+    chunk: int
+
+    def met(self) -> Iterator[Met]:
+        """What all models predict, chunk by chunk."""
+        for part in gen_batches(_num_samples(self.x), self.chunk):
+            inputs = self.model.inputs(_safe_indexing(self.x, part))
+            reference = self.model.outputs(inputs, self.device).double()
+            outputs = self.found.outputs(inputs, self.device)
+            excess = torch.as_tensor(self.found.excess_loss).expand(len(outputs), -1, -1)
+            targets = torch.as_tensor(self.found.targets).expand(len(outputs), -1)
+            yield Met(
+                reference,
+                Trajectories(outputs, excess),
+                None if self.found.targets[0] < 0 else targets,
+                self.found.centre(inputs),
+            )
+
+
+def _reduce(
+    job: _Points | _Rows, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
+) -> list[NDArray[Any]]:
+    """A job: ``function(met, argument)`` for all its inputs."""
+    parts = [function(met, argument) for met in job.met()]
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]

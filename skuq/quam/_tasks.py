@@ -1,0 +1,256 @@
+"""What searches ask for and what they find, of a classifier and of a regressor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from skuq.base import FloatArray, IntArray
+from skuq.information import Decomposition
+from skuq.labels import codes_of
+from skuq.quam._importance_sampling import (
+    AdversarialModels,
+    ImportanceSampling,
+    Trajectories,
+    best_adversarial_models,
+    estimate_uncertainty,
+)
+from skuq.quam._objectives import (
+    Objective,
+    OutputBias,
+    Targeted,
+    Untargeted,
+    classification_objective,
+)
+from skuq.quam._regression_objectives import DIRECTIONS, gaussian_loss, regression_objective
+from skuq.quam._regression_sampling import (
+    AdversarialRegressors,
+    best_adversarial_regressors,
+    estimate_spread,
+    gaussian_uncertainty,
+)
+
+# How far from the given model's prediction models on a pool are pulled, in standard deviations
+# of the target: about to the ends of its range.
+_PULL = 2.0
+
+
+@dataclass(frozen=True)
+class Found(ABC):
+    """The models that searches on a pool found; they answer for any input.
+
+    Attributes
+    ----------
+    targets : ndarray of shape (n_searches,), int64
+        What each search asked for: the code of a class, -1 for any other prediction, or the
+        direction, 1 or -1, of a displacement.
+    excess_loss : ndarray of shape (n_searches, n_kept), float64
+        Mean loss of each model above that of the reference model, in nats.
+    standard_error : float
+        Largest standard error of one of them, in nats: models whose losses differ by less
+        explain the data equally well as far as the data can tell.
+    held_out : bool
+        Whether the losses are those of samples that none of these models has seen. The loss on
+        its own training data does not compare a given model with others.
+    """
+
+    targets: IntArray
+    excess_loss: FloatArray
+    standard_error: float
+    held_out: ClassVar[bool]
+
+    @abstractmethod
+    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
+        """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU."""
+
+    def centre(self, inputs: Any) -> Tensor | None:
+        """Outputs of the model that the others are variants of; None if it is the given one."""
+        return None
+
+
+def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
+    """Mean training loss of the reference model, in nats (L_ref), which must be finite."""
+    mean = float(np.average(losses, weights=weight))
+    if not np.isfinite(mean):
+        raise ValueError(
+            f"The model's loss on its training data is {mean}. A skorch net "
+            "whose module returns logits needs criterion=torch.nn.CrossEntropyLoss; with "
+            "skorch's default criterion the module must return probabilities."
+        )
+    return mean
+
+
+def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
+    """Mean of excess losses over samples, and the largest standard error of one.
+
+    `losses` is (..., n_samples), `weight` those of the samples.
+    """
+    share = weight / weight.sum()
+    mean = losses @ share
+    variance = (losses - mean[..., None]) ** 2 @ share
+    return mean, float(np.sqrt(variance.max() * (share**2).sum()))
+
+
+class Met(NamedTuple):
+    """What the given model and all others predict for some inputs."""
+
+    reference: Tensor  # (n_points, n_outputs)
+    models: Trajectories
+    targets: Tensor | None = None  # (n_points, n_searches), classes; None if none were asked for
+    centre: Tensor | None = None  # (n_points, n_outputs), of the model that the others vary
+
+
+class Task(ABC):
+    """What the searches of an estimator ask for, and how the models found are judged."""
+
+    # Of a search for single points, where its parameters are "auto": the first penalty for a total
+    # weight of the training samples, and its growth over all steps.
+    growth: ClassVar[float]
+
+    @abstractmethod
+    def first_penalty(self, total_weight: float) -> float: ...
+
+    @abstractmethod
+    def targets(self, reference: Tensor) -> IntArray:
+        """What searches on a pool ask for, given the model's outputs there; see `Found`."""
+
+    @abstractmethod
+    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
+        """Objective of networks at some rows of a pool."""
+
+    @abstractmethod
+    def point_objective(self, reference: Tensor) -> Objective:
+        """Objective of networks at single points, given the model's outputs there."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
+        """Losses of a model's outputs, in nats."""
+
+    @abstractmethod
+    def uncertainty(self, met: Met, sampling: ImportanceSampling) -> Decomposition:
+        """Aleatoric and epistemic part for each input."""
+
+    @abstractmethod
+    def best_models(self, met: Met, gamma: float) -> Any:
+        """The best adversarial model of each search."""
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """One search for each class, or for any other prediction than the given model's."""
+
+    classes: NDArray[Any]
+    targeted: bool
+    n_targets: int | None
+    growth: ClassVar[float] = 10.0
+
+    def first_penalty(self, total_weight: float) -> float:
+        # It ends at the number of samples: a search for one test point then minimises the negative
+        # log posterior of the training set and one sample more, the point with the targeted class.
+        return total_weight / 10
+
+    def targets(self, reference: Tensor) -> IntArray:
+        if not self.targeted:
+            return np.array([-1])
+        n_classes = reference.shape[1]
+        if self.n_targets is None or self.n_targets >= n_classes:
+            return np.arange(n_classes)
+        return np.sort(reference.softmax(-1).mean(0).topk(self.n_targets).indices.numpy())
+
+    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
+        if targets[0] < 0:
+            log_reference = reference.log_softmax(-1)
+            return lambda rows: Untargeted(log_reference[rows])
+        codes = torch.as_tensor(targets, device=reference.device)
+        return lambda rows: Targeted(codes.expand(len(rows), -1))
+
+    def point_objective(self, reference: Tensor) -> Objective:
+        return classification_objective(
+            reference.log_softmax(-1), targeted=self.targeted, n_targets=self.n_targets
+        )
+
+    def loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
+        losses: FloatArray = -outputs.numpy()[np.arange(len(y)), codes_of(y, self.classes, "y")]
+        return losses
+
+    def uncertainty(self, met: Met, sampling: ImportanceSampling) -> Decomposition:
+        centre = None if met.centre is None else met.centre.log_softmax(-1)
+        return estimate_uncertainty(met.reference.log_softmax(-1), met.models, sampling, centre)
+
+    def best_models(self, met: Met, gamma: float) -> AdversarialModels:
+        outputs, excess_loss = met.models
+        return best_adversarial_models(
+            met.reference.log_softmax(-1),
+            outputs.log_softmax(-1),
+            excess_loss,
+            gamma,
+            met.targets,
+        )
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Two searches, for a higher and for a lower prediction."""
+
+    attack: str
+    noise_variance: float | None  # None if it is the second output of models
+    target_std: float
+    bias: OutputBias | None = None
+    growth: ClassVar[float] = 125.0
+
+    def first_penalty(self, total_weight: float) -> float:
+        # A displacement pulls with the same force at any distance: a penalty that ends at the
+        # number of samples would let it run too far.
+        return 20.0
+
+    def targets(self, reference: Tensor) -> IntArray:
+        return np.array(DIRECTIONS)
+
+    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
+        return lambda rows: regression_objective(
+            reference[rows],
+            attack=self.attack,
+            noise_variance=self.noise_variance,
+            bias=self.bias,
+            limit=self.pull,  # inputs far out would outweigh all others
+        )
+
+    def point_objective(self, reference: Tensor) -> Objective:
+        return regression_objective(
+            reference, attack=self.attack, noise_variance=self.noise_variance, bias=self.bias
+        )
+
+    @property
+    def pull(self) -> float:
+        """How far models on a pool are pulled, in units of the target."""
+        return _PULL * self.target_std
+
+    def loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
+        losses: FloatArray = gaussian_loss(outputs, torch.tensor(y), self.noise_variance).numpy()
+        return losses
+
+    def uncertainty(self, met: Met, sampling: ImportanceSampling) -> Decomposition:
+        return gaussian_uncertainty(
+            *self._centred(met, sampling), sampling, noise_variance=self.noise_variance
+        )
+
+    def spread(self, met: Met, sampling: ImportanceSampling) -> tuple[FloatArray]:
+        """Standard deviation of the models' means, in units of the target."""
+        found = self._centred(met, sampling)
+        return (estimate_spread(*found, sampling, noise_variance=self.noise_variance),)
+
+    def _centred(self, met: Met, sampling: ImportanceSampling) -> tuple[Tensor, Trajectories]:
+        around = sampling.setting == "expected" and met.centre is not None
+        return (met.centre if around else met.reference), met.models  # type: ignore[return-value]
+
+    def best_models(self, met: Met, gamma: float) -> AdversarialRegressors:
+        return best_adversarial_regressors(
+            met.reference, met.models, gamma, noise_variance=self.noise_variance
+        )
