@@ -32,16 +32,7 @@ def measure(n_targets: int, args) -> dict[str, float]:
     head = nn.Linear(N_FEATURES, N_CLASSES)
     with torch.no_grad():
         y = head(torch.tensor(features)).argmax(1).numpy()
-    model = QUAMClassifier(
-        FrozenEstimator(head),
-        search="pointwise",
-        setting="selected",
-        n_targets=n_targets,
-        n_steps=args.measured_steps,
-        train_batch_size=args.train_batch_size,
-        batch_size=args.batch_size,
-        random_state=args.seed,
-    ).fit(features, y)
+    model = QUAMClassifier(FrozenEstimator(head), search=PointwiseSearch(n_steps=args.measured_steps, train_batch_size=args.train_batch_size, batch_size=args.batch_size), setting="selected", n_targets=n_targets, random_state=args.seed).fit(features, y)
     fitted = peak_gib()
     x = random.exponential(size=(args.n, N_FEATURES)).astype(np.float32)
     start = time.process_time()

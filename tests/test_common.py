@@ -131,7 +131,7 @@ COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 REFITTED = [
     QUAMClassifier(DecisionTreeClassifier(max_depth=3)),
     # Some data of these checks are fitted without an error, which leaves no noise to estimate.
-    QUAMRegressor(DecisionTreeRegressor(max_depth=3), noise_variance=1.0),
+    QUAMRegressor(DecisionTreeRegressor(max_depth=3), noise=1.0),
 ]
 
 pytestmark = pytest.mark.usefixtures("short_training")

@@ -19,7 +19,7 @@ from skuq import QUAMClassifier, predict_uncertainty
 
 X, y = make_moons(100, noise=0.1, random_state=0)
 clf = make_pipeline(
-    StandardScaler(), QUAMClassifier(search="pointwise", n_steps=50, random_state=0)
+    StandardScaler(), QUAMClassifier(search=PointwiseSearch(n_steps=50), random_state=0)
 )
 clf.fit(X, y)
 print(f"Training accuracy: {clf.score(X, y):.2f}")

@@ -33,13 +33,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=58, stratify
 search = GridSearchCV(
     make_pipeline(
         StandardScaler(),
-        QUAMClassifier(
-            LogisticRegression(),
-            search="pointwise",
-            setting="selected",
-            n_steps=25,
-            random_state=0,
-        ),
+        QUAMClassifier(LogisticRegression(), search=PointwiseSearch(n_steps=25), setting="selected", random_state=0),
     ),
     {"quamclassifier__estimator__C": [0.003, 0.03, 0.3, 3.0, 30.0]},
     scoring={

@@ -21,7 +21,7 @@ from skuq import (
     QUAMClassifier,
     SGMCMCClassifier,
 )
-from skuq.models import MLP
+from skuq.networks import MLP
 
 X, y = make_moons(200, noise=0.1, random_state=0)
 X = StandardScaler().fit_transform(X).astype(np.float32)
@@ -46,9 +46,7 @@ net = NeuralNetClassifier(
 )
 fixed = {"setting": "expected", "random_state": 0}
 methods = {
-    "QUAM": QUAMClassifier(
-        net, search="pointwise", prior_precision=WEIGHT_DECAY * len(X), batch_size=64, **fixed
-    ),
+    "QUAM": QUAMClassifier(net, search=PointwiseSearch(prior_precision=WEIGHT_DECAY * len(X), batch_size=64), **fixed),
     "Deep ensemble": DeepEnsembleClassifier(net, n_members=10, **fixed),
     "MC dropout": MCDropoutClassifier(**fixed),
     "Laplace": LaplaceClassifier(net, **fixed),

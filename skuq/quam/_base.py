@@ -279,6 +279,7 @@ class QUAMBase(ModelMixin, ABC):
             If the estimator was fitted with search="pointwise", or `X` does not fit the
             training data.
         """
+        self._check_ready()
         self._check_found()
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
@@ -320,6 +321,7 @@ class QUAMBase(ModelMixin, ABC):
         ValueError
             If the inputs are not rows of a table.
         """
+        self._check_ready()
         self._check_found()
         rows, background = to_dense(self._checked_rows(X)), to_dense(self._background)
         if np.ndim(rows) != 2:
@@ -331,9 +333,15 @@ class QUAMBase(ModelMixin, ABC):
         names = getattr(self, "feature_names_in_", np.arange(rows.shape[1]))
         return Explanation(np.asarray(names), epistemic, contribution, self.adversarial_models(X))
 
-    def _check_found(self) -> None:
+    def _check_ready(self) -> None:
+        """Refuse to predict with parameters that are not valid, or after a search that failed."""
         check_is_fitted(self)
+        if not isinstance(self.search_, PointwiseSearch):
+            self._check_found()
         self._validate_params()  # they may have been set after `fit`
+        self.search_._validate_params()
+
+    def _check_found(self) -> None:
         if not hasattr(self, "_found"):
             raise ValueError(
                 "This estimator holds no models found on a pool: it was fitted with "
@@ -343,6 +351,7 @@ class QUAMBase(ModelMixin, ABC):
 
     def _importance_sampling(self) -> ImportanceSampling:
         """Weights of the models that the searches met."""
+        self._check_ready()
         pointwise = isinstance(self.search_, PointwiseSearch)
         if self.temperature != "auto":
             temperature = float(self.temperature)
@@ -372,6 +381,7 @@ class QUAMBase(ModelMixin, ABC):
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
         """Call ``function(met, argument)`` for inputs in `n_jobs` processes; the arrays, joined."""
+        self._check_ready()
         if isinstance(self.search_, PointwiseSearch):
             jobs: Sequence[_Points | _Rows] = self._points(X)
         else:
@@ -391,11 +401,8 @@ class QUAMBase(ModelMixin, ABC):
 
     def _points(self, X: Any) -> list[_Points]:
         """Inputs in the batches that are searched together."""
-        check_is_fitted(self)
-        self._validate_params()  # they may have been set after `fit`
         search = self.search_
         assert isinstance(search, PointwiseSearch)
-        search._validate_params()
         assert isinstance(self._problem, FittedSearch)
         problem, settings = self._problem.problem, self._settings(self._problem.problem)
         inputs = self._inputs(X)
@@ -408,7 +415,6 @@ class QUAMBase(ModelMixin, ABC):
 
     def _rows(self, X: Any) -> list[_Rows]:
         """Inputs in pieces, one for each job."""
-        self._check_found()
         rows = self._checked_rows(X)
         n_classes = 1 if self.model_.classes is None else len(self.model_.classes)
         of_each = self._found.excess_loss.size * n_classes

@@ -71,12 +71,12 @@ MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images
 QUICK = {"n_steps": 4, "random_state": 0}
 ESTIMATORS = {
     "pool": lambda model: QUAMClassifier(model, **QUICK),
-    "pool, all": lambda model: QUAMClassifier(model, parameters="all", **QUICK),
+    "pool, all": lambda model: QUAMClassifier(model, search=PoolSearch(parameters="all"), **QUICK),
     "pointwise": lambda model: QUAMClassifier(
-        FrozenEstimator(model), search="pointwise", parameters="last", **QUICK
+        FrozenEstimator(model), search=PointwiseSearch(parameters="last"), **QUICK
     ),
     "pointwise, all": lambda model: QUAMClassifier(
-        model, search="pointwise", parameters="all", n_targets=1, **QUICK
+        model, search=PointwiseSearch(parameters="all"), n_targets=1, **QUICK
     ),
     "probe": lambda model: EvidentialProbe(model, max_epochs=2, random_state=0),
     "probe of hidden": lambda model: EvidentialProbe(

@@ -9,7 +9,7 @@ from torch import nn
 
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected, entropy
-from skuq.models import BinaryLogits
+from skuq.networks import BinaryLogits
 from skuq.quam._importance_sampling import (
     ImportanceSampling,
     best_adversarial_models,
@@ -179,7 +179,7 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
 
     frozen = FrozenEstimator(nn.Sequential(linear, BinaryLogits()))
     quam = QUAMClassifier(
-        frozen, search="pointwise", setting=setting, n_steps=50, c0=1.0, random_state=0
+        frozen, search=PointwiseSearch(n_steps=50, c0=1.0), setting=setting, random_state=0
     )
     found = quam.fit(X, y).predict_uncertainty(points).epistemic
     assert spearmanr(found, exact).statistic > 0.8

@@ -20,7 +20,7 @@ from skorch import NeuralNetRegressor
 from torch import nn
 
 from skuq import QUAMRegressor
-from skuq.models import MLP
+from skuq.networks import MLP
 
 QUICK = {"search": "pointwise", "setting": "selected", "n_steps": 6, "random_state": 0}
 LEARNED = {"noise": "learned", "setting": "expected"}
@@ -36,7 +36,7 @@ def sine():
 @pytest.fixture(scope="module")
 def network(sine):
     """The default network, trained; nothing may change it."""
-    return QUAMRegressor(noise_variance=0.04, random_state=0).fit(*sine).model_.module
+    return QUAMRegressor(noise=0.04, random_state=0).fit(*sine).model_.module
 
 
 def linear(X, y):
@@ -66,11 +66,7 @@ def plane():
 def test_spread_of_a_linear_model_follows_its_exact_posterior(plane, setting):
     X, y, net, points, exact = plane
     quam = QUAMRegressor(
-        FrozenEstimator(net),
-        search="pointwise",
-        noise_variance=0.09,
-        setting=setting,
-        random_state=0,
+        FrozenEstimator(net), search="pointwise", noise=0.09, setting=setting, random_state=0
     ).fit(X, y)
     found = quam.predict_model_std(points)
     assert spearmanr(found, exact).statistic > 0.98
@@ -87,11 +83,7 @@ def test_divergence_outruns_the_penalty_far_out(plane):
     X, y, net, points, exact = plane
     ratios = [
         QUAMRegressor(
-            FrozenEstimator(net),
-            noise_variance=0.09,
-            search="pointwise",
-            attack=attack,
-            random_state=0,
+            FrozenEstimator(net), noise=0.09, search="pointwise", attack=attack, random_state=0
         )
         .fit(X, y)
         .predict_model_std(points[-5:])
@@ -110,7 +102,7 @@ def test_divergence_outruns_the_penalty_far_out(plane):
     ],
 )
 def test_inputs_far_from_the_data_are_more_uncertain(sine, params):
-    quam = QUAMRegressor(search="pointwise", random_state=0, n_steps=50, **params).fit(*sine)
+    quam = QUAMRegressor(search=PointwiseSearch(n_steps=50), random_state=0, **params).fit(*sine)
     assert quam.score(*sine) > 0.85
     spread = quam.predict_model_std([[-3.0], [-0.5], [0.5], [3.0]])
     assert spread[[0, 3]].min() > 2 * spread[[1, 2]].max()
@@ -157,7 +149,7 @@ def test_noise_is_the_error_of_a_copy_on_samples_it_has_not_seen(sine):
     quam = QUAMRegressor(validation_fraction=0.25, **QUICK).fit(X, y)
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=2)[0]
     rows, held_out = train_test_split(np.arange(120), test_size=0.25, random_state=seed)
-    copy = QUAMRegressor(**QUICK, noise_variance=1.0).fit(X[rows], y[rows])
+    copy = QUAMRegressor(**QUICK, noise=1.0).fit(X[rows], y[rows])
     error = np.mean((copy.predict(X[held_out]) - y[held_out]) ** 2)
     assert quam.noise_variance_ == pytest.approx(error)
     assert copy.noise_variance_ == 1.0
@@ -234,12 +226,10 @@ def test_pipeline_takes_text_columns():
 def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters, attack):
     quam = QUAMRegressor(
         FrozenEstimator(network),
-        search="pointwise",
-        parameters=parameters,
+        search=PointwiseSearch(parameters=parameters, n_steps=40),
         attack=attack,
-        noise_variance=0.04,
+        noise=0.04,
         random_state=0,
-        n_steps=40,
         gamma=0.05,
     ).fit(*sine)
     found = quam.adversarial_models(sine[0][:6])
@@ -255,7 +245,7 @@ def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("params", [{}, LEARNED, {"mixture": "dirac", "attack": "divergence"}])
 def test_batch_size_does_not_change_the_result(sine, params):
-    quam = QUAMRegressor(**{**QUICK, **params}, train_batch_size=40).fit(*sine)
+    quam = QUAMRegressor(search=PoolSearch(train_batch_size=40), **{**QUICK, **params}).fit(*sine)
     points = sine[0][:10]
     whole = quam.set_params(batch_size=10).predict_uncertainty(points)
     pieces = quam.set_params(batch_size=3).predict_uncertainty(points)
@@ -285,7 +275,9 @@ def test_weight_zero_leaves_a_sample_out_and_weights_count_as_copies(sine, param
 def test_fitted_regressor_survives_pickling_and_leaves_random_states_alone(sine):
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
-    quam = QUAMRegressor(parameters="last", attack="divergence", **QUICK).fit(*sine)
+    quam = QUAMRegressor(search=PoolSearch(parameters="last"), attack="divergence", **QUICK).fit(
+        *sine
+    )
     expected = quam.predict_uncertainty(sine[0][:5])
     assert torch.equal(state, torch.random.get_rng_state())
     again = pickle.loads(pickle.dumps(quam))
@@ -347,7 +339,7 @@ def test_no_noise_and_no_samples_are_refused(sine):
 def test_predicting_needs_a_fit_and_inputs_like_those_of_training(sine, method):
     with pytest.raises(NotFittedError, match="not fitted"):
         getattr(QUAMRegressor(), method)(sine[0])
-    quam = QUAMRegressor(noise_variance=0.04, **QUICK).fit(*sine)
+    quam = QUAMRegressor(noise=0.04, **QUICK).fit(*sine)
     with pytest.raises(ValueError, match="NaN"):
         getattr(quam, method)([[np.nan]])
     with pytest.raises(ValueError, match="2 features"):
@@ -359,6 +351,6 @@ def test_predicting_needs_a_fit_and_inputs_like_those_of_training(sine, method):
 
 @pytest.mark.usefixtures("short_training")
 def test_diverging_search_is_an_error_with_advice(sine):
-    quam = QUAMRegressor(c0=1e300, eta=1e10, noise_variance=0.04, **QUICK).fit(*sine)
+    quam = QUAMRegressor(search=PoolSearch(c0=1e300, eta=1e10), noise=0.04, **QUICK).fit(*sine)
     with pytest.raises(ValueError, match=r"diverged .* smaller `learning_rate`"):
         quam.predict_uncertainty(sine[0][:2])

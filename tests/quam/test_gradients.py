@@ -12,7 +12,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
-from skuq.models import MLP
+from skuq.networks import MLP
 from skuq.quam import _search as search_module
 from skuq.quam._subnetwork import choose_subnetwork
 
@@ -99,13 +99,13 @@ def test_only_chosen_weights_move(iris, monkeypatch):
         "stack_parameters",
         lambda m, n, names: seen.append(set(names)) or original(m, n, names),
     )
-    model = QUAMClassifier(search="pointwise", n_steps=3, parameters="bias", random_state=0).fit(
-        X, y
-    )
+    model = QUAMClassifier(
+        search=PointwiseSearch(n_steps=3, parameters="bias"), random_state=0
+    ).fit(X, y)
     moved = model.predict_uncertainty(X[:3]).epistemic
     assert all(name.endswith("bias") for names in seen for name in names)
     everything = (
-        QUAMClassifier(search="pointwise", n_steps=3, random_state=0)
+        QUAMClassifier(search=PointwiseSearch(n_steps=3), random_state=0)
         .fit(X, y)
         .predict_uncertainty(X[:3])
     )
@@ -115,7 +115,7 @@ def test_only_chosen_weights_move(iris, monkeypatch):
 def test_penalty_ends_at_the_sum_of_the_sample_weights(iris):
     X, y = iris
     weight = np.r_[np.zeros(30), np.full(60, 1.5), np.full(60, 0.5)]
-    model = QUAMClassifier(search="pointwise", n_steps=50, random_state=0).fit(
+    model = QUAMClassifier(search=PointwiseSearch(n_steps=50), random_state=0).fit(
         X, y, sample_weight=weight
     )
     problem = model._problem.problem
@@ -132,7 +132,7 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris):
 
 def test_searches_for_the_most_probable_classes_only(iris):
     X, y = iris
-    model = QUAMClassifier(search="pointwise", n_steps=4, random_state=0).fit(
+    model = QUAMClassifier(search=PointwiseSearch(n_steps=4), random_state=0).fit(
         X, np.array(["a", "b", "c"])[y]
     )
     every = model.adversarial_models(X[::30])
@@ -146,7 +146,9 @@ def test_searches_for_the_most_probable_classes_only(iris):
 
 def test_untargeted_search_names_the_class_it_arrives_at(iris):
     X, y = iris
-    model = QUAMClassifier(search="pointwise", n_steps=20, targeted=False, random_state=0).fit(X, y)
+    model = QUAMClassifier(search=PointwiseSearch(n_steps=20, targeted=False), random_state=0).fit(
+        X, y
+    )
     found = model.adversarial_models(X[::30])
     assert found.proba.shape == (5, 1, 3)
     np.testing.assert_array_equal(found.target, found.proba.argmax(-1))
@@ -157,7 +159,7 @@ def test_prior_counts_in_the_losses_of_the_models(iris):
     X, y = iris
     net = MLPClassifier((10,), max_iter=300, random_state=0).fit(X, y)
     model = QUAMClassifier(
-        FrozenEstimator(net), search="pointwise", n_steps=1, c0=0.0, random_state=0
+        FrozenEstimator(net), search=PointwiseSearch(n_steps=1, c0=0.0), random_state=0
     ).fit(X, y)
     plain = model.adversarial_models(X[:2])
     prior = model.set_params(prior_precision=15.0).adversarial_models(X[:2])
@@ -199,7 +201,7 @@ def test_cheap_and_full_search_detect_ood_inputs_alike():
     auroc = {}
     for name, parameters in (("full", "all"), ("cheap", lambda name, _: name[0] in "24")):
         model = QUAMClassifier(
-            FrozenEstimator(net), search="pointwise", parameters=parameters, random_state=0
+            FrozenEstimator(net), search=PointwiseSearch(parameters=parameters), random_state=0
         )
         model.set_params(train_batch_size=64, n_steps=60)
         model.fit(data.X_train.astype(np.float32), data.y_train)

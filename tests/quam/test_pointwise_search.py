@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from skuq.baselines._curvature import last_layer_curvature
-from skuq.models import MLP, LeNet, TrainingSet, stack_parameters, training_batches
+from skuq.networks import LeNet, MLP, TrainingSet, stack_parameters, training_batches
 from skuq.quam import QUAMClassifier
 from skuq.quam import _search as search_module
 from skuq.quam._importance_sampling import best_adversarial_models
@@ -250,9 +250,9 @@ def test_best_adversarial_model_is_line_8_of_algorithm_1(gamma):
 def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_targets):
     """Where all stacked weights would take too much memory, they run in slices."""
     X, y = make_classification(60, n_classes=4, n_informative=6, n_features=8, random_state=0)
-    model = QUAMClassifier(search="pointwise", n_steps=4, n_targets=n_targets, random_state=0).fit(
-        X, y
-    )
+    model = QUAMClassifier(
+        search=PointwiseSearch(n_steps=4), n_targets=n_targets, random_state=0
+    ).fit(X, y)
     together = model.predict_uncertainty(X[:3])
     found = model.adversarial_models(X[:3])
     stacks = []
