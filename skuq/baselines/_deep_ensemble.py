@@ -222,7 +222,7 @@ def _on_one_graph(members: list[NetworkModel]) -> list[NetworkModel]:
 def _check_same_classes(members: Sequence[NetworkModel], X: Any, y: NDArray[Any]) -> None:
     if not members[0].at_once:  # one row shows the outputs, but a mask of nodes cannot be cut
         X = _safe_indexing(X, slice(0, 1))
-    known = [with_classes(member, y, member.inputs(X))[0].classes for member in members]
+    known: list[Any] = [with_classes(each, y, each.inputs(X))[0].classes for each in members]
     for number, classes in enumerate(known):
         if not np.array_equal(classes, known[0]):
             raise ValueError(

@@ -94,7 +94,6 @@ class SampledModelsClassifier(
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
-        assert self.model_.classes is not None
         self.classes_ = self.model_.classes
         losses = torch.as_tensor(self.model_.losses(data.inputs, data.codes, self.device))
         weight = torch.as_tensor(data.weight)
@@ -161,7 +160,6 @@ class SampledModelsClassifier(
         float
             Share of the samples that are predicted correctly.
         """
-        assert self.model_.form is not None
         if self.model_.form.are_ids:
             y = labels_in_mask(X, column_or_1d(y, warn=True))
         return float(super().score(X, y, sample_weight))

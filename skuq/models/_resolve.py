@@ -255,7 +255,7 @@ def fit_model(
         If training is asked for and `y` holds one class, if the estimator is of the other kind or
         has other outputs, or if the training diverges.
     """
-    training = {"sample_weight": sample_weight, "seed": seed}
+    training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if as_learner:
         return _learner(estimator, X, y, regression=regression, **training)
     if regression:

@@ -82,7 +82,7 @@ class QUAMBase(ModelMixin, ABC):
     verbose: int
     _validate_params: Callable[[], None]  # of scikit-learn's BaseEstimator
     search_: Search
-    _task: Task
+    _task: Any  # a Task
     _problem: FittedSearch | RefitProblem
     _found: Found  # unless points are searched
     _pool: Any
@@ -181,7 +181,6 @@ class QUAMBase(ModelMixin, ABC):
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
         """Search on a pool made of the training inputs, of the kinds that the model takes."""
         form = self.model_.form
-        assert form is not None
         if form.are_tokens:
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
             return
@@ -210,7 +209,6 @@ class QUAMBase(ModelMixin, ABC):
 
     def _named(self, rows: Any) -> Any:
         """Checked rows, with names of columns if the model's own preprocessing gets them."""
-        assert self.model_.form is not None
         return self._with_names(rows) if self.model_.form.reaches_preprocessing else rows
 
     def _search_on(self, pool: Any, targets: IntArray) -> Found:

@@ -217,7 +217,6 @@ class QUAMClassifier(
             further=() if X_pool is None else (X_pool,),
             device=resolve_device(self.device),
         )
-        assert self.model_.classes is not None
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)

@@ -204,7 +204,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         self.search_ = self._chosen_search(X_pool)
         self._refuse_ineffective()
-        training = {
+        training: dict[str, Any] = {
             "regression": True,
             "n_outputs": 1 + (self.noise == "learned"),
             "seed": fit_seed,
@@ -221,7 +221,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         if isinstance(self.noise, str):
             fit = partial(fit_model, as_learner=self._form == "learner", **training)
             estimated = self.noise == "homoscedastic"
-            variance = self._estimated_noise(data, sample_weight, fit) if estimated else None
+            variance = (
+                self._estimated_noise(data, sample_weight, fit, fit_seed) if estimated else None
+            )
         else:
             variance = float(self.noise)
         self.noise_variance_ = variance
@@ -262,7 +264,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             )
 
     def _estimated_noise(
-        self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model]
+        self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
         """Noise variance, Eq. 28: the mean squared error on held-out samples.
 
@@ -273,7 +275,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         model, held_out = self.model_, np.arange(len(y))
         if not is_prefit(self.estimator):
             rows, held_out = train_test_split(
-                held_out, test_size=self.validation_fraction, random_state=fit.keywords["seed"]
+                held_out, test_size=self.validation_fraction, random_state=seed
             )
             given = None if sample_weight is None else weight[rows]
             # A clone, because the warning of a fitted one that is trained again was given before.
