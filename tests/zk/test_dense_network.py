@@ -15,8 +15,7 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
 from skuq.models import MLP, LeNet, TabularNet
-from skuq.zk._dense_network import dense_network
-from skuq.zk._quantisation import probabilities
+from skuq.zk._quantisation import dense_network, probabilities
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

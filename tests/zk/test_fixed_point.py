@@ -9,8 +9,6 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-from skuq.zk._dense_network import DenseNetwork, dense_network
-from skuq.zk._encoding import Column, Encoding, encoding_of, record_of
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     EXP_BASE,
@@ -25,8 +23,11 @@ from skuq.zk._fixed_point import (
     logit_shift,
     tie_factor,
 )
+from skuq.zk._public_commitment import Column, Encoding, encoding_of, record_of
 from skuq.zk._quantisation import (
+    DenseNetwork,
     agreement,
+    dense_network,
     fit_encoding,
     fit_fixed_point,
     integer_network,

@@ -17,7 +17,7 @@ from skuq.zk import (
 )
 from skuq.zk import _ezkl as backend
 from skuq.zk._files import REPORTED, digest_file, read_json, write_json
-from skuq.zk._ledger import STATE_HOME
+from skuq.zk._private_commitment import STATE_HOME
 from tests.zk.tampering import (
     ALPHA,
     N_BINS,

@@ -156,7 +156,7 @@ def test_a_string_is_trusted_for_what_the_verifier_knows_only(made, known, tmp_p
 
 
 def test_the_ceremony_covers_all_sizes_of_circuits():
-    from skuq.zk._architecture import LOG_ROWS as SIZES
+    from skuq.zk._fixed_point import LOG_ROWS as SIZES
 
     assert set(strings.CEREMONY) == set(SIZES)
     assert len(set(strings.CEREMONY.values())) == len(SIZES)

@@ -26,12 +26,11 @@ from skuq.zk import (
 )
 from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
-from skuq.zk import _keys as keys
-from skuq.zk._architecture import Architecture
-from skuq.zk._commitment_point import commitment_point, sample_constants
+from skuq.zk import _verifier as keys
 from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
-from skuq.zk._statement_entries import AuditStatement
-from skuq.zk._statements import chosen_rows, encoded
+from skuq.zk._fixed_point import Architecture
+from skuq.zk._reference_string import commitment_point, sample_constants
+from skuq.zk._statements import AuditStatement, chosen_rows, encoded
 from skuq.zk._verify import _check_challenge, _judged
 from tests.zk.exchange import ASKED, TEST, N
 from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof

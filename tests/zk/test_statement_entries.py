@@ -10,9 +10,9 @@ pytest.importorskip("ezkl")
 
 from skuq.zk import VerificationError
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import Architecture
 from skuq.zk._files import FORMAT, canonical
-from skuq.zk._statement_entries import (
+from skuq.zk._fixed_point import Architecture
+from skuq.zk._statements import (
     ATTESTATION,
     JSON_TYPES,
     KINDS,

@@ -14,8 +14,7 @@ from skuq.zk import (
 from skuq.zk import _ezkl as backend
 from skuq.zk import _verify as auditor
 from skuq.zk._files import REPORTED, VERDICT, digest_file, read_json, write_json, write_manifest
-from skuq.zk._statement_entries import SpotCheckStatement
-from skuq.zk._statements import chosen_rows
+from skuq.zk._statements import SpotCheckStatement, chosen_rows
 from tests.zk.tampering import (
     CHUNK,
     LEVELS,

@@ -24,9 +24,8 @@ from skuq.zk._files import (
     write_json,
     write_manifest,
 )
-from skuq.zk._keys import verifying_key
-from skuq.zk._statement_entries import VerdictStatement
-from skuq.zk._statements import encoded, reference_digest
+from skuq.zk._statements import VerdictStatement, encoded, reference_digest
+from skuq.zk._verifier import verifying_key
 from skuq.zk._verify import _verify_verdict
 from tests.zk.tampering import (
     ALPHA,
