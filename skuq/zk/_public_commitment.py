@@ -36,7 +36,7 @@ from skuq.zk._fixed_point import (
     digits_of,
     logit_shift,
 )
-from skuq.zk._reference_string import check_ends
+from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
 MAX_NAME = 200  # characters
 LARGEST_INTEGER = 2.0**62  # of the encoded ones, which have 64 bits
@@ -85,6 +85,16 @@ class Commitment(NamedTuple):
     def srs_digest(self) -> str:
         """SHA-256 of the reference string, with which the file was compared when it was read."""
         return str(self.record["reference_string"]["sha256"])
+
+    @property
+    def ceremony_string(self) -> str:
+        """Name, size and SHA-256 of the string of the public ceremony for circuits of this size."""
+        return needed_string(self.shape.log_rows)
+
+    @property
+    def uses_ceremony(self) -> bool:
+        """Whether the reference string is that of the public ceremony, by its SHA-256."""
+        return self.srs_digest == CEREMONY[self.shape.log_rows]
 
     @property
     def tolerance(self) -> float:

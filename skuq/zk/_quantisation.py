@@ -174,12 +174,6 @@ class DenseNetwork(NamedTuple):
     levels: tuple[int, ...]
     classes: NDArray[Any]  # labels in the order of the logits
 
-    @property
-    def n_features(self) -> int:
-        """Number of input columns."""
-        return len(self.levels)
-
-
 def dense_network(estimator: Any) -> DenseNetwork:
     """Fold a fitted classifier into affine layers with ReLU between them.
 

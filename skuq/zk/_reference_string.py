@@ -38,6 +38,12 @@ from skuq.zk._files import VerificationError, digest_file, read_bytes
 from skuq.zk._fixed_point import Architecture
 
 Trust = Literal["ceremony", "own", "test"]
+# Why a verifier trusts a reference string, in words that follow "the reference string is".
+REFERENCE_STRINGS: dict[Trust, str] = {
+    "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
+    "own": "the one that whoever verifies brought along",
+    "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
+}
 # "Perpetual powers of tau" for BN254, by the logarithm of the size; the file of each is named
 # perpetual-powers-of-tau-raw-<logarithm>. The sums are those that ezkl checks downloads against.
 CEREMONY = {
@@ -47,11 +53,6 @@ CEREMONY = {
     16: "2a1a494630e71bc026dd5c0eab4c1b9a5dbc656228c1f0d48f5dbd3909b161d3",
     17: "41509f380362a8d14401c5ae92073154922fe23e45459ce6f696f58607655db7",
     18: "d0148475717a2ba269784a178cb0ab617bc77f16c58d4a3cbdfe785b591c7034",
-}
-DESCRIPTIONS: dict[Trust, str] = {
-    "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
-    "own": "the one that whoever verifies brought along",
-    "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
 }
 G1_BYTES, G2_BYTES = 64, 128
 MONTGOMERY = pow(2, -256, P)  # coordinates are stored times 2 ** 256

@@ -176,8 +176,26 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
 
 
-def shown_classes(classes: list[Any]) -> str:
-    """List classes; texts with letters beyond ASCII twice, because some of these look alike."""
+def shown_classes(classes: Sequence[Any]) -> str:
+    r"""List classes as text that nobody can mistake for other classes.
+
+    Parameters
+    ----------
+    classes : sequence
+        Classes of a `VerifiedAudit` or an `Attestation`.
+
+    Returns
+    -------
+    str
+        One line of at most 500 characters. Names with letters beyond ASCII, of which some look
+        alike, are followed by their codes.
+
+    Examples
+    --------
+    >>> from skuq.zk import shown_classes
+    >>> print(shown_classes(["tea", "café"]))
+    'tea', 'café' ('caf\xe9')
+    """
     parts = [
         repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
     ]

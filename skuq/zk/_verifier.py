@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -164,16 +164,17 @@ class Verifier:
         return self.chunks(bundle, circuit, values)
 
     @contextmanager
-    def _tools(self, circuit: str) -> Iterator[_Tools]:
+    def _tools(self, circuit: str) -> Iterator[tuple[Path, Path, Path]]:
+        """Settings and verifying key of a circuit, and a temporary folder."""
         with (
             tempfile.TemporaryDirectory() as temporary,
             verifying_key(self.committed, circuit, self._keys) as (settings, key),
         ):
-            yield _Tools(settings, key, Path(temporary))
+            yield settings, key, Path(temporary)
 
     def _verify(
         self,
-        tools: _Tools,
+        tools: tuple[Path, Path, Path],
         circuit: str,
         part: str,
         values: dict[str, Any],
@@ -202,14 +203,6 @@ class Verifier:
                 f"The proof of {part!r} does not hold for this statement, these data and these "
                 "results."
             )
-
-
-class _Tools(NamedTuple):
-    """Settings and verifying key of a circuit, and a temporary folder."""
-
-    settings: Path
-    key: Path
-    work: Path
 
 
 def integers(record: Any, where: str, name: str = "outputs", bits: int = 128) -> list[int]:

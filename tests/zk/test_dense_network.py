@@ -139,7 +139,6 @@ def test_embeddings_are_rows_of_the_first_layer_also_for_unknown_codes(batch_nor
     net.eval()
     network = dense_network(net)
     assert network.levels == (0, 3, 0, 2)
-    assert network.n_features == 4
     assert network.weights[0].shape == (1 + 4 + 1 + 3, 6)
     expected = torch.softmax(net(torch.tensor(X)), 1).detach().numpy()
     np.testing.assert_allclose(probabilities(network, X), expected, rtol=0, atol=1e-6)
