@@ -70,7 +70,7 @@ def test_calls_at_the_same_time_take_different_pads(private):
 def test_a_count_that_is_held_too_long_is_named(private, monkeypatch):
     monkeypatch.setattr("skuq.zk._private_commitment.LONGEST_WAIT", 0.0)
     ledger = ledger_of(private)
-    with ledger._locked(), pytest.raises(RuntimeError, match="Another call"):
+    with ledger._locked(), pytest.raises(RuntimeError, match="is locked by another process"):
         ledger.take("audits")
 
 

@@ -118,7 +118,7 @@ def test_a_commitment_whose_circuit_is_another_fails(run, tmp_path, tampering):
 
 def test_a_commitment_of_another_version_fails_without_advice_from_it(run, tmp_path):
     public, _ = altered(run, tmp_path, COMMITMENTS["version"], True)
-    with pytest.raises(VerificationError, match=r"another version of ezkl than") as failure:
+    with pytest.raises(VerificationError, match=r"different version of ezkl from") as failure:
         load_commitment(public)
     assert "0.0.1" not in str(failure.value)
     assert "pip" not in str(failure.value)
