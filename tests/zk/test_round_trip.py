@@ -277,12 +277,12 @@ def test_the_tolerance_of_the_auditor_counts(exchange):
     sums = exchange.verify("bins").sums
     gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
     statement = question(exchange, alpha=gap + 0.01, confidence_level=None)
-    judged = [
+    found = [
         judged(committed, statement, sums, 1, [], "test", tolerance)
         for tolerance in (None, 0.005, 0.015)
     ]
-    assert [found.passed for found in judged] == [True, True, False]
-    assert [found.robust for found in judged[1:]] == [True, False]
+    assert [found.passed for found in found] == [True, True, False]
+    assert [found.robust for found in found[1:]] == [True, False]
 
 
 def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_path):
