@@ -131,10 +131,11 @@ def load_commitment(folder: str | Path) -> Commitment:
             "The commitment was made with a different version of ezkl from the installed "
             f"{backend.version()}; proofs are valid for one version only."
         )
+    sizes = field(record, "architecture", dict, where)
+    columns = field(record, "encoding", dict, where)
+    labels = field(record, "classes", list, where)
     try:
-        shape = _architecture(field(record, "architecture", dict, where))
-        encoding = encoding_of(field(record, "encoding", dict, where))
-        classes = check_classes(field(record, "classes", list, where))
+        shape, encoding, classes = _architecture(sizes), encoding_of(columns), check_classes(labels)
     except ValueError as error:
         raise VerificationError(f"{COMMITMENT}: {error}") from error
     # Any other precision could make a quotient ambiguous in the field.

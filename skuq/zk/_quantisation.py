@@ -174,6 +174,7 @@ class DenseNetwork(NamedTuple):
     levels: tuple[int, ...]
     classes: NDArray[Any]  # labels in the order of the logits
 
+
 def dense_network(estimator: Any) -> DenseNetwork:
     """Fold a fitted classifier into affine layers with ReLU between them.
 
