@@ -75,7 +75,7 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
     """Say why a verifier may trust a reference string of this SHA-256; fail without a reason."""
     if srs is not None:
         if digest_file(Path(srs)) != found:
-            raise VerificationError("The structured reference string is another one than yours.")
+            raise VerificationError("The structured reference string differs from yours.")
         return "own"
     if found == CEREMONY[log_rows]:
         return "ceremony"

@@ -212,7 +212,7 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
         raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
     statement = KINDS[level].of(record)
     if statement.commitment_digest != committed.digest:
-        raise VerificationError(f"{where} is about another commitment than the published one.")
+        raise VerificationError(f"{where} is about a different commitment from the published one.")
     if statement.versions.get("ezkl") != backend.version():
         raise VerificationError(
             f"{where} was made with a different version of ezkl from {backend.version()}."

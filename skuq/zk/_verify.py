@@ -395,8 +395,8 @@ def _check_challenge(
     for name in ("commitment_digest", "reference_digest"):
         if field(asked, name, str, "The challenge") != getattr(statement, name):
             raise VerificationError(
-                "The challenge was about another commitment or other reference data than this "
-                "audit; they must not change after it."
+                "The challenge was about another commitment or other reference data; they must "
+                "not change after it."
             )
     answered = field(asked, "reported_digest", str, "The challenge")
     if statement.reported_digest != reported or answered != reported:

@@ -238,7 +238,7 @@ def test_another_commitment_is_rejected(auditor, tmp_path):
     path = other / "commitment.json"
     path.write_text(path.read_text().replace('"n_proofs":3', '"n_proofs":5'))
     list_again(other)
-    rejected(verify(commitment=other), "another commitment than the published one")
+    rejected(verify(commitment=other), "different commitment from the published one")
 
 
 # --- reported confidences --------------------------------------------------------------------

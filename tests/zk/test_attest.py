@@ -58,7 +58,7 @@ def test_a_prediction_for_another_input_or_nonce_fails(run):
         check(run.attestation, run.honest, x=run.X_ref[:1], nonce="mine", **TEST)
     with pytest.raises(VerificationError, match="answers another nonce; it may be an older one"):
         check(run.attestation, run.honest, x=run.X_ref[0], nonce="yours", **TEST)
-    with pytest.raises(VerificationError, match="another commitment than the published one"):
+    with pytest.raises(VerificationError, match="different commitment from the published one"):
         check(run.attestation, run.dishonest, x=run.X_ref[0], nonce="mine", **TEST)
 
 
@@ -92,7 +92,7 @@ FLIPPED = "|".join(
         "has format",
         "unknown level",
         "different version of ezkl",
-        "about another commitment",
+        "about a different commitment",
         "is impossible",
         "outside the committed range",
         WRONG_TYPE,
@@ -145,7 +145,7 @@ ATTESTATIONS = {
     "x null": ("the input is impossible", attested("x", [None, None])),
     "x record": ("the input is impossible", attested("x", [{}, {}])),
     "nonce": (NOT_HELD, attested("nonce", "yours")),
-    "commitment": ("about another commitment", attested("commitment_digest", "0" * 64)),
+    "commitment": ("about a different commitment", attested("commitment_digest", "0" * 64)),
     "level": ("unknown level", attested("level", "bins")),
     "format": ("has format 1", attested("format", 1)),
     "versions": ("different version of ezkl", attested("versions", {"ezkl": "0.0.1"})),

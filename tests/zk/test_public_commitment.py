@@ -151,7 +151,7 @@ def test_a_changed_commitment_fails(run, tmp_path, tampering):
     reason, change = COMMITMENTS[tampering]
     public, bundle = altered(run, tmp_path, change, False)
     # If nothing else tells, the audit is about the commitment as it was.
-    with pytest.raises(VerificationError, match=f"{reason}|statement.json is about another"):
+    with pytest.raises(VerificationError, match=f"{reason}|statement.json is about a different"):
         verified(run, "bins", bundle, commitment=public)
 
 

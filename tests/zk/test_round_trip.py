@@ -87,7 +87,7 @@ def one_bit(proof):
 TAMPERINGS = {
     "alpha": ("about alpha=0.3", lambda bundle: changed(bundle / "statement.json", alpha=0.3)),
     "commitment": (
-        "about another commitment",
+        "about a different commitment",
         lambda bundle: changed(bundle / "statement.json", commitment_digest="0" * 64),
     ),
     "outputs": (

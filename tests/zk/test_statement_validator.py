@@ -164,7 +164,7 @@ def test_the_limits_of_what_is_possible_are_accepted(level, name, value):
     [
         ("format", FORMAT - 1, f"expected {FORMAT}"),
         ("level", "nothing", "unknown level"),
-        ("commitment_digest", "00" * 32, "another commitment than the published one"),
+        ("commitment_digest", "00" * 32, "different commitment from the published one"),
         ("versions", {"ezkl": "23.0.6"}, "different version of ezkl"),
     ],
 )

@@ -80,7 +80,7 @@ STATEMENT = {
 NAMED = {
     "n_samples": "n_samples|number of reference samples",
     "reference_digest": "reference_digest|other reference data",
-    "commitment_digest": "commitment_digest|another commitment",
+    "commitment_digest": "commitment_digest|different commitment",
     "level": "level|entry '(pads|n_proven)'",
     "versions": f"versions|different version of ezkl|{NOT_HELD}",
 }

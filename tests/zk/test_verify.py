@@ -184,9 +184,9 @@ def test_another_tolerance_for_chance_than_was_asked_fails(run):
 
 
 def test_an_audit_of_another_commitment_fails(run):
-    with pytest.raises(VerificationError, match="another commitment than the published one"):
+    with pytest.raises(VerificationError, match="different commitment from the published one"):
         verified(run, "bins", commitment=run.dishonest)
-    with pytest.raises(VerificationError, match="another commitment than the published one"):
+    with pytest.raises(VerificationError, match="different commitment from the published one"):
         verify(run.shrunk, *run.few, run.honest, keys=run.keys, level="bins", **ASKED)
 
 
