@@ -101,7 +101,7 @@ def test_the_list_of_commands_imports_none_of_them():
     ("broken", "command", "others"),
     [
         ("skuq.cli._audit", ["audit"], [["quantify"], ["demo"]]),
-        ("skuq.cli._audit_prove", ["audit", "prove"], [["audit"], ["audit", "verify"]]),
+        ("skuq.cli._proofs", ["audit", "prove"], [["audit"], ["audit", "verify"]]),
     ],
 )
 def test_a_command_that_cannot_be_loaded_stops_no_other(monkeypatch, broken, command, others):
@@ -120,7 +120,7 @@ CRASHES = {
     "no click": "sys.modules['click'] = None",
     "no numpy": "sys.modules['numpy'] = None",
     "broken command": "sys.modules['skuq.cli._audit'] = None",
-    "broken subcommand": "sys.modules['skuq.cli._audit_verify'] = None",
+    "broken subcommand": "sys.modules['skuq.cli._proofs_verify'] = None",
     "defect": "import skuq.cli._files as f\nf.check_outputs = lambda *a: 1 / 0",
     "defect in proofs": "import skuq.cli._proof_options as o\no.require_zk = lambda: 1 / 0",
     "exit": "import skuq.cli._files as f\nf.check_outputs = lambda *a: sys.exit(10)",

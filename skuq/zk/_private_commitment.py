@@ -1,4 +1,4 @@
-"""Count of the proofs and pads that are used up under a commitment, by its provider.
+"""Private side of a commitment: weights and keys, and the count of what its proofs use up.
 
 Each proof reveals something about the weights, and a pad that serves twice reveals sums. A count
 that began anew, from a backup of the private folder, would be noticed by nobody else. It is
@@ -7,15 +7,31 @@ therefore kept in a second place, outside that folder, and neither may fall behi
 
 from __future__ import annotations
 
+import base64
 import os
-import warnings
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from skuq.extras import import_optional
+from skuq.validation import warn_user
+from skuq.zk import _ezkl as backend
 from skuq.zk._files import VerificationError, read_json, write_json
+from skuq.zk._fixed_point import IntegerNetwork
+from skuq.zk._public_commitment import Commitment
+from skuq.zk._statements import (
+    ATTESTATION,
+    AttestationStatement,
+    Statement,
+    check_statement,
+    context,
+    n_outputs,
+    public_inputs,
+)
 
 Kind = Literal["audits", "attestations", "pads"]
 LEDGER = "ledger.json"  # in the private folder
@@ -37,6 +53,100 @@ ROLLED_BACK = (
     "is an older copy. Proofs from it would disclose weights. Put the newest one back, or commit "
     "again."
 )
+CONSTANTS = "constants.npz"  # in the private folder
+
+
+class Prover:
+    """The provider's secrets of one commitment, and proofs that are made with them."""
+
+    def __init__(self, committed: Commitment, timeout: float = 600.0):  # seconds for one proof
+        self.committed = committed
+        self.private = _private_folder(committed)
+        record = committed.record
+        self.ledger = Ledger(
+            self.private,
+            committed.digest,
+            {
+                "audits": record["n_proofs"],
+                "attestations": record["n_attestations"],
+                "pads": committed.shape.n_pads,
+            },
+        )
+        self._timeout = timeout
+
+    def network(self) -> IntegerNetwork:
+        """Load the committed weights."""
+        with np.load(self.private / CONSTANTS) as arrays:
+            constants = [arrays[name] for name in arrays.files]
+        n_layers = len(self.committed.shape.widths) - 1
+        bits = self.committed.encoding.bits
+        return IntegerNetwork(
+            constants[: 2 * n_layers : 2],
+            [bias[0] for bias in constants[1 : 2 * n_layers : 2]],
+            bits,
+            (self.committed.shape.logit_bits + 1 - bits) // n_layers - 1,
+        )
+
+    def prove(
+        self, statement: Statement, circuit: str, values: dict[str, Any], part: str
+    ) -> dict[str, Any]:
+        """Prove one part of the statement of an audit; return proof and outputs as JSON."""
+        return self._proven(statement, circuit, values, part, "audits")
+
+    def next_attestation(self) -> int:
+        """Take the number of an attestation, from 1: no other one will have it."""
+        return self.ledger.take("attestations") + 1
+
+    def attest(self, statement: AttestationStatement, values: dict[str, Any]) -> dict[str, Any]:
+        """Prove an attestation that has a number."""
+        record = self._proven(statement, ATTESTATION, values, ATTESTATION, None)
+        return {"statement": statement.record(), "proof": record["proof"]}
+
+    def _proven(
+        self,
+        statement: Statement,
+        circuit: str,
+        values: dict[str, Any],
+        part: str,
+        counted: Kind | None,
+    ) -> dict[str, Any]:
+        committed = self.committed
+        check_statement(statement, committed)
+        bound = context(statement.canonical(), part)
+        inputs = public_inputs(circuit, committed.shape, values, bound)
+        compiled, key, proving_key = (
+            self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
+        )
+        # Of this call alone: of two at once, one would prove the witness of the other.
+        with tempfile.TemporaryDirectory(dir=self.private) as temporary:
+            witness = Path(temporary) / "witness"
+            outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
+            outputs = outputs[: n_outputs(circuit, committed.shape)]
+            if counted is not None:
+                self.ledger.take(counted)
+            proof = backend.prove(
+                witness, compiled, proving_key, committed.srs, timeout=self._timeout
+            )
+        return {
+            "part": part,
+            "outputs": [str(v) for v in outputs],
+            "proof": base64.b64encode(proof).decode(),
+        }
+
+    def take_pads(self, n: int) -> list[int]:
+        """Reserve one-time pads: no other statement will use them."""
+        first = self.ledger.take("pads", n)
+        return list(range(first, first + n))
+
+
+def _private_folder(commitment: Commitment) -> Path:
+    folder = commitment.folder.parent / "private"
+    if not (folder / CONSTANTS).exists():
+        raise FileNotFoundError(
+            f"{folder} does not hold the provider's keys; proofs can only be made where the "
+            "commitment was made."
+        )
+    return folder
 
 
 def start_ledger(private: Path) -> None:
@@ -45,17 +155,7 @@ def start_ledger(private: Path) -> None:
 
 
 class Ledger:
-    """The count of one commitment.
-
-    Parameters
-    ----------
-    private : Path
-        The provider's private folder.
-    commitment_digest : str
-        Its name in the second place.
-    budgets : dict of str to int
-        Largest count of each kind.
-    """
+    """The count of one commitment, in its private folder and, by its digest, in a second place."""
 
     def __init__(self, private: Path, commitment_digest: str, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets
@@ -104,11 +204,10 @@ class Ledger:
             self._second.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(self._second, counts)
         except OSError as error:
-            warnings.warn(
+            warn_user(
                 f"The count of proofs is not kept in a second place ({error}), so that a private "
                 f"folder restored from a backup would not be noticed; set {STATE_HOME} to a folder "
-                "that is kept.",
-                stacklevel=2,
+                "that is kept."
             )
 
     @contextmanager
@@ -123,7 +222,7 @@ class Ledger:
             lock.acquire()
         except filelock.Timeout as error:
             raise RuntimeError(
-                f"Another call counts a proof of {self._private} at this moment. Try again."
+                f"The proof ledger of {self._private} is locked by another process; retry."
             ) from error
         try:
             yield

@@ -1,10 +1,11 @@
-"""A model folded into affine layers with ReLU between them is the same function."""
+"""A model folded into affine layers is the same function, and its rounding close to it."""
 
 import numpy as np
 import pytest
 import sklearn.calibration
 import torch
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -15,8 +16,17 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
 from skuq.models import MLP, LeNet, TabularNet
-from skuq.zk._dense_network import dense_network
-from skuq.zk._quantisation import probabilities
+from skuq.zk._fixed_point import ROUNDING, IntegerPredictions, integer_predictions
+from skuq.zk._quantisation import (
+    agreement,
+    dense_network,
+    fit_encoding,
+    fit_fixed_point,
+    integer_network,
+    probabilities,
+)
+from tests.zk.tampering import ONE
+from tests.zk.test_fixed_point import random_network
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -140,7 +150,6 @@ def test_embeddings_are_rows_of_the_first_layer_also_for_unknown_codes(batch_nor
     net.eval()
     network = dense_network(net)
     assert network.levels == (0, 3, 0, 2)
-    assert network.n_features == 4
     assert network.weights[0].shape == (1 + 4 + 1 + 3, 6)
     expected = torch.softmax(net(torch.tensor(X)), 1).detach().numpy()
     np.testing.assert_allclose(probabilities(network, X), expected, rtol=0, atol=1e-6)
@@ -196,7 +205,46 @@ def test_a_bare_module_has_numbers_for_classes():
     assert dense_network(MLP(2, 4, (3,))).classes.tolist() == [0, 1, 2, 3]
 
 
+def test_a_pipeline_that_scales_nothing_is_the_model_itself():
+    X, y = scaled(2)
+    model = Pipeline([("nothing", "passthrough"), ("fit", LogisticRegression())]).fit(X, y)
+    assert_same_function(model, X)
+
+
 # What cannot be put into a circuit
+
+
+class Residual(nn.Sequential):
+    """A container that computes something else than its layers do."""
+
+    def forward(self, X):
+        return X + super().forward(X)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2, 2)), "The layer Conv2d"),
+        (LeNet(), "The layer LeNet"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 2)), "The layer Sigmoid"),
+        (nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)), "The layer LayerNorm"),
+        (nn.Sequential(nn.Linear(2, 4), nn.LeakyReLU(), nn.Linear(4, 2)), "The layer LeakyReLU"),
+        (nn.Sequential(nn.Linear(2, 3), nn.Softmax(1), nn.Linear(3, 2)), "The layer Softmax"),
+        (
+            nn.Sequential(nn.Linear(2, 3), nn.LogSoftmax(1), nn.Linear(3, 2)),
+            "The layer Linear cannot be put into a circuit after a LogSoftmax",
+        ),
+        (nn.Sequential(Residual(nn.Linear(2, 2)), nn.Linear(2, 2)), "The layer Residual"),
+        (
+            nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False)),
+            "A BatchNorm1d .* train it with track_running_stats=True",
+        ),
+        (MLP(2, 1, (3,)), "A classifier with one logit per class is needed, got 1 output"),
+    ],
+)
+def test_a_network_that_is_not_supported_is_named(module, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        dense_network(module)
 
 
 def test_an_activation_other_than_relu_is_named():
@@ -207,37 +255,16 @@ def test_an_activation_other_than_relu_is_named():
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
+    ("step", "message"),
     [
-        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2, 2)), "Conv2d"),
-        (LeNet(), "LeNet"),
-        (nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 2)), "Sigmoid"),
-        (nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)), "LayerNorm"),
-        (nn.Sequential(nn.Linear(2, 4), nn.LeakyReLU(), nn.Linear(4, 2)), "LeakyReLU"),
+        (PCA(2), r"The step 'turn' \(PCA\) cannot be put into a circuit"),
+        (MinMaxScaler(clip=True), r"The step 'turn' \(MinMaxScaler\) cannot"),
     ],
 )
-def test_a_layer_that_is_not_supported_is_named(module, name):
-    with pytest.raises(TypeError, match=f"^The layer {name} cannot be put into a circuit"):
-        dense_network(module)
-
-
-def test_batch_normalisation_without_running_statistics_is_an_error():
-    module = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False))
-    with pytest.raises(TypeError, match="track_running_stats=True"):
-        dense_network(module)
-
-
-def test_a_step_that_mixes_features_is_named():
+def test_a_step_that_does_more_than_scale_features_is_named(step, message):
     X, y = drawn(2)
-    model = Pipeline([("turn", PCA(2)), ("fit", LogisticRegression())]).fit(X, y)
-    with pytest.raises(TypeError, match=r"The step 'turn' \(PCA\) cannot be put into a circuit"):
-        dense_network(model)
-
-
-def test_a_scaler_that_clips_is_an_error():
-    X, y = drawn(2)
-    model = make_pipeline(MinMaxScaler(clip=True), LogisticRegression()).fit(X, y)
-    with pytest.raises(TypeError, match=r"'minmaxscaler' \(MinMaxScaler\) cannot"):
+    model = Pipeline([("turn", step), ("fit", LogisticRegression())]).fit(X, y)
+    with pytest.raises(TypeError, match=message):
         dense_network(model)
 
 
@@ -250,18 +277,6 @@ def test_a_scaler_of_category_codes_is_an_error():
         dense_network(model)
 
 
-def test_a_network_with_one_output_is_an_error():
-    with pytest.raises(TypeError, match="one logit per class is needed, got 1 output"):
-        dense_network(MLP(2, 1, (3,)))
-
-
-@pytest.mark.parametrize("softmax", [nn.Softmax, nn.LogSoftmax])
-def test_a_softmax_between_layers_is_an_error(softmax):
-    module = nn.Sequential(nn.Linear(2, 3), softmax(dim=1), nn.Linear(3, 2))
-    with pytest.raises(TypeError, match=r"Softmax cannot be put into a circuit|after a LogSoftmax"):
-        dense_network(module)
-
-
 def test_a_skorch_net_whose_probabilities_are_a_softmax_of_a_softmax_is_an_error():
     X, y = scaled(3)
     module = nn.Sequential(nn.Linear(3, 3), nn.Softmax(dim=1))
@@ -270,16 +285,72 @@ def test_a_skorch_net_whose_probabilities_are_a_softmax_of_a_softmax_is_an_error
         dense_network(net)
 
 
-def test_a_sequential_with_a_forward_of_its_own_is_an_error():
-    class Residual(nn.Sequential):
-        def forward(self, X):
-            return X + super().forward(X)
-
-    with pytest.raises(TypeError, match="Residual cannot be put into a circuit"):
-        dense_network(nn.Sequential(Residual(nn.Linear(2, 2)), nn.Linear(2, 2)))
+# Agreement with the model
 
 
-def test_a_pipeline_that_scales_nothing_is_the_model_itself():
-    X, y = scaled(2)
-    model = Pipeline([("nothing", "passthrough"), ("fit", LogisticRegression())]).fit(X, y)
-    assert_same_function(model, X)
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return X, dense_network(LogisticRegression(max_iter=1000, C=10).fit(X, y))
+
+
+@pytest.mark.parametrize("tolerance", [0.05, 0.005, 0.003])
+def test_confidences_are_within_the_tolerance_of_the_model(iris, tolerance):
+    X, network = iris
+    encoding, rounded, found = fit_fixed_point(network, X, tolerance)
+    proba, mine = probabilities(network, X), integer_predictions(rounded, encoding.encode(X))
+    own = np.take_along_axis(proba, mine.label[:, None], axis=1)[:, 0]
+    difference = np.abs(own - mine.confidence / ONE)
+    assert found.maximum == pytest.approx(difference.max(), abs=1e-12)
+    assert found.mean == pytest.approx(difference.mean(), abs=1e-12)
+    assert found.maximum + ROUNDING <= tolerance
+    assert found.argmax == (proba.argmax(axis=1) == mine.label).mean()
+
+
+def test_a_smaller_tolerance_takes_more_bits(iris):
+    X, network = iris
+    few, many = (fit_fixed_point(network, X, t)[1].weight_bits for t in (0.2, 0.003))
+    assert few < many
+
+
+def test_more_bits_make_a_smaller_error(iris):
+    X, network = iris
+    errors = []
+    for bits in (4, 6, 8, 10):
+        encoding = fit_encoding(network, X, bits)
+        rounded = integer_network(network, encoding, bits)
+        found = integer_predictions(rounded, encoding.encode(X))
+        errors.append(agreement(probabilities(network, X), found).maximum)
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 10 * errors[-1]
+
+
+def test_a_tolerance_that_cannot_be_kept_is_named_with_what_was_reached(iris):
+    X, network = iris
+    with pytest.raises(ValueError, match=r"within tolerance=0.0009 .* \(0.00\d+ was reached\)"):
+        fit_fixed_point(network, X, 0.0009)
+
+
+def test_a_network_that_fits_no_format_is_an_error():
+    rng = np.random.default_rng(0)
+    network, _, _ = random_network(rng, (2, 9, 9, 9, 9, 9, 2), size=9.0)
+    with pytest.raises(ValueError, match=r"tolerance=0.01 of the model's \(no format fits\)"):
+        fit_fixed_point(network, rng.normal(size=(20, 2)), 0.01)
+
+
+def test_a_network_of_too_many_layers_is_an_error_however_small_its_numbers():
+    """The unit of its logits would be smaller than single precision holds."""
+    rng = np.random.default_rng(0)
+    network, _, _ = random_network(rng, (2, *[1] * 20, 2), size=1e-3)
+    network = network._replace(biases=[0 * bias for bias in network.biases])
+    with pytest.raises(ValueError, match="fewer layers"):
+        fit_fixed_point(network, rng.normal(size=(20, 2)), 0.1)
+
+
+def test_a_class_that_a_tie_decides_otherwise_is_no_difference_of_confidence():
+    reference = np.array([[0.5, 0.5], [0.8, 0.2]])
+    found = IntegerPredictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))
+    result = agreement(reference, found)
+    assert result.maximum == pytest.approx(0.3)
+    assert result.mean == pytest.approx(0.15)
+    assert result.argmax == 0.5

@@ -1,4 +1,4 @@
-"""``skuq audit commit``: the provider commits to a model."""
+"""``skuq audit commit``, ``prove`` and ``attest``: the provider of a committed model."""
 
 from __future__ import annotations
 
@@ -7,20 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import READABLE, InputError
+from skuq.cli._files import READABLE, WRITABLE, InputError
 from skuq.cli._printing import one_line, say
-from skuq.cli._proof_files import check_names, load_model, read_features
 from skuq.cli._proof_options import (
     NEW_FOLDER,
     SHARE,
+    check_files,
+    check_names,
+    check_outside,
     drop_option,
     errors_in_one_line,
+    load_commitment_folder,
+    load_model,
+    one_row,
+    own_commitment_option,
+    prediction_options,
+    question_options,
     quiet_option,
+    read_features,
+    read_reference,
+    reference_options,
     require_zk,
+    spot_check_options,
 )
 
 if TYPE_CHECKING:
-    from skuq.zk import Commitment
+    from skuq.zk import Bundle, Commitment
 
 
 @click.command()
@@ -108,23 +120,99 @@ def commit(
         except TypeError as error:  # a layer that a circuit does not support
             raise InputError(one_line(error)) from error
     if not quiet:
-        _show(made, settings["srs"] is not None)
+        _show_commitment(made, settings["srs"] is not None)
 
 
-def _show(made: Commitment, given: bool) -> None:
-    from skuq.zk._reference_string import CEREMONY, needed_string
-
+def _show_commitment(made: Commitment, given: bool) -> None:
     agreed = made.record["agreement"]
     say(f"Commitment point:   {made.point}")
     say(f"Commitment digest:  {made.digest}")
     say(f"For everybody:      {made.folder}")
     say(f"For nobody else:    {made.folder.parent / 'private'}")
     say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on these data.")
-    log_rows = made.shape.log_rows
-    if made.record["reference_string"]["sha256"] == CEREMONY[log_rows]:
+    if made.uses_ceremony:
         say("Reference string: that of the public ceremony.")
     elif given:
         say("Reference string: the given file; whoever verifies needs an own copy of it.")
     else:
         say("Reference string: TEST ONLY. Nobody can rely on these proofs. For others, commit with")
-        say(f"--srs {needed_string(log_rows)}.")
+        say(f"--srs {made.ceremony_string}.")
+
+
+@click.command()
+@own_commitment_option
+@reference_options
+@click.option("--out", type=NEW_FOLDER, required=True, help="Folder for the auditor.")
+@question_options(required=False)
+@spot_check_options
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Longest time for one proof, in seconds.",
+)
+@quiet_option
+def prove(
+    commitment: Path,
+    data: Path,
+    label: str,
+    out: Path,
+    drop: tuple[str, ...],
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Prove the audit of a committed model (provider).
+
+    Repeat the command to continue after an interrupt.
+    """
+    require_zk()
+    if settings["challenge"] is not None and settings["level"] != "predictions":
+        raise InputError("--challenge: a challenge belongs to --level predictions.")
+    check_outside("--out", out, [commitment])
+    with errors_in_one_line():
+        from skuq import zk
+
+        X, y = read_reference(data, label, drop, load_commitment_folder(commitment))
+        made = zk.prove(commitment, X, y, out, **settings, verbose=int(not quiet))
+    _show_bundle(made, quiet)
+
+
+def _show_bundle(made: Bundle, quiet: bool) -> None:
+    if not made.complete:  # also if quiet: without the next step there is no audit
+        say(
+            f"The reported confidences are fixed, and nothing is proven yet. Give {made.folder} "
+            "to the auditor,\nwho answers with\n"
+            f"  skuq audit challenge --audit {made.folder} --commitment COMMITMENT --data DATA "
+            "--label LABEL --out challenge.json\n"
+            "Then repeat this command with --challenge challenge.json."
+        )
+    elif not quiet:
+        say(f"Proofs: {made.n_proofs}")
+        say(f"For the auditor: {made.folder}")
+
+
+@click.command()
+@own_commitment_option
+@prediction_options
+@click.option("--out", type=WRITABLE, required=True, help="JSON file for the client.")
+def attest(
+    commitment: Path,
+    row: Path | None,
+    values: str | None,
+    drop: tuple[str, ...],
+    nonce: str,
+    out: Path,
+) -> None:
+    """Prove one prediction of a committed model (provider).
+
+    The input is given by --input or by --values.
+    """
+    require_zk()
+    check_files([out], [row], [commitment])
+    with errors_in_one_line():
+        from skuq import zk
+
+        x = one_row(row, values, drop, load_commitment_folder(commitment))
+        made = zk.attest(commitment, x, out, nonce=nonce)
+    say(f"Attestation: {made}")

@@ -1,4 +1,4 @@
-"""``skuq audit verify``: the auditor verifies an audit."""
+"""``skuq audit challenge``, ``verify`` and ``check``: the auditor and the client."""
 
 from __future__ import annotations
 
@@ -11,63 +11,63 @@ import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError
 from skuq.cli._printing import say, say_bins
-from skuq.cli._proof_files import (
+from skuq.cli._proof_options import (
+    audit_option,
     check_files,
     check_outside,
     classes_of,
-    load_commitment_folder,
-    read_reference,
-)
-from skuq.cli._proof_options import (
-    Probability,
-    audit_option,
-    commitment_option,
-    data_option,
-    drop_option,
-    error_option,
     errors_in_one_line,
-    false_share_option,
-    json_option,
-    keys_option,
-    label_option,
+    load_commitment_folder,
     names_of,
+    one_row,
+    prediction_options,
+    published_commitment_option,
+    question_options,
     quiet_option,
+    read_reference,
+    reference_options,
     require_zk,
-    say_reference_string,
-    srs_option,
-    test_string_option,
+    spot_check_options,
+    verifier_options,
     write_json,
 )
 from skuq.cli._verdict import exit_with_verdict
 
 if TYPE_CHECKING:
-    from skuq.zk import Commitment, VerifiedAudit
+    from skuq.zk import Attestation, Commitment, VerifiedAudit
+
+LONGEST_PLACE = 200  # characters of the place of revoked certificates
 
 
 @click.command()
 @audit_option
-@data_option
-@label_option
-@commitment_option("Folder 'public' as it was published.")
-@drop_option
-@click.option(
-    "--alpha", type=click.FloatRange(0, 1), required=True, help="Tolerance that you asked for."
-)
-@click.option(
-    "--bins", "n_bins", type=click.IntRange(1), required=True, help="Bins that you asked for."
-)
-@click.option(
-    "--confidence-level",
-    type=Probability(none=None),
-    required=True,
-    help="What you asked for: a probability or 'none'.",
-)
-@click.option(
-    "--level",
-    type=click.Choice(("bins", "verdict", "predictions")),
-    required=True,
-    help="Disclosure that was agreed.",
-)
+@published_commitment_option
+@reference_options
+@click.option("--out", type=WRITABLE, required=True, help="JSON file to write, and to keep.")
+def challenge(
+    bundle: Path, data: Path, label: str, commitment: Path, drop: tuple[str, ...], out: Path
+) -> None:
+    """Draw the challenge that decides which predictions are proven (auditor).
+
+    Send a copy of the file to the provider, and give the file itself to
+    'verify'. It names the commitment and the data, which must not change from
+    now on. An existing challenge is not replaced.
+    """
+    require_zk()
+    check_files([out], [data], [bundle, commitment])
+    with errors_in_one_line():
+        from skuq import zk
+
+        X, y = read_reference(data, label, drop, load_commitment_folder(commitment))
+        made = zk.challenge(bundle, commitment, X, y, out)
+    say(f"Challenge: {made}")
+
+
+@click.command()
+@audit_option
+@published_commitment_option
+@reference_options
+@question_options(required=True)
 @click.option(
     "--tolerance",
     type=click.FloatRange(0, 1, max_open=True),
@@ -79,13 +79,8 @@ if TYPE_CHECKING:
     help="Classes that you expect, in their order, separated by commas.  [default: those of the "
     "commitment, which are printed]",
 )
-@srs_option
-@test_string_option
-@click.option("--challenge", type=READABLE, help="Your own challenge, at level 'predictions'.")
-@false_share_option
-@error_option
-@keys_option
-@json_option
+@spot_check_options
+@verifier_options
 @click.option(
     "--certificate",
     type=WRITABLE,
@@ -159,13 +154,13 @@ def _passes(
         if json_path is not None:
             write_json(json_path, {**found.as_record(), **names_of(committed)})
     if not quiet:
-        _show(found, committed)
+        _show_audit(found, committed)
     return found.passed
 
 
-def _show(found: VerifiedAudit, committed: Commitment) -> None:
+def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     """Print the verdict, the statement, the bins and the notes."""
-    from skuq.zk._results import shown_classes
+    from skuq.zk import shown_classes
 
     statement = found.statement
     level = statement["confidence_level"]
@@ -176,7 +171,7 @@ def _show(found: VerifiedAudit, committed: Commitment) -> None:
         if found.passed
         else f"Failed: confidence is {limit}."
     )
-    say_reference_string(found.reference_string)
+    _say_reference_string(found)
     say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
     for name, value in (
         ("level", found.level),
@@ -227,3 +222,100 @@ def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
             "significant": significant[b],
             "direction": direction[b],
         }
+
+
+@click.command()
+@click.option("--attestation", type=READABLE, required=True, help="The provider's file.")
+@published_commitment_option
+@prediction_options
+@verifier_options
+@click.option(
+    "--certificate",
+    type=READABLE,
+    help="The auditor's certificate: it must be about this commitment, passed and valid.",
+)
+@click.option(
+    "--auditor",
+    type=READABLE,
+    help="The auditor's public key, from a source that you trust: Ed25519, a PEM file.",
+)
+@click.option(
+    "--revoked",
+    type=READABLE,
+    help="Text file of revoked certificates, from the place that the certificate names.",
+)
+def check(
+    attestation: Path,
+    commitment: Path,
+    row: Path | None,
+    values: str | None,
+    drop: tuple[str, ...],
+    nonce: str,
+    srs: Path | None,
+    allow_test_string: bool,
+    keys: Path | None,
+    certificate: Path | None,
+    auditor: Path | None,
+    revoked: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Check the proof of one prediction (client).
+
+    The input is given by --input or by --values. Exit code 0: the proof holds.
+    Any other: nothing is known about the prediction.
+    """
+    check_files([json_path], [attestation, row, srs, certificate, auditor, revoked], [commitment])
+    with errors_in_one_line(json_path):
+        if (certificate is None) != (auditor is None) or (revoked and certificate is None):
+            raise InputError("--certificate and --auditor belong together, and --revoked to both.")
+        require_zk()
+        check_outside("--keys", keys, [commitment])
+        from skuq import zk
+
+        committed = load_commitment_folder(commitment)
+        x = one_row(row, values, drop, committed)
+        found = zk.check(
+            attestation,
+            commitment,
+            x=x,
+            nonce=nonce,
+            srs=srs,
+            allow_test_string=allow_test_string,
+            keys=keys,
+            certificate=certificate,
+            auditor=auditor,
+            revoked=revoked,
+        )
+        if json_path is not None:
+            write_json(json_path, {**found._asdict(), **names_of(committed)})
+    _say_reference_string(found)
+    say(f"label:      {found.label}")
+    say(f"confidence: {found.confidence:.4f}")
+    say(f"classes:    {zk.shown_classes(found.classes)}")
+    if found.certificate is not None:
+        _show_certificate(found.certificate, revoked is not None)
+
+
+def _show_certificate(record: dict[str, Any], compared: bool) -> None:
+    """Print what was certified; alpha and the rest of the question are for the client to judge."""
+    level = record["confidence_level"]
+    n, k = record["n_samples"], record["n_proven"]
+    proven = "" if k == n else f" ({k} of them proven)"
+    chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
+    say(
+        f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
+        f"{record['n_samples']} samples{proven}, level {record['level']}"
+    )
+    say(f"valid:      {record['issued']} to {record['expires']}")
+    if not compared:
+        place = " ".join(record["revocations"].split())[:LONGEST_PLACE] or "no place is named"
+        say(f"revoked:    not compared with a list ({place})")
+
+
+def _say_reference_string(found: VerifiedAudit | Attestation) -> None:
+    """Print why the reference string may be trusted, or that it may not."""
+    from skuq.zk import REFERENCE_STRINGS
+
+    test = found.reference_string == "test"
+    reason = REFERENCE_STRINGS[found.reference_string]
+    say(f"Reference string: {reason}.", bold=test, fg="red" if test else None)

@@ -10,9 +10,9 @@ pytest.importorskip("ezkl")
 
 from skuq.zk import VerificationError
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import Architecture
 from skuq.zk._files import FORMAT, canonical
-from skuq.zk._statement_entries import (
+from skuq.zk._fixed_point import Architecture
+from skuq.zk._statements import (
     ATTESTATION,
     JSON_TYPES,
     KINDS,
@@ -164,8 +164,8 @@ def test_the_limits_of_what_is_possible_are_accepted(level, name, value):
     [
         ("format", FORMAT - 1, f"expected {FORMAT}"),
         ("level", "nothing", "unknown level"),
-        ("commitment_digest", "00" * 32, "another commitment than the published one"),
-        ("versions", {"ezkl": "23.0.6"}, "another version of ezkl"),
+        ("commitment_digest", "00" * 32, "different commitment from the published one"),
+        ("versions", {"ezkl": "23.0.6"}, "different version of ezkl"),
     ],
 )
 def test_a_statement_of_something_else_is_refused(name, value, message):
