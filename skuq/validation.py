@@ -9,7 +9,9 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
@@ -218,3 +220,15 @@ def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
         raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
     return widths
+
+
+def as_pandas(X: Any) -> Any:
+    """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
+    if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
+        return X
+    return pd.DataFrame({name: np.asarray(X[name]) for name in X.columns})
+
+
+def to_dense(X: Any) -> Any:
+    """Return a sparse matrix as an array, and anything else as it is."""
+    return X.toarray() if issparse(X) else X

@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -22,11 +21,8 @@ from torch import nn
 
 from skuq.labels import labels_in_mask
 from skuq.models._transformers import TEXT_FIELDS, rows_of
-from skuq.validation import warn_user
+from skuq.validation import as_pandas, to_dense, warn_user
 from skuq.wrappers import is_search, unwrap
-
-# XGBoost's and LightGBM's weight of the second class.
-WEIGHT_OF_SECOND_CLASS = "scale_pos_weight"
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,19 @@ class Given:
         return isinstance(learner, nn.Module | MLPClassifier | MLPRegressor)
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether the estimator holds trained weights; a bare torch module always does."""
+        return self.estimator is not None and _is_fitted(self.estimator)
+
+    def warn_of_retraining(self) -> None:
+        """Warn if the estimator is fitted, of which a clone is about to be trained."""
+        if hasattr(self.estimator, "fit") and self.is_fitted:
+            warn_user(
+                f"This {type(self.estimator).__name__} is fitted already; a clone of it is trained "
+                "again. To use it as it is, wrap it: FrozenEstimator(estimator)."
+            )
+
+    @property
     def has_gradients(self) -> bool:
         """Whether `adopt` can make a network of the learner."""
         linear = isinstance(self.learner, LogisticRegression)
@@ -80,7 +89,7 @@ class Given:
         """Parameters that weigh classes, of the estimator and those inside it, and their values."""
         has_parameters = hasattr(self.estimator, "get_params")
         parameters = self.estimator.get_params() if has_parameters else {}
-        ends = ("class_weight", WEIGHT_OF_SECOND_CLASS)
+        ends = ("class_weight", "scale_pos_weight")  # the second of XGBoost and LightGBM
         return {
             name: value
             for name, value in parameters.items()
@@ -127,18 +136,7 @@ def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
     return skorch is not None and isinstance(model, getattr(skorch, kind))
 
 
-def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator holds trained weights; a bare torch module always does.
-
-    Parameters
-    ----------
-    estimator : object
-        What the user passed.
-
-    Returns
-    -------
-    bool
-    """
+def _is_fitted(estimator: Any) -> bool:
     try:
         inside = unwrap(estimator)
     except NotFittedError:
@@ -146,7 +144,7 @@ def is_fitted(estimator: Any) -> bool:
     except TypeError:  # fitted, around several models
         return True
     if inside is not None:
-        return is_fitted(inside.estimator)
+        return _is_fitted(inside.estimator)
     if is_skorch_net(estimator):
         return bool(estimator.initialized_)
     if isinstance(estimator, nn.Module):
@@ -193,16 +191,7 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
     """
     if isinstance(estimator, FrozenEstimator | nn.Module):
         return True
-    return after_the_fact and estimator is not None and is_fitted(estimator)
-
-
-def warn_of_retraining(estimator: Any) -> None:
-    """Warn if an estimator is fitted, a clone of which is about to be trained."""
-    if hasattr(estimator, "fit") and is_fitted(estimator):
-        warn_user(
-            f"This {type(estimator).__name__} is fitted already; a clone of it is trained again. "
-            "To use it as it is, wrap it: FrozenEstimator(estimator)."
-        )
+    return after_the_fact and look_at(estimator).is_fitted
 
 
 @dataclass(frozen=True)
@@ -350,18 +339,6 @@ class Nodes(Inputs):
 
     def check(self, owner: Any, X: Any) -> Any:
         return X
-
-
-def as_pandas(X: Any) -> Any:
-    """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
-    if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
-        return X
-    return pd.DataFrame({name: np.asarray(X[name]) for name in X.columns})
-
-
-def to_dense(X: Any) -> Any:
-    """Return a sparse matrix as an array, and anything else as it is."""
-    return X.toarray() if issparse(X) else X
 
 
 def as_rows(estimator: Any, X: Any) -> Any:

@@ -29,7 +29,6 @@ from skuq.models._given import (
     is_prefit,
     is_skorch_net,
     look_at,
-    warn_of_retraining,
 )
 from skuq.models._model import (
     LearnerModel,
@@ -38,7 +37,6 @@ from skuq.models._model import (
     example_outputs,
     fit_clone,
     net_data_error,
-    with_classes,
 )
 from skuq.networks import (
     float64_mlp,
@@ -178,7 +176,7 @@ def resolve(
     model = replace(model, form=inputs)
     prepared, codes = model.inputs(X), np.empty(0, np.int64)
     if not regression:
-        model, codes = with_classes(model, y, prepared)
+        model, codes = model.with_classes(y, prepared)
     if weight is None:
         weight = np.ones(len(y))
     return model, TrainingData(X, prepared, y, codes, weight, checked)
@@ -396,7 +394,7 @@ def _check_trainable(estimator: Any) -> None:
             "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
             "make_pipeline(..., Estimator(net))."
         )
-    warn_of_retraining(estimator)
+    look_at(estimator).warn_of_retraining()
 
 
 def _check_several_classes(y: NDArray[Any]) -> None:

@@ -19,7 +19,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
-from skuq.models import ModelMixin, TrainingData, look_at, to_dense
+from skuq.models import ModelMixin, TrainingData, look_at
 from skuq.networks import resolve_device
 from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._gradients import FittedSearch, SearchProblem, SearchSettings
@@ -39,6 +39,7 @@ from skuq.quam._refit_search import (
     with_categories_of,
 )
 from skuq.quam._tasks import Found, Met, Task
+from skuq.validation import to_dense
 
 Search = PoolSearch | RefitSearch | PointwiseSearch
 SEARCHES: dict[str, type[Search]] = {

@@ -24,7 +24,7 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
-from skuq.models import WEIGHT_OF_SECOND_CLASS, LearnerModel, look_at
+from skuq.models import LearnerModel, look_at
 from skuq.quam._tasks import Found, mean_excess
 
 # Training samples that compare the models, and that none of them has seen.
@@ -284,7 +284,7 @@ def _without_class_weight(
     given = weight
     for name, value in look_at(learner).class_weights.items():
         prefix, _, end = name.rpartition("__")
-        if end == WEIGHT_OF_SECOND_CLASS:
+        if end == "scale_pos_weight":
             learner.set_params(**{name: 1})
             assert classes is not None
             weight = weight * np.where(y == classes[1], value, 1.0)
