@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from skuq.audit import CalibrationAuditor
     from skuq.calibration import BinAudit
+
 N_BINS = 20  # of the distribution of confidence
 LINES = ("-", "--", "-.", ":")
 
@@ -171,9 +172,6 @@ class ReliabilityDisplay(Display):
 
     def _plot_bars(self, ax: Axes, height: FloatArray, label: str, **style: Any) -> None:
         bars_over_bins(ax, self.table.lower, self.table.upper, height, label=label, **style)
-
-    from skuq.audit import CalibrationAuditor
-    from skuq.calibration import BinAudit
 
 
 class CalibrationAuditDisplay(Display):
