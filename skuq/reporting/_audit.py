@@ -370,7 +370,7 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _contents(data: Figures) -> dict[str, Any]:
-    """What the template of the page shows."""
+    """Sentences, tables and numbers by the names that the template of the page has for them."""
     given, regions = data["parameters"], data["regions"]
     nothing = (
         f"No confidence that is wrong beyond chance was found among {data['n_samples']:,} "

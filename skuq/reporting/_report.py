@@ -118,17 +118,14 @@ class Report:
 
     def _rendered(self, template: str, **figures: Any) -> str:
         """Fill in a template, of which ``report.html`` is the frame."""
-        return (
-            _templates()
-            .get_template(template)
-            .render(
-                # Text that calls itself safe, as Markup does, would not be escaped.
-                title=str(self.title),
-                summary=str(self.summary),
-                sections=self._sections,
-                footer=_footer(self.created),
-                **figures,
-            )
+        page = _templates().get_template(template)
+        # Text that calls itself safe, as Markup does, would not be escaped.
+        return page.render(
+            title=str(self.title),
+            summary=str(self.summary),
+            sections=self._sections,
+            footer=_footer(self.created),
+            **figures,
         )
 
 

@@ -124,3 +124,16 @@ def test_names_of_classes_and_columns_stay_text():
     shown = QUOTES.replace("\u202e", r"\u202e").replace("\x1b", r"\x1b")
     assert any(shown in text for text in cells)
     assert "predictions of &lt;i&gt;target?" in page
+
+
+def test_captions_of_many_classes_that_were_all_predicted_right():
+    pytest.importorskip("matplotlib")
+    label = np.arange(360) % 12
+    table = pd.DataFrame(10.0 * (label[:, None] == np.arange(12))).add_prefix("x")
+    table += np.random.default_rng(0).normal(size=table.shape)
+    table["label"] = [f"class {k}" for k in label]
+    model = TableModel("logistic").fit(table, "label")
+    page = " ".join(table_report(model, model.predict(table), model.count(table)).html().split())
+    assert "true class: of 12, the 10 that prediction sets hold least often. Sets are" in page
+    assert "All held-out rows were predicted right, so that nothing can be compared." in page
+    assert "Rows are counted from 1." in page
