@@ -81,9 +81,10 @@ setup(
     license="BSD-3-Clause",
     python_requires=">=3.11",
     packages=find_packages(include=["skuq", "skuq.*"]),
-    package_data={"skuq": ["py.typed"]},
+    package_data={"skuq": ["py.typed"], "skuq.reporting": ["templates/*"]},
     install_requires=[
         "click>=8.2.1",
+        "jinja2>=3.1.4",
         "joblib>=1.4.2",
         "numpy>=2.0.2",
         "pandas>=2.2.3",

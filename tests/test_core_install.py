@@ -19,7 +19,7 @@ from skuq.plotting import (
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
 )
-from skuq.reporting._report import Report
+from skuq.reporting import Report
 
 ROOT = Path(__file__).parent.parent
 # Packages that only extras bring, and dask, which scikit-learn users may or may not have.

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from skuq import CalibrationAuditor, predict_uncertainty
-from skuq.reporting._audit import audit_data
+from skuq.reporting import audit_data
 from tests.reporter import Reporter, assert_same_numbers, slow_ece
 
 # Searches

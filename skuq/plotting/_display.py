@@ -1,8 +1,10 @@
-"""Elements common to all Displays: axes, colours, labels and legends."""
+"""Base of all Displays, and what they share: axes, colours, labels and legends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -24,13 +26,38 @@ BESIDE = 1.3  # widest legend, as a multiple of the axes; a layout gives them mo
 LOW, BETWEEN = 0.2, 0.04  # height of axes below others and of the gap, as shares of theirs
 
 
-def axes_or_new(ax: Axes | None, figsize: tuple[float, float] = (6.0, 4.2)) -> Axes:
-    """The given axes, or those of a new figure."""
-    if ax is not None:
-        return ax
-    pyplot = import_optional("matplotlib.pyplot", extra="plot")
-    _, new = pyplot.subplots(figsize=figsize, layout="constrained")
-    return cast("Axes", new)
+class Display(ABC):
+    """Base of all Displays: `__init__` checks the values, `_draw` draws them on `self.ax_`."""
+
+    ax_: Axes
+    figure_: Figure
+    size: tuple[float, float] = (6.0, 4.2)  # of a new figure, inches
+
+    @classmethod
+    def from_predictions(cls, *values: Any, ax: Axes | None = None, **settings: Any) -> Self:
+        """Draw given values; parameters are those of the class, and `ax`."""
+        return cls(*values, **settings).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on `ax`, or on a new figure, and return the display."""
+        if ax is None:
+            pyplot = import_optional("matplotlib.pyplot", extra="plot")
+            _, ax = pyplot.subplots(figsize=self.size, layout="constrained")
+        self.ax_ = cast("Axes", ax)
+        self.figure_ = cast("Figure", self.ax_.figure)
+        self._draw()
+        return self
+
+    @abstractmethod
+    def _draw(self) -> None: ...
+
+
+def check_groups(groups: Mapping[str, Any]) -> None:
+    """Refuse what is not a mapping of names to arrays, or is empty."""
+    if not isinstance(groups, Mapping):
+        raise TypeError(f"`groups` must map names to arrays, got {type(groups).__name__}.")
+    if not groups:
+        raise ValueError("`groups` must have at least one group, got none.")
 
 
 def with_unit(label: str, unit: str | None) -> str:
@@ -45,16 +72,6 @@ def plain_text(name: object, longest: int = LONGEST_NAME) -> str:
     visible = "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
     # A legend leaves out what begins with an underscore.
     return f" {visible}" if visible.startswith("_") else visible
-
-
-def require_method(estimator: Any, name: str) -> None:
-    """Refuse what cannot answer, such as a pipeline around what can."""
-    if not hasattr(estimator, name):
-        raise TypeError(
-            f"`estimator` needs the method `{name}`, as RobustGPC has it; "
-            f"{type(estimator).__name__} does not. Of a pipeline, pass the last step and the "
-            "points as it sees them."
-        )
 
 
 def bars_over_bins(

@@ -1,21 +1,17 @@
-"""Proven range of a class probability around a point, for growing regions."""
+"""Pictures of what `RobustGPC` proves: range of a probability, and effects of features."""
 
 from __future__ import annotations
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import FloatArray
-from skuq.plotting._drawing import (
-    COLOURS,
-    axes_or_new,
-    legend_above,
-    plain_text,
-    require_method,
-)
+from skuq.extras import import_optional
+from skuq.plotting._display import COLOURS, Display, legend_above, plain_text
 from skuq.validation import finite
 
 if TYPE_CHECKING:
@@ -28,9 +24,10 @@ _BOUNDS = ("min_lower", "min_upper", "max_lower", "max_upper")
 _STATUS = ("safe", "unsafe", "undecided")
 _STRIP = 0.04  # share of the range of radii
 _ROUNDING = 1e-6  # of bounds, by which they may miss each other or [0, 1]
+MOST_BARS = 20
 
 
-class CertifiedRangeDisplay:
+class CertifiedRangeDisplay(Display):
     """Proven limits of a class probability, against the radius of the region.
 
     The filled band is proven: no point of the region has a probability outside of it. The two
@@ -55,8 +52,8 @@ class CertifiedRangeDisplay:
         Probabilities at the points that an attack ended at.
     class_name : str, optional
         Name of the class.
-    attack_name : str, default="attack"
-        Name of the attack.
+    attack_name : str, optional
+        Name of the attack, if there is one. Default: "attack".
     norm : {"linf", "l2", "l1"}, default="linf"
         Norm of the radii.
 
@@ -94,7 +91,7 @@ class CertifiedRangeDisplay:
         status: ArrayLike | None = None,
         attack: ArrayLike | None = None,
         class_name: str | None = None,
-        attack_name: str = "attack",
+        attack_name: str | None = None,
         norm: str = "linf",
     ) -> None:
         self.radii = _increasing(radii)
@@ -118,6 +115,8 @@ class CertifiedRangeDisplay:
             raise ValueError(f"`status` must hold only {_STATUS}, got {str(unknown[0])!r}.")
         self.attack = None if attack is None else self._checked(attack, "attack")
         self.class_name = class_name
+        if attack is None and attack_name is not None:
+            raise ValueError("`attack_name` needs `attack`.")
         self.attack_name = attack_name
         self.norm = norm
 
@@ -137,7 +136,7 @@ class CertifiedRangeDisplay:
         max_time: float | None = None,
         max_regions: int | None = None,
         ax: Axes | None = None,
-    ) -> CertifiedRangeDisplay:
+    ) -> Self:
         """Bound a class probability in balls around one point and draw the bounds.
 
         Parameters
@@ -168,7 +167,7 @@ class CertifiedRangeDisplay:
         ValueError
             If there is more than one point, or the radii do not increase.
         """
-        require_method(estimator, "predict_proba_bounds")
+        _require_method(estimator, "predict_proba_bounds")
         radii = _increasing(radii)
         points = _repeated(X, len(radii))
         if class_ is None:
@@ -186,17 +185,10 @@ class CertifiedRangeDisplay:
             status=estimator.certify(points, labels, **region, **limits).status,
             attack=reached,
             class_name=str(class_),
-            attack_name="attack" if attack is None else f"attack ({attack})",
+            attack_name=None if attack is None else f"attack ({attack})",
             norm=norm,
             ax=ax,
         )
-
-    @classmethod
-    def from_predictions(
-        cls, radii: ArrayLike, *bounds: ArrayLike, ax: Axes | None = None, **settings: Any
-    ) -> CertifiedRangeDisplay:
-        """Draw given bounds; parameters are those of the class, and `ax`."""
-        return cls(radii, *bounds, **settings).plot(ax)
 
     @property
     def safe_radius(self) -> float:
@@ -208,17 +200,14 @@ class CertifiedRangeDisplay:
         """Smallest of the radii with a counterexample; infinite if none has."""
         return float(self.radii[self.status == "unsafe"].min(initial=np.inf))
 
-    def plot(self, ax: Axes | None = None) -> CertifiedRangeDisplay:
-        """Draw on `ax`, or on a new figure, and return the display."""
-        self.ax_ = axes_or_new(ax)
-        self.figure_ = self.ax_.figure
+    def _draw(self) -> None:
         self.ax_.fill_between(self.radii, self.min_lower, self.max_upper, **_BAND)
         line: dict[str, Any]
         for values, label in ((self.min_upper, "found in it"), (self.max_lower, None)):
             line = {"color": COLOURS[0], "linewidth": 1.8, "label": label}
             self.ax_.step(self.radii, values, where="post", **line)
         if self.attack is not None:
-            line = {"color": COLOURS[1], "label": plain_text(self.attack_name)}
+            line = {"color": COLOURS[1], "label": plain_text(self.attack_name or "attack")}
             self.ax_.step(self.radii, self.attack, "--", where="post", linewidth=1.8, **line)
         end = self.radii[-1]
         if self.unsafe_radius < np.inf:
@@ -234,7 +223,6 @@ class CertifiedRangeDisplay:
         self.ax_.set(xlim=(self.radii[0], end), ylim=(0, 1), ylabel=f"probability{of}")
         self.ax_.set_xlabel(f"radius ({_NAMES.get(self.norm, self.norm)})")
         legend_above(self.ax_, columns=3)
-        return self
 
     def _checked(self, values: ArrayLike, name: str) -> FloatArray:
         checked = finite(values, name)
@@ -254,6 +242,16 @@ class CertifiedRangeDisplay:
                 f"`{below}` must not exceed `{above}`, got {low[wrong][0]:.6g} and "
                 f"{high[wrong][0]:.6g} at radius {self.radii[wrong][0]:.6g}."
             )
+
+
+def _require_method(estimator: Any, name: str) -> None:
+    """Refuse what cannot answer, such as a pipeline around what can."""
+    if not hasattr(estimator, name):
+        raise TypeError(
+            f"`estimator` needs the method `{name}`, as RobustGPC has it; "
+            f"{type(estimator).__name__} does not. Of a pipeline, pass the last step and the "
+            "points as it sees them."
+        )
 
 
 def _rounded(radius: float, rounding: str) -> str:
@@ -277,3 +275,226 @@ def _repeated(X: Any, count: int) -> Any:
         )
     rows = [0] * count
     return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]
+
+
+class FeatureEffectsDisplay(Display):
+    """Effect of each feature on a class probability: bars for tables, a heat map for images.
+
+    Orange raises the probability as the feature grows, blue lowers it. Bars are sorted by size;
+    their error bars are the proven bounds of the numerical error. The colours of a heat map
+    are symmetric around 0, and the outlines of the image are drawn over it.
+
+    Parameters
+    ----------
+    effects : array-like of shape (n_features,)
+        Effects in units of probability.
+    error : array-like of shape (n_features,), optional
+        Bounds of their errors.
+    image_shape : tuple (n_rows, n_columns), optional
+        Draws a heat map of this shape. Default: bars.
+    image : array-like of shape (n_features,), optional
+        Pixels of the image that is explained.
+    feature_names : sequence of str, optional
+        Names of the features, for bars. Default: their positions.
+    class_name : str, optional
+        Name of the class.
+    max_features : int, optional
+        Number of bars at most; those of the largest effects. Default: 20.
+
+    Attributes
+    ----------
+    effects, error, image_shape, image, feature_names, class_name, max_features
+        As given.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+    image_, colorbar_ : matplotlib AxesImage and Colorbar
+        The heat map and its scale, if there is one.
+
+    Examples
+    --------
+    >>> from skuq.plotting import FeatureEffectsDisplay
+    >>> display = FeatureEffectsDisplay.from_predictions(
+    ...     [0.1, -0.3], feature_names=["age", "income"], class_name="yes"
+    ... )
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['income', 'age']
+    """
+
+    def __init__(
+        self,
+        effects: ArrayLike,
+        error: ArrayLike | None = None,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        image: ArrayLike | None = None,
+        feature_names: Any = None,
+        class_name: str | None = None,
+        max_features: int | None = None,
+    ) -> None:
+        self.effects = finite(effects, "effects")
+        n = len(self.effects)
+        self.error = None if error is None else _as_long(finite(error, "error"), n, "error")
+        if self.error is not None and (self.error < 0).any():
+            raise ValueError("`error` must not be negative.")
+        if image_shape is not None and not _is_shape(image_shape, n):
+            raise ValueError(
+                "`image_shape` must be two positive integers whose product is the number of "
+                f"features, {n}; got {image_shape!r}."
+            )
+        if image is not None and image_shape is None:
+            raise ValueError("`image` needs `image_shape`.")
+        if image_shape is not None and not (feature_names is None and max_features is None):
+            raise ValueError(
+                "`feature_names` and `max_features` are of bars; with `image_shape` a "
+                "heat map is drawn."
+            )
+        if max_features is not None and max_features < 1:
+            raise ValueError(f"`max_features` must be >= 1, got {max_features}.")
+        self.image_shape = image_shape
+        self.image = None if image is None else _as_long(finite(image, "image"), n, "image")
+        names = [f"feature {j}" for j in range(n)] if feature_names is None else feature_names
+        self.feature_names = [str(name) for name in _as_long(names, n, "feature_names")]
+        self.class_name = class_name
+        self.max_features = MOST_BARS if max_features is None else max_features
+        n_bars = min(self.max_features, n)
+        self.size = (6.0, 1.0 + 0.27 * n_bars) if image_shape is None else (5.0, 4.2)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        gamma: float,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        feature_names: Any = None,
+        class_: Any = None,
+        features: Any = None,
+        domain: Any = None,
+        tol: float = 1e-3,
+        max_features: int | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Measure the effects of features and draw them.
+
+        Parameters
+        ----------
+        estimator : RobustGPC
+            Fitted classifier.
+        X : array-like or DataFrame of shape (n_samples, n_features)
+            One point for its local effects; of several, the average of them is drawn.
+        gamma : float
+            How far each feature is moved up and down, in its units.
+        image_shape, max_features
+            As in the class. The outlines over a heat map are those of a single point.
+        feature_names : sequence of str, optional
+            Names of the features, for bars. Default: those that the estimator was fitted with.
+        class_, features, domain, tol
+            As for `RobustGPC.explain`.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        FeatureEffectsDisplay
+
+        Raises
+        ------
+        TypeError
+            If the estimator cannot explain.
+        ValueError
+            If a setting does not fit the data.
+        """
+        _require_method(estimator, "explain")
+        effects = estimator.explain(
+            X, gamma, class_=class_, features=features, domain=domain, tol=tol
+        )
+        single = len(effects.local) == 1
+        if feature_names is None and image_shape is None:
+            feature_names = getattr(estimator, "feature_names_in_", None)
+        image = np.asarray(X, np.float64)[0] if single and image_shape is not None else None
+        return cls.from_predictions(
+            effects.overall,
+            effects.error.mean(axis=0),
+            image_shape=image_shape,
+            image=image,
+            feature_names=feature_names,
+            class_name=_class_name(estimator, X if single else None, class_),
+            max_features=max_features,
+            ax=ax,
+        )
+
+    def _draw(self) -> None:
+        chosen = "the class" if self.class_name is None else plain_text(self.class_name)
+        label = f"effect on the probability of {chosen}"
+        if self.image_shape is None:
+            self._plot_bars(label)
+        else:
+            self._plot_image(label, self.image_shape)
+
+    def _plot_bars(self, label: str) -> None:
+        count = min(self.max_features, len(self.effects))
+        order = np.argsort(-np.abs(self.effects), kind="stable")[:count]
+        effects = self.effects[order]
+        self.ax_.barh(
+            np.arange(count),
+            effects,
+            0.7,
+            xerr=None if self.error is None else self.error[order],
+            color=np.where(effects >= 0, COLOURS[1], COLOURS[0]).tolist(),
+            error_kw={"ecolor": "0.2", "capsize": 2, "elinewidth": 1.2},
+        )
+        self.ax_.axvline(0, color="0.3", linewidth=1)
+        names = [plain_text(self.feature_names[j]) for j in order]
+        self.ax_.set_yticks(np.arange(count), names)
+        self.ax_.set_ylim(count - 0.4, -0.6)
+        hidden = len(self.effects) - count
+        note = "" if hidden == 0 else f"\n(the {count} largest of {len(self.effects)})"
+        self.ax_.set_xlabel(label + note)
+        self.ax_.locator_params(axis="x", nbins=6)
+
+    def _plot_image(self, label: str, shape: tuple[int, int]) -> None:
+        colors = import_optional("matplotlib.colors", extra="plot")
+        scale = colors.LinearSegmentedColormap.from_list(
+            "effects", [COLOURS[0], "#f7f7f7", COLOURS[1]]
+        )
+        most = np.abs(self.effects).max() or 1.0
+        self.image_ = self.ax_.imshow(
+            self.effects.reshape(shape), cmap=scale, vmin=-most, vmax=most
+        )
+        self.colorbar_ = self.figure_.colorbar(self.image_, ax=self.ax_, label=label)
+        if self.image is not None:
+            self._outline(self.image.reshape(shape))
+        self.ax_.set(xticks=[], yticks=[])
+
+    def _outline(self, image: FloatArray) -> None:
+        """Lines between pixels above and below the middle of the image's range."""
+        bright = np.pad(image > (image.min() + image.max()) / 2, 1)
+        style: dict[str, Any] = {"colors": "0.15", "linewidths": 1.6}
+        y, x = np.nonzero(bright[1:, 1:-1] != bright[:-1, 1:-1])
+        self.ax_.hlines(y - 0.5, x - 0.5, x + 0.5, **style)
+        y, x = np.nonzero(bright[1:-1, 1:] != bright[1:-1, :-1])
+        self.ax_.vlines(x - 0.5, y - 0.5, y + 0.5, **style)
+
+
+def _is_shape(values: Any, n: int) -> bool:
+    """Whether these are the numbers of rows and columns of `n` pixels."""
+    shape = np.asarray(values)
+    whole = shape.shape == (2,) and shape.dtype.kind in "iu"
+    return whole and bool((shape > 0).all()) and math.prod(map(int, shape)) == n
+
+
+def _as_long(values: Any, n: int, name: str) -> FloatArray:
+    array = np.asarray(values)
+    if array.shape != (n,):
+        raise ValueError(f"`{name}` must have one value per feature, {n}; got shape {array.shape}.")
+    return array
+
+
+def _class_name(estimator: Any, point: Any, class_: Any) -> str:
+    """The class that `explain` means, in words."""
+    if class_ is not None:
+        return f"class {class_}"
+    if len(estimator.classes_) == 2:
+        return f"class {estimator.classes_[1]}"
+    return "the predicted class" if point is None else f"class {estimator.predict(point)[0]}"

@@ -1,4 +1,4 @@
-"""Pieces of sentences about an audit: shares, ranges, counts and probabilities.
+"""Pieces of sentences about an audit: ranges, findings, counts and probabilities.
 
 `figures` are those of `skuq.reporting.audit_data`, `row` is one of its bins.
 """
@@ -12,26 +12,26 @@ Figures = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 
-def percent(share: float) -> str:
-    """Write a share with one digit after the point.
+def bin_range(row: Row, *, joint: str = "to") -> str:
+    """Write the range of a confidence bin in percent.
+
+    Parameters
+    ----------
+    row : mapping
+        One of the ``bins`` of `audit_data`.
+    joint : str, default="to"
+        Word between the edges.
+
+    Returns
+    -------
+    str
+        With as many digits as tell the edges apart.
 
     Examples
     --------
-    >>> from skuq.reporting._audit_phrases import percent
-    >>> percent(0.4321)
-    '43.2%'
-    """
-    return f"{100 * share:.1f}%"
-
-
-def between(row: Row, *, joint: str = "and") -> str:
-    """Write the range of a confidence bin.
-
-    Examples
-    --------
-    >>> from skuq.reporting._audit_phrases import between
-    >>> between({"lower": 0.4, "upper": 0.5})
-    '40% and 50%'
+    >>> from skuq.reporting import bin_range
+    >>> bin_range({"lower": 0.4, "upper": 0.5})
+    '40% to 50%'
     """
     low, high = 100 * row["lower"], 100 * row["upper"]
     # Edges at quantiles may be close together.
@@ -39,14 +39,28 @@ def between(row: Row, *, joint: str = "and") -> str:
     return f"{low:.{digits}g}% {joint} {high:.{digits}g}%"
 
 
-def outcome(row: Row) -> str:
-    """Say in a word or two what was found in a bin with samples.
+def bin_finding(row: Row) -> str:
+    """State in a word or two what was found in a bin with samples.
+
+    Parameters
+    ----------
+    row : mapping
+        One of the ``bins`` of `audit_data`.
+
+    Returns
+    -------
+    str
+        ``"too low"`` or ``"too high"``: the reported confidence, by more than tolerance and
+        chance explain. ``"with neighbours"``: among the bins of such a finding, but not itself
+        further off to that side than tolerated. ``"tolerated"``: wrong beyond chance, within the
+        tolerance. ``"chance"``: beyond the tolerance, by no more than chance explains.
+        ``"none"``: otherwise.
 
     Examples
     --------
-    >>> from skuq.reporting._audit_phrases import outcome
+    >>> from skuq.reporting import bin_finding
     >>> row = {"significant": True, "direction": "underconfident", "within_alpha": False}
-    >>> outcome({**row, "gap": 0.1}), outcome({**row, "gap": -0.1})
+    >>> bin_finding({**row, "gap": 0.1}), bin_finding({**row, "gap": -0.1})
     ('too low', 'with neighbours')
     """
     if row["significant"]:
@@ -66,14 +80,7 @@ def beyond_chance(row: Row) -> bool:
 
 
 def distance(row: Row) -> str:
-    """Write how far the reported confidence is from the accuracy.
-
-    Examples
-    --------
-    >>> from skuq.reporting._audit_phrases import distance
-    >>> distance({"gap": -0.046})
-    '4.6 points too high'
-    """
+    """Write how far the reported confidence is from the accuracy."""
     size = 100 * abs(row["gap"])
     written = f"{size:.1f}" if size >= 0.05 else f"{size:.1g}"
     return f"{written} points too {'low' if row['gap'] > 0 else 'high'}"
@@ -87,7 +94,7 @@ def ranges(rows: Sequence[Row]) -> str:
             merged[-1]["upper"] = row["upper"]
         else:
             merged.append({"lower": row["lower"], "upper": row["upper"]})
-    return ", ".join(between(part, joint="to") for part in merged)
+    return ", ".join(bin_range(part) for part in merged)
 
 
 def points(figures: Figures, name: str = "alpha") -> str:
@@ -97,38 +104,17 @@ def points(figures: Figures, name: str = "alpha") -> str:
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Join texts.
-
-    Examples
-    --------
-    >>> from skuq.reporting._audit_phrases import listed
-    >>> listed(["a", "b", "c"]), listed(["a"])
-    ('a, b and c', 'a')
-    """
+    """Join texts."""
     return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number of things.
-
-    Examples
-    --------
-    >>> from skuq.reporting._audit_phrases import counted
-    >>> counted(1, "bin"), counted(12345, "sample")
-    ('1 bin', '12,345 samples')
-    """
+    """Write a number of things."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def of_all(part: int, whole: int, noun: str) -> str:
-    """Write a number of things out of all of them.
-
-    Examples
-    --------
-    >>> from skuq.reporting._audit_phrases import of_all
-    >>> of_all(2, 5, "bin"), of_all(1, 1, "bin")
-    ('2 of 5 bins', 'the only bin')
-    """
+    """Write a number of things out of all of them."""
     return f"the only {noun}" if whole == 1 else f"{part:,} of {counted(whole, noun)}"
 
 
