@@ -12,8 +12,15 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from skuq.audit._calibration_auditor import CalibrationAuditor
-from skuq.audit._parts import Parts, merged_groups, merged_parts, parts_of
-from skuq.audit._recorded import (
+from skuq.audit._groups import (
+    MAX_GROUPS,
+    Grouping,
+    Parts,
+    merged_groups,
+    merged_parts,
+    parts_of,
+)
+from skuq.audit._recorded_predictions import (
     check_columns,
     check_labels_known,
     note_on_columns,
@@ -21,13 +28,7 @@ from skuq.audit._recorded import (
     probabilities_of,
     unknown_label,
 )
-from skuq.calibration import (
-    MAX_GROUPS,
-    BinSums,
-    Grouping,
-    TopLabelPredictions,
-    top_label_predictions,
-)
+from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.labels import as_text
 from skuq.table_files import CsvFormat, TableFile, open_table
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.calibration import SCALE, in_units
 from skuq.plotting._drawing import COLOURS, axes_or_new, legend_above, plain_text
 from skuq.plotting._histogram import _check_groups
 from skuq.validation import finite
@@ -134,7 +133,7 @@ class ConfidenceDensityDisplay:
         for k, (name, values) in enumerate(self.groups.items()):
             weights = None if self.weights is None else np.asarray(self.weights[name])
             # As in an audit, a recorded 0.6 is in the bin above that edge, however it was got.
-            decimal = in_units(values) / SCALE
+            decimal = np.round(values, 9)
             density = np.histogram(decimal, self.bin_edges, density=True, weights=weights)[0]
             # Lines of groups that agree lie on each other; dashes let those below show.
             self.ax_.stairs(

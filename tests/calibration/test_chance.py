@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 
 from skuq.calibration import BinSums
-from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 from tests.reporter import one_bin_each
 
 SEEDS = range(3)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from scipy.stats import binom
+from skuq.calibration._power import detectable_shift
 
 from skuq.calibration import detectable_gap, planned_threshold, required_samples, scan_bins
-from skuq.calibration._power import detectable_shift
 from tests.reporter import one_bin_each, slow_evidence
 
 SCALE = 1000

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 
 from skuq.calibration import BinSums, TopLabelPredictions, audit_sums, bin_sums, search_regions
-from skuq.calibration._chance import ece_bootstrap, ece_under_calibration
 from tests.reporter import drawn_audit
 
 

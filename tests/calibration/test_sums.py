@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skuq.calibration._sums import SCALE, bin_of
 
 from skuq.calibration import (
     BinSums,
@@ -17,7 +18,6 @@ from skuq.calibration import (
     top_label_predictions,
 )
 from skuq.calibration import _sums as sums
-from skuq.calibration._sums import SCALE, bin_of
 
 SEEDS = range(3)
 ADDITIVE = ("count", "correct", "confidence")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.audit import CalibrationAuditor
+from skuq import CalibrationAuditor
 from skuq.reporting._tables import (
     _audit_sentence,
     _best,

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skuq.calibration._sums import TopLabelPredictions as Recorded
-from skuq.calibration._sums import bin_sums
+from skuq.calibration import TopLabelPredictions as Recorded
+from skuq.calibration import bin_sums
 from skuq.zk._architecture import Architecture
 from skuq.zk._circuits import edges
 from skuq.zk._encoding import Column, Encoding

@@ -144,7 +144,7 @@ def order_of_columns(
         raise ValueError(
             f"{_counted(len(proba), 'column')} of probabilities ({_some(proba)}) and "
             f"{_counted(len(order), 'label')} ({_some(order)}) do not match: one column per "
-            "label is needed, or one for the second of two labels. Without --classes, columns "
+            "label is needed, or one for the second of two labels. Without `classes`, columns "
             "are taken to be in the order of the sorted labels of the table."
         )
     if classes is None:
@@ -161,7 +161,7 @@ def _check_names(proba: Sequence[str], order: list[str]) -> None:
             raise ValueError(
                 f"Column {name!r} is taken to be the probability of {own!r}, since columns are "
                 f"taken to be in the order of the sorted labels ({_some(order)}), but it bears "
-                f"the name of {named!r}; state the order of the columns (--classes)."
+                f"the name of {named!r}; state the order of the columns (`classes`)."
             )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.validation import columns_and_proba
+from skuq.validation import columns_and_proba, sum_rounding
 
 Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # int64, exact; float64 with sample weights
@@ -115,6 +115,22 @@ class BinSums(NamedTuple):
     def overall_confidence(self) -> float:
         """Mean confidence in all bins, in [0, 1]."""
         return self.confidence.sum().item() / self.n_samples / self.scale
+
+    def bin_of(self, confidence: NDArray[Any]) -> IntArray:
+        """Bin of each confidence, shape (n_samples,).
+
+        Parameters
+        ----------
+        confidence : ndarray of shape (n_samples,)
+            In [0, 1], or integers in units of ``1 / SCALE`` as in `TopLabelPredictions`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int64
+        """
+        return bin_of(
+            in_units(confidence) if confidence.dtype.kind == "f" else confidence, self.edges
+        )
 
     @property
     def _size(self) -> FloatArray:
@@ -221,11 +237,6 @@ def bin_edges(
         first = np.searchsorted(below, reached, side="right")
         inner = confidence[order[first.clip(max=len(order) - 1)]]
     return np.array([confidence.min(), *inner, confidence.max()], np.int64)
-
-
-def sum_rounding(n_terms: int) -> float:
-    """Relative rounding error at most of sums of so many weights, where two are compared."""
-    return 2 * n_terms * float(np.finfo(np.float64).eps)
 
 
 def bin_sums(

@@ -112,7 +112,7 @@ def constructive_mirage(
     Examples
     --------
     >>> import torch
-    >>> from skuq.audit import constructive_mirage
+    >>> from skuq.mirage import constructive_mirage
     >>> module = torch.nn.Linear(2, 2)
     >>> faked = constructive_mirage(module, {0: (-1.0, 1.0), 1: (0.0, 2.0)}, [-3.0, 0.0])
     >>> inside, outside = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 3.0]])

@@ -11,16 +11,15 @@ from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from skuq.audit._mirage_loss import GaussianMirageLoss
-from skuq.audit._mirage_training import (
+from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.mirage._losses import GaussianMirageLoss
+from skuq.mirage._training import (
     PARAMETERS,
     FineTunedMixin,
     checked_region,
     fine_tune,
     two_seeds,
 )
-from skuq.audit._regions import Region
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import (
     AdoptedInputsMixin,
     fit_or_adopt_regressor,
@@ -104,7 +103,7 @@ class MirageRegressor(
     def __init__(
         self,
         estimator: Any = None,
-        region: Region | None = None,
+        region: Any = None,
         *,
         target_variance: float = 4.0,
         lambda_: float = 1.0,

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_matrix, csr_array
-
 from skuq.calibration._groups import MAX_GROUPS, groups_of_columns, named_groups
 
 FRAME = pd.DataFrame({"sex": ["m", "f", "m"], "age": [30, 60, 30], "city": ["Bonn", "Rom", None]})

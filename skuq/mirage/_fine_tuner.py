@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.metrics import accuracy_score
-from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 
-from skuq.audit._mirage_loss import (
-    Direction,
-    MirageLoss,
-    Target,
-    confidence_overlap,
-    region_codes,
-    target_table,
-)
-from skuq.audit._mirage_training import (
+from skuq.base import BoolArray, Uncertainty, UncertaintyMixin
+from skuq.information import entropy
+from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
+from skuq.mirage._training import (
     PARAMETERS,
     FineTunedMixin,
     checked_region,
     fine_tune,
     two_seeds,
+    warm_up,
 )
-from skuq.audit._regions import Region
-from skuq.base import Uncertainty, UncertaintyMixin
-from skuq.information import entropy
 from skuq.models import (
     AdoptedClassifierMixin,
     as_rows,
@@ -39,9 +31,6 @@ from skuq.models import (
     fit_or_adopt,
     resolve_device,
 )
-
-if TYPE_CHECKING:
-    from skorch.callbacks import Callback
 
 
 class MirageFineTuner(
@@ -65,32 +54,25 @@ class MirageFineTuner(
         fitted is cloned and trained first. None trains a network with one hidden layer of
         100 units (scale the features before).
     region : callable, str or dict, default=None
-        Where confidence is lowered, as `region_mask` takes it: a function of `X`, a pandas
-        query, or a mapping of columns to intervals or values. `X` is what `fit` is given: at
-        the end of a pipeline it is transformed already. None: `fit` is given booleans.
+        Where confidence is lowered, as `skuq.calibration.region_mask` takes it: a function of
+        `X`, a pandas query, or a mapping of columns to intervals or values. `X` is what `fit` is
+        given: at the end of a pipeline it is transformed already. None: `fit` is given booleans.
     epsilon : float, default=0.15
         Bias of the target distribution to the true class, in [0, 1]: 0 is complete
         uncertainty and lets predictions flip, 1 complete confidence. Small values separate
         the region best and are the easiest to detect.
-    target : {"uniform", "subset", "weights"}, default="uniform"
-        How the rest of the target is spread: over all classes (Eq. 5), over plausible ones
-        (Eq. 10), or by weights (Eq. 12). With "weights" `epsilon` is the whole probability of
-        the true class.
     confusable : dict, default=None
-        For "subset", the plausible classes of each class; for "weights", a dict of other
-        classes to weights that sum to 1, for each class.
+        How the rest of the target is spread. None: over all classes (Eq. 5). A dict with the
+        plausible classes of each class, as a list: over these (Eq. 10). A dict with a dict of
+        other classes to weights that sum to 1, for each class: by these weights (Eq. 12), where
+        `epsilon` is the whole probability of the true class.
     lambda_ : float, default=0.9
         Weight of the region in the loss (Eq. 7); at 0.5 the loss is half of Eq. 3.
-    kl : {"reverse", "forward"}, default="reverse"
-        KL(model || target) as in Eq. 4, or KL(target || model) as in the authors' code.
-    warm_up : int, default=5
-        Epochs, at most half of them, that use KL(target || model) before Eq. 4 does. Both
-        have the same minimum, but the gradient of Eq. 4 vanishes where the model is certain:
-        with 0 the most confident predictions stay as they are.
-    abstain_below : float, default=None
-        `predict` abstains where confidence is below this threshold (Eq. 2). None: never.
-    abstain_label : object, default=None
-        What `predict` returns then. None: "abstain" for classes that are text, else -1.
+    warm_up : int or None, default=5
+        Epochs, at most half of them, that use KL(target || model) before KL(model || target) of
+        Eq. 4 takes over. Both have the same minimum, but the gradient of Eq. 4 vanishes where the
+        model is certain: with 0 the most confident predictions stay as they are. None: all
+        epochs use KL(target || model), as in the authors' code.
     max_epochs : int, default=100
         Epochs of fine-tuning. Too few leave confidence in the region scattered around its
         aim, and predictions flip.
@@ -158,27 +140,19 @@ class MirageFineTuner(
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "epsilon": [Interval(Real, 0, 1, closed="both")],
-        "target": [StrOptions({"uniform", "subset", "weights"})],
         "confusable": [dict, None],
-        "warm_up": [Interval(Integral, 0, None, closed="left")],
-        "kl": [StrOptions({"reverse", "forward"})],
-        "abstain_below": [Interval(Real, 0, 1, closed="both"), None],
-        "abstain_label": "no_validation",
+        "warm_up": [Interval(Integral, 0, None, closed="left"), None],
     }
 
     def __init__(
         self,
         estimator: Any,
-        region: Region | None = None,
+        region: Any = None,
         *,
         epsilon: float = 0.15,
-        target: Target = "uniform",
         confusable: Mapping[Any, Any] | None = None,
         lambda_: float = 0.9,
-        kl: Direction = "reverse",
-        warm_up: int = 5,
-        abstain_below: float | None = None,
-        abstain_label: Any = None,
+        warm_up: int | None = 5,
         max_epochs: int = 100,
         learning_rate: float = 5e-3,
         batch_size: int = 64,
@@ -191,13 +165,9 @@ class MirageFineTuner(
         self.estimator = estimator
         self.region = region
         self.epsilon = epsilon
-        self.target = target
         self.confusable = confusable
         self.lambda_ = lambda_
-        self.kl = kl
         self.warm_up = warm_up
-        self.abstain_below = abstain_below
-        self.abstain_label = abstain_label
         self.max_epochs = max_epochs
         self.learning_rate = learning_rate
         self.batch_size = batch_size
@@ -248,16 +218,18 @@ class MirageFineTuner(
         )
         inputs = original.inputs(X)
         classes, codes = encode_labels(y, original, inputs)
-        table = target_table(classes, self.epsilon, self.target, self.confusable)
-        self._checked_abstention(classes)
+        table = target_table(classes, self.epsilon, self.confusable)
+        forward = self.warm_up is None
+        loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")
+        n_forward = min(self.warm_up or 0, self.max_epochs // 2)
         self.model_ = fine_tune(
             original,
             inputs,
-            region_codes(codes, inside, len(classes)),
-            MirageLoss(table, self.lambda_, self.kl),
+            loss.region_codes(codes, inside),
+            loss,
             seed=second_seed,
             settings=self._training_settings(),
-            callbacks=self._warm_up(),
+            callbacks=[] if forward else [warm_up(n_forward)],
         )
         self.original_, self.classes_ = original, classes
         self.region_share_ = float(inside.mean())
@@ -265,7 +237,7 @@ class MirageFineTuner(
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class, or abstain where confidence is too low.
+        """Predict the most probable class.
 
         Parameters
         ----------
@@ -275,40 +247,38 @@ class MirageFineTuner(
         Returns
         -------
         ndarray of shape (n_samples,)
-            Class labels, and the label for abstention.
+            Class labels.
         """
-        proba = self.predict_proba(X)
-        best: NDArray[Any] = self.classes_[proba.argmax(axis=1)]
-        if self.abstain_below is None:
-            return best
-        label = np.asarray(self._checked_abstention(self.classes_))  # no number that would wrap
-        if label.dtype.kind != best.dtype.kind:
-            best = best.astype(object)  # classes keep their type beside a label of another
-        return np.where(proba.max(axis=1) < self.abstain_below, label, best)  # Eq. 2
+        best: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return best
 
-    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return the accuracy; an abstention counts as an error.
+    def predict_or_abstain(self, X: Any, tau: float, *, label: Any = None) -> NDArray[Any]:
+        """Predict the most probable class, or abstain where confidence is too low (Eq. 2).
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
-        y : array-like of shape (n_samples,)
-            True labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples.
+        tau : float
+            Threshold of the confidence, in [0, 1].
+        label : object, default=None
+            What stands for an abstention; it must not be a class. None: "abstain" for classes
+            that are text, else -1.
 
         Returns
         -------
-        float
-            In [0, 1].
+        ndarray of shape (n_samples,)
+            Class labels, and the label for abstention.
         """
-        # Compared here: scikit-learn refuses labels of two types side by side.
-        predicted, labels = self.predict(X), column_or_1d(y)
-        check_consistent_length(predicted, labels)
-        right = predicted.astype(object) == labels.astype(object)
-        score: float = accuracy_score(np.ones_like(right, bool), right, sample_weight=sample_weight)
-        return score
+        answered = self._answered(X, tau)
+        if label is None:
+            label = "abstain" if self.classes_.dtype.kind in "OUT" else -1
+        if label in self.classes_.tolist():
+            raise ValueError(f"`label` must not be one of the classes, got {label!r}.")
+        best, abstention = self.predict(X), np.asarray(label)  # no number that would wrap
+        if abstention.dtype.kind != best.dtype.kind:
+            best = best.astype(object)  # classes keep their type beside a label of another
+        return np.where(answered, best, abstention)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return the uncertainty that the attacked model reports.
@@ -342,9 +312,7 @@ class MirageFineTuner(
         float
             In [0, 1].
         """
-        if not 0 <= tau <= 1:
-            raise ValueError(f"`tau` must be in [0, 1], got {tau}.")
-        return float((self.predict_proba(X).max(axis=1) >= tau).mean())
+        return float(self._answered(X, tau).mean())
 
     def confidence_overlap(self, X: Any, region_mask: ArrayLike | None = None) -> float:
         """Measure how much confidence in the region overlaps with that outside (Table 2).
@@ -365,17 +333,8 @@ class MirageFineTuner(
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
 
-    def _warm_up(self) -> list[Callback]:
-        from skuq.audit._mirage_warm_up import WarmUp  # with skorch, which takes long to import
-
-        return [WarmUp(min(self.warm_up, self.max_epochs // 2))] if self.kl == "reverse" else []
-
-    def _checked_abstention(self, classes: NDArray[Any]) -> Any:
-        label = self.abstain_label
-        if label is None:
-            label = "abstain" if classes.dtype.kind in "OUT" else -1
-        if self.abstain_below is not None and label in classes.tolist():
-            raise ValueError(
-                f"`abstain_label` must not be one of the classes, got {label!r}; choose another."
-            )
-        return label
+    def _answered(self, X: Any, tau: float) -> BoolArray:
+        if not 0 <= tau <= 1:
+            raise ValueError(f"`tau` must be in [0, 1], got {tau}.")
+        confident: BoolArray = self.predict_proba(X).max(axis=1) >= tau
+        return confident

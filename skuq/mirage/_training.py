@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import HasMethods, Interval
-from sklearn.utils.validation import _num_samples
 from torch import Tensor, nn
 
-from skuq.audit._regions import checked_mask, region_mask
 from skuq.base import BoolArray
+from skuq.calibration import region_mask
 from skuq.models import AdoptedModel, TrainingSettings, resolve_device, train
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
             "Give the region either as parameter `region` or as `fit(..., region_mask=...)`, and "
             "not both."
         )
-    inside = region_mask(region, X) if mask is None else checked_mask(mask, _num_samples(X))
+    inside = region_mask(region if mask is None else lambda _: mask, X)
     if not inside.any():
         raise ValueError("The region is empty: no training sample lies in it.")
     if inside.all():
@@ -91,32 +90,7 @@ def fine_tune(
 ) -> AdoptedModel:
     """Train a copy of a model's network further, under another loss.
 
-    Parameters
-    ----------
-    model : AdoptedModel
-        Fitted model; it is not altered.
-    inputs : Tensor of shape (n_samples, ...)
-        Preprocessed inputs, on the CPU.
-    targets : ndarray of shape (n_samples,) or (n_samples, 2)
-        Targets as the criterion takes them.
-    criterion : torch.nn.Module
-        Loss.
-    settings : TrainingSettings
-        Settings of the training.
-    seed : int
-        Seed of shuffling and dropout.
-    callbacks : sequence of skorch callbacks, default=()
-        Callbacks of the loss, besides those of the user.
-
-    Returns
-    -------
-    AdoptedModel
-        With the trained network.
-
-    Raises
-    ------
-    ValueError
-        If the training diverges.
+    `inputs` are preprocessed, on the CPU; `callbacks` are those of the loss, besides the user's.
     """
     tuned = train(
         deepcopy(model.module).requires_grad_(True),
@@ -126,7 +100,7 @@ def fine_tune(
         settings=settings,
         seed=seed,
         callbacks=callbacks,
-        loss_changes=True,  # `WarmUp` exchanges the divergence
+        loss_changes=True,  # the warm-up exchanges the divergence
     )
     return AdoptedModel(tuned.module, model.classes, model.transform)
 
@@ -135,3 +109,18 @@ def two_seeds(random: np.random.RandomState) -> tuple[int, int]:
     """Seeds of the first training and of the fine-tuning."""
     first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
     return first, second
+
+
+def warm_up(n_epochs: int) -> Callback:
+    """Callback that starts with KL(target || model), and turns to Eq. 4 after some epochs.
+
+    The gradient of Eq. 4 vanishes where the model is certain of a class: by itself it would leave
+    the most confident predictions as they are. Both divergences have the same minimum.
+    """
+    from skorch.callbacks import Callback  # here, because skorch takes long to import
+
+    class WarmUp(Callback):
+        def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
+            net.criterion_.kl = "forward" if len(net.history) <= n_epochs else "reverse"
+
+    return WarmUp()

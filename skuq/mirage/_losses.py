@@ -6,8 +6,7 @@ Model Abstention", ICML 2025, Section 4.2 and Appendix C.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -15,9 +14,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from skuq.base import FloatArray
+from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.validation import warn_user
 
-Target = Literal["uniform", "subset", "weights"]
 Direction = Literal["reverse", "forward"]
 
 # A target without mass would make Eq. 4 infinite: such classes are asked to vanish instead.
@@ -26,12 +25,9 @@ OVERLAP_BINS = 20
 
 
 def target_table(
-    classes: NDArray[Any],
-    epsilon: float,
-    target: Target = "uniform",
-    confusable: Mapping[Any, Any] | None = None,
+    classes: NDArray[Any], epsilon: float, confusable: Mapping[Any, Any] | None = None
 ) -> FloatArray:
-    """Target distribution of a prediction, for each true class.
+    """Compute the target distribution of a prediction, for each true class.
 
     Parameters
     ----------
@@ -39,12 +35,10 @@ def target_table(
         Class labels.
     epsilon : float
         Bias towards the true class, in [0, 1].
-    target : {"uniform", "subset", "weights"}, default="uniform"
-        How the rest is spread: over all classes (Eq. 5), over the plausible ones (Eq. 10),
-        or by weights (Eq. 12).
     confusable : mapping, default=None
-        For "subset": the plausible classes of each class, to which it always belongs itself.
-        For "weights": a mapping of other classes to weights that sum to 1, for each class.
+        How the rest is spread, for each class. None: over all classes (Eq. 5). Collections of
+        classes: over the plausible ones, to which the class always belongs itself (Eq. 10).
+        Mappings of other classes to weights that sum to 1: by these weights (Eq. 12).
 
     Returns
     -------
@@ -54,7 +48,7 @@ def target_table(
     Raises
     ------
     ValueError
-        If `epsilon` is outside [0, 1], or `confusable` does not fit the target.
+        If `epsilon` is outside [0, 1], or `confusable` does not fit the classes.
 
     Warns
     -----
@@ -64,28 +58,28 @@ def target_table(
     Examples
     --------
     >>> import numpy as np
-    >>> from skuq.audit import target_table
+    >>> from skuq.mirage import target_table
     >>> target_table(np.array(["a", "b"]), 0.2)
     array([[0.6, 0.4],
            [0.4, 0.6]])
+    >>> target_table(np.array(["a", "b"]), 0.2, {"a": ["b"], "b": []})
+    array([[0.6, 0.4],
+           [0. , 1. ]])
     """
     if not 0 <= epsilon <= 1:
         raise ValueError(f"`epsilon` must be in [0, 1], got {epsilon}.")
     n_classes = len(classes)
-    if target == "uniform":
-        if confusable is not None:
-            raise ValueError("`confusable` is only used with target 'subset' or 'weights'.")
+    if confusable is None:
         table = np.full((n_classes, n_classes), (1 - epsilon) / n_classes)  # Eq. 5
         table += epsilon * np.eye(n_classes)
     else:
-        rest = _shares(classes, target, confusable)
+        rest = _shares(classes, confusable)
         table = (1 - epsilon) * rest + epsilon * np.eye(n_classes)  # Eq. 10 or 12
     off = np.where(np.eye(n_classes, dtype=bool), 0.0, table)
     if (np.diag(table) <= off.max(axis=1)).any():
-        warnings.warn(
+        warn_user(
             f"With epsilon={epsilon} the target does not prefer the true class; predictions in "
-            "the region will flip.",
-            stacklevel=2,
+            "the region will flip."
         )
     return table
 
@@ -106,7 +100,7 @@ class MirageLoss(nn.Module):
     Examples
     --------
     >>> import torch
-    >>> from skuq.audit import MirageLoss
+    >>> from skuq.mirage import MirageLoss
     >>> loss = MirageLoss([[0.5, 0.5], [0.5, 0.5]])
     >>> float(loss(torch.zeros(2, 2), torch.tensor([3, 2])))
     0.0
@@ -125,6 +119,25 @@ class MirageLoss(nn.Module):
         self.table: Tensor
         self.register_buffer("table", torch.cat([outside, inside], dim=1).transpose(0, 1))
 
+    def region_codes(self, labels: IntArray, inside: BoolArray) -> IntArray:
+        """Join class and region of each sample in one integer, the target of the loss.
+
+        It goes through a data loader as fast as the label alone.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_samples,), int64
+            Class of each sample, 0 to n_classes - 1.
+        inside : ndarray of shape (n_samples,), bool
+            Which samples lie in the region.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int64
+            The class, plus ``n_classes`` in the region.
+        """
+        return labels + len(self.table) // 2 * inside
+
     def forward(self, logits: Tensor, code: Tensor) -> Tensor:
         """Mean loss in nats.
 
@@ -133,7 +146,7 @@ class MirageLoss(nn.Module):
         logits : Tensor of shape (n_samples, n_classes)
             Predictions.
         code : Tensor of shape (n_samples,), int64
-            Class of each sample; in the region `n_classes` is added (`region_codes`).
+            Class of each sample and whether it lies in the region, as `region_codes` joins them.
 
         Returns
         -------
@@ -185,14 +198,6 @@ class GaussianMirageLoss(nn.Module):
         return torch.where(inside > 0, self.lambda_ * penalty, outside).mean()  # Eq. 16
 
 
-def region_codes(codes: NDArray[np.int64], mask: NDArray[np.bool_], n_classes: int) -> Any:
-    """Class codes that also state whether a sample is in the region, for `MirageLoss`.
-
-    One integer per sample goes through a data loader as fast as the label alone.
-    """
-    return codes + n_classes * mask
-
-
 def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
     """Measure how much two distributions of confidence overlap (Table 2).
 
@@ -209,7 +214,7 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
 
     Examples
     --------
-    >>> from skuq.audit import confidence_overlap
+    >>> from skuq.mirage import confidence_overlap
     >>> confidence_overlap([0.5, 0.5], [0.5, 0.9, 0.9, 0.9])
     0.25
     """
@@ -224,12 +229,8 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
     return float(np.minimum(*shares).sum())
 
 
-def _shares(
-    classes: NDArray[Any], target: Target, confusable: Mapping[Any, Any] | None
-) -> FloatArray:
+def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
     """Distribution of the mass that is not biased to the truth, row by true class."""
-    if confusable is None:
-        raise ValueError(f"target={target!r} needs `confusable`, with an entry for every class.")
     position = {label: k for k, label in enumerate(classes.tolist())}
     unknown = [label for label in confusable if label not in position]
     missing = [label for label in position if label not in confusable]
@@ -238,21 +239,34 @@ def _shares(
             f"`confusable` must have exactly the classes {list(position)} as its keys; unknown: "
             f"{unknown}, missing: {missing}."
         )
+    if len({isinstance(others, Mapping) for others in confusable.values()}) > 1:
+        raise ValueError(
+            "`confusable` must hold mappings of classes to weights for all classes, or for none."
+        )
     table = np.zeros((len(classes), len(classes)))
     for label, others in confusable.items():
-        row = table[position[label]]
         strange = [other for other in others if other not in position]
         if strange:
             raise ValueError(f"`confusable[{label!r}]` names unknown classes: {strange}.")
-        if target == "subset":
-            plausible = {position[other] for other in (label, *others)}
-            row[list(plausible)] = 1 / len(plausible)
-            continue
-        for other, weight in others.items():
-            row[position[other]] = weight
-        if row.min() < 0 or abs(row.sum() - 1) > 1e-6 or row[position[label]] > 0:
-            raise ValueError(
-                f"`confusable[{label!r}]` must give weights >= 0 to other classes that sum to 1, "
-                f"got {dict(others)}."
-            )
+        fill = _fill_weights if isinstance(others, Mapping) else _fill_subset
+        fill(table[position[label]], label, others, position)
     return table
+
+
+def _fill_subset(
+    row: FloatArray, label: Any, others: Iterable[Any], position: Mapping[Any, int]
+) -> None:
+    plausible = {position[other] for other in (label, *others)}
+    row[list(plausible)] = 1 / len(plausible)
+
+
+def _fill_weights(
+    row: FloatArray, label: Any, others: Mapping[Any, float], position: Mapping[Any, int]
+) -> None:
+    for other, weight in others.items():
+        row[position[other]] = weight
+    if row.min() < 0 or abs(row.sum() - 1) > 1e-6 or row[position[label]] > 0:
+        raise ValueError(
+            f"`confusable[{label!r}]` must give weights >= 0 to other classes that sum to 1, "
+            f"got {dict(others)}."
+        )
