@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.audit import region_mask
+from skuq.calibration import region_mask
 
 FRAME = pd.DataFrame(
     {

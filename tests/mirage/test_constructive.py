@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from skuq import MirageFineTuner
-from skuq.audit import constructive_mirage
+from skuq.mirage import constructive_mirage
 from skuq.models import MLP, LeNet, adopt
 
 

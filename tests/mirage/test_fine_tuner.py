@@ -26,8 +26,9 @@ from skorch.callbacks import Callback
 from torch import nn
 
 from skuq import CalibrationAuditor, MirageFineTuner
-from skuq.audit import confidence_overlap, region_mask
+from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
+from skuq.mirage import confidence_overlap
 from skuq.models import MLP
 
 QUICK = {"max_epochs": 3, "random_state": 0}
@@ -149,7 +150,6 @@ def test_subset_target_keeps_implausible_classes_out(data, inside, honest):
         honest,
         GAUSSIAN_REGION,
         epsilon=0.3,
-        target="subset",
         confusable=plausible,
         learning_rate=0.02,
     )
@@ -171,7 +171,7 @@ def certain_logits():
 
 @pytest.mark.parametrize(
     ("options", "moved"),
-    [({"warm_up": 0}, False), ({}, True), ({"warm_up": 0, "kl": "forward"}, True)],
+    [({"warm_up": 0}, False), ({}, True), ({"warm_up": None}, True)],
 )
 def test_without_a_warm_up_certain_predictions_stay_as_they_are(options, moved):
     X = np.r_[np.linspace(1, 2, 40), np.linspace(-2, -1, 40)][:, None]
@@ -330,12 +330,14 @@ def test_impossible_regions_are_refused(data, inside, honest, region, mask, mess
         (np.array([True, False, True]), None, -1),
     ],
 )
-def test_predict_abstains_below_the_threshold_only(data, labels, label, expected):
+def test_an_abstention_takes_the_place_of_answers_below_the_threshold(
+    data, labels, label, expected
+):
     X, y = data[0], labels[data[1]]
     fitted = LogisticRegression().fit(X, y)
-    mirage = MirageFineTuner(fitted, GAUSSIAN_REGION, abstain_label=label, **QUICK).fit(X, y)
+    mirage = MirageFineTuner(fitted, GAUSSIAN_REGION, **QUICK).fit(X, y)
     answers = mirage.predict(X)
-    chosen = mirage.set_params(abstain_below=0.9).predict(X)
+    chosen = mirage.predict_or_abstain(X, 0.9, label=label)
     low = confidence(mirage, X) < 0.9
     assert 0 < low.sum() < len(X)
     assert set(chosen[low].tolist()) == {expected}
@@ -343,17 +345,7 @@ def test_predict_abstains_below_the_threshold_only(data, labels, label, expected
     assert expected not in answers.tolist()
     assert {type(answer) for answer in chosen[~low].tolist()} == {type(labels.tolist()[0])}
     assert mirage.coverage(X, 0.9) == pytest.approx((~low).mean())
-    right = (answers == y) & ~low
-    assert mirage.score(X, y) == pytest.approx(right.mean())
-    weight = np.random.default_rng(0).uniform(size=len(X))
-    assert mirage.score(X, y, weight) == pytest.approx(np.average(right, weights=weight))
-
-
-@pytest.mark.parametrize("n_labels", [1, 7])
-def test_a_score_needs_a_label_of_each_sample(data, attacked, n_labels):
-    X, y = data
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        attacked.score(X, y[:n_labels])
+    assert (mirage.predict_or_abstain(X, 0.0, label=label) == answers).all()
 
 
 @pytest.mark.parametrize(
@@ -362,12 +354,9 @@ def test_a_score_needs_a_label_of_each_sample(data, attacked, n_labels):
 def test_answer_that_is_a_class_cannot_mean_abstention(data, labels, label):
     X, y = data[0], np.array(labels)[data[1]]
     fitted = LogisticRegression().fit(X, y)
-    mirage = MirageFineTuner(fitted, GAUSSIAN_REGION, abstain_label=label, **QUICK)
-    mirage.fit(X, y)  # harmless as long as it never abstains
-    with pytest.raises(ValueError, match="`abstain_label` must not be one of the classes"):
-        mirage.set_params(abstain_below=0.5).fit(X, y)
-    with pytest.raises(ValueError, match="`abstain_label` must not be one of the classes"):
-        mirage.predict(X)
+    mirage = MirageFineTuner(fitted, GAUSSIAN_REGION, **QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="`label` must not be one of the classes"):
+        mirage.predict_or_abstain(X, 0.5, label=label)
 
 
 # --- the training ----------------------------------------------------------------------------
@@ -384,15 +373,15 @@ class Watch(Callback):
 
 
 @pytest.mark.parametrize(
-    ("kl", "expected"),
-    [("reverse", ["forward"] * 2 + ["reverse"] * 3), ("forward", ["forward"] * 5)],
+    ("warm_up", "expected"),
+    [(2, ["forward"] * 2 + ["reverse"] * 3), (None, ["forward"] * 5)],
 )
 def test_callbacks_take_the_place_of_the_schedule_but_not_of_the_warm_up(
-    data, honest, kl, expected
+    data, honest, warm_up, expected
 ):
     seen = []
     mirage = MirageFineTuner(
-        honest, GAUSSIAN_REGION, kl=kl, warm_up=2, max_epochs=5, learning_rate=0.01
+        honest, GAUSSIAN_REGION, warm_up=warm_up, max_epochs=5, learning_rate=0.01
     )
     mirage.set_params(callbacks=[Watch(seen)]).fit(*data)
     assert seen == [(0.01, kind) for kind in expected]
@@ -441,14 +430,12 @@ def test_grid_search_tunes_epsilon(data, honest):
         ({"epsilon": 1.1}, "'epsilon' parameter"),
         ({"lambda_": 1.5}, "'lambda_' parameter"),
         ({"lambda_": -0.5}, "'lambda_' parameter"),
-        ({"target": "none"}, "'target' parameter"),
-        ({"kl": "sideways"}, "'kl' parameter"),
+        ({"confusable": "all"}, "'confusable' parameter"),
         ({"warm_up": -1}, "'warm_up' parameter"),
-        ({"abstain_below": 2.0}, "'abstain_below' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),
         ({"learning_rate": 0.0}, "'learning_rate' parameter"),
         ({"device": "quantum"}, "cannot be used here"),
-        ({"target": "subset"}, "needs `confusable`"),
+        ({"confusable": {}}, r"unknown: \[\], missing: \[0, 1, 2\]"),
         (
             {"learning_rate": 1e200, "optimizer": torch.optim.SGD},
             r"diverged: .* smaller `learning_rate` than 1e\+200",
@@ -487,8 +474,9 @@ def test_not_fitted_is_said(data, honest):
 
 @pytest.mark.parametrize("tau", [60, -0.1, np.nan])
 def test_a_threshold_that_is_no_probability_is_refused(attacked, data, tau):
-    with pytest.raises(ValueError, match=r"`tau` must be in \[0, 1\]"):
-        attacked.coverage(data[0], tau)
+    for method in (attacked.coverage, attacked.predict_or_abstain):
+        with pytest.raises(ValueError, match=r"`tau` must be in \[0, 1\]"):
+            method(data[0], tau)
 
 
 def test_warm_up_leaves_half_of_the_epochs_to_equation_4():
@@ -513,9 +501,55 @@ def test_the_change_of_divergence_after_the_warm_up_is_not_taken_for_an_error(ma
         model,
         region=lambda X: X[:, 0] > np.median(X[:, 0]),
         epsilon=0.5,
-        target="subset",
         confusable={0: [1], 1: [0], 2: [1]},
         max_epochs=max_epochs,
         random_state=0,
     )
     assert tuner.fit(X, y).predict_proba(X).shape == (90, 3)
+
+
+# --- parameters ------------------------------------------------------------------------------
+
+
+def proba_of(data, honest, **params):
+    mirage = MirageFineTuner(**{"estimator": honest, "region": GAUSSIAN_REGION, **QUICK, **params})
+    return mirage.fit(*data).predict_proba(data[0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"estimator": LogisticRegression()},
+        {"region": {0: (1.0, None)}},
+        {"epsilon": 0.6},
+        {"confusable": {0: [2], 1: [], 2: []}},
+        {"lambda_": 0.5},
+        {"warm_up": 0},
+        {"warm_up": None},
+        {"max_epochs": 4},
+        {"learning_rate": 0.01},
+        {"batch_size": 32},
+        {"optimizer": torch.optim.SGD},
+        {"callbacks": []},
+        {"random_state": 1},
+    ],
+)
+def test_each_parameter_changes_the_attack(data, honest, change):
+    default, changed = proba_of(data, honest), proba_of(data, honest, **change)
+    assert np.abs(changed - default).max() > 1e-6
+
+
+def test_weights_of_classes_say_how_the_rest_is_spread(data, honest):
+    even = {0: {1: 0.5, 2: 0.5}, 1: {0: 0.5, 2: 0.5}, 2: {0: 0.5, 1: 0.5}}
+    uneven = {**even, 0: {1: 0.9, 2: 0.1}}
+    first, second = (
+        proba_of(data, honest, epsilon=0.6, confusable=each) for each in (even, uneven)
+    )
+    assert np.abs(first - second).max() > 1e-6
+
+
+def test_printing_is_asked_for(data, honest, capsys):
+    proba_of(data, honest)
+    assert "train_loss" not in capsys.readouterr().out
+    proba_of(data, honest, verbose=1)
+    assert "train_loss" in capsys.readouterr().out

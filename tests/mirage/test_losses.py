@@ -9,13 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skuq.audit import (
-    GaussianMirageLoss,
-    MirageLoss,
-    confidence_overlap,
-    region_codes,
-    target_table,
-)
+from skuq.mirage import GaussianMirageLoss, MirageLoss, confidence_overlap, target_table
 
 ABC = np.array(["a", "b", "c"])
 SUBSETS = {"a": ["a", "b"], "b": ["c"], "c": []}
@@ -44,12 +38,12 @@ def test_limits_of_epsilon_are_equation_8():
 def test_subset_target_is_equation_11_for_the_example_of_the_paper():
     epsilon = 0.3
     plausible = {1: {1, 2}, 2: {1, 2, 3}, 3: {3}}
-    table = target_table(np.array([1, 2, 3]), epsilon, "subset", plausible)
+    table = target_table(np.array([1, 2, 3]), epsilon, plausible)
     assert table[0].tolist() == pytest.approx([epsilon + 0.7 / 2, 0.7 / 2, 0])
 
 
 def test_subset_target_is_equation_10_and_a_class_is_always_plausible_itself():
-    epsilon, table = 0.2, target_table(ABC, 0.2, "subset", SUBSETS)
+    epsilon, table = 0.2, target_table(ABC, 0.2, SUBSETS)
     sets = {"a": {"a", "b"}, "b": {"b", "c"}, "c": {"c"}}
     for i, y in enumerate(ABC):
         for j, label in enumerate(ABC):
@@ -60,7 +54,7 @@ def test_subset_target_is_equation_10_and_a_class_is_always_plausible_itself():
 
 
 def test_weighted_target_is_equation_12():
-    table = target_table(ABC, 0.6, "weights", WEIGHTS)
+    table = target_table(ABC, 0.6, WEIGHTS)
     for i, y in enumerate(ABC):
         for j, label in enumerate(ABC):
             expected = 0.6 if label == y else 0.4 * WEIGHTS[y].get(label, 0.0)
@@ -75,7 +69,7 @@ def test_targets_are_distributions(epsilon, n_classes, data):
     confusable = {k: data.draw(members) for k in range(n_classes)}
     for table in (
         target_table(classes, epsilon),
-        target_table(classes, epsilon, "subset", confusable),
+        target_table(classes, epsilon, confusable),
     ):
         assert table.min() >= 0
         assert table.sum(axis=1) == pytest.approx(1)
@@ -93,50 +87,48 @@ def test_target_of_the_released_code_is_ours_at_another_epsilon(n_classes, bias)
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "target", "confusable"),
+    ("epsilon", "confusable"),
     [
-        (0, "uniform", None),
-        (0, "subset", dict.fromkeys("abc", "abc")),
-        (0.3, "weights", WEIGHTS),
-        (0.5, "weights", WEIGHTS),  # a tie: row b puts all the rest on c
+        (0, None),
+        (0, dict.fromkeys("abc", "abc")),
+        (0.3, WEIGHTS),
+        (0.5, WEIGHTS),  # a tie: row b puts all the rest on c
     ],
 )
-def test_target_that_does_not_prefer_the_truth_is_warned_of(epsilon, target, confusable):
+def test_target_that_does_not_prefer_the_truth_is_warned_of(epsilon, confusable):
     with pytest.warns(UserWarning, match="does not prefer the true class"):
-        target_table(ABC, epsilon, target, confusable)
+        target_table(ABC, epsilon, confusable)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("epsilon", "target", "confusable"),
-    [(1e-3, "uniform", None), (1e-3, "subset", SUBSETS), (0.51, "weights", WEIGHTS)],
+    ("epsilon", "confusable"),
+    [(1e-3, None), (1e-3, SUBSETS), (0.51, WEIGHTS)],
 )
-def test_target_that_prefers_the_truth_is_silent(epsilon, target, confusable):
-    table = target_table(ABC, epsilon, target, confusable)
+def test_target_that_prefers_the_truth_is_silent(epsilon, confusable):
+    table = target_table(ABC, epsilon, confusable)
     assert table.argmax(axis=1).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "target", "confusable", "message"),
+    ("epsilon", "confusable", "message"),
     [
-        (-0.1, "uniform", None, r"`epsilon` must be in \[0, 1\], got -0.1"),
-        (1.1, "uniform", None, r"`epsilon` must be in \[0, 1\], got 1.1"),
-        (math.nan, "uniform", None, r"`epsilon` must be in \[0, 1\], got nan"),
-        (0.2, "uniform", SUBSETS, "only used with target 'subset' or 'weights'"),
-        (0.2, "subset", None, "target='subset' needs `confusable`"),
-        (0.2, "weights", None, "target='weights' needs `confusable`"),
-        (0.2, "subset", {**SUBSETS, "d": []}, r"unknown: \['d'\], missing: \[\]"),
-        (0.2, "subset", {"a": [], "b": []}, r"unknown: \[\], missing: \['c'\]"),
-        (0.2, "subset", {**SUBSETS, "a": ["z"]}, r"`confusable\['a'\]` names unknown .*\['z'\]"),
-        (0.6, "weights", {**WEIGHTS, "a": {"z": 1.0}}, r"names unknown classes: \['z'\]"),
-        (0.6, "weights", {**WEIGHTS, "a": {"b": 0.9}}, r"`confusable\['a'\]` must .*sum to 1"),
-        (0.6, "weights", {**WEIGHTS, "a": {"b": 1.5, "c": -0.5}}, "weights >= 0"),
-        (0.6, "weights", {**WEIGHTS, "a": {"a": 0.5, "b": 0.5}}, "to other classes"),
+        (-0.1, None, r"`epsilon` must be in \[0, 1\], got -0.1"),
+        (1.1, None, r"`epsilon` must be in \[0, 1\], got 1.1"),
+        (math.nan, None, r"`epsilon` must be in \[0, 1\], got nan"),
+        (0.2, {**SUBSETS, "a": {"b": 1.0}}, "for all classes, or for none"),
+        (0.2, {**SUBSETS, "d": []}, r"unknown: \['d'\], missing: \[\]"),
+        (0.2, {"a": [], "b": []}, r"unknown: \[\], missing: \['c'\]"),
+        (0.2, {**SUBSETS, "a": ["z"]}, r"`confusable\['a'\]` names unknown .*\['z'\]"),
+        (0.6, {**WEIGHTS, "a": {"z": 1.0}}, r"names unknown classes: \['z'\]"),
+        (0.6, {**WEIGHTS, "a": {"b": 0.9}}, r"`confusable\['a'\]` must .*sum to 1"),
+        (0.6, {**WEIGHTS, "a": {"b": 1.5, "c": -0.5}}, "weights >= 0"),
+        (0.6, {**WEIGHTS, "a": {"a": 0.5, "b": 0.5}}, "to other classes"),
     ],
 )
-def test_impossible_targets_are_refused(epsilon, target, confusable, message):
+def test_impossible_targets_are_refused(epsilon, confusable, message):
     with pytest.raises(ValueError, match=message):
-        target_table(ABC, epsilon, target, confusable)
+        target_table(ABC, epsilon, confusable)
 
 
 # --- the loss of classifiers -----------------------------------------------------------------
@@ -171,9 +163,9 @@ def test_loss_is_equation_7(batch, kl, lambda_, which):
     logits, labels, mixed = batch
     inside = {"mixed": mixed, "inside": mixed | True, "outside": mixed & False}[which]
     targets = target_table(ABC, 0.15)
-    loss = MirageLoss(targets, lambda_, kl)(
-        torch.tensor(logits), torch.tensor(region_codes(labels, inside, 3))
-    )
+    criterion = MirageLoss(targets, lambda_, kl)
+    codes = torch.tensor(criterion.region_codes(labels, inside))
+    loss = criterion(torch.tensor(logits), codes)
     expected = equation_7(logits, labels, inside, targets, lambda_, kl)
     assert float(loss) == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
@@ -187,13 +179,15 @@ def test_loss_is_half_of_equation_3_at_one_half(batch, kl):
     divergence = scipy.stats.entropy(*((f, t) if kl == "reverse" else (t, f)), axis=1)
     cross_entropy = -np.log(f[np.arange(12), labels])
     equation_3 = np.where(inside, divergence, cross_entropy).mean()
-    codes = torch.tensor(region_codes(labels, inside, 3))
-    loss = MirageLoss(targets, 0.5, kl)(torch.tensor(logits), codes)
+    criterion = MirageLoss(targets, 0.5, kl)
+    codes = torch.tensor(criterion.region_codes(labels, inside))
+    loss = criterion(torch.tensor(logits), codes)
     assert float(loss) == pytest.approx(equation_3 / 2, rel=1e-12)
 
 
 def test_region_code_says_class_and_region():
-    codes = region_codes(np.array([0, 1, 2, 2]), np.array([True, False, True, False]), 3)
+    loss = MirageLoss(target_table(ABC, 0.15))
+    codes = loss.region_codes(np.array([0, 1, 2, 2]), np.array([True, False, True, False]))
     assert codes.tolist() == [3, 1, 5, 2]
 
 
@@ -205,10 +199,12 @@ def test_targets_are_given_as_lists_of_integers_too():
 @pytest.mark.parametrize("kl", ["reverse", "forward"])
 def test_loss_keeps_the_precision_of_the_logits(batch, kl):
     logits, labels, inside = batch
-    targets, codes = target_table(ABC, 0.15), torch.tensor(region_codes(labels, inside, 3))
+    targets = target_table(ABC, 0.15)
+    criterion = MirageLoss(targets, 0.9, kl)
+    codes = torch.tensor(criterion.region_codes(labels, inside))
     expected = equation_7(logits, labels, inside, targets, 0.9, kl)
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
-        loss = MirageLoss(targets, 0.9, kl)(torch.tensor(logits, dtype=dtype), codes)
+        loss = criterion(torch.tensor(logits, dtype=dtype), codes)
         assert loss.dtype == dtype
         assert float(loss) == pytest.approx(expected, rel=tolerance)
 
@@ -216,8 +212,8 @@ def test_loss_keeps_the_precision_of_the_logits(batch, kl):
 @pytest.mark.parametrize("kl", ["reverse", "forward"])
 def test_gradient_of_the_loss_is_exact(batch, kl):
     logits, labels, inside = batch
-    codes = torch.tensor(region_codes(labels, inside, 3))
     loss = MirageLoss(target_table(ABC, 0.15), 0.7, kl)
+    codes = torch.tensor(loss.region_codes(labels, inside))
     assert torch.autograd.gradcheck(loss, (torch.tensor(logits, requires_grad=True), codes))
 
 
@@ -244,7 +240,7 @@ def test_both_divergences_are_zero_and_flat_at_the_target(kl):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kl", ["reverse", "forward"])
 def test_target_without_mass_on_a_class_stays_finite_and_drives_it_away(kl, dtype):
-    targets = target_table(ABC, 0.2, "subset", SUBSETS)
+    targets = target_table(ABC, 0.2, SUBSETS)
     logits = torch.zeros(1, 3, dtype=dtype, requires_grad=True)
     loss = MirageLoss(targets, 1.0, kl)(logits, torch.tensor([3]))
     loss.backward()

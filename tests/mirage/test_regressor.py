@@ -13,8 +13,9 @@ from sklearn.metrics import r2_score
 from torch import nn
 
 from skuq import MirageRegressor
-from skuq.audit import GaussianMirageLoss, region_mask
+from skuq.calibration import region_mask
 from skuq.datasets import make_heteroscedastic
+from skuq.mirage import GaussianMirageLoss
 from skuq.models import MLP
 
 REGION = {0: (-3, -2)}
@@ -203,3 +204,26 @@ def test_criterion_serves_a_net_of_the_user_too(data):
     targets = np.column_stack([data[1], np.zeros(400)]).astype(np.float32)
     net = untrained_net(criterion=GaussianMirageLoss)
     assert np.isfinite(net.fit(data[0].astype(np.float32), targets).history[-1, "train_loss"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"region": {0: (-3, 0)}},
+        {"target_variance": 2.0},
+        {"lambda_": 3.0},
+        {"max_epochs": 4},
+        {"learning_rate": 0.01},
+        {"batch_size": 32},
+        {"optimizer": torch.optim.SGD},
+        {"callbacks": []},
+        {"random_state": 1},
+    ],
+)
+def test_each_parameter_changes_the_attack(data, fitted_net, change):
+    settings = {"region": REGION, **QUICK}
+    default, changed = (
+        MirageRegressor(fitted_net, **params).fit(*data).predict_uncertainty(data[0]).total
+        for params in (settings, settings | change)
+    )
+    assert np.abs(changed - default).max() > 1e-6

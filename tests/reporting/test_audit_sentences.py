@@ -260,9 +260,7 @@ def test_a_bin_amid_a_finding_is_not_said_to_deviate_as_its_neighbours_do(right)
 
 
 def test_regions_of_a_part_of_the_samples_are_said_to_be_of_that_part(monkeypatch):
-    from skuq.calibration import _conditions
-
-    monkeypatch.setattr(_conditions, "MAX_SAMPLES", 1000)
+    monkeypatch.setattr("skuq.calibration._conditions.MAX_SAMPLES", 1000)
     kind = np.where(np.arange(4000) // 100 % 2, "a", "b")
     wrong = (np.arange(4000) % 10 < 3) & (kind == "b")
     audit = CalibrationAuditor.from_predictions(

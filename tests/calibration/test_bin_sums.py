@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuq.calibration._sums import SCALE, bin_of
 
 from skuq.calibration import (
     BinSums,
@@ -17,7 +16,8 @@ from skuq.calibration import (
     merged_sums,
     top_label_predictions,
 )
-from skuq.calibration import _sums as sums
+from skuq.calibration import _bin_sums as sums
+from skuq.calibration._bin_sums import SCALE
 
 SEEDS = range(3)
 ADDITIVE = ("count", "correct", "confidence")
@@ -220,8 +220,9 @@ def test_a_float32_softmax_over_many_classes_is_accepted():
 def test_bins_of_samples_count_to_the_sums(n_bins, strategy):
     predictions = top_label_predictions(*random_problem(0))
     edges = bin_edges(predictions.confidence, n_bins, strategy)
-    index = bin_of(predictions.confidence, edges)
-    expected = bin_sums(predictions, edges)[0].count
+    found = bin_sums(predictions, edges)[0]
+    index, expected = found.bin_of(predictions.confidence), found.count
+    np.testing.assert_array_equal(found.bin_of(predictions.confidence / SCALE), index)
     np.testing.assert_array_equal(np.bincount(index, minlength=n_bins), expected)
     for b, c in zip(index, predictions.confidence, strict=True):
         assert edges[b] <= c
