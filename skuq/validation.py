@@ -202,21 +202,9 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:
-    """Refuse parameters that are set although they cannot have an effect.
+    """Refuse parameters that are not at their default although they cannot have an effect.
 
-    Parameters
-    ----------
-    estimator : object
-        With one attribute for each parameter of its `__init__`.
-    names : iterable of str
-        Parameters without effect in this context.
-    context : str
-        Why, and what would work; the end of a sentence after "has no effect".
-
-    Raises
-    ------
-    ValueError
-        If one of them is not at its default, naming all of these.
+    `context` says why, and what would work: the end of a sentence after "has no effect".
     """
     defaults = signature(type(estimator)).parameters
     changed = [

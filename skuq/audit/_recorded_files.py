@@ -291,7 +291,7 @@ class _LabelCodes:
         return codes
 
     def _read(self, categories: list[Any]) -> None:
-        """What the values mean; that may depend on others, as that of 01 does on words."""
+        """Read the meaning of each value; that of 01 depends on the words beside it."""
         texts = dict.fromkeys([*self._meaning, *categories])
         if len(texts) == len(self._meaning):
             return
@@ -320,7 +320,7 @@ def _named_errors(table: TableFile, is_one_of_many: bool) -> Iterator[None]:
 
 
 def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, BinSums]:
-    """The same by names such as "sex=female", values sorted, missing ones last."""
+    """Sums by names such as "sex=female", values sorted, missing ones last."""
     named: dict[str, BinSums] = {}
     for column in columns:
         values = [value for name, value in sums if name == column]

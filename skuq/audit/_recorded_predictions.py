@@ -63,8 +63,7 @@ def recorded_predictions(
     ------
     ValueError
         If a label is missing or unknown, the columns are not as many as the labels, a
-        column bears the name of another label than the assumed one, or the columns do not
-        hold probabilities.
+        column bears the name of a different label, or the columns do not hold probabilities.
 
     Examples
     --------
@@ -153,7 +152,7 @@ def order_of_columns(
 
 
 def _check_names(proba: Sequence[str], order: list[str]) -> None:
-    """An error if a column ends with the name of another label than the assumed one."""
+    """An error if a column ends with the name of a label that is not assumed to be its own."""
     for name, own in zip(proba, order[-len(proba) :], strict=True):
         endings = [text for text in order if _spaced(name).endswith(_spaced(text))]
         named = max(endings, key=len, default=own)

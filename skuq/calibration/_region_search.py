@@ -134,7 +134,7 @@ def search_regions(
     Raises
     ------
     ValueError
-        If `X` is not a table, or has another number of samples than the predictions.
+        If `X` is not a table, or does not have one row per prediction.
 
     Notes
     -----

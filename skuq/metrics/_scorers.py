@@ -53,14 +53,9 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
 
 @dataclass(frozen=True)
 class _Scorer:
-    """Scorer that metadata can be routed to; a class, so that it can be pickled.
+    """Scorer that metadata can be routed to; a class, so that it can be pickled."""
 
-    Attributes
-    ----------
-    sample_weight : bool, str or None
-        The request, as scikit-learn defines it.
-    """
-
+    # The request, as scikit-learn defines it.
     sample_weight: bool | str | None = field(default=None, kw_only=True)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:

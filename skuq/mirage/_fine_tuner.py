@@ -249,8 +249,9 @@ class MirageFineTuner(
         ndarray of shape (n_samples,)
             Class labels.
         """
-        best: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return best
+        best = self.predict_proba(X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[best]
+        return labels
 
     def predict_or_abstain(self, X: Any, tau: float, *, label: Any = None) -> NDArray[Any]:
         """Predict the most probable class, or abstain where confidence is too low (Eq. 2).
