@@ -11,8 +11,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import QUAMClassifier, QUAMRegressor, all_estimators
-from skuq.calibration._groups import column_of
 from skuq.testing import parametrize_with_uncertainty_checks
+from skuq.validation import column_of
 
 
 class Named:
@@ -124,7 +124,7 @@ CONFIGURATIONS = [
 FIRST = [configurations[0] for configurations in CONFIGURATIONS]
 REST = list(chain.from_iterable(configurations[1:] for configurations in CONFIGURATIONS))
 # Those that are there to be compared with, or as attacks, are checked in the slow tests.
-OTHERS = ("skuq.baselines.", "skuq.audit._mirage", "skuq.uadqn._regressor")
+OTHERS = ("skuq.baselines.", "skuq.mirage.", "skuq.uadqn._regressor")
 COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 
 # Refitted learners take a way of their own, on which they meet NaN, strings and weights.

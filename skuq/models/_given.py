@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -10,19 +9,18 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import nn
 
 from skuq.labels import labels_in_mask
 from skuq.models._transformers import TEXT_FIELDS, rows_of
 from skuq.validation import as_pandas, to_dense, warn_user
-from skuq.wrappers import is_search, unwrap
+from skuq.wrappers import is_fitted, is_instance_of, is_search, unwrap
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Given:
     @property
     def is_fitted(self) -> bool:
         """Whether the estimator holds trained weights; a bare torch module always does."""
-        return self.estimator is not None and _is_fitted(self.estimator)
+        return self.estimator is not None and is_fitted(self.estimator)
 
     def warn_of_retraining(self) -> None:
         """Warn if the estimator is fitted, of which a clone is about to be trained."""
@@ -80,8 +78,7 @@ class Given:
     @property
     def pretrained(self) -> Any:
         """The model of the library transformers, which need not be installed, or None."""
-        library = sys.modules.get("transformers.modeling_utils")
-        found = library is not None and isinstance(self.learner, library.PreTrainedModel)
+        found = is_instance_of(self.learner, "transformers.modeling_utils", "PreTrainedModel")
         return self.learner if found else None
 
     @property
@@ -132,32 +129,7 @@ def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
     A net exists only where skorch was imported. To import it for the question alone would make
     each start longer, by seconds where other libraries are installed that skorch looks for.
     """
-    skorch = sys.modules.get("skorch")
-    return skorch is not None and isinstance(model, getattr(skorch, kind))
-
-
-def _is_fitted(estimator: Any) -> bool:
-    try:
-        inside = unwrap(estimator)
-    except NotFittedError:
-        return False
-    except TypeError:  # fitted, around several models
-        return True
-    if inside is not None:
-        return _is_fitted(inside.estimator)
-    if is_skorch_net(estimator):
-        return bool(estimator.initialized_)
-    if isinstance(estimator, nn.Module):
-        return True
-    if not hasattr(estimator, "fit"):  # such as a client of a model that is served elsewhere
-        return hasattr(estimator, "predict_proba")
-    try:
-        check_is_fitted(estimator)
-    except AttributeError:  # not a scikit-learn estimator
-        return hasattr(estimator, "classes_")
-    except (NotFittedError, TypeError):
-        return False
-    return True
+    return is_instance_of(model, "skorch", kind)
 
 
 def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import BoolArray, FloatArray
-from skuq.calibration import SCALE, Strategy, in_units
+from skuq.calibration import Strategy
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
 from skuq.plotting._display import (
     COLOURS,
@@ -405,7 +405,7 @@ class ConfidenceDensityDisplay(Display):
         for k, (name, values) in enumerate(self.groups.items()):
             weights = None if self.weights is None else np.asarray(self.weights[name])
             # As in an audit, a recorded 0.6 is in the bin above that edge, however it was got.
-            decimal = in_units(values) / SCALE
+            decimal = np.round(values, 9)
             density = np.histogram(decimal, self.bin_edges, density=True, weights=weights)[0]
             # Lines of groups that agree lie on each other; dashes let those below show.
             self.ax_.stairs(

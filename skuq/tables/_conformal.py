@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration import n_at_least, shares
+from skuq.calibration import conformal_p_values
+
+BEYOND = 1e100  # every uncertainty
 
 
 def row_p_values(
@@ -47,12 +49,13 @@ def row_p_values(
     >>> row_p_values(np.array([0, 1]), np.array([0.2, 0.1]), *held)
     array([0.75, 0.5 ])
     """
-    at_least = np.zeros(len(epistemic), dtype=np.int64)
+    p_values = np.ones(len(epistemic))
     for count in np.unique(n_unsupported):
-        rows = n_unsupported == count
-        at_least[rows] = n_at_least(epistemic[rows], epistemic_held[n_unsupported_held == count])
-        at_least[rows] += (n_unsupported_held > count).sum()
-    return shares(at_least, len(epistemic_held))
+        rows, same = n_unsupported == count, n_unsupported_held == count
+        other = np.sign(n_unsupported_held - count) * BEYOND
+        held = np.where(same, epistemic_held, other)
+        p_values[rows] = conformal_p_values(epistemic[rows], held)
+    return p_values
 
 
 def conformal_limit(scores: FloatArray, coverage: float) -> float:

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from skuq.audit import region_mask
+from skuq.calibration import region_mask
 from skuq.datasets import (
     GAUSSIAN_REGION,
     load_digits_with_ood,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.audit import CalibrationAuditor
+from skuq import CalibrationAuditor
 from skuq.reporting import table_report
 from skuq.reporting._tables import (
     _audit_sentence,
