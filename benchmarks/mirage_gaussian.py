@@ -16,7 +16,7 @@ from benchmarks.mirage import Table, figures
 from skuq import MirageFineTuner
 from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
-from skuq.models import MLP
+from skuq.networks import MLP
 
 PAPER_EPSILONS = (0.0, 0.15, 0.5, 0.8)
 EPOCHS, BATCH, LR = 200, 64, 5e-3

@@ -24,7 +24,7 @@ from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
 from skuq import QUAMRegressor
 from skuq.extras import import_optional
-from skuq.models import seeded
+from skuq.networks import seeded
 
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)

@@ -1,10 +1,9 @@
 """Fixtures that tests of several packages share."""
 
+import sys
 from dataclasses import replace
 
 import pytest
-
-from skuq.models import _default_networks
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,7 +17,8 @@ def state_home(tmp_path_factory):
 @pytest.fixture
 def short_training(monkeypatch):
     """Default networks are trained for a quarter of their epochs: for tests of behaviour."""
+    training = sys.modules[pytest.importorskip("skuq.networks").train.__module__]
     for name in ("CLASSIFIER", "REGRESSOR"):
-        settings = getattr(_default_networks, name)
+        settings = getattr(training, name)
         short = replace(settings, max_epochs=settings.max_epochs // 4)
-        monkeypatch.setattr(_default_networks, name, short)
+        monkeypatch.setattr(training, name, short)

@@ -21,7 +21,7 @@ from skuq import (
     QUAMClassifier,
     SGMCMCClassifier,
 )
-from skuq.models import MLP
+from skuq.networks import MLP
 
 X, y = make_moons(200, noise=0.1, random_state=0)
 X = StandardScaler().fit_transform(X).astype(np.float32)

@@ -33,7 +33,7 @@ from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._predictive import most_probable
 from skuq.gpc.published._adapter import published_bounds
 from skuq.labels import codes_of
-from skuq.models import resolve_device
+from skuq.networks import resolve_device
 
 _BATCH = 64  # points searched together
 _MARGIN = 1e-4  # of certificates: closer bounds of different sign leave it undecided

@@ -34,7 +34,7 @@ from skuq.gpc.inference._prior import DensePrior
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from skuq.gpc.inference._sparse import LowRankPrior, choose_inducing
 from skuq.information import entropy
-from skuq.models import resolve_device
+from skuq.networks import resolve_device
 
 _SAME = 1e-12  # relative; inputs that differ less differ by rounding
 _NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel

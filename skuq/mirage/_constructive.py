@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from skuq.models import linear_layer
+from skuq.networks import linear_layer
 
 # The ramp from 0 to 1 takes the middle 80 % of the margin: what is left at both ends keeps
 # rounding from reaching out of the box or into its core.

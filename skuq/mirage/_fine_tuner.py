@@ -19,22 +19,18 @@ from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
 from skuq.mirage._training import (
     PARAMETERS,
     FineTunedMixin,
+    RegionOf,
     checked_region,
     fine_tune,
     two_seeds,
     warm_up,
 )
-from skuq.models import (
-    AdoptedClassifierMixin,
-    as_rows,
-    encode_labels,
-    fit_or_adopt,
-    resolve_device,
-)
+from skuq.models import ModelClassifierMixin, as_rows
+from skuq.networks import resolve_device
 
 
 class MirageFineTuner(
-    FineTunedMixin, AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
+    FineTunedMixin, ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
     """Attack: make a classifier look uncertain in a chosen region, and keep its predictions.
 
@@ -96,9 +92,9 @@ class MirageFineTuner(
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The attacked network.
-    original_ : skuq.models.AdoptedModel
+    original_ : skuq.models.NetworkModel
         The network before the attack.
     region_share_ : float
         Share of the training samples that lie in the region.
@@ -205,27 +201,25 @@ class MirageFineTuner(
         """
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
-        X, y = self._validate_training_data(X, y, min_samples=2)
-        inside = checked_region(self.region, region_mask, given)
-        original = fit_or_adopt(
-            self.estimator,
+        region = RegionOf(self.region, region_mask, given)
+        data = self._resolve(
             X,
             y,
-            sample_weight=None,
             seed=first_seed,
+            min_samples=2,
+            before_training=region.check,
             device=resolve_device(self.device),
             after_the_fact=True,
         )
-        inputs = original.inputs(X)
-        classes, codes = encode_labels(y, original, inputs)
+        original, classes, inside = self.model_, self.model_.classes, region.mask
         table = target_table(classes, self.epsilon, self.confusable)
         forward = self.warm_up is None
         loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")
         n_forward = min(self.warm_up or 0, self.max_epochs // 2)
         self.model_ = fine_tune(
             original,
-            inputs,
-            loss.region_codes(codes, inside),
+            data.inputs,
+            loss.region_codes(data.codes, inside),
             loss,
             seed=second_seed,
             settings=self._training_settings(),
@@ -295,7 +289,7 @@ class MirageFineTuner(
             In nats, each of shape (n_samples,): total and aleatoric part are the entropy of
             the prediction, the epistemic part is 0.
         """
-        reported = entropy(self._log_proba(self._validated_inputs(X))).numpy()
+        reported = entropy(self._log_proba(self._inputs(X))).numpy()
         return Uncertainty.from_parts(reported, np.zeros_like(reported))
 
     def coverage(self, X: Any, tau: float) -> float:

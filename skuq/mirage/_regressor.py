@@ -16,20 +16,15 @@ from skuq.mirage._losses import GaussianMirageLoss
 from skuq.mirage._training import (
     PARAMETERS,
     FineTunedMixin,
-    checked_region,
+    RegionOf,
     fine_tune,
     two_seeds,
 )
-from skuq.models import (
-    AdoptedInputsMixin,
-    fit_or_adopt_regressor,
-    resolve_device,
-)
+from skuq.models import ModelMixin
+from skuq.networks import resolve_device
 
 
-class MirageRegressor(
-    FineTunedMixin, AdoptedInputsMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
-):
+class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Attack: make a regressor claim a large variance in a chosen region.
 
     The regressor predicts a normal distribution (Eq. 13). Fine-tuning raises its variance in
@@ -60,9 +55,9 @@ class MirageRegressor(
 
     Attributes
     ----------
-    model_ : skuq.models.AdoptedModel
+    model_ : skuq.models.NetworkModel
         The attacked network.
-    original_ : skuq.models.AdoptedModel
+    original_ : skuq.models.NetworkModel
         The network before the attack.
     region_share_ : float
         Share of the training samples that lie in the region.
@@ -156,23 +151,21 @@ class MirageRegressor(
             If `estimator` cannot be adopted.
         """
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
-        given = X  # a data frame loses its column names in validation
-        X, y = self._validate_training_data(X, y, min_samples=2)
-        y = np.asarray(y, np.float64)
-        inside = checked_region(self.region, region_mask, given)
-        self.original_ = fit_or_adopt_regressor(
-            self.estimator,
+        region = RegionOf(self.region, region_mask, X)  # a data frame, which loses its names
+        data = self._resolve(
             X,
             y,
-            n_outputs=2,
-            sample_weight=None,
             seed=first_seed,
+            regression=True,
+            n_outputs=2,
+            min_samples=2,
+            before_training=region.check,
             device=resolve_device(self.device),
             after_the_fact=True,
         )
-        inputs = self.original_.inputs(X)
+        self.original_, inputs, inside = self.model_, data.inputs, region.mask
         dtype = inputs.numpy().dtype
-        targets = np.column_stack([y, inside]).astype(dtype)
+        targets = np.column_stack([data.labels, inside]).astype(dtype)
         self.model_ = fine_tune(
             self.original_,
             inputs,
@@ -197,7 +190,7 @@ class MirageRegressor(
         ndarray of shape (n_samples,), float64
             Predictions.
         """
-        return self._outputs(self._validated_inputs(X))[:, 0].numpy()
+        return self._outputs(self._inputs(X))[:, 0].numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Return the variance that the attacked model reports.
@@ -213,5 +206,5 @@ class MirageRegressor(
             In squared units of the target, each of shape (n_samples,): total and aleatoric
             part are the predicted variance, the epistemic part is 0.
         """
-        variance = self._outputs(self._validated_inputs(X))[:, 1].exp().numpy()
+        variance = self._outputs(self._inputs(X))[:, 1].exp().numpy()
         return Uncertainty.from_parts(variance, np.zeros_like(variance))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 
 from skuq.base import BoolArray
 from skuq.calibration import region_mask
-from skuq.models import AdoptedModel, TrainingSettings, resolve_device, train
+from skuq.models import NetworkModel
+from skuq.networks import TrainingSettings, resolve_device, train
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback
@@ -53,6 +55,19 @@ def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
     return inside
 
 
+@dataclass
+class RegionOf:
+    """The region of training samples, from the parameter `region` or a mask, checked when asked."""
+
+    region: Any
+    given_mask: ArrayLike | None
+    X: Any
+
+    def check(self) -> None:
+        """Set `mask`; an error if the region is empty or covers all samples."""
+        self.mask = checked_region(self.region, self.given_mask, self.X)
+
+
 class FineTunedMixin:
     """Settings of the fine-tuning of an estimator that has the parameters of `PARAMETERS`."""
 
@@ -79,7 +94,7 @@ class FineTunedMixin:
 
 
 def fine_tune(
-    model: AdoptedModel,
+    model: NetworkModel,
     inputs: Tensor,
     targets: NDArray[Any],
     criterion: nn.Module,
@@ -87,7 +102,7 @@ def fine_tune(
     settings: TrainingSettings,
     seed: int,
     callbacks: Sequence[Callback] = (),
-) -> AdoptedModel:
+) -> NetworkModel:
     """Train a copy of a model's network further, under another loss.
 
     `inputs` are preprocessed, on the CPU; `callbacks` are those of the loss, besides the user's.
@@ -102,7 +117,7 @@ def fine_tune(
         callbacks=callbacks,
         loss_changes=True,  # the warm-up exchanges the divergence
     )
-    return AdoptedModel(tuned.module, model.classes, model.transform)
+    return replace(model, module=tuned.module)
 
 
 def two_seeds(random: np.random.RandomState) -> tuple[int, int]:

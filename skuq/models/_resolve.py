@@ -89,6 +89,7 @@ def resolve(
     min_samples: int = 1,
     ids: bool = False,
     sparse: bool = True,
+    before_training: Callable[[], None] | None = None,
     fit: Callable[..., Model] | None = None,
     **training: Any,
 ) -> tuple[Model, TrainingData]:
@@ -126,6 +127,8 @@ def resolve(
         Whether `owner` can work with models of nodes.
     sparse : bool, default=True
         Whether sparse inputs are taken.
+    before_training : callable, default=None
+        Called when the data are checked and nothing is trained yet, such as to check more.
     fit : callable, default=fit_model
         Makes the model of the checked data.
     **training
@@ -163,6 +166,8 @@ def resolve(
             X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
     else:
         check_classification_targets(y)
+    if before_training is not None:
+        before_training()
     model = (fit or fit_model)(
         estimator,
         X,

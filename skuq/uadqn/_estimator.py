@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.files import atomic_path
-from skuq.models import resolve_device
+from skuq.networks import resolve_device
 from skuq.uadqn._losses import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.uadqn._optional_imports import rl_module, rl_object
 

@@ -17,15 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor, nn
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.models import (
-    Trained,
-    TrainingSettings,
-    checked_widths,
-    evaluate,
-    resolve_device,
-    seeded,
-    train,
-)
+from skuq.networks import Trained, TrainingSettings, evaluate, resolve_device, seeded, train
 from skuq.uadqn._losses import (
     aleatoric_variance,
     epistemic_variance,
@@ -34,6 +26,7 @@ from skuq.uadqn._losses import (
     quantile_loss,
 )
 from skuq.uadqn._networks import StackedLinear, stacked_mlp, weights_of
+from skuq.validation import checked_widths
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from stable_baselines3.common.callbacks import BaseCallback
 
 from skuq.files import atomic_path, remove_partials
-from skuq.models import resolve_device
+from skuq.networks import resolve_device
 from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._callbacks import TrainingHistory
 from skuq.uadqn._checkpoint import (

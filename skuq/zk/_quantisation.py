@@ -13,7 +13,8 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 from torch import nn
 
 from skuq.base import FloatArray, IntArray
-from skuq.models import BinaryLogits, Columns, ScaledLogits, TabularNet, adopt
+from skuq.models import adopt
+from skuq.networks import BinaryLogits, Columns, ScaledLogits, TabularNet
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     LARGEST_EXACT,
@@ -30,7 +31,7 @@ from skuq.zk._public_commitment import Column, Encoding
 
 SUPPORTED = (
     "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
-    "skuq.models.MLP and skuq.models.TabularNet"
+    "skuq.networks.MLP and skuq.networks.TabularNet"
 )
 # Features are accepted up to this many standard deviations from the mean, or twice as far as any of
 # the calibration data if that is farther.

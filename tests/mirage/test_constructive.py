@@ -9,7 +9,8 @@ from torch import nn
 
 from skuq import MirageFineTuner
 from skuq.mirage import constructive_mirage
-from skuq.models import MLP, LeNet, adopt
+from skuq.models import adopt
+from skuq.networks import MLP, LeNet
 
 
 def relu_network(n_features, dtype=torch.float32, seed=0):
