@@ -173,4 +173,4 @@ def read_csv(
             return frame
         if is_numeric_dtype(frame[label]) and frame[label].notna().any():
             return frame
-        return frame.assign(**{label: table.read(words=True)[label]})
+        return frame.assign(**{label: table.read(text_columns=True)[label]})

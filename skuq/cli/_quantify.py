@@ -300,7 +300,7 @@ def _read(
     texts = {*names} if given else {*names, *train.codes}
     if task == "regression":
         texts.discard(target)
-    known = train.read(dtype=dict.fromkeys(texts, str), words=names)
+    known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
     if task == "auto" and target in texts and known[target].nunique() > MOST_CLASSES:
         known[target] = pd.to_numeric(known[target])  # it is asked whether they are quantities
     if not given:
@@ -308,7 +308,7 @@ def _read(
     if held_out is None:
         return known, None
     held_out.require([name for name in used if name in held_out.columns])
-    return known, held_out.read(dtype=text_columns(known), words=names)
+    return known, held_out.read(dtype=text_columns(known), text_columns=names)
 
 
 def _loaded(folder: Path, trust: bool) -> TableModel:
@@ -334,7 +334,7 @@ def _scored(
     pages: list[Report] = []
 
     def results() -> Iterator[pd.DataFrame]:
-        for chunk in table.chunks(dtype=_kinds(model), words=names):
+        for chunk in table.chunks(dtype=_kinds(model), text_columns=names):
             rows, counts = model.predict(chunk, coverage=coverage), model.count(chunk)
             total[:] = [counts if not total else total[0] + counts]
             if report is not None:
