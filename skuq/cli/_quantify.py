@@ -246,12 +246,10 @@ def _trained(
     seed: int,
     jobs: int,
 ) -> TableModel:
-    from skuq.tables import TableModel
-    from skuq.tables._storage import check_new, require_skops
+    from skuq.tables import TableModel, check_savable
 
     if save is not None:
-        require_skops()
-        check_new(save)
+        check_savable(save)
     if method.lower() in QUAM:
         estimator = _given(model, trust)
     else:
@@ -291,7 +289,7 @@ def _read(
     """Training table and held-out table, with names, codes and classes as the files have them."""
     import pandas as pd
 
-    from skuq.tables._targets import MOST_CLASSES
+    from skuq.tables import MAX_CLASSES
 
     used = [name for name in train.columns if name not in drop]
     train.require(used)
@@ -301,7 +299,7 @@ def _read(
     if task == "regression":
         texts.discard(target)
     known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
-    if task == "auto" and target in texts and known[target].nunique() > MOST_CLASSES:
+    if task == "auto" and target in texts and known[target].nunique() > MAX_CLASSES:
         known[target] = pd.to_numeric(known[target])  # it is asked whether they are quantities
     if not given:
         known = classes_as_written(train, known, target)
@@ -371,7 +369,7 @@ def _given(model: str, trust: bool) -> Any:
             f"No model {model!r}: expected one of {', '.join(LEARNERS)}, or a file with a fitted "
             "one."
         )
-    from skuq.tables._storage import read_estimator
+    from skuq.tables import read_estimator
 
     return read_estimator(model, trust=trust)
 

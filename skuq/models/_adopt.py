@@ -32,6 +32,7 @@ from skuq.models._networks import (
 )
 from skuq.models._skorch_types import is_skorch_net
 from skuq.models._transformers import TransformersModel, adopt_pretrained, is_pretrained
+from skuq.stored import stored
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ def chained(
     return _Chain(first, second)
 
 
+@stored("models.chain")
 @dataclass(frozen=True)
 class _Chain:
     """Two preprocessing steps in turn; a class, so that it can be pickled."""

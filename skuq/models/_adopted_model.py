@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from skuq.models._dense import to_tensor
 from skuq.models._device import resolve_device
 from skuq.models._evaluate import evaluate, moved
+from skuq.stored import stored
 
 
+@stored("models.adopted")
 @dataclass(frozen=True)
 class AdoptedModel:
     """A fitted model in the one form that the algorithms work on: outputs for all inputs.

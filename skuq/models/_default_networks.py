@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from skuq.base import FloatArray
 from skuq.models._networks import MLP
 from skuq.models._training import TrainingSettings, WeightedLoss, train
+from skuq.stored import stored
 
 # Weight decay is a Gaussian prior on the weights, so that the posterior is proper.
 CLASSIFIER = TrainingSettings(learning_rate=5e-3, max_epochs=100, batch_size=256, weight_decay=1e-4)
@@ -141,6 +142,7 @@ class GaussianLoss(nn.Module):
         return losses / outputs[:, 1].exp() + outputs[:, 1] / 2
 
 
+@stored("models.affine", fields={"factor": list[float], "shift": list[float]})
 class Affine(nn.Module):
     """Each output times a fixed factor plus a fixed shift."""
 

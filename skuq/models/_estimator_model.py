@@ -26,12 +26,14 @@ from skuq.models._fit_or_adopt import (
 )
 from skuq.models._skorch_types import is_skorch_net
 from skuq.models._taken_as_it_is import taken_as_it_is
+from skuq.stored import stored
 from skuq.wrappers import is_search, unwrap
 
 # A probability of 0 is no evidence for infinitely many nats.
 LEAST_PROBABILITY = 1e-12
 
 
+@stored("models.estimator")
 @dataclass(frozen=True)
 class EstimatorModel:
     """A fitted scikit-learn estimator as a function of preprocessed inputs.

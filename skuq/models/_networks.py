@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from skuq.stored import stored
+
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     """Linear layer with these parameters, of shapes (n_out, n_in) and (n_out,).
@@ -206,6 +208,7 @@ class ScaledLogits(nn.Module):
         return X * self.factor
 
 
+@stored("models.binary-logits", fields={})
 class BinaryLogits(nn.Module):
     """Two logits from the single logit of a binary classifier, in the same probabilities."""
 

@@ -1,7 +1,7 @@
 """Quantification of uncertainty with adversarial models (QUAM)."""
 
 from skuq.quam._classifier import QUAMClassifier
-from skuq.quam._explanation import Explanation
+from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._importance_sampling import (
     AdversarialModels,
     best_adversarial_models,
@@ -29,6 +29,7 @@ __all__ = [
     "Untargeted",
     "best_adversarial_models",
     "classification_loss",
+    "explain_rows",
     "importance_weights",
     "make_pool",
     "make_token_pool",

@@ -34,15 +34,17 @@ from skuq.quam._importance_sampling import (
     best_adversarial_models,
     estimate_uncertainty,
 )
-from skuq.quam._mixin import Met, QUAMMixin, checked_weights, reduce_piece
+from skuq.quam._mixin import KEPT, Met, QUAMMixin, checked_weights, reduce_piece
 from skuq.quam._objectives import Objective, Targeted, Untargeted, classification_objective
 from skuq.quam._refit_search import class_weights
 from skuq.quam._search import Trajectories, search_batch
 from skuq.quam._search_parameters import SearchParameters
 from skuq.quam._search_problem import SearchProblem, SearchSettings, mean_loss, prepare_search
+from skuq.stored import stored
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
+@stored("quam.classifier", fields=KEPT | {"classes_": NDArray[Any]})
 class QUAMClassifier(
     QUAMMixin, AdoptedClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):

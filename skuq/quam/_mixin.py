@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NotRequired, Self
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from torch import Tensor
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.models import (
     AdoptedInputsMixin,
+    AdoptedModel,
     EstimatorModel,
     brings_preprocessing,
     is_network,
@@ -56,6 +57,18 @@ _MOST_ROWS = 8192  # of a chunk
 _CHUNKS_PER_JOB = 8
 _FEWEST = 1000  # inputs of a pool with new ones
 _N_BACKGROUND = 500  # training inputs kept for explanations
+
+KEPT = {  # attributes in saved models, with their kinds
+    "model_": AdoptedModel | EstimatorModel,
+    "reference_loss_": float,
+    "n_features_in_": int,
+    "feature_names_in_": NotRequired[NDArray[Any]],
+    "_takes_ids": bool,
+    "_preprocesses": bool,
+    "_input_shape": NotRequired[tuple[int, ...]],
+    "_problem": NotRequired[FittedSearch],
+    "_found": NotRequired[Found],
+}
 
 
 def checked_weights(sample_weight: Any, y: NDArray[Any]) -> FloatArray:

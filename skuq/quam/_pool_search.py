@@ -16,6 +16,7 @@ from skuq.quam._found import Found
 from skuq.quam._objectives import Objective
 from skuq.quam._search import ExcessLoss, descend, parts_that_fit, rows_per_pass
 from skuq.quam._search_problem import FittedSearch, SearchSettings
+from skuq.stored import stored
 
 # Training samples on which the models found are compared.
 _N_COMPARED = 4096
@@ -24,6 +25,7 @@ _N_COMPARED = 4096
 _SHARE_KEPT = 0.1
 
 
+@stored("quam.found-networks")
 @dataclass(frozen=True)
 class FoundNetworks(Found):
     """Networks found on a pool: variants of the layers that moved.

@@ -25,6 +25,7 @@ from torch import Tensor
 from skuq.base import FloatArray, IntArray
 from skuq.models import EstimatorModel, fit_sklearn_clone
 from skuq.quam._found import Found
+from skuq.stored import stored
 
 # Training samples that compare the models, and that none of them has seen.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
@@ -36,6 +37,7 @@ _OF_THE_SECOND = "scale_pos_weight"  # XGBoost's and LightGBM's weight of the se
 _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 
 
+@stored("quam.refitted")
 @dataclass(frozen=True)
 class Refitted(Found):
     """Variants of a scikit-learn estimator.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NotRequired
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
 from skuq.models import fit_or_adopt_regressor, fit_or_take, resolve_device
 from skuq.quam._importance_sampling import ImportanceSampling
-from skuq.quam._mixin import Met, QUAMMixin, checked_weights, reduce_piece
+from skuq.quam._mixin import KEPT, Met, QUAMMixin, checked_weights, reduce_piece
 from skuq.quam._noise import estimate_noise
 from skuq.quam._objectives import Objective
 from skuq.quam._refit_search import RefitProblem, split_signs
@@ -44,6 +44,7 @@ from skuq.quam._search_problem import (
     prepare_search,
 )
 from skuq.quam._subnetwork import OutputBias, output_bias
+from skuq.stored import stored
 
 # How far from the given model's prediction refitted learners are pulled, in standard deviations
 # of the target: about to the ends of its range.
@@ -53,6 +54,11 @@ _REACH = 10.0
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
+@stored(
+    "quam.regressor",
+    fields=KEPT
+    | {"noise_variance_": float, "_spread": float, "_bias": NotRequired[OutputBias | None]},
+)
 class QUAMRegressor(QUAMMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from skuq.base import FloatArray
 from skuq.models import TrainingSet, evaluate
 from skuq.quam._subnetwork import choose_subnetwork
+from skuq.stored import stored
 
 
 class Schedule(NamedTuple):
@@ -90,6 +91,7 @@ class SearchSettings:
     device: torch.device
 
 
+@stored("quam.search-problem")
 @dataclass(frozen=True)
 class SearchProblem:
     """Reference model and training data, which the searches of all test points share.
@@ -131,6 +133,7 @@ class SearchProblem:
         return TrainingSet(*(torch.tensor(array, device=device) for array in arrays))
 
 
+@stored("quam.fitted-search")
 @dataclass(frozen=True)
 class FittedSearch:
     """Everything that `fit` prepares for the searches of any test point.

@@ -16,6 +16,7 @@ from skuq.models import (
     split_before_linear,
     split_head,
 )
+from skuq.stored import stored
 
 _NORMS = (
     nn.modules.batchnorm._NormBase,
@@ -133,6 +134,7 @@ def _movable(
     return tuple(names)
 
 
+@stored("quam.output-bias")
 class OutputBias(NamedTuple):
     """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
 

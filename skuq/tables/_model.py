@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
+from sklearn.compose import ColumnTransformer
 
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.labels import codes_of
+from skuq.stored import stored
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns
+from skuq.tables._columns import CleanColumns, check_training_columns
 from skuq.tables._conformal import (
     conformal_limit,
     halves,
@@ -23,19 +25,24 @@ from skuq.tables._conformal import (
     row_p_values,
     set_scores,
 )
-from skuq.tables._errors import TableError
-from skuq.tables._given import asked, check_fitted, is_given, wanted_columns
-from skuq.tables._held_out import telling_notes
-from skuq.tables._learners import LEARNERS
-from skuq.tables._parts import Parts, divided, without_known
-from skuq.tables._reasons import explained, rows_to_explain
-from skuq.tables._seen import Seen, marked_names
-from skuq.tables._targets import is_regression, target_unit, target_values
-from skuq.tables._training import Training, encoded
+from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
+from skuq.tables._target import is_regression, target_unit, target_values
+from skuq.tables._training import (
+    LEARNERS,
+    Comparison,
+    Training,
+    check_fitted,
+    encoded,
+    is_given,
+    table_errors,
+    trained_columns,
+)
+from skuq.tables._unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.tables._validation import (
+    TableError,
     check_names,
+    check_share,
     check_sizes,
-    check_training_columns,
     feature_names,
 )
 
@@ -56,6 +63,33 @@ OUTPUTS = (
 )
 
 
+@stored(
+    "tables.table-model",
+    fields={
+        "estimator": str,
+        "task": str,
+        "missing": str,
+        "random_state": int,
+        "n_jobs": int | None,
+        "progress": None,
+        "task_": str,
+        "target_": str,
+        "id_": str | None,
+        "feature_names_in_": NDArray[Any],
+        "columns_": CleanColumns,
+        "seen_": TrainingValues,
+        "encoder_": ColumnTransformer | None,
+        "estimator_": Any,
+        "name_": str,
+        "comparison_": Comparison,
+        "classes_": NDArray[Any] | None,
+        "held_out_": pd.DataFrame,
+        "held_out_proba_": NDArray[Any] | None,
+        "notes_": list[str],
+        "_typical": pd.DataFrame,
+        "_scores": NDArray[Any],
+    },
+)
 class TableModel:
     """A model of the rows of a table that says how uncertain each of its predictions is.
 
@@ -191,7 +225,7 @@ class TableModel:
             features, found = notes.without_nameless(train[features])
             if not features:
                 raise TableError("The training table has no column left to learn from.")
-        wanted = wanted_columns(self.estimator, features)
+        wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
         train, held_out, told = self._with_quantities(train, held_out, target)
@@ -213,11 +247,11 @@ class TableModel:
         self.columns_ = columns
         if held_out is None:
             table = train.drop(columns=[*drop])
-            parts = divided(table, X, y, regression, self.random_state, id_column)
+            parts = hold_out_part(table, X, y, regression, self.random_state, id_column)
         else:
             parts = self._given_rows(train, X, y, held_out)
         found += parts.notes
-        self.seen_ = Seen.in_rows(parts.X, columns.numbers_)
+        self.seen_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
         self._typical = parts.X.iloc[typical].reset_index(drop=True)
         training = Training(
@@ -233,7 +267,7 @@ class TableModel:
         found += notes.unsupported_notes(self.seen_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
         self._calibrate(parts.X_held, parts.y_held)
-        self.notes_ = found + self._telling_notes(parts)
+        self.notes_ = found + self._leakage_warnings(parts)
         return self
 
     def predict(
@@ -488,13 +522,13 @@ class TableModel:
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        return without_known(X, y, X_held, y_held, ids)
+        return drop_overlap(X, y, X_held, y_held, ids)
 
-    def _telling_notes(self, parts: Parts) -> list[str]:
+    def _leakage_warnings(self, parts: Parts) -> list[str]:
         if self.task_ == "regression":
             return []
         right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
-        return telling_notes(
+        return leakage_warnings(
             (parts.X, parts.y),
             (parts.X_held, parts.y_held),
             self._scores,
@@ -552,7 +586,7 @@ class TableModel:
     def _scored(self, X: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
         """Predictions and uncertainty; and probabilities, or the scale of the intervals."""
         inputs = self._encoded(X)
-        with asked(self.name_, X):
+        with table_errors(self.name_, X):
             frame = predict_uncertainty(self.estimator_, inputs).to_frame()
             if self.task_ == "regression":
                 frame.insert(0, "prediction", self.estimator_.predict(inputs))
@@ -578,9 +612,3 @@ class TableModel:
         names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
-
-
-def check_share(coverage: float) -> None:
-    """Refuse a coverage that is not a share."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")
