@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from skuq.cli._files import WRITABLE
-from skuq.cli._printing import say
+from skuq.cli._main import say
 from skuq.cli._proof_files import check_files, load_commitment_folder, one_row
 from skuq.cli._proof_options import (
     commitment_option,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skuq.cli._files import READABLE, InputError
-from skuq.cli._printing import say
+from skuq.cli._main import say
 from skuq.cli._proof_files import check_outside, load_commitment_folder, read_reference
 from skuq.cli._proof_options import (
     NEW_FOLDER,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skuq.cli._files import InputError, check_outputs, read_csv
-from skuq.cli._printing import one_line, visible
+from skuq.cli._main import one_line, visible
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError, refusing_writes
-from skuq.cli._printing import one_line, say, visible
-from skuq.cli._verdict import NO_VERDICT
+from skuq.cli._main import NO_VERDICT, one_line, say, visible
 
 if TYPE_CHECKING:
     from skuq.zk import Commitment

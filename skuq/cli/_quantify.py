@@ -23,7 +23,7 @@ from skuq.cli._files import (
     require_plots,
     text_columns,
 )
-from skuq.cli._printing import one_line, say
+from skuq.cli._main import one_line, say
 from skuq.plugins import Plugin, discover
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Reports: self-contained HTML for people, JSON for programs."""
 
 from skuq.reporting._audit import AuditReport, audit_data
+from skuq.reporting._audit_phrases import between, outcome, percent
 from skuq.reporting._audit_sections import audit_report
 from skuq.reporting._report import Report
 from skuq.reporting._tables import table_report
@@ -10,5 +11,8 @@ __all__ = [
     "Report",
     "audit_data",
     "audit_report",
+    "between",
+    "outcome",
+    "percent",
     "table_report",
 ]
