@@ -1,7 +1,8 @@
 """Reports: self-contained HTML for people, JSON for programs."""
 
 from skuq.reporting._audit import AuditReport, audit_data
-from skuq.reporting._audit_phrases import between, outcome, percent
+from skuq.reporting._audit_phrases import between as bin_range
+from skuq.reporting._audit_phrases import outcome as bin_finding
 from skuq.reporting._audit_sections import audit_report
 from skuq.reporting._report import Report
 from skuq.reporting._tables import table_report
@@ -11,8 +12,7 @@ __all__ = [
     "Report",
     "audit_data",
     "audit_report",
-    "between",
-    "outcome",
-    "percent",
+    "bin_finding",
+    "bin_range",
     "table_report",
 ]
