@@ -62,7 +62,7 @@ def stored(name: str, *, fields: Mapping[str, Any] | None = None) -> Callable[[_
     return register
 
 
-def _fields(kind: type) -> Mapping[str, Any]:
+def _fields(kind: Any) -> Mapping[str, Any]:
     """Names and type hints of the fields of a class."""
     fields = _FIELDS[kind][1]
     if issubclass(kind, BaseEstimator):
@@ -163,8 +163,10 @@ def from_stored(value: Any) -> Any:
     """Undo `to_stored`; what it cannot have made is a `StoredError`."""
     try:
         return _restored(value)
+    except StoredError:
+        raise
     except (TypeError, ValueError, KeyError, RecursionError) as error:
-        raise error if isinstance(error, StoredError) else StoredError(str(error)) from error
+        raise StoredError(str(error)) from error
 
 
 def _restored(value: Any) -> Any:
@@ -196,7 +198,7 @@ def _made(name: str, fields: dict[str, Any]) -> Any:
     _check(name, fields, _fields(kind))
     if issubclass(kind, tuple) or _is_layer(kind):
         return kind(**fields)
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     vars(made).update(fields)
     if hasattr(made, "_parameter_constraints"):
         made._validate_params()
@@ -232,13 +234,10 @@ def _linear(fields: dict[str, Any]) -> Any:
     fits = weight.ndim == 2 and (bias is None or bias.shape == weight.shape[:1])
     if not fits or weight.dtype.kind != "f":
         raise StoredError("torch.linear: weight and bias do not fit each other.")
-    tensors = {"weight": torch.tensor(weight)} | (
-        {} if bias is None else {"bias": torch.tensor(bias)}
-    )
+    n_out, n_in = weight.shape
+    tensors = {name: torch.tensor(each) for name, each in fields.items() if each is not None}
     with torch.random.fork_rng(devices=[]):  # its initial weights are drawn, and not used
-        layer = torch.nn.Linear(
-            *weight.shape[::-1], bias is not None, dtype=tensors["weight"].dtype
-        )
+        layer = torch.nn.Linear(n_in, n_out, bias is not None, dtype=tensors["weight"].dtype)
     layer.load_state_dict(tensors)
     return layer.requires_grad_(False)
 
@@ -270,9 +269,8 @@ def _is_of(value: Any, hint: Any) -> bool:
         known = isinstance(scalar, type) and scalar is not Any
         return isinstance(value, np.ndarray) and (not known or np.issubdtype(value.dtype, scalar))
     if origin is dict:
-        items = value.items() if isinstance(value, dict) else [(None, None)]
         return isinstance(value, dict) and all(
-            _is_of(key, of[0]) and _is_of(each, of[1]) for key, each in items
+            _is_of(key, of[0]) and _is_of(each, of[1]) for key, each in value.items()
         )
     if origin is list or (origin is tuple and of[1:] == (...,)):
         return isinstance(value, origin) and all(_is_of(each, of[0]) for each in value)

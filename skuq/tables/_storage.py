@@ -180,9 +180,8 @@ def _series(version: Any) -> list[str]:
 
 def _kept(model: TableModel) -> TableModel:
     """A copy that holds what is saved, and nothing else."""
-    kept = copy(model)
-    kept.__class__ = TableModel
-    kept.progress = None
+    kept = TableModel()
+    vars(kept).update(vars(_without_progress(model)))
     if not isinstance(kept.estimator, str):
         kept.estimator = kept.name_  # the fitted one is there
     kept.estimator_ = _without_training_data(kept.estimator_)
