@@ -39,8 +39,8 @@ from skuq.tables._validation import TableError, word_among_numbers
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 # What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
-TRUTHS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
-TRUTH = {"True": True, "False": False}
+BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
+BOOLEANS = {"True": True, "False": False}
 INTEGER, DATE = "integer", "date"
 MISSING_TEXT = "(missing)"  # the category that missing text counts as
 ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
@@ -57,8 +57,8 @@ FEW_NUMBERS = 20  # fewer cannot be told from missing ones by a leaf of boosted 
         "dates_": dict[str, DateColumn],
         "units_": dict[str, UnitColumn],
         "numbers_": list[str],
-        "truths_": list[str],
-        "nones_": list[str],
+        "booleans_": list[str],
+        "none_columns_": list[str],
         "kinds_": dict[str, str],
         "categories_": dict[str, tuple[list[Any], bool]],
         "notes_": list[str],
@@ -81,8 +81,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.dates_: dict[str, DateColumn] = {}  # in whose place several columns of numbers stand
         self.units_: dict[str, UnitColumn] = {}
         self.numbers_: list[str] = []  # of the result
-        self.truths_: list[str] = []  # yes and no, which are text in the result
-        self.nones_: list[str] = []  # objects in which what is missing is None, and not NaN
+        self.booleans_: list[str] = []  # yes and no, which are text in the result
+        self.none_columns_: list[str] = []  # objects in which what is missing is None, and not NaN
         # Those that were whole numbers, dates of Python, or a pandas type of dates.
         self.kinds_: dict[str, str] = {}
         # Of pandas' category type: their categories, and whether these are ordered.
@@ -104,13 +104,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def _fit_column(self, name: str, column: pd.Series) -> None:
         missing = column[column.isna()]
         if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
-            self.nones_.append(name)
+            self.none_columns_.append(name)
         if kind := _kind(column):
             self.kinds_[name] = kind
         if is_number(column):
             self.numbers_.append(name)
         elif infer_dtype(column, skipna=True) == "boolean":
-            self.truths_.append(name)
+            self.booleans_.append(name)
         elif not self.read_text:
             return
         elif dates := date_column(column):
@@ -144,8 +144,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         Only for columns whose text was not read (`read_text`).
         """
         stored = {name: _stored(X[name], kind) for name, kind in self.kinds_.items()}
-        stored |= {name: X[name].map(lambda v: TRUTH.get(v, v)) for name in self.truths_}
-        for name in self.nones_:
+        stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
+        for name in self.none_columns_:
             column = stored.get(name, X[name]).astype(object)
             stored[name] = column.where(column.notna(), None)
         for name, (categories, ordered) in self.categories_.items():
@@ -160,7 +160,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if name in self.numbers_:
             return {name: _numbers(column, which)}
         texts = _texts(column)
-        return {name: texts.replace(TRUTHS) if name in self.truths_ else texts}
+        return {name: texts.replace(BOOLEAN_TEXTS) if name in self.booleans_ else texts}
 
 
 def _uncategorised(column: pd.Series) -> pd.Series:

@@ -77,7 +77,7 @@ OUTPUTS = (
         "id_": str | None,
         "feature_names_in_": NDArray[Any],
         "columns_": CleanColumns,
-        "seen_": TrainingValues,
+        "training_values_": TrainingValues,
         "encoder_": ColumnTransformer | None,
         "estimator_": Any,
         "name_": str,
@@ -86,8 +86,8 @@ OUTPUTS = (
         "held_out_": pd.DataFrame,
         "held_out_proba_": NDArray[Any] | None,
         "notes_": list[str],
-        "_typical": pd.DataFrame,
-        "_scores": NDArray[Any],
+        "_typical_rows": pd.DataFrame,
+        "_conformal_scores": NDArray[Any],
     },
 )
 class TableModel:
@@ -251,9 +251,9 @@ class TableModel:
         else:
             parts = self._given_rows(train, X, y, held_out)
         found += parts.notes
-        self.seen_ = TrainingValues.of_rows(parts.X, columns.numbers_)
+        self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
-        self._typical = parts.X.iloc[typical].reset_index(drop=True)
+        self._typical_rows = parts.X.iloc[typical].reset_index(drop=True)
         training = Training(
             self.estimator, columns, regression, self.random_state, self.n_jobs, self.progress
         )
@@ -264,7 +264,7 @@ class TableModel:
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
             found.append(notes.FLATTERY)
-        found += notes.unsupported_notes(self.seen_.unsupported(parts.X_held))
+        found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
         self._calibrate(parts.X_held, parts.y_held)
         self.notes_ = found + self._leakage_warnings(parts)
@@ -311,7 +311,7 @@ class TableModel:
         check_share(coverage)
         X = self._rows(table)
         scored, outputs = self._scored(X)
-        unsupported, held = self.seen_.unsupported(X), self.held_out_
+        unsupported, held = self.training_values_.unsupported(X), self.held_out_
         p_values = row_p_values(
             unsupported.sum(axis=1).to_numpy(),
             scored["epistemic"].to_numpy(),
@@ -319,14 +319,14 @@ class TableModel:
             held["epistemic"].to_numpy(),
         )
         scored["conformal_p_value"] = p_values
-        limit = conformal_limit(self._scores, coverage)
+        limit = conformal_limit(self._conformal_scores, coverage)
         scored = scored.assign(**self._regions(scored, outputs, limit))
-        scored["unseen"] = marked_names(self.seen_.unseen(X))
-        scored["out_of_range"] = marked_names(self.seen_.out_of_range(X))
+        scored["unseen"] = marked_names(self.training_values_.unseen(X))
+        scored["out_of_range"] = marked_names(self.training_values_.out_of_range(X))
         first = rows_to_explain(p_values, scored["epistemic"].to_numpy(), n_explained)
         scored["reasons"] = ""
         scored.loc[first, "reasons"] = explained(
-            X.iloc[first], unsupported.iloc[first], self._typical, self._disagreement
+            X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
         )
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
@@ -344,8 +344,8 @@ class TableModel:
         return pd.DataFrame(
             {
                 "missing": X.isna().sum(),
-                "unseen": self.seen_.unseen(X).sum(),
-                "out_of_range": self.seen_.out_of_range(X).sum(),
+                "unseen": self.training_values_.unseen(X).sum(),
+                "out_of_range": self.training_values_.out_of_range(X).sum(),
             }
         )
 
@@ -401,16 +401,16 @@ class TableModel:
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Whether each held-out row is covered, and the size of its set or interval, or NaN."""
         check_share(coverage)
-        n_rows = len(self._scores)
+        n_rows = len(self._conformal_scores)
         covered, size = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
         if n_rows // 2 < notes.fewest_held_out(coverage):  # what a half bounds is everything
             return covered, size
         first, second = halves(n_rows, self.random_state)
         for calibrate, measure in ((first, second), (second, first)):
-            limit = conformal_limit(self._scores[calibrate], coverage)
+            limit = conformal_limit(self._conformal_scores[calibrate], coverage)
             held = self.held_out_.iloc[measure]
             if self.held_out_proba_ is None:
-                covered[measure] = self._scores[measure] <= limit
+                covered[measure] = self._conformal_scores[measure] <= limit
                 size[measure] = 2 * limit * held["scale"].to_numpy()
             else:
                 sets = prediction_sets(self.held_out_proba_[measure], limit)
@@ -531,22 +531,22 @@ class TableModel:
         return leakage_warnings(
             (parts.X, parts.y),
             (parts.X_held, parts.y_held),
-            self._scores,
+            self._conformal_scores,
             right,
             self.columns_.numbers_,
         )
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
         scored, outputs = self._scored(X)
-        scored["n_unsupported"] = self.seen_.unsupported(X).sum(axis=1).to_numpy()
+        scored["n_unsupported"] = self.training_values_.unsupported(X).sum(axis=1).to_numpy()
         scored["label"] = y
         if self.task_ == "regression":
             scored["scale"] = outputs
             self.held_out_proba_ = None
-            self._scores = interval_scores(y, scored["prediction"].to_numpy(), outputs)
+            self._conformal_scores = interval_scores(y, scored["prediction"].to_numpy(), outputs)
         else:
             self.held_out_proba_ = outputs
-            self._scores = set_scores(outputs, codes_of(y, self.classes_, "y"))
+            self._conformal_scores = set_scores(outputs, codes_of(y, self.classes_, "y"))
         self.held_out_ = scored
 
     # --- prediction --------------------------------------------------------------------------

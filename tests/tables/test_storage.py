@@ -194,7 +194,10 @@ def test_a_class_that_moved_still_loads(kept, patients, monkeypatch):
         monkeypatch.delitem(CLASSES, name)
         stored(name)(moved)
     again = TableModel.load(kept / "line")
-    assert (type(again.seen_).__module__, type(again.seen_).__name__) == (__name__, "Moved")
+    assert (type(again.training_values_).__module__, type(again.training_values_).__name__) == (
+        __name__,
+        "Moved",
+    )
     pd.testing.assert_frame_equal(again.predict(patients[:5], n_explained=0), expected)
 
 
@@ -208,7 +211,7 @@ FOUND = ("estimator_", "_found")
 TAMPERED = {
     "another name": lambda t: t.update(skuq="tables.other"),
     "another object": lambda t: t.update(columns_=t["comparison_"]),
-    "no field": lambda t: t.pop("seen_"),
+    "no field": lambda t: t.pop("training_values_"),
     "no field within": lambda t: at(t, *FOUND).pop("excess_loss"),
     "one field more": lambda t: t.update(os="system"),
     "one field more within": lambda t: at(t, "estimator_", "model_").update(hook="run"),
