@@ -263,7 +263,7 @@ class TableModel:
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
-            found.append(notes.FLATTERY)
+            found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
         self._calibrate(parts.X_held, parts.y_held)

@@ -16,7 +16,7 @@ from skuq.tables._training import LEARNERS, Comparison
 from skuq.tables._unusual_rows import SEPARATOR
 from skuq.tables._validation import TableError, word_among_numbers
 
-FLATTERY = (
+HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
     "and coverage would be worse on others. Calibrate on rows that it has not seen (--held-out)."
 )
