@@ -178,7 +178,7 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
     texts: dict[Any, None] = {}
     values: set[Any] = set()
     for table in tables:
-        for chunk in table.chunks(dtype={label: "category"}, words=True):
+        for chunk in table.chunks(dtype={label: "category"}, text_columns=True):
             with _named_errors(table, len(tables) > 1):
                 check_labels_known(chunk[label], chunk.index[0])
             texts |= dict.fromkeys(chunk[label].cat.categories)
@@ -229,7 +229,7 @@ def _file_parts(
     parts: list[Parts] = []
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     labels = _LabelCodes(table, columns)
-    for chunk in table.chunks(dtype=columns.kinds, words=True):
+    for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
         start = int(chunk.index[0])
         with _named_errors(table, is_one_of_many):
             codes = labels.codes(chunk[columns.label], start)

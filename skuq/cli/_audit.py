@@ -27,9 +27,7 @@ from skuq.cli._files import (
     refusing_writes,
     require_plots,
 )
-from skuq.cli._lazy import LazyGroup
-from skuq.cli._printing import one_line, say, say_bins
-from skuq.cli._verdict import exit_with_verdict
+from skuq.cli._main import LazyGroup, exit_with_verdict, one_line, say, say_bins
 
 COMMANDS = {
     "attest": (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skuq.cli._files import READABLE, WRITABLE, InputError
-from skuq.cli._printing import say, say_bins
+from skuq.cli._main import exit_with_verdict, say, say_bins
 from skuq.cli._proof_options import (
     audit_option,
     check_files,
@@ -31,7 +31,6 @@ from skuq.cli._proof_options import (
     verifier_options,
     write_json,
 )
-from skuq.cli._verdict import exit_with_verdict
 
 if TYPE_CHECKING:
     from skuq.zk import Attestation, Commitment, VerifiedAudit

@@ -19,6 +19,7 @@ from torch import nn
 
 from skuq.labels import labels_in_mask
 from skuq.models._transformers import TEXT_FIELDS, rows_of
+from skuq.stored import stored
 from skuq.validation import as_pandas, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_search, unwrap
 
@@ -197,6 +198,7 @@ class Inputs(ABC):
         """New inputs of the form that was fitted, before preprocessing by the model."""
 
 
+@stored("models.rows")
 @dataclass(frozen=True)
 class Rows(Inputs):
     """Arrays of numbers, of shape (n_samples, ...) with one shape for all samples.
@@ -258,6 +260,7 @@ class Rows(Inputs):
         return shape
 
 
+@stored("models.table")
 @dataclass(frozen=True)
 class Table(Inputs):
     """Whatever the model's own preprocessing takes, such as columns of text.

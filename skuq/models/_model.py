@@ -32,6 +32,7 @@ from skuq.networks import (
     resolve_device,
     seeded,
 )
+from skuq.stored import stored
 from skuq.validation import to_dense, warn_user
 from skuq.wrappers import is_search
 
@@ -41,6 +42,7 @@ _ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
 _ROWS = 4096  # of a sparse matrix, made dense at once
 
 
+@stored("models.chain")
 @dataclass(frozen=True)
 class Chain:
     """Two preprocessing steps in turn; a class, so that it can be pickled."""
@@ -138,6 +140,7 @@ class Model(ABC):
         return replace(self, transform=first if second is None else Chain(first, second))
 
 
+@stored("models.network")
 @dataclass(frozen=True, kw_only=True)
 class NetworkModel(Model):
     """A network that maps rows to logits or predictions.
@@ -210,6 +213,7 @@ class NetworkModel(Model):
         return cut_network(self.module, parameters, inputs[:1024])
 
 
+@stored("models.learner")
 @dataclass(frozen=True, kw_only=True)
 class LearnerModel(Model):
     """Any fitted scikit-learn estimator, of which outputs are known and no gradients.

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NotRequired, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
-from skuq.models import ModelMixin, TrainingData, look_at
+from skuq.models import Model, ModelMixin, TrainingData, look_at
 from skuq.networks import resolve_device
 from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._gradients import FittedSearch, SearchProblem, SearchSettings
@@ -59,6 +59,18 @@ PARAMETERS: dict[str, Any] = {
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
+}
+
+# Attributes in saved models, with their kinds; see `skuq.stored`.
+KEPT: dict[str, Any] = {
+    "model_": Model,
+    "search_": Search,
+    "reference_loss_": float,
+    "n_features_in_": int,
+    "feature_names_in_": NotRequired[NDArray[Any]],
+    "_task": Task,
+    "_problem": NotRequired[FittedSearch],
+    "_found": NotRequired[Found],
 }
 
 _OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of inputs
@@ -294,6 +306,27 @@ class QUAMBase(ModelMixin, ABC):
         found = copy(self)
         found._found = self._search_on(both, self._found.targets)
         return found
+
+    def without_training_data(self) -> Self:
+        """Return a copy without training data, which predicts alike and cannot search again.
+
+        Returns
+        -------
+        QUAMClassifier or QUAMRegressor
+            A copy for `predict`, `predict_uncertainty` and `adversarial_models`: smaller, and fit
+            to be given to others.
+
+        Raises
+        ------
+        ValueError
+            If the estimator was fitted with search="pointwise", which needs the data.
+        """
+        self._check_found()
+        twin = copy(self)
+        twin._found = self._found.without_training_data()
+        for name in ("_problem", "_pool", "_background"):
+            vars(twin).pop(name, None)
+        return twin
 
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
         """Tell which columns make rows of a table unusual, and which model says what.

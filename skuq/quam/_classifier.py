@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import ModelClassifierMixin, look_at
 from skuq.networks import resolve_device
-from skuq.quam._base import PARAMETERS, QUAMBase
+from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, mean_loss
+from skuq.stored import stored
 from skuq.validation import warn_user
 
 
+@stored("quam.classifier", fields=KEPT | {"classes_": NDArray[Any]})
 class QUAMClassifier(
     QUAMBase, ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
+from skuq.stored import stored
 
+
+@stored("quam.output-bias")
 class OutputBias(NamedTuple):
     """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from skuq.base import FloatArray, IntArray
 from skuq.models import LearnerModel, look_at
 from skuq.quam._tasks import Found, mean_excess
+from skuq.stored import stored
 
 # Training samples that compare the models, and that none of them has seen.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
@@ -38,6 +39,7 @@ _REACH = 10.0
 _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 
 
+@stored("quam.refit-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class RefitSearch(BaseEstimator):
     """Search of `fit` that refits a learner with a little of a pool of inputs, for each class.
@@ -100,6 +102,7 @@ class RefitSearch(BaseEstimator):
             )
 
 
+@stored("quam.refitted")
 @dataclass(frozen=True)
 class Refitted(Found):
     """Variants of a scikit-learn estimator.

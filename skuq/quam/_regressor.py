@@ -19,14 +19,16 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.networks import resolve_device
-from skuq.quam._base import PARAMETERS, QUAMBase
+from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._gradients import FittedSearch, output_bias
 from skuq.quam._refit_search import RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._tasks import Regression, mean_loss
+from skuq.stored import stored
 from skuq.validation import refuse_ineffective
 
 
+@stored("quam.regressor", fields=KEPT | {"noise_variance_": float | None})
 class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 

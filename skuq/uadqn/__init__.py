@@ -26,7 +26,7 @@ from skuq.uadqn._regressor import AnchoredQuantileRegressor
 if TYPE_CHECKING:
     from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
     from skuq.uadqn._baselines import BootstrappedDQN, DQNAlgorithm
-    from skuq.uadqn._callbacks import Episode, TrainingHistory
+    from skuq.uadqn._callbacks import Episode, TrainingHistory, TrainingProgress
     from skuq.uadqn._checkpoint import (
         CheckpointError,
         ExactCheckpointCallback,
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
         load_checkpoint,
         save_checkpoint,
     )
-    from skuq.uadqn._envs import CliffWindEnv, make_env
+    from skuq.uadqn._envs import CliffWindEnv, make_env, play_episodes
     from skuq.uadqn._extractors import GridCNN
+    from skuq.uadqn._film import Film, FilmError, estimate_action
     from skuq.uadqn._policies import CnnPolicy, GridPolicy, MlpPolicy, MultiInputPolicy
     from skuq.uadqn._run_configs import (
         GRIDWORLD,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
         make_run_config,
         settings_for,
     )
-    from skuq.uadqn._runs import load_agent, train_run
+    from skuq.uadqn._runs import last_saved_step, load_agent, train_run
     from skuq.uadqn._seeds import train_seeds
 
 __all__ = [
@@ -59,6 +60,8 @@ __all__ = [
     "DQNAlgorithm",
     "Episode",
     "ExactCheckpointCallback",
+    "Film",
+    "FilmError",
     "GridCNN",
     "GridPolicy",
     "MlpPolicy",
@@ -66,16 +69,20 @@ __all__ = [
     "QuantileDQN",
     "RunError",
     "TrainingHistory",
+    "TrainingProgress",
     "UADQNAlgorithm",
     "aleatoric_part",
     "aleatoric_variance",
     "bellman_targets",
     "epistemic_variance",
+    "estimate_action",
+    "last_saved_step",
     "latest_checkpoint",
     "load_agent",
     "load_checkpoint",
     "make_env",
     "make_run_config",
+    "play_episodes",
     "prior_scale",
     "quantile_levels",
     "quantile_loss",

@@ -14,7 +14,7 @@ HOME = {
     for module, names in {
         "_algorithm": ("QuantileDQN", "UADQNAlgorithm"),
         "_baselines": ("BootstrappedDQN", "DQNAlgorithm"),
-        "_callbacks": ("Episode", "TrainingHistory"),
+        "_callbacks": ("Episode", "TrainingHistory", "TrainingProgress"),
         "_checkpoint": (
             "CheckpointError",
             "ExactCheckpointCallback",
@@ -22,11 +22,12 @@ HOME = {
             "load_checkpoint",
             "save_checkpoint",
         ),
-        "_envs": ("CliffWindEnv", "make_env"),
+        "_envs": ("CliffWindEnv", "make_env", "play_episodes"),
         "_extractors": ("GridCNN",),
+        "_film": ("Film", "FilmError", "estimate_action"),
         "_policies": ("CnnPolicy", "GridPolicy", "MlpPolicy", "MultiInputPolicy"),
         "_run_configs": ("GRIDWORLD", "MINATAR", "RunError", "make_run_config", "settings_for"),
-        "_runs": ("load_agent", "train_run"),
+        "_runs": ("last_saved_step", "load_agent", "train_run"),
         "_seeds": ("train_seeds",),
     }.items()
     for name in names

@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from skuq import CalibrationAuditor, extras
-from skuq.cli._main import main
-from skuq.cli._verdict import FAILED
+from skuq.cli._main import FAILED, main
 from skuq.reporting import audit_data
 from skuq.table_files import write_table
 

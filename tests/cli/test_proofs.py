@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression
 
 from skuq import extras
-from skuq.cli._main import main
-from skuq.cli._verdict import FAILED
+from skuq.cli._main import FAILED, main
 from skuq.datasets import make_gaussian_classes
 
 pytest.importorskip("cryptography")

@@ -1,4 +1,4 @@
-"""The demonstration: it shows what it claims, and its files are complete and stand alone."""
+"""The demonstrations: they show what they claim, and their files are complete and stand alone."""
 
 import re
 import shutil
@@ -12,8 +12,7 @@ from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import roc_auc_score
 
 from skuq import predict_uncertainty
-from skuq.cli import _digits_demo as demo
-from skuq.cli import _table_demo as table_demo
+from skuq.cli import _demo as demo
 from skuq.cli._main import main
 
 pytest.importorskip("matplotlib").use("Agg")
@@ -25,18 +24,18 @@ BROWSER = next(
 )
 
 
-pytestmark = pytest.mark.slow  # all of them run the demo once
+pytestmark = pytest.mark.slow  # all of them run a demo once
 
 
 @pytest.fixture(scope="module")
 def result():
-    return demo.run_demo(n_test=N_TEST, n_ood=N_OOD, n_jobs=1)
+    return demo.run_digits_demo(n_test=N_TEST, n_ood=N_OOD, n_jobs=1)
 
 
 @pytest.fixture(scope="module")
 def written(result, tmp_path_factory):
     """Paths of the report and the table."""
-    return demo.write_demo(result, tmp_path_factory.mktemp("demo"))
+    return demo.write_digits_demo(result, tmp_path_factory.mktemp("demo"))
 
 
 def test_quam_tells_ood_inputs_from_digits_better_than_the_entropy_does(result):
@@ -97,7 +96,7 @@ def test_the_report_states_the_results_and_needs_no_other_file(result, written):
 def test_writing_leaves_no_figure_open(result, tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()
-    demo.write_demo(result, tmp_path)
+    demo.write_digits_demo(result, tmp_path)
     assert pyplot.get_fignums() == before
 
 
@@ -108,14 +107,14 @@ def test_the_command_writes_all_files_into_a_new_folder(result, tmp_path, monkey
         asked.append(options)
         return result
 
-    loans = table_demo.run_table_demo(n_train=300, n_test=60)
+    loans = demo.run_table_demo(n_train=300, n_test=60)
 
     def small_table(**options):
         asked.append(options)
         return loans
 
-    monkeypatch.setattr(demo, "run_demo", small)
-    monkeypatch.setattr(table_demo, "run_table_demo", small_table)
+    monkeypatch.setattr(demo, "run_digits_demo", small)
+    monkeypatch.setattr(demo, "run_table_demo", small_table)
     out = tmp_path / "new" / "folder"
     done = CliRunner().invoke(main, ["demo", "--out", str(out), "--seed", "5", "--jobs", "1"])
     assert done.exit_code == 0, done.output
@@ -150,3 +149,68 @@ def test_a_browser_shows_the_report_with_all_its_pictures(written, tmp_path):
     assert done.stdout.count("<img ") == source.count("<img ") > 0
     assert done.stdout.count("<h2>") == source.count("<h2>")
     assert "Content Security Policy" not in done.stderr
+
+
+# --- rows of a table ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def loans():
+    return demo.run_table_demo(n_train=2000, n_test=200)
+
+
+@pytest.fixture(scope="module")
+def written_loans(loans, tmp_path_factory):
+    """Paths of the report and the table."""
+    return demo.write_table_demo(loans, tmp_path_factory.mktemp("demo"))
+
+
+def test_quam_tells_unusual_rows_from_others_better_than_the_entropy_does(loans):
+    assert (loans.detection["QUAM"] > loans.detection["entropy"]).all()
+    one_column = ["income in cents", "unseen job", "longer in job than alive"]
+    assert (loans.detection.loc[one_column, "QUAM"] > 0.9).all()
+
+
+def test_detection_is_the_area_under_the_roc_curve_for_rows(loans):
+    known = loans.uncertainty["test"].epistemic
+    for name, row in loans.detection.iterrows():
+        epistemic = predict_uncertainty(loans.classifier, loans.rows[name]).epistemic
+        is_ood = np.repeat([0, 1], [len(known), len(epistemic)])
+        expected = roc_auc_score(is_ood, np.concatenate([known, epistemic]))
+        assert row["QUAM"] == pytest.approx(expected)
+
+
+def test_neither_the_training_nor_the_test_has_rows_of_the_group_left_out(loans):
+    group = loans.rows["group left out"]
+    assert ((group["age"] > 60) & (group["home"] == "shared")).all()
+    test = loans.rows["test"]
+    assert not ((test["age"] > 60) & (test["home"] == "shared")).any()
+
+
+def test_the_contradiction_is_found_in_the_two_columns_that_contradict(loans):
+    assert set(loans.explanation.most_unusual(2)[0]) == {"age", "years in job"}
+
+
+def test_the_table_has_every_row_once_and_its_parts_add_up(loans, written_loans):
+    table = pd.read_csv(written_loans[1])
+    sizes = {name: len(rows) for name, rows in loans.rows.items()}
+    assert table["group"].value_counts(sort=False).to_dict() == sizes
+    np.testing.assert_allclose(table["total"], table["aleatoric"] + table["epistemic"], rtol=1e-8)
+    for name, u in loans.uncertainty.items():
+        np.testing.assert_allclose(table.loc[table["group"] == name, "epistemic"], u.epistemic)
+
+
+def test_the_report_states_the_results_and_needs_no_other_file_for_rows(loans, written_loans):
+    page = written_loans[0].read_text(encoding="utf-8")
+    assert f"{loans.accuracy:.1%}" in page
+    for kind in loans.detection.index:
+        assert kind in page
+    fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
+    assert set(fetched) == {"data:"}
+
+
+def test_writing_leaves_no_figure_open_for_rows(loans, tmp_path):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    before = pyplot.get_fignums()
+    demo.write_table_demo(loans, tmp_path)
+    assert pyplot.get_fignums() == before

@@ -13,9 +13,9 @@ from skuq.base import FloatArray
 from skuq.labels import as_text
 from skuq.tables._columns import is_number
 from skuq.tables._dates_and_units import UnitColumn, unit_column
-from skuq.tables._errors import TableError
+from skuq.tables._validation import TableError
 
-MOST_CLASSES = 20  # values of whole numbers that are taken for classes unasked
+MAX_CLASSES = 20  # values of whole numbers that are taken for classes unasked
 
 
 def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
@@ -29,7 +29,7 @@ def is_regression(train: pd.DataFrame, target: str, task: str) -> bool:
     if not (values == np.round(values)).all():
         return True
     n_values = len(np.unique(values))
-    if n_values > MOST_CLASSES:
+    if n_values > MAX_CLASSES:
         raise TableError(
             f"The target {target!r} holds whole numbers of {n_values} values, which may be classes "
             "or quantities; say which (--task classification or --task regression)."
@@ -52,33 +52,9 @@ def target_values(
     regression: bool,
     which: str,
     *,
-    known: NDArray[Any] | None = None,
+    known: NDArray[Any] | None = None,  # training targets, whose classes are all there are
 ) -> NDArray[Any]:
-    """Return the target of every row, checked.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Table.
-    target : str
-        Its column.
-    regression : bool
-        Whether it is a quantity.
-    which : str
-        What the table is called in errors.
-    known : ndarray, default=None
-        Targets of the training rows, if these are others; their classes are all there are.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Floats; or booleans, numbers or text.
-
-    Raises
-    ------
-    TableError
-        If the target does not exist, is missing in a row or does not suit the task.
-    """
+    """The target of every row, checked: floats; or booleans, numbers or text."""
     if target not in frame.columns:
         raise TableError(f"The {which} has no column {target!r}.")
     column = frame[target]
