@@ -10,8 +10,8 @@ dictionary of its fields, with that name under the key "skuq":
   ``quam.pointwise-search``, ``quam.classification``, ``quam.regression``, ``quam.found-networks``,
   ``quam.refitted``, ``quam.fitted-search``, ``quam.search-problem``, ``quam.output-bias``: how
   models were searched, and those that were found;
-- ``models.network``, ``models.learner``, ``models.chain``, ``models.rows``, ``models.table``: models
-  of others, and the kind of their inputs;
+- ``models.network``, ``models.learner``, ``models.chain``, ``models.rows``, ``models.table``:
+  models of others and their inputs;
 - ``torch.tensor``, ``torch.chain`` (layers in turn, with their names), ``torch.linear``,
   ``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``networks.affine``,
   ``networks.binary-logits``: tensors, networks and their layers, as arrays;

@@ -15,7 +15,7 @@ from torch import nn
 import skuq.stored
 from skuq import Uncertainty
 from skuq.base import FloatArray
-from skuq.models import BinaryLogits
+from skuq.networks import BinaryLogits
 from skuq.stored import CLASSES, NotStorableError, StoredError, from_stored, stored, to_stored
 
 
@@ -164,7 +164,7 @@ def test_an_object_without_a_name_is_refused():
         ({"skuq": "torch.chain", "names": ["a.b"], "layers": [{"skuq": "torch.relu"}]}, "a.b"),
         ({"skuq": "torch.chain", "names": [], "layers": [{"skuq": "torch.relu"}]}, "longer"),
         ({"skuq": "torch.relu", "inplace": True}, "torch.relu has no 'inplace'"),
-        ({"skuq": "models.affine", "factor": [1.0], "shift": "a"}, "'shift' is of type str"),
+        ({"skuq": "networks.affine", "factor": [1.0], "shift": "a"}, "'shift' is of type str"),
         ({"skuq": "pandas.frame", "columns": {"a": [1]}}, "'columns' is of type dict"),
         ({"skuq": "dict", "keys": [[]], "values": [1]}, "unhashable"),
     ],

@@ -8,7 +8,7 @@ from sklearn.preprocessing import scale
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq.models import MLP
+from skuq.networks import MLP
 
 
 @pytest.fixture(scope="package")

@@ -19,7 +19,7 @@ from torch import nn
 
 from skuq.baselines import DeepEnsembleClassifier
 from skuq.evidential import LogitUncertainty
-from skuq.models import MLP
+from skuq.networks import MLP
 from tests.baselines.oracles import PickledJobs, by_hand
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
-from skuq.models import AdoptedModel, adopt
+from skuq.models import NetworkModel, adopt
 from tests.baselines.oracles import seeded_module
 
 
@@ -37,7 +37,7 @@ def test_masked_networks_are_those_of_a_network_in_training_mode():
 def test_whole_channels_are_dropped_where_the_layer_drops_channels():
     network = nn.Sequential(nn.Dropout2d(0.5), nn.Flatten()).eval()
     X = torch.ones(2, 8, 3, 3)
-    found = masked_outputs(AdoptedModel(network), X, n_samples=20, seed=0)
+    found = masked_outputs(NetworkModel(network), X, n_samples=20, seed=0)
     by_channel = found.reshape(2, 20, 8, 9)
     assert torch.equal(by_channel, by_channel[..., :1].expand_as(by_channel))
     assert set(found.unique().tolist()) == {0.0, 2.0}
@@ -65,7 +65,7 @@ def test_outputs_do_not_depend_on_company():
 def test_a_module_that_is_called_twice_has_two_masks():
     dropout = nn.Dropout(0.5)
     network = nn.Sequential(dropout, dropout).eval()
-    found = masked_outputs(AdoptedModel(network), torch.ones(1, 4000), n_samples=1, seed=0)
+    found = masked_outputs(NetworkModel(network), torch.ones(1, 4000), n_samples=1, seed=0)
     share = float((found > 0).float().mean())
     assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 4000) ** 0.5)
 

@@ -9,7 +9,8 @@ from sklearn.linear_model import LogisticRegression
 
 from skuq.baselines import MCDropoutClassifier
 from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
-from skuq.models import LeNet, adopt
+from skuq.models import adopt
+from skuq.networks import LeNet
 from tests.baselines.oracles import by_hand, seeded_module
 
 

@@ -23,7 +23,7 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 from skuq import EvidentialProbe, predict_uncertainty
-from skuq.models import MLP, LeNet
+from skuq.networks import LeNet, MLP
 from tests.evidential.probes import QUICK, new_probe
 
 X, Y = load_iris(return_X_y=True)

@@ -11,7 +11,8 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
 from skuq.evidential._representations import read_layer
-from skuq.models import MLP, LeNet, adopt
+from skuq.models import adopt
+from skuq.networks import LeNet, MLP
 
 
 @pytest.fixture

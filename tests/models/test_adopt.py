@@ -28,7 +28,8 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegr
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.models import MLP, adopt, encode_labels, fit_or_adopt
+from skuq.models import adopt, encode_labels, fit_or_adopt
+from skuq.networks import MLP
 
 TINY = {"max_iter": 15, "random_state": 0}
 

@@ -7,7 +7,8 @@ from skorch import NeuralNetClassifier
 from skorch.dataset import Dataset
 from torch import nn
 
-from skuq.models import MLP, BatchLoader
+from skuq.models import BatchLoader
+from skuq.networks import MLP
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

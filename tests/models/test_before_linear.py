@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from skuq.models import MLP, LayerInput, LeNet, TabularNet, split_before_linear
+from skuq.models import split_before_linear
+from skuq.networks import LayerInput, LeNet, MLP, TabularNet
 
 
 def convolutional():

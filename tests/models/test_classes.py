@@ -9,7 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq import EvidentialProbe, MirageFineTuner, QUAMClassifier, ReferenceClassifier
-from skuq.models import MLP, classes_of_outputs
+from skuq.models import classes_of_outputs
+from skuq.networks import MLP
 
 MAKERS = {
     "QUAMClassifier": lambda net: QUAMClassifier(net, search="pointwise"),

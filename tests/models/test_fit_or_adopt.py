@@ -17,7 +17,8 @@ from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, Ne
 from torch import nn
 
 from skuq.baselines import ReferenceClassifier
-from skuq.models import MLP, adopt, encode_labels, fit_or_adopt, fit_or_adopt_regressor, fit_or_take
+from skuq.models import adopt, encode_labels, fit_or_adopt, fit_or_adopt_regressor, fit_or_take
+from skuq.networks import MLP
 
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
 Y = np.arange(12) % 3

@@ -5,14 +5,14 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from skuq.models import (
-    MLP,
+from skuq.models import split_head
+from skuq.networks import (
     BinaryLogits,
     LeNet,
+    MLP,
     TabularNet,
     linear_layer,
     resolve_device,
-    split_head,
     stack_parameters,
     stacked_forward,
 )

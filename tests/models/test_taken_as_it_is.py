@@ -18,7 +18,8 @@ from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
 from skuq.baselines import ReferenceClassifier
-from skuq.models import MLP, fit_or_adopt, fit_or_adopt_regressor, is_fitted, taken_as_it_is
+from skuq.models import fit_or_adopt, fit_or_adopt_regressor, is_fitted, is_prefit
+from skuq.networks import MLP
 from skuq.models import _default_networks as networks
 
 CPU = torch.device("cpu")
@@ -61,21 +62,21 @@ def warnings_are_errors():
 def test_what_is_not_fitted_is_trained(name, after_the_fact):
     model = TRAINABLE[name]()
     assert not is_fitted(model)
-    assert not taken_as_it_is(model, after_the_fact=after_the_fact)
+    assert not is_prefit(model, after_the_fact=after_the_fact)
 
 
 @pytest.mark.parametrize("name", TRAINABLE)
 def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(iris, name):
     model = TRAINABLE[name]().fit(*iris)
     assert is_fitted(model)
-    assert taken_as_it_is(model, after_the_fact=True)
+    assert is_prefit(model, after_the_fact=True)
     with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
-        assert not taken_as_it_is(model)
+        assert not is_prefit(model)
 
 
 def test_the_warning_points_at_the_line_of_the_user(iris):
     reference = ReferenceClassifier(LogisticRegression().fit(*iris))
-    for call in (lambda: reference.fit(*iris), lambda: taken_as_it_is(reference.estimator)):
+    for call in (lambda: reference.fit(*iris), lambda: is_prefit(reference.estimator)):
         with pytest.warns(UserWarning, match="trained again") as caught:
             call()
         assert caught[0].filename == __file__
@@ -88,11 +89,11 @@ def test_the_warning_points_at_the_line_of_the_user(iris):
     ids=["module", "frozen_module", "frozen"],
 )
 def test_modules_and_frozen_estimators_are_taken_as_they_are(model, after_the_fact):
-    assert taken_as_it_is(model, after_the_fact=after_the_fact)
+    assert is_prefit(model, after_the_fact=after_the_fact)
 
 
 def test_none_stands_for_a_network_to_be_trained():
-    assert not taken_as_it_is(None, after_the_fact=True)
+    assert not is_prefit(None, after_the_fact=True)
 
 
 def test_a_threshold_around_a_fitted_model_is_fitted(iris):
@@ -109,7 +110,7 @@ class Client:
 
 def test_what_has_no_fit_cannot_be_trained_again():
     assert is_fitted(Client())
-    assert not taken_as_it_is(Client())
+    assert not is_prefit(Client())
     assert not is_fitted("mlp")
 
 

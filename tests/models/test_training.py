@@ -12,7 +12,7 @@ from skorch import NeuralNetClassifier
 from skorch.callbacks import Callback
 from torch import nn
 
-from skuq.models import (
+from skuq.networks import (
     MLP,
     TrainingSettings,
     WeightedClassifier,

@@ -9,7 +9,7 @@ from torch import nn
 
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected, entropy
-from skuq.models import BinaryLogits
+from skuq.networks import BinaryLogits
 from skuq.quam._importance_sampling import (
     ImportanceSampling,
     best_adversarial_models,

@@ -11,7 +11,7 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.models import LeNet
+from skuq.networks import LeNet
 from skuq.quam import _search as search_module
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from skuq.models import MLP
+from skuq.networks import MLP
 from skuq.quam import _search as search_module
 from skuq.quam._importance_sampling import ImportanceSampling, pool_weights
 from skuq.quam._regression_objectives import (

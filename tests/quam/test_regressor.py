@@ -20,7 +20,7 @@ from skorch import NeuralNetRegressor
 from torch import nn
 
 from skuq import QUAMRegressor
-from skuq.models import MLP
+from skuq.networks import MLP
 
 QUICK = {"search": "pointwise", "setting": "selected", "n_steps": 6, "random_state": 0}
 LEARNED = {"noise": "learned", "setting": "expected"}

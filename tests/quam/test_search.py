@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from skuq.baselines._curvature import last_layer_curvature
-from skuq.models import MLP, LeNet, TrainingSet, stack_parameters, training_batches
+from skuq.networks import LeNet, MLP, TrainingSet, stack_parameters, training_batches
 from skuq.quam import QUAMClassifier
 from skuq.quam import _search as search_module
 from skuq.quam._importance_sampling import best_adversarial_models

@@ -12,7 +12,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
-from skuq.models import MLP
+from skuq.networks import MLP
 from skuq.quam import _search as search_module
 from skuq.quam._subnetwork import choose_subnetwork
 
