@@ -11,13 +11,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from torch import nn
 
 from skuq.base import FloatArray, UncertaintyMixin
-from skuq.evidential._graphs import NodeGraph, checked_nodes
-from skuq.evidential._labelled import (
+from skuq.evidential._graph_classifier import (
+    GraphClassifier,
+    NodeModel,
+    NodeScoreMixin,
+    SharedParametersMixin,
+)
+from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes
+from skuq.evidential._network_outputs import Layer, Outputs, adopted_outputs
+from skuq.evidential._node_batches import NodeBatches
+from skuq.evidential._pretrained_model import fit_or_adopt_on_graph, node_outputs
+from skuq.evidential._training import (
     Labelled,
     LabelledData,
     check_several_classes,
@@ -25,19 +37,6 @@ from skuq.evidential._labelled import (
     has_validation,
     labelled_nodes,
 )
-from skuq.evidential._node_batches import NodeBatches
-from skuq.evidential._node_model import NodeModel
-from skuq.evidential._node_predictions import NodeScoreMixin
-from skuq.evidential._pretrained_model import (
-    Outputs,
-    adopted_outputs,
-    fit_or_adopt_on_graph,
-    graph_of,
-    known_classes,
-    node_outputs,
-)
-from skuq.evidential._representations import Layer
-from skuq.evidential._shared_parameters import SharedParametersMixin
 from skuq.labels import codes_of
 from skuq.models import (
     AdoptedInputsMixin,
@@ -45,31 +44,25 @@ from skuq.models import (
     classes_of_outputs,
     encode_labels,
     fit_or_adopt,
+    is_fitted,
+    labels_in_mask,
     resolve_device,
     takes_ids,
     warn_of_probabilities,
 )
+from skuq.wrappers import unwrap
 
 
 class EvaluatedModel(NamedTuple):
     """A pre-trained model, and its outputs for all samples that `fit` is given.
 
-    Attributes
-    ----------
-    model : AdoptedModel
-        The model; a `NodeModel` with a graph.
-    graph : NodeGraph or None
-        The graph.
-    outputs : Outputs
-        Of all nodes of a graph, or of the training samples followed by the validation samples.
-    data : LabelledData
-        Positions among these samples; classes in the order of the logits.
+    With a graph, these are all nodes; without, training samples followed by validation samples.
     """
 
-    model: AdoptedModel
+    model: AdoptedModel  # a `NodeModel` with a graph
     graph: NodeGraph | None
     outputs: Outputs
-    data: LabelledData
+    data: LabelledData  # positions among the samples; classes in the order of the logits
 
 
 def _check_no_ids(X: Any) -> None:
@@ -101,8 +94,7 @@ class PretrainedClassifier(
     _shared = ("estimator", "graph")
     # Of those that have no such parameters:
     verbose: int = 0
-    batch_size: int | None = None
-    max_neighbors: int | None = None
+    batches: NodeBatches | None = None
 
     estimator: Any
     graph: Any
@@ -117,6 +109,7 @@ class PretrainedClassifier(
 
     def _evaluate_estimator(
         self,
+        graph: NodeGraph | None,
         X: Any,
         y: Any,
         sample_weight: Any,
@@ -127,7 +120,6 @@ class PretrainedClassifier(
         seed: int,
     ) -> EvaluatedModel:
         """Validate the arguments of `fit`, and evaluate the estimator on them."""
-        graph = graph_of(self.estimator, self.graph)
         if graph is None:
             return self._evaluate_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
         known = known_classes(self.estimator, X_val, y_val)
@@ -138,7 +130,9 @@ class PretrainedClassifier(
     def _evaluate_on_graph(
         self, graph: NodeGraph, nodes: LabelledData, layer: Layer, seed: int
     ) -> EvaluatedModel:
-        model = fit_or_adopt_on_graph(self.estimator, graph, nodes, device=self.device, seed=seed)
+        model = fit_or_adopt_on_graph(
+            unwrapped(self.estimator), graph, nodes, device=self.device, seed=seed
+        )
         outputs = self._outputs_of_nodes(model, layer, seed)
         warn_of_probabilities(outputs.logits)
         n_classes = outputs.logits.shape[1]
@@ -209,11 +203,8 @@ class PretrainedClassifier(
 
     def _outputs_of_nodes(self, model: NodeModel, layer: Layer, seed: int) -> Outputs:
         """Evaluate a model on all nodes of its graph."""
-        batches = None
-        if self.batch_size is not None:
-            batches = NodeBatches(self.batch_size, self.max_neighbors, seed)
         device, verbose = model.resolved(self.device), bool(self.verbose)
-        return node_outputs(model, layer, device, batches=batches, verbose=verbose)
+        return node_outputs(model, layer, device, batches=self.batches, seed=seed, verbose=verbose)
 
     def _nodes_of(self, X: Any) -> NDArray[np.int64]:
         """Validate node ids, with a graph."""
@@ -244,3 +235,62 @@ class PretrainedClassifier(
     @abstractmethod
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities of shape (n_samples, n_classes)."""
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the model inside wrappers that change neither its inputs nor its outputs."""
+    try:
+        inside = unwrap(model)
+    except (NotFittedError, TypeError):
+        return model
+    changes = isinstance(model, CalibratedClassifierCV)
+    if inside is None or inside.transform is not None or changes:
+        return model
+    return unwrapped(inside.estimator)
+
+
+def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
+    """Return the given graph, else that of the estimator if it is a graph classifier."""
+    model = unwrapped(estimator)
+    _check_fitted_around(model)
+    if graph is not None:
+        return as_node_graph(graph)
+    if isinstance(model, GraphClassifier) and not is_fitted(model):
+        return as_node_graph(model.graph)
+    return getattr(model, "graph_", None)
+
+
+def _check_fitted_around(model: Any) -> None:
+    """Refuse wrappers of a `GraphClassifier` that are not fitted.
+
+    A search over them takes ids of nodes, and would be trained on features.
+    """
+    inside, level = model, unwrap(model, fitted=False)
+    while level is not None:
+        inside, level = level.estimator, unwrap(level.estimator, fitted=False)
+    if inside is not model and isinstance(inside, GraphClassifier) and not is_fitted(model):
+        raise ValueError(
+            f"{type(model).__name__} around a GraphClassifier is not fitted; fit it first, on "
+            "node ids, such as EvidentialProbe(search.fit(nodes, labels))."
+        )
+
+
+def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
+    """Return the classes of a trained estimator; None if it has no labels.
+
+    A network may know the classes of validation nodes, although it has no labels.
+    """
+    model = unwrapped(estimator)
+    if isinstance(model, nn.Module) and y_val is not None:
+        return labels_in_mask(X_val, np.ravel(y_val))
+    if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
+        return None
+    return np.asarray(model.classes_)
+
+
+def seen_nodes(estimator: Any, graph: NodeGraph) -> NDArray[np.int64]:
+    """Return the nodes of the graph whose labels a trained estimator is known to have seen."""
+    model = unwrapped(estimator)
+    if isinstance(model, GraphClassifier) and is_fitted(model) and graph.is_same(model.graph_):
+        return model.labelled_nodes_
+    return np.empty(0, np.int64)

@@ -140,7 +140,7 @@ def test_pipeline_around_the_probe():
 def test_grid_search_shares_the_model():
     model = logistic()
     search = GridSearchCV(
-        new_probe(model), {"lambda_pcl": [0.0, 1e-2]}, cv=2, error_score="raise"
+        new_probe(model), {"loss__pcl_weight": [0.0, 1e-2]}, cv=2, error_score="raise"
     ).fit(X, Y)
     assert search.best_estimator_.estimator is model
     assert predict_uncertainty(search, X).total.shape == (150,)
@@ -194,7 +194,7 @@ def test_best_epoch_is_kept():
         {"learning_rate": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0},
     )
     wrong = (Y + (np.arange(150) % 3 == 0)) % 3  # more evidence soon does harm
-    probe = new_probe(model, lambda_ice=0, lambda_pcl=0, **settings)
+    probe = new_probe(model, ice_weight=0, pcl_weight=0, **settings)
     probe.fit(X[::2], Y[::2], X_val=X[1::2], y_val=wrong[1::2])
     losses = np.array(probe.history_[:, "valid_loss"])
     assert losses.argmin() == len(losses) - 6
@@ -251,7 +251,8 @@ def test_constant_representation_is_taken():
 
 @pytest.mark.parametrize("scheme", ["vacuity", "evidence", "both"])
 def test_propagation_needs_a_graph(scheme):
-    with pytest.raises(ValueError, match=f"`propagation`='{scheme}' needs a graph; give `graph`"):
+    message = f"propagation='{scheme}' has no effect without a graph; give `graph`"
+    with pytest.raises(ValueError, match=message):
         new_probe(logistic(), propagation=scheme).fit(X, Y)
 
 

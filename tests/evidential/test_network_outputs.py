@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
-from skuq.evidential._representations import read_layer
+from skuq.evidential._network_outputs import read_layer
 from skuq.models import MLP, LeNet, adopt
 
 
