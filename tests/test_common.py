@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import QUAMClassifier, QUAMRegressor, all_estimators
 from skuq.calibration._groups import column_of
+from skuq.evidential import NetworkHead
 from skuq.testing import parametrize_with_uncertainty_checks
 
 
@@ -59,9 +60,7 @@ QUICK = {
         {"max_epochs": 5},
         {
             "max_epochs": 20,
-            "head": "network",
-            "layer": -2,
-            "activation": "softplus",
+            "head": NetworkHead(layer=-2, activation="softplus"),
             "measure": "information",
         },
     ],

@@ -246,7 +246,7 @@ def test_pcl_is_the_two_hinges_of_the_definition():
 
 def test_pcl_does_not_punish_much_evidence_for_what_is_certain():
     evidence = torch.tensor([100.0, 1e4])
-    assert pcl_loss(evidence, torch.ones(2)).tolist() == [0, 0]
+    assert pcl_loss(evidence, torch.ones(2), 100.0, 0.0).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("label", [0, 1, 2])
@@ -272,7 +272,7 @@ def test_square_loss_is_the_mean_of_sampled_probabilities():
         lambda a: uce_loss(a, torch.tensor([0, 1])),
         lambda a: expected_square_loss(a, torch.tensor([0, 1])),
         lambda a: ice_loss(a, torch.tensor([[1.0, 0.0], [0.5, 0.5]], dtype=a.dtype)),
-        lambda a: pcl_loss(a.sum(dim=1), torch.tensor([1.0, 0.5], dtype=a.dtype)),
+        lambda a: pcl_loss(a.sum(dim=1), torch.tensor([1.0, 0.5], dtype=a.dtype), 100.0, 0.0),
     ],
     ids=["uce", "square", "ice", "pcl"],
 )
