@@ -232,13 +232,7 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         self._layer, self._estimator_seed = head.layer, estimator_seed
         self.labelled_nodes_ = None
         if graph is not None:
-            seen = seen_nodes(self.estimator, graph)
-            self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
-            self._scheme: Propagation | None = (
-                "diffusion" if self.propagation == "auto" else self.propagation
-            )
-            alpha = self._dirichlet(evaluated.outputs)
-            self.alpha_ = propagate(graph.adjacency, alpha, self._scheme)
+            self._keep_nodes(graph, evaluated)
         return self
 
     def _refuse_ineffective(self, graph: NodeGraph | None, X_val: Any) -> None:
@@ -249,6 +243,15 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         if graph is None:
             needing = ["batches"] if self.propagation is None else ["batches", "propagation"]
             refuse_ineffective(self, needing, "without a graph; give `graph`.")
+
+    def _keep_nodes(self, graph: NodeGraph, evaluated: EvaluatedModel) -> None:
+        """Set the fitted attributes of a graph."""
+        seen = seen_nodes(self.estimator, graph)
+        self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
+        auto = self.propagation == "auto"
+        self._scheme = cast(Propagation | None, "diffusion" if auto else self.propagation)
+        alpha = self._dirichlet(evaluated.outputs)
+        self.alpha_ = propagate(graph.adjacency, alpha, self._scheme)
 
     def with_graph(self, graph: Any) -> EvidentialProbe:
         """Return a copy that answers for the nodes of another graph, without new training.
