@@ -204,7 +204,7 @@ def test_interrupted_training_keeps_what_was_learnt(data, nodes, y):
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 def test_prediction_needs_a_fit(data, method):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         getattr(GraphClassifier(data.graph), method)([0])
 
 

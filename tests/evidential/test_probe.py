@@ -11,7 +11,6 @@ import torch
 from scipy.special import digamma
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -259,7 +258,6 @@ def test_propagation_needs_a_graph(scheme):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"X": np.where(X > 2, np.nan, X)}, "contains NaN"),
         ({"X": X[:9]}, "inconsistent numbers of samples"),
         ({"y": Y + 5}, "labels that are not among the classes"),
         ({"X_val": X}, "Give both `X_val` and `y_val`"),
@@ -281,12 +279,6 @@ def test_layer_that_does_not_exist_is_refused():
 def test_diverging_training_is_an_error_with_advice():
     with pytest.raises(ValueError, match=r"diverged: .* use a smaller `learning_rate` than 1e\+30"):
         new_probe(logistic(), learning_rate=1e30).fit(X, Y)
-
-
-def test_prediction_needs_a_fit():
-    for method in ("predict", "predict_proba", "predict_dirichlet", "predict_uncertainty"):
-        with pytest.raises(NotFittedError):
-            getattr(new_probe(logistic()), method)(X)
 
 
 def test_tables_need_no_dgl(monkeypatch):

@@ -341,7 +341,7 @@ def test_prediction_for_nodes_that_are_none_is_refused(probe):
 
 
 def test_prediction_needs_a_fit(gcn):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         new_probe(gcn, graph=gcn.graph_).predict([0])
 
 

@@ -67,7 +67,7 @@ def test_validation_stops_early(data, nodes, y, others):
 
 
 def test_errors(data, nodes, y):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         model(data).predict(nodes)
     with pytest.raises(ValueError, match="one class only"):
         model(data).fit(nodes, np.zeros(len(nodes)))

@@ -128,7 +128,7 @@ def test_unknown_method(iris, regression):
 
 
 def test_not_fitted():
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         LogitUncertainty().predict_uncertainty([[0.0]])
 
 
