@@ -25,8 +25,8 @@ NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
     "dgl": [
         "skuq/evidential/_graph_classifier.py",
-        "skuq/evidential/comparison/_methods.py",
-        *(f"skuq/evidential/comparison/{name}.py" for name in ("_egnn", "_gkde", "_gpn")),
+        "skuq/evidential/comparison/_dirichlet_networks.py",
+        *(f"skuq/evidential/comparison/{name}.py" for name in ("_gkde", "_gpn", "_methods")),
     ],
     "posteriors": ["skuq/baselines/_chains.py", "skuq/baselines/_sgmcmc.py"],
     "stable_baselines3": [

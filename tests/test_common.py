@@ -11,6 +11,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import QUAMClassifier, QUAMRegressor, all_estimators
+from skuq.evidential import NetworkHead
 from skuq.testing import parametrize_with_uncertainty_checks
 from skuq.validation import column_of
 
@@ -59,9 +60,7 @@ QUICK = {
         {"max_epochs": 5},
         {
             "max_epochs": 20,
-            "head": "network",
-            "layer": -2,
-            "activation": "softplus",
+            "head": NetworkHead(layer=-2, activation="softplus"),
             "measure": "information",
         },
     ],

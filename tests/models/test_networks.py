@@ -7,9 +7,9 @@ from torch.func import functional_call
 
 from skuq.models import split_head
 from skuq.networks import (
+    MLP,
     BinaryLogits,
     LeNet,
-    MLP,
     TabularNet,
     linear_layer,
     resolve_device,

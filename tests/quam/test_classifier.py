@@ -21,7 +21,7 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
 from skuq import QUAMClassifier, predict_uncertainty
-from skuq.networks import LeNet, MLP
+from skuq.networks import MLP, LeNet
 
 QUICK = {"search": "pointwise", "n_steps": 6, "random_state": 0}
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, spearmanr
 from sklearn.frozen import FrozenEstimator
+from skuq.quam._search import Trajectories
 from torch import nn
 
 from skuq import QUAMClassifier
@@ -18,7 +19,6 @@ from skuq.quam._importance_sampling import (
     pool_weights,
     trajectory_weights,
 )
-from skuq.quam._search import Trajectories
 
 PRIOR_SCALE = 2.0
 TEST_POINTS = np.array([[1.0, 0.2], [3.0, -2.0], [-2.0, 2.5], [0.0, 0.0]])

@@ -7,6 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from skuq.quam._search import Trajectories, search_batch
+from skuq.quam._search_problem import SearchProblem, SearchSettings, penalty_schedule
+from skuq.quam._subnetwork import OutputBias, output_bias
 from torch import nn
 
 from skuq.networks import MLP
@@ -24,9 +27,6 @@ from skuq.quam._regression_sampling import (
     estimate_uncertainty,
     mixture_information,
 )
-from skuq.quam._search import Trajectories, search_batch
-from skuq.quam._search_problem import SearchProblem, SearchSettings, penalty_schedule
-from skuq.quam._subnetwork import OutputBias, output_bias
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import make_classification
+from skuq.quam._search import ExcessLoss, Trajectories, search_adversarial_models
+from skuq.quam._search_problem import penalty_schedule
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from skuq.baselines._curvature import last_layer_curvature
-from skuq.networks import LeNet, MLP, TrainingSet, stack_parameters, training_batches
+from skuq.networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import QUAMClassifier
 from skuq.quam import _search as search_module
 from skuq.quam._importance_sampling import best_adversarial_models
 from skuq.quam._objectives import Targeted
-from skuq.quam._search import ExcessLoss, Trajectories, search_adversarial_models
-from skuq.quam._search_problem import penalty_schedule
 
 HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
 GAMMA = 0.05

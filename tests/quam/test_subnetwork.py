@@ -7,6 +7,7 @@ from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
 from skorch import NeuralNetClassifier
+from skuq.quam._subnetwork import choose_subnetwork
 from torch import nn
 
 from skuq import QUAMClassifier
@@ -14,7 +15,6 @@ from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
 from skuq.networks import MLP
 from skuq.quam import _search as search_module
-from skuq.quam._subnetwork import choose_subnetwork
 
 
 @pytest.fixture(scope="module")

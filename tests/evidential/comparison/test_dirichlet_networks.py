@@ -6,9 +6,8 @@ import torch
 from scipy.special import digamma, gammaln
 from sklearn.exceptions import NotFittedError
 
-from skuq.evidential import EvidentialGNN, GraphClassifier
-from skuq.evidential._propagation import propagate
-from skuq.evidential.comparison._egnn import EvidenceLoss
+from skuq.evidential import EvidentialGNN, GraphClassifier, propagate
+from skuq.evidential.comparison._dirichlet_networks import DirichletLoss
 
 pytest.importorskip("dgl")
 
@@ -28,7 +27,7 @@ def divergence_from_uniform(alpha):
 
 def test_loss_by_definition():
     alpha = torch.tensor([[2.0, 5.0, 1.5], [1.0, 1.0, 9e6]])
-    found = EvidenceLoss(0.3)(alpha, torch.tensor([1, 0]))
+    found = DirichletLoss(0.3)(alpha, torch.tensor([1, 0]))
     cross_entropy = digamma([8.5, 9e6 + 2]) - digamma([5.0, 1.0])
     divergence = [divergence_from_uniform(row) for row in alpha.double().numpy()]
     np.testing.assert_allclose(found, cross_entropy + 0.3 * np.array(divergence), rtol=1e-6)
@@ -68,7 +67,7 @@ def test_validation_stops_early(data, nodes, y, others):
 
 
 def test_errors(data, nodes, y):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         model(data).predict(nodes)
     with pytest.raises(ValueError, match="one class only"):
         model(data).fit(nodes, np.zeros(len(nodes)))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from skuq.evidential import as_node_graph
-from skuq.evidential._labelled import labelled_nodes
+from skuq.evidential._training import labelled_nodes
 
 
 @pytest.fixture(scope="module")
