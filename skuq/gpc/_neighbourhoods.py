@@ -22,40 +22,8 @@ def around(
     features: Any = None,
     domain: Any = None,
 ) -> Region:
-    """Build the regions around points.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_features)
-        Points.
-    radius : float or array-like of shape (n,), default=None
-        Radius of the ball around each point, in the units of the features.
-    region : tuple (lower, upper), default=None
-        Boxes instead of balls; each a number or an array that broadcasts to the shape of `X`.
-    norm : {"linf", "l2", "l1"}, default="linf"
-        Norm of the ball.
-    features : array-like of int, default=None
-        Indices of the features that vary; the others keep their values. None is all.
-    domain : tuple (lower, upper), default=None
-        Limits of meaningful inputs, to which regions are clipped; each a number or an array
-        that broadcasts to the shape of `X`. None, also within a sequence, is an open end.
-
-    Returns
-    -------
-    Region
-
-    Raises
-    ------
-    ValueError
-        If both or neither of `radius` and `region` are given, if a radius is negative or not
-        finite, if a region is not finite, if limits are NaN, if a point is outside its region or
-        the domain, or if shapes or features do not fit.
-
-    Examples
-    --------
-    >>> around(np.array([[0.1, 0.5]]), radius=0.25, features=[0], domain=(0, 1)).lower
-    tensor([[0.0000, 0.5000]], dtype=torch.float64)
-    """
+    """Build the regions around points."""
+    # X (n, n_features), radius (n,)
     if (radius is None) == (region is None):
         raise ValueError("Give either `radius` (a ball) or `region` (a box), and not both.")
     check_norm(norm)

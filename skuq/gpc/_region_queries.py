@@ -20,18 +20,19 @@ from skuq.gpc._attacks import Attack, gradient_attack
 from skuq.gpc._certificates import (
     Bisection,
     Certificate,
+    FeatureEffects,
     ProbabilityBounds,
     SafeRadius,
+    feature_effects,
     probability_bounds,
     robustness,
     safety,
 )
-from skuq.gpc._effects import FeatureEffects, feature_effects
 from skuq.gpc._neighbourhoods import NORMS, around, check_norm
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.bounds._regions import Region
-from skuq.gpc.inference._predictive import most_probable
-from skuq.gpc.published._adapter import published_bounds
+from skuq.gpc.inference._posterior import most_probable
+from skuq.gpc.published._algorithm import published_bounds
 from skuq.labels import codes_of
 from skuq.models import resolve_device
 
@@ -325,10 +326,8 @@ class RegionQueriesMixin:
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Answer batch by batch, in parallel if asked for; time is shared among the batches.
-
-        `answer` is given the model and the batch's rows of all that belongs to points.
-        """
+        """Answer batch by batch, in parallel if asked for; time is shared among the batches."""
+        # `answer` is given the model and the batch's rows of all that belongs to points.
         model, n = self._probability_model(), len(of_points[0])
         model.prepare()  # once, here, and not in every process
         batches = list(gen_batches(n, _BATCH))

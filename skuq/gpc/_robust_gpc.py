@@ -21,18 +21,21 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.gpc._limits_of_fit import check_memory, warn_of_scales
+from skuq.gpc._fit_checks import check_memory, warn_of_scales
 from skuq.gpc._region_queries import RegionQueriesMixin
 from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
 from skuq.gpc.inference._hyperparameters import Maximum, evidence_at, maximise_evidence
 from skuq.gpc.inference._kernels import check_kernel
 from skuq.gpc.inference._laplace import Evidence, laplace_evidence, laplace_posterior
-from skuq.gpc.inference._posterior import Posterior
-from skuq.gpc.inference._predictive import class_probabilities, expected_entropy, most_probable
-from skuq.gpc.inference._prior import DensePrior
+from skuq.gpc.inference._posterior import (
+    Posterior,
+    class_probabilities,
+    expected_entropy,
+    most_probable,
+)
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
-from skuq.gpc.inference._sparse import LowRankPrior, choose_inducing
 from skuq.information import entropy
 from skuq.models import resolve_device
 

@@ -13,9 +13,9 @@ from scipy.special import ndtr
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from skuq import RobustGPC
 from skuq.gpc._certificates import probability_bounds
 from skuq.gpc._neighbourhoods import around
-from skuq.gpc._robust_gpc import RobustGPC
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._posterior import BinaryPosterior
 

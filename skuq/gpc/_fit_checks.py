@@ -16,24 +16,7 @@ _DISPARITY = 100.0  # ratio of the largest and the median spread that one length
 
 
 def check_memory(n: int, n_classes: int, likelihood: str, kernel: Any) -> None:
-    """Raise if the matrices of an exact fit are larger than the memory that is left.
-
-    Parameters
-    ----------
-    n : int
-        Training rows.
-    n_classes : int
-        Number of classes.
-    likelihood : {"probit", "logit", "softmax"}
-        The likelihood.
-    kernel : scikit-learn kernel
-        Prior covariance.
-
-    Raises
-    ------
-    MemoryError
-        With what is needed and what there is, in GB.
-    """
+    """Raise if the matrices of an exact fit are larger than the memory that is left."""
     needed, free = exact_fit_bytes(n, n_classes, likelihood, kernel), available_bytes()
     if free is not None and needed > free:
         raise MemoryError(
@@ -82,20 +65,8 @@ def available_bytes() -> int | None:
 
 
 def warn_of_scales(X: FloatArray, kernel: Any) -> None:
-    """Warn if features of very different spread share one length-scale.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_features)
-        Training inputs.
-    kernel : scikit-learn kernel
-        Prior covariance; nothing is said of one with a length-scale for each feature.
-
-    Warns
-    -----
-    UserWarning
-        With the feature of the largest spread, and what to do.
-    """
+    """Warn if features of very different spread share one length-scale."""
+    # X (n, n_features)
     scales = [
         np.size(value)
         for name, value in kernel.get_params().items()

@@ -1,4 +1,4 @@
-"""Predictive probabilities and entropies against adaptive quadrature and sampling."""
+"""Predictive probabilities and entropies against numerical integration."""
 
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from scipy.integrate import dblquad, quad
 from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
 from scipy.stats import norm
 
-from skuq.gpc.inference._predictive import class_probabilities, expected_entropy
+from skuq.gpc.inference._posterior import class_probabilities, expected_entropy
 
 LOG = {"probit": log_ndtr, "logit": log_expit}
 CDF = {"probit": ndtr, "logit": expit}
