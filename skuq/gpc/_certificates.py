@@ -270,7 +270,7 @@ class Bisection:
         self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
 
     def learn(self, found: Certificate) -> None:
-        """Take in what the trial radii of the open points are certified as."""
+        """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
         examples = found.counterexample[found.status == "unsafe"]
@@ -380,7 +380,7 @@ def _sides(regions: Region, feature: int) -> Region:
 def _effect(
     model: ProbabilityModel, sides: Region, labels: NDArray[np.intp], limits: Limits
 ) -> tuple[FloatArray, FloatArray]:
-    """Largest plus smallest probability above minus those below; and the error."""
+    """Effect of a feature: (max + min above) - (max + min below), with its error bound."""
     units = np.eye(model.n_classes)[labels]
     objectives = np.stack([units, -units], axis=1)
     found = model.minima(sides, np.concatenate([objectives] * 2), limits)

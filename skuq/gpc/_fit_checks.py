@@ -1,9 +1,8 @@
-"""Costs of an exact fit, and reasons for a poor one: said before it starts."""
+"""Checks before a fit: whether its matrices fit into memory, and the scales of the features."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, KernelOperator
 
 from skuq.base import FloatArray
+from skuq.validation import warn_user
 
 _DISPARITY = 100.0  # ratio of the largest and the median spread that one length-scale cannot bridge
 
@@ -78,10 +78,8 @@ def warn_of_scales(X: FloatArray, kernel: Any) -> None:
         return
     median = float(np.median(moving))
     if moving.max() > _DISPARITY * median:
-        warnings.warn(
+        warn_user(
             f"Feature {int(spread.argmax())} has a standard deviation of {moving.max():.3g}, and "
             f"the median of all is {median:.3g}: with one length-scale it alone decides. Scale the "
-            "features (sklearn.preprocessing.StandardScaler).",
-            UserWarning,
-            stacklevel=3,
+            "features (sklearn.preprocessing.StandardScaler)."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
@@ -13,9 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skuq.base import FloatArray
 from skuq.gpc.inference._laplace import Evidence
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior
+from skuq.validation import warn_user
 
 _STEEP = 1.0  # nats per unit of a hyperparameter's logarithm: not what a maximum looks like
 
+# Of a kernel, and of the state of an earlier evaluation to start from.
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 
@@ -34,6 +36,23 @@ class Maximum(NamedTuple):
 
 class _BudgetSpentError(Exception):
     """Ends a run from within its objective, after the last evaluation that was allowed."""
+
+
+def evidence_of_kernels(
+    evidence: Callable[..., Evidence],
+    prior: Callable[[Any], DensePrior | LowRankPrior],
+    eval_gradient: bool,
+    bar: Any,
+) -> Objective:
+    """The evidence of the data as a function of the kernel, each evaluation shown on a tqdm bar."""
+
+    def objective(kernel: Any, state: FloatArray | None) -> Evidence:
+        found = evidence(prior(kernel), state=state, eval_gradient=eval_gradient)
+        bar.set_postfix(log_evidence=f"{found.value:.1f}", refresh=False)
+        bar.update()
+        return found
+
+    return objective
 
 
 def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = None) -> Evidence:
@@ -62,6 +81,10 @@ def maximise_evidence(
     rng: np.random.Generator | None = None,
 ) -> Maximum:
     """Maximise the evidence by L-BFGS-B over the logarithms of the free hyperparameters."""
+    # Each of the 1 + n_restarts runs makes up to max_iter evaluations, the first from `kernel`, the
+    # others from hyperparameters drawn by `rng` log-uniformly within their bounds. That the
+    # evidence cannot be computed is an error at the start only; elsewhere such hyperparameters
+    # count as bad.
     drawn = _drawn_starts(kernel, n_restarts, rng)
     runs = [_run(objective, kernel, kernel.theta, max_iter)]
     for start in drawn:
@@ -72,13 +95,12 @@ def maximise_evidence(
     if best.message.startswith("ABNORMAL") or (
         not best.message.startswith("STOP") and steepness > _STEEP
     ):
-        warnings.warn(
+        warn_user(
             f"The optimiser of the marginal likelihood stopped early ({best.message}), "
             f"where it still rises by {steepness:.2g} per unit of a logarithm; the best "
             "hyperparameters found so far are used. Scale the features, or start the kernel's "
             "hyperparameters elsewhere.",
             ConvergenceWarning,
-            stacklevel=2,
         )
     n_lost = 1 + len(drawn) - len(runs)  # drawn starts that allowed no evaluation but their own
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))

@@ -11,6 +11,7 @@ import heapq
 import itertools
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,12 +28,22 @@ from skuq.gpc.inference._likelihoods import tilted_moments
 from skuq.gpc.inference._posterior import Posterior
 from skuq.gpc.published._moments import Spectrum, mean_bounds, relax, spectrum, variance_bounds
 
+_MOST_INTERVALS = 100_000
+_CERTAIN = 1e-16  # latent variance below which it is taken as zero
+_LARGE = 1e150  # stands for an infinite mean, so that no difference is undefined
+_TINY = 1e-300  # stands for a variance of zero
+_QUANTILES = {"probit": ndtri, "logit": logit}
+
 
 def published_bounds(
-    model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
+    model: ProbabilityModel,
+    regions: Region,
+    classes: NDArray[np.intp],
+    limits: Limits,
+    progress: Callable[[int], object] | None = None,
 ) -> ProbabilityBounds:
     """Bound class probabilities by linear programmes, one point after the other."""
-    # classes (k,)
+    # classes (k,); the time of `limits` is that of all points together.
     if model.likelihood == "softmax" or regions.radius is not None:
         raise ValueError("bounds='published' is for two classes and for boxes; use bounds='fast'.")
     deadline, found = time.monotonic() + limits.max_time, []
@@ -44,6 +55,8 @@ def published_bounds(
         found.append(
             branch_and_bound(model.posterior, lower, upper, likelihood=model.likelihood, **share)
         )
+        if progress is not None:
+            progress(1)
     least, most = _column(found, "min"), _column(found, "max")
     argmin = np.array([one.argmin for one in found])
     argmax = np.array([one.argmax for one in found])
@@ -67,13 +80,6 @@ def _column(found: list[BoxBounds], end: str) -> FloatArray:
     return np.array(
         [[getattr(one, f"{end}_{side}") for side in ("lower", "upper")] for one in found]
     )
-
-
-_MOST_INTERVALS = 100_000
-_CERTAIN = 1e-16  # latent variance below which it is taken as zero
-_LARGE = 1e150  # stands for an infinite mean, so that no difference is undefined
-_TINY = 1e-300  # stands for a variance of zero
-_QUANTILES = {"probit": ndtri, "logit": logit}
 
 
 class BoxBounds(NamedTuple):
