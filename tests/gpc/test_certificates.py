@@ -274,7 +274,7 @@ def test_one_counterexample_ends_the_search_for_others():
     ("likelihood", "n_classes", "norm"),
     [("probit", 2, "l2"), ("logit", 2, "linf"), ("softmax", 3, "linf"), ("softmax", 4, "l2")],
 )
-def test_company_neither_widens_a_bound_nor_changes_a_decision(likelihood, n_classes, norm):
+def test_other_points_neither_widen_a_bound_nor_change_a_decision(likelihood, n_classes, norm):
     """Also not that of points far from all data, whose latent functions are the widest."""
     rng = np.random.default_rng(5)
     kernel = ConstantKernel(25.0) * RBF(0.8)

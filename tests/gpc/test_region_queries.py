@@ -377,7 +377,7 @@ def test_bad_points_are_refused_by_every_method(model, method):
         getattr(model, method)(np.zeros((1, 3)), **call)
     with pytest.raises(ValueError, match="NaN"):
         getattr(model, method)(np.full((1, 2), np.nan), **call)
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         getattr(RobustGPC(), method)(np.zeros((1, 2)), **call)
 
 
