@@ -1,4 +1,4 @@
-"""What is said before a fit that cannot end well."""
+"""Checks before a fit: memory that it takes, and scales of the features."""
 
 import warnings
 

@@ -30,8 +30,9 @@ _JITTER = 1e-9  # of the prior variance; with less, rounding in predictions grow
 class Conditional(Protocol):
     """N(0, K) times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
 
-    # variance (n,), inverse_diagonal (n,)
-    # With ``R = (K + W^-1)^-1``, so that ``S = K - K R K``.
+    # With ``R = (K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal S_ii, and
+    # `inverse_diagonal` (n,) that of B^-1, ``B = I + W^1/2 K W^1/2``: ``1 - W_ii S_ii`` without
+    # cancellation.
 
     log_determinant: float  # ``log |I + K W|``
     jitter: float  # what was added to a diagonal, relative to its mean, to make it factorise
