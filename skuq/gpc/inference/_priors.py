@@ -30,7 +30,7 @@ _JITTER = 1e-9  # of the prior variance; with less, rounding in predictions grow
 class Conditional(Protocol):
     """N(0, K) times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
 
-    # With ``R = (K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal S_ii, and
+    # With ``R = (K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal S_ii,
     # `inverse_diagonal` (n,) that of B^-1, ``B = I + W^1/2 K W^1/2``: ``1 - W_ii S_ii`` without
     # cancellation.
 
