@@ -9,9 +9,8 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
 from skuq.gpc.inference._laplace import laplace_evidence, laplace_posterior
-from skuq.gpc.inference._prior import DensePrior
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
-from skuq.gpc.inference._sparse import LowRankPrior, choose_inducing
 from tests.gpc.inference.oracles import differences
 
 KERNELS = [

@@ -1,9 +1,8 @@
-"""Costs of an exact fit, and reasons for a poor one: said before it starts."""
+"""Checks before a fit: whether its matrices fit into memory, and the scales of the features."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +10,13 @@ import numpy as np
 from sklearn.gaussian_process.kernels import ConstantKernel, KernelOperator
 
 from skuq.base import FloatArray
+from skuq.validation import warn_user
 
 _DISPARITY = 100.0  # ratio of the largest and the median spread that one length-scale cannot bridge
 
 
 def check_memory(n: int, n_classes: int, likelihood: str, kernel: Any) -> None:
-    """Raise if the matrices of an exact fit are larger than the memory that is left.
-
-    Parameters
-    ----------
-    n : int
-        Training rows.
-    n_classes : int
-        Number of classes.
-    likelihood : {"probit", "logit", "softmax"}
-        The likelihood.
-    kernel : scikit-learn kernel
-        Prior covariance.
-
-    Raises
-    ------
-    MemoryError
-        With what is needed and what there is, in GB.
-    """
+    """Raise if the matrices of an exact fit are larger than the memory that is left."""
     needed, free = exact_fit_bytes(n, n_classes, likelihood, kernel), available_bytes()
     if free is not None and needed > free:
         raise MemoryError(
@@ -82,20 +65,8 @@ def available_bytes() -> int | None:
 
 
 def warn_of_scales(X: FloatArray, kernel: Any) -> None:
-    """Warn if features of very different spread share one length-scale.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_features)
-        Training inputs.
-    kernel : scikit-learn kernel
-        Prior covariance; nothing is said of one with a length-scale for each feature.
-
-    Warns
-    -----
-    UserWarning
-        With the feature of the largest spread, and what to do.
-    """
+    """Warn if features of very different spread share one length-scale."""
+    # X (n, n_features)
     scales = [
         np.size(value)
         for name, value in kernel.get_params().items()
@@ -107,10 +78,8 @@ def warn_of_scales(X: FloatArray, kernel: Any) -> None:
         return
     median = float(np.median(moving))
     if moving.max() > _DISPARITY * median:
-        warnings.warn(
+        warn_user(
             f"Feature {int(spread.argmax())} has a standard deviation of {moving.max():.3g}, and "
             f"the median of all is {median:.3g}: with one length-scale it alone decides. Scale the "
-            "features (sklearn.preprocessing.StandardScaler).",
-            UserWarning,
-            stacklevel=3,
+            "features (sklearn.preprocessing.StandardScaler)."
         )

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from skuq.gpc.inference._quadrature import node_count, normal_nodes
+from skuq.gpc.inference._likelihoods import node_count, normal_nodes
 
 LIKE = torch.empty(0, dtype=torch.float64)
 SCALES = st.floats(1e-3, 30.0)

@@ -1,4 +1,4 @@
-"""What is said before a fit that cannot end well."""
+"""Checks before a fit: memory that it takes, and scales of the features."""
 
 import warnings
 
@@ -8,8 +8,8 @@ from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq import RobustGPC
-from skuq.gpc import _limits_of_fit
-from skuq.gpc._limits_of_fit import available_bytes, exact_fit_bytes
+from skuq.gpc import _fit_checks
+from skuq.gpc._fit_checks import available_bytes, exact_fit_bytes
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def test_a_fit_that_does_not_fit_into_memory_is_refused_with_advice(iris, monkey
     X, y = (part[iris[1] > 0] for part in iris)
     gpc = RobustGPC(max_iter=1, **parameters)
     needed = exact_fit_bytes(len(X), 2, "probit", ConstantKernel() * RBF())
-    monkeypatch.setattr(_limits_of_fit, "available_bytes", lambda: needed - 1)
+    monkeypatch.setattr(_fit_checks, "available_bytes", lambda: needed - 1)
     with pytest.raises(MemoryError, match=r"100 rows.*GB.*n_inducing=200"):
         gpc.fit(X, y)
     gpc.set_params(n_inducing=5).fit(X, y)
-    monkeypatch.setattr(_limits_of_fit, "available_bytes", lambda: None)
+    monkeypatch.setattr(_fit_checks, "available_bytes", lambda: None)
     gpc.set_params(n_inducing=None).fit(X, y)
 
 

@@ -1,4 +1,4 @@
-"""Predictive probabilities and entropies against adaptive quadrature and sampling."""
+"""Predictive probabilities and entropies against numerical integration."""
 
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from scipy.integrate import dblquad, quad
 from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
 from scipy.stats import norm
 
-from skuq.gpc.inference._predictive import class_probabilities, expected_entropy
+from skuq.gpc.inference._posterior import class_probabilities, expected_entropy
 
 LOG = {"probit": log_ndtr, "logit": log_expit}
 CDF = {"probit": ndtr, "logit": expit}
@@ -105,7 +105,7 @@ def test_many_classes_agree_with_sampling(n_classes, deviation, tolerance):
 
 @pytest.mark.parametrize("n_classes", [3, 4, 10])
 @pytest.mark.parametrize("deviation", [0.3, 20.0])
-def test_points_do_not_depend_on_their_company(n_classes, deviation):
+def test_results_of_a_point_do_not_depend_on_other_points(n_classes, deviation):
     mean, root = random_moments(n_classes, deviation)
     mean[1:], root[1:] = 50 * mean[1:], 50 * root[1:]
     covariance = root @ root.swapaxes(1, 2)
