@@ -15,11 +15,12 @@ device = click.option(
 )
 
 
-def import_rl(command: str, name: str) -> Any:
-    """A module of `skuq.uadqn`, or one line that names the missing extra."""
-    from skuq.uadqn._optional_imports import rl_module
+def import_rl(command: str) -> Any:
+    """The package `skuq.uadqn`, or one line that names the missing extra."""
+    from skuq import uadqn
 
     try:
-        return rl_module(name)
+        uadqn.UADQNAlgorithm  # noqa: B018 - imports stable-baselines3
     except ImportError as error:
         raise InputError(f"{command}: {error}") from error
+    return uadqn

@@ -49,25 +49,26 @@ def play(
         check_outputs([gif], [])
     if seed + episodes > 2**32:
         raise InputError(f"--seed: the last episode's must be below 2**32, got {seed} as first.")
-    runs = import_rl("skuq play", "_runs")
+    uadqn = import_rl("skuq play")
     try:
-        agent = runs.load_agent(run, device)
-    except runs.RunError as error:
+        agent = uadqn.load_agent(run, device)
+    except uadqn.RunError as error:
         raise InputError(_seeds_in(run) or one_line(error)) from error
     if not agent.finished:
         at, steps = agent.algorithm.num_timesteps, agent.config["steps"]
         click.echo(f"The run is not finished; this is its agent after {at} of {steps} steps.")
-    _play(agent, episodes, gif, seed, max_steps)
+    _play(uadqn, agent, episodes, gif, seed, max_steps)
 
 
-def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int) -> None:
-    envs, films = import_rl("skuq play", "_envs"), import_rl("skuq play", "_film")
+def _play(
+    uadqn: Any, agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int
+) -> None:
     algorithm, name = agent.algorithm, agent.config["env"]
-    film = None if gif is None else _film(films, name)
+    film = None if gif is None else _film(uadqn, name)
     estimates: list[Any] = []
 
     def make() -> Any:
-        return _made(envs, name) if film is None else film.begin_episode()
+        return _made(uadqn, name) if film is None else film.begin_episode()
 
     def act(observations: Any) -> Any:
         return algorithm.predict(observations, deterministic=True)[0]
@@ -75,7 +76,7 @@ def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int
     def watch(observation: Any, action: int | None, score: float) -> None:
         estimate = None
         if action is not None:
-            estimate = films.estimate_action(algorithm, observation, action)
+            estimate = uadqn.estimate_action(algorithm, observation, action)
             estimates.append(estimate)
         if film is not None:
             film.take(observation, estimate, score)
@@ -83,7 +84,7 @@ def _play(agent: Any, episodes: int, gif: Path | None, seed: int, max_steps: int
     scores = []
     for episode in range(episodes):
         estimates.clear()
-        (played,) = envs.play_episodes(
+        (played,) = uadqn.play_episodes(
             make, act, [seed + episode], max_steps=max_steps, watch=watch
         )
         scores.append(played.score)
@@ -106,19 +107,19 @@ def _seeds_in(folder: Path) -> str:
     return f"{folder} holds a run for each of several seeds; name one of its folders: {names}."
 
 
-def _made(envs: Any, name: str) -> Any:
+def _made(uadqn: Any, name: str) -> Any:
     try:
-        return envs.make_env(name)
+        return uadqn.make_env(name)
     except Exception as error:  # environments fail in any way
         raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error
 
 
-def _film(films: Any, name: str) -> Any:
+def _film(uadqn: Any, name: str) -> Any:
     try:
-        return films.Film(name)
+        return uadqn.Film(name)
     except ImportError as error:
         raise InputError(f"--gif: {error}") from error
-    except films.FilmError as error:
+    except uadqn.FilmError as error:
         raise InputError(f"{name}: {one_line(error)}; leave out --gif.") from error
     except Exception as error:  # of code that is not ours
         raise InputError(f"Environment {name!r} cannot be made: {one_line(error)}") from error

@@ -92,43 +92,40 @@ def train_agent(
     """
     if jobs is not None and seeds is None:
         raise click.UsageError("--jobs is for several seeds; give their number with --seeds.")
-    runs = import_rl("skuq train-agent", "_runs")
-    configs = import_rl("skuq train-agent", "_run_configs")
+    uadqn = import_rl("skuq train-agent")
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
     options = {"checkpoint_every": checkpoint_every, "device": device}
     try:
-        config = configs.make_run_config(env, steps, seed, method, **factors)
+        config = uadqn.make_run_config(env, steps, seed, method, **factors)
         if seeds is None:
-            _train_one(runs, out, config, options, quiet)
+            _train_one(uadqn, out, config, options, quiet)
         else:
-            _train_several(out, config, seeds, options | {"n_jobs": jobs or -1}, quiet)
-    except (configs.RunError, runs.CheckpointError, OSError) as error:
+            _train_several(uadqn, out, config, seeds, options | {"n_jobs": jobs or -1}, quiet)
+    except (uadqn.RunError, uadqn.CheckpointError, OSError) as error:
         raise InputError(one_line(error)) from error
 
 
-def _train_one(runs: Any, out: Path, config: Any, options: dict[str, Any], quiet: bool) -> None:
-    shown = import_rl("skuq train-agent", "_callbacks")
-    progress = () if quiet else (_announce(out, shown, config.steps),)
+def _train_one(uadqn: Any, out: Path, config: Any, options: dict[str, Any], quiet: bool) -> None:
+    progress = () if quiet else (_announce(out, uadqn, config.steps),)
     try:
-        outcome = runs.train_run(out, config, callbacks=progress, **options)
+        outcome = uadqn.train_run(out, config, callbacks=progress, **options)
     except KeyboardInterrupt:
         for bar in progress:
             bar.close()
-        _interrupted(f"from step {runs.last_saved_step(out)}")
+        _interrupted(f"from step {uadqn.last_saved_step(out)}")
     if outcome.history is None:
         _say(f"The run in {out} is finished: {outcome.steps} steps. Nothing to do.", quiet)
         return
     _say(_summary(outcome.history), quiet)
-    _say(f"Agent: {out / runs.AGENT}\nHistory: {out / runs.HISTORY}", quiet)
+    _say(f"Agent: {out / 'agent.zip'}\nHistory: {out / 'history.csv'}", quiet)
     _say(_picture(outcome.history, out / "training.png"), quiet)
 
 
 def _train_several(
-    out: Path, config: Any, seeds: int, options: dict[str, Any], quiet: bool
+    uadqn: Any, out: Path, config: Any, seeds: int, options: dict[str, Any], quiet: bool
 ) -> None:
     """Train seeds side by side; a line for each as it is finished, and their mean."""
-    side_by_side = import_rl("skuq train-agent", "_seeds")
-    finished = side_by_side.train_seeds(out, config, seeds, **options)
+    finished = uadqn.train_seeds(out, config, seeds, **options)
     returns: list[float] = []
     try:
         for run in tqdm(finished, total=seeds, unit="seed", disable=quiet):
@@ -151,10 +148,10 @@ def _interrupted(where: str) -> NoReturn:
     click.get_current_context().exit(1)
 
 
-def _announce(out: Path, callbacks: Any, steps: int) -> Any:
+def _announce(out: Path, uadqn: Any, steps: int) -> Any:
     """Progress bar, after a line about where training continues."""
 
-    class Announced(callbacks.TrainingProgress):
+    class Announced(uadqn.TrainingProgress):
         def _on_training_start(self) -> None:
             if self.num_timesteps:
                 click.echo(f"The run in {out} continues from step {self.num_timesteps}.")

@@ -136,7 +136,7 @@ def test_the_same_command_again_changes_nothing(rl):
 
 @pytest.mark.slow
 def test_an_interrupt_names_the_step_and_the_same_command_goes_on_from_there(rl, monkeypatch):
-    from skuq.uadqn._callbacks import TrainingHistory
+    from skuq.uadqn._checkpoint import TrainingHistory
 
     def interrupted(self):
         if self.num_timesteps == 70:
@@ -324,7 +324,7 @@ LINE = re.compile(
 
 def test_play_prints_a_line_for_each_episode_as_it_is(run_folder):
     from skuq.uadqn._envs import make_env
-    from skuq.uadqn._losses import aleatoric_variance, epistemic_variance
+    from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance
     from skuq.uadqn._runs import load_agent
 
     result = run("play", run_folder, "--episodes", 4, "--seed", 7)
@@ -603,16 +603,16 @@ def test_every_environment_of_a_film_is_closed(rl, options, draws):
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
 def test_seeds_of_which_no_episode_has_ended_have_no_part_in_the_mean(rl, monkeypatch, ended):
-    from skuq.uadqn import _seeds
+    from skuq.uadqn import _runs
 
     lengths = iter([10] * ended + [0] * (3 - ended))
 
     def trained(*args, **options):
         for seed, length in enumerate(lengths):
             history = pd.DataFrame({"score": np.full(length, float(seed)), "falls": 0})
-            yield _seeds.SeedOutcome(seed, rl / f"seed-{seed}", history)
+            yield _runs.SeedOutcome(seed, rl / f"seed-{seed}", history)
 
-    monkeypatch.setattr(_seeds, "train_seeds", trained)
+    monkeypatch.setattr(_runs, "train_seeds", trained)
     monkeypatch.setattr("skuq.cli._train_agent._picture", lambda *args: "")
     result = train("--seeds", "3")
     assert result.exit_code == 0, result.output

@@ -18,13 +18,16 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
-from skuq.uadqn._extractors import DictExtractor, GridCNN, image_extractor, stack_extractors
 from skuq.uadqn._policies import (
     CnnPolicy,
+    DictExtractor,
+    GridCNN,
     GridPolicy,
     MlpPolicy,
     MultiInputPolicy,
+    image_extractor,
     policy_for,
+    stack_extractors,
 )
 from tests.uadqn.environments import GRID, SMALL, VECTOR, RandomEnv, perturb
 

@@ -11,15 +11,14 @@ from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
 from skuq import AnchoredQuantileRegressor
-from skuq.uadqn._losses import (
+from skuq.uadqn._networks import AnchoredLoss, QuantileNetworks, weights_of
+from skuq.uadqn._quantiles import (
     aleatoric_variance,
     epistemic_variance,
     prior_scale,
     quantile_levels,
     quantile_loss,
 )
-from skuq.uadqn._networks import weights_of
-from skuq.uadqn._regressor import AnchoredLoss, QuantileNetworks
 
 QUICK = {"max_epochs": 5, "hidden_sizes": (10,), "random_state": 0}
 

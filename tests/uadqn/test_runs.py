@@ -25,11 +25,9 @@ from skuq.uadqn import _runs as runs
 from skuq.uadqn._checkpoint import CheckpointError
 from skuq.uadqn._policies import policy_for
 from skuq.uadqn._run_configs import RunError, make_run_config, settings_for
-from skuq.uadqn._runs import last_saved_step, load_agent, train_run
-from skuq.uadqn._seeds import train_seeds
+from skuq.uadqn._runs import last_saved_step, load_agent, train_run, train_seeds
 from tests.uadqn.environments import RandomEnv
-from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
-from tests.uadqn.test_history import TYPES
+from tests.uadqn.test_checkpoint import TYPES, Stop, Unpicklable, tensors
 
 QUICK = {
     "learning_rate": 1e-3,
