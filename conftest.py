@@ -10,16 +10,13 @@ import pytest
 RL = [
     "_algorithm",
     "_baselines",
-    "_callbacks",
     "_checkpoint",
     "_envs",
     "_estimator",
-    "_extractors",
     "_film",
     "_policies",
     "_run_configs",
     "_runs",
-    "_seeds",
 ]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],

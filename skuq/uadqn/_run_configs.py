@@ -157,7 +157,8 @@ def make_run_config(
     if method == "uadqn":
         return RunConfig(env, steps, seed, method, settings | given)
     if given:
-        raise RunError(f"{' and '.join(given)} apply only to method='uadqn', not to {method!r}.")
+        verb = "apply" if len(given) > 1 else "applies"
+        raise RunError(f"{' and '.join(given)} {verb} only to method='uadqn', not to {method!r}.")
     settings = {name: value for name, value in settings.items() if name not in _UNCERTAIN}
     networks = settings.pop("policy_kwargs", None) or {}
     networks = {name: v for name, v in networks.items() if name not in _NETWORKS[method]}

@@ -569,6 +569,72 @@ def test_options_reach_the_algorithm():
     assert model.algorithm_kwargs is kwargs
 
 
+CHANGES = {
+    "env": lambda: RandomEnv(GRID, length=3),
+    "total_timesteps": 91,
+    "epistemic_factor": 0.1,
+    "aleatoric_factor": 5.0,
+    "aleatoric": "variance",
+    "noise_scale": 20.0,
+    "learning_rate": 1e-2,
+    "gamma": 0.1,
+    "n_quantiles": 8,
+    "policy": "MlpPolicy",
+    "random_state": 1,
+}
+FURTHER = {
+    "learning_starts": 30,
+    "buffer_size": 20,
+    "batch_size": 33,
+    "target_update_interval": 10,
+    "policy_kwargs": {"net_arch": [8], "levels": "paper"},
+    "prior_scale": 0.01,
+    "tau": 0.5,
+    "train_freq": 2,
+    "gradient_steps": 2,
+    "n_steps": 2,
+    "max_grad_norm": 1e-3,
+}
+
+
+@pytest.fixture(scope="module")
+def beliefs():
+    """Uncertainty of an agent by its parameters."""
+    base = {"learning_starts": 40, "policy_kwargs": {"net_arch": [8]}}
+    X = observations(GRID)
+
+    def of(algorithm, **options):
+        options = {"total_timesteps": 90, "n_quantiles": 7, "random_state": 0} | options
+        env = options.pop("env", RandomEnv(GRID))
+        agent = UADQN(env, algorithm_kwargs=base | algorithm, device="cpu", **options)
+        return np.array(agent.fit(SEEDS).predict_uncertainty(X, per_action=True))
+
+    return of
+
+
+@pytest.mark.parametrize("name", [*CHANGES, *FURTHER])
+def test_every_parameter_has_an_effect(beliefs, name):
+    options = {name: CHANGES[name]} if name in CHANGES else {}
+    further = {name: FURTHER[name]} if name in FURTHER else {}
+    assert not np.array_equal(beliefs(further, **options), beliefs({}))
+    assert {*CHANGES, "algorithm_kwargs"} == set(UADQN("").get_params()) - {"device", "verbose"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_scale": 0, "algorithm": {"prior_scale": 2.0}}, "prior_scale=2.0 has no effect"),
+        (
+            {"algorithm": {"policy_kwargs": {"net_arch": [], "activation_fn": torch.nn.Tanh}}},
+            "activation_fn=Tanh has no effect",
+        ),
+    ],
+)
+def test_what_cannot_have_an_effect_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options).fit(SEEDS)
+
+
 def test_an_environment_that_is_given_is_not_used_itself():
     env = RandomEnv()
     model = make(env, total_timesteps=30).fit(SEEDS)

@@ -188,6 +188,14 @@ def test_a_narrow_image_is_flattened_wherever_its_short_side_is(shape, name):
     assert policy_for(spaces.Box(0, 255, shape, np.uint8)) == name
 
 
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN])
+def test_an_activation_without_hidden_layers_is_refused(algorithm):
+    networks = {"activation_fn": nn.Tanh}
+    algorithm("MlpPolicy", RandomEnv(), policy_kwargs=networks | {"net_arch": [3]}, buffer_size=1)
+    with pytest.raises(ValueError, match="activation_fn=Tanh has no effect without hidden layers"):
+        algorithm("MlpPolicy", RandomEnv(), policy_kwargs=networks | {"net_arch": []})
+
+
 @pytest.mark.parametrize("name", ["init_gain", "prior_gain"])
 @pytest.mark.parametrize("gain", [0.0, -1.0, np.nan, np.inf])
 def test_gains_of_weights_are_positive(name, gain):

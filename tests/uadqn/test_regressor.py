@@ -271,26 +271,35 @@ def test_wrong_parameters_are_refused(data, params, message):
         AnchoredQuantileRegressor(**{**QUICK, **params}).fit(*data)
 
 
-@pytest.mark.parametrize(
-    ("X", "y", "message"),
-    [
-        ([[0.0], [np.nan]], [0.0, 1.0], "Input X contains NaN"),
-        ([[0.0], [1.0]], [0.0, np.nan], "Input y contains NaN"),
-        ([[0.0], [1.0]], [0.0, np.inf], "Input y contains infinity"),
-        (np.empty((0, 1)), [], r"Found array with 0 sample\(s\)"),
-        ([[0.0]], [1.0], "minimum of 2 is required"),
-        ([[0.0], [1.0]], [0.0, 1.0, 2.0], "inconsistent numbers of samples"),
-    ],
-)
-def test_wrong_data_are_refused(X, y, message):
-    with pytest.raises(ValueError, match=message):
-        AnchoredQuantileRegressor(**QUICK).fit(X, y)
+CHANGES = {
+    "n_members": 3,
+    "n_quantiles": 11,
+    "hidden_sizes": (9,),
+    "activation": "relu",
+    "noise_scale": 2.0,
+    "prior_gain": 1.0,
+    "max_epochs": 6,
+    "batch_size": 50,
+    "learning_rate": 1e-3,
+    "random_state": 1,
+}
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_quantiles", "predict_uncertainty"])
-def test_wrong_width_is_refused(fitted, method):
-    with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 1"):
-        getattr(fitted, method)([[0.0, 1.0]])
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_parameter_has_an_effect(data, name):
+    base = {"n_quantiles": 10, "hidden_sizes": (10,), "max_epochs": 5, "random_state": 0}
+    model = AnchoredQuantileRegressor(**base).fit(*data)
+    changed = AnchoredQuantileRegressor(**base | {name: CHANGES[name]}).fit(*data)
+    before, after = (each.predict_uncertainty(data[0]) for each in (model, changed))
+    assert not np.array_equal(before, after)
+    assert set(CHANGES) == set(model.get_params()) - {"device", "verbose"}
+
+
+def test_an_activation_without_hidden_layers_is_refused(data):
+    linear = AnchoredQuantileRegressor(hidden_sizes=(), max_epochs=1, random_state=0)
+    linear.fit(*data)
+    with pytest.raises(ValueError, match="activation='relu' has no effect without hidden layers"):
+        linear.set_params(activation="relu").fit(*data)
 
 
 def test_random_state_decides(data):
