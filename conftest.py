@@ -19,7 +19,7 @@ RL = [
     "_runs",
 ]
 NEEDS = {
-    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
+    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_files.py"],
     "dgl": [
         "skuq/evidential/_graph_classifier.py",
         "skuq/evidential/comparison/_methods.py",

@@ -600,7 +600,11 @@ FURTHER = {
 @pytest.fixture(scope="module")
 def beliefs():
     """Uncertainty of an agent by its parameters."""
-    base = {"learning_starts": 40, "policy_kwargs": {"net_arch": [8]}}
+    base = {
+        "learning_starts": 40,
+        "target_update_interval": 20,
+        "policy_kwargs": {"net_arch": [8]},
+    }
     X = observations(GRID)
 
     def of(algorithm, **options):
