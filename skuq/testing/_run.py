@@ -37,7 +37,7 @@ def check_uncertainty_estimator(
     y : array-like of shape (n_samples,), default=None
         Targets that belong to `X`.
     X_predict : array, sparse matrix, data frame or list of n_rows rows, default=None
-        Inputs to predict on, for an estimator that predicts on another kind of input than
+        Inputs to predict on, for an estimator that predicts on a different kind of input from what
         it is fitted on, such as an agent that is fitted on seeds of environments and
         predicts on observations. Needs `X`. None takes rows of `X`.
 

@@ -134,7 +134,7 @@ class _VmappedExtractor(nn.Module):
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
-        # In a tuple it is no submodule: its own parameters are never used.
+        # In a tuple it is not a submodule: its own parameters are never used.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:

@@ -70,7 +70,7 @@ def settings_for(env_name: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        A copy; arguments of the algorithm that are no parameters of `UADQN` are under
+        A copy; arguments of the algorithm that are not parameters of `UADQN` are under
         ``"algorithm_kwargs"``.
 
     Examples
@@ -210,7 +210,7 @@ def write_config(folder: Path, config: RunConfig) -> None:
 
 
 def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Refuse to continue a run with another configuration than it was begun with.
+    """Refuse to continue a run with a different configuration from the one it was begun with.
 
     UA-DQN may get more steps: nothing in it depends on their number.
     """

@@ -235,7 +235,7 @@ def _new_or_saved(folder: Path, config: RunConfig, device: str) -> tuple[Any, Tr
     if checkpoint is None:
         if (folder / AGENT).exists():
             raise RunError(
-                f"{folder} has no checkpoint any more, so its run cannot be extended; begin a "
+                f"{folder} no longer has a checkpoint, so its run cannot be extended; begin a "
                 "new one in another folder."
             )
         return _new_algorithm(config, device), TrainingHistory()

@@ -131,7 +131,7 @@ def test_parameters_can_be_set_and_cloned():
 
 
 def test_clone_is_not_fitted(agent):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted"):
         clone(agent).predict(CELLS)
 
 
@@ -231,7 +231,7 @@ def test_a_saved_agent_is_the_same_and_its_file_is_one_of_stable_baselines3(agen
 
 
 def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_path):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted"):
         make().save(tmp_path / "agent.zip")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "text").write_text("mine")
@@ -239,14 +239,14 @@ def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_pat
     for name in ("text", "algorithm.zip"):
         with pytest.raises(ValueError, match=r"was not written by UADQN\.save"):
             UADQN.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="absent"):
         UADQN.load(tmp_path / "absent.zip")
 
 
 def test_an_unfitted_agent_can_be_pickled():
     loaded = pickle.loads(pickle.dumps(make(gamma=0.3)))
     assert loaded.gamma == 0.3
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted"):
         loaded.predict(CELLS)
 
 

@@ -1,12 +1,8 @@
 """AnchoredQuantileRegressor: what it learns, what it refuses, what it leaves alone."""
 
-import pickle
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
@@ -300,41 +296,6 @@ def test_an_activation_without_hidden_layers_is_refused(data):
     linear.fit(*data)
     with pytest.raises(ValueError, match="activation='relu' has no effect without hidden layers"):
         linear.set_params(activation="relu").fit(*data)
-
-
-def test_random_state_decides(data):
-    first, second, other = (
-        AnchoredQuantileRegressor(**{**QUICK, "random_state": seed}).fit(*data).predict(data[0])
-        for seed in (0, 0, 1)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert not np.allclose(first, other)
-
-
-def test_global_random_states_are_left_alone(data):
-    np.random.seed(5)  # noqa: NPY002
-    torch.manual_seed(5)
-    AnchoredQuantileRegressor(**{**QUICK, "random_state": None}).fit(*data)
-    torch_state = torch.get_rng_state()
-    AnchoredQuantileRegressor(**QUICK).fit(*data).predict_uncertainty(data[0])
-    assert torch.equal(torch_state, torch.get_rng_state())
-    torch.manual_seed(5)
-    assert torch.equal(torch_state, torch.get_rng_state())
-
-
-def test_pickle_and_clone(data):
-    model = AnchoredQuantileRegressor(**QUICK).fit(*data)
-    restored = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(restored.predict(data[0]), model.predict(data[0]))
-    assert not hasattr(clone(model), "networks_")
-
-
-def test_data_frames_keep_their_names(data):
-    X = pd.DataFrame(data[0], columns=["x"])
-    model = AnchoredQuantileRegressor(**QUICK).fit(X, pd.Series(data[1]))
-    assert model.feature_names_in_.tolist() == ["x"]
-    expected = AnchoredQuantileRegressor(**QUICK).fit(*data).predict(data[0])
-    np.testing.assert_array_equal(model.predict(X), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
