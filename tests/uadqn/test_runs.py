@@ -564,7 +564,7 @@ def test_a_finished_run_without_checkpoint_is_not_begun_anew_to_extend_it(tmp_pa
     (checkpoint,) = tmp_path.glob("checkpoints/step-*")
     checkpoint.rename(tmp_path / "elsewhere")
     before = contents(tmp_path)
-    with pytest.raises(RunError, match="has no checkpoint any more, so its run cannot be extended"):
+    with pytest.raises(RunError, match="no longer has a checkpoint, so its run cannot be extended"):
         train(tmp_path, steps=200)
     assert contents(tmp_path) == before
 
