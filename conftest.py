@@ -10,19 +10,16 @@ import pytest
 RL = [
     "_algorithm",
     "_baselines",
-    "_callbacks",
     "_checkpoint",
     "_envs",
     "_estimator",
-    "_extractors",
     "_film",
     "_policies",
     "_run_configs",
     "_runs",
-    "_seeds",
 ]
 NEEDS = {
-    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
+    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_files.py"],
     "dgl": [
         "skuq/evidential/_graph_classifier.py",
         "skuq/evidential/comparison/_dirichlet_networks.py",

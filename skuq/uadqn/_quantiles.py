@@ -1,9 +1,10 @@
-"""Quantile regression, and the variances that quantiles of several networks tell apart.
+"""Quantiles of returns: their loss, the variances they give, and the values of actions.
 
 Levels, loss with its exact gradient and Bellman targets are functions of tensors. The variances
-(Eq. 4 to 7) and what actions are chosen by (Algorithm 1) are functions of arrays, numpy or torch
-alike, of shape (n_members, ..., n_quantiles): the first axis is the sample of networks drawn from
-the posterior, the last one the levels; axes between them (observations, actions) are kept.
+(Eq. 4 to 7) and the values by which actions are chosen (Algorithm 1) are functions of arrays,
+numpy or torch alike, of shape (n_members, ..., n_quantiles): the first axis is the sample of
+networks drawn from the posterior, the last one the levels; axes between them (observations,
+actions) are kept.
 Equations and propositions are those of Clements et al., "Estimating Risk and Uncertainty in Deep
 Reinforcement Learning", 2019.
 """
@@ -147,18 +148,8 @@ class _QuantileLoss(torch.autograd.Function):
 
 
 def prior_scale(weights: list[Tensor]) -> Tensor:
-    """Standard deviation of a network's weights at initialisation, all layers together.
-
-    Parameters
-    ----------
-    weights : list of Tensor of shape (n_members, ...)
-        Weight tensors of stacked networks, biases left out.
-
-    Returns
-    -------
-    Tensor of shape (n_members,)
-        One scale for each network.
-    """
+    """Standard deviation of each network's weights, biases left out, at initialisation."""
+    # (n_members, ...) each -> (n_members,)
     return torch.cat([weight.flatten(1) for weight in weights], dim=1).std(dim=1)
 
 
@@ -288,31 +279,12 @@ def quantile_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_part(quantiles: Array, aleatoric: str) -> Array:
-    """Aleatoric variance by one of the paper's two estimates, never negative.
-
-    Parameters
-    ----------
-    quantiles : array of shape (n_members, ..., n_quantiles)
-        Quantiles of the value network, then of the auxiliary ones.
-    aleatoric : {"covariance", "variance"}
-        Eq. 7 from the auxiliary networks, 0 where it is negative; or the variance of the
-        value network's quantiles, which is biased upwards where the network is unsure (the
-        paper's variant 1).
-
-    Returns
-    -------
-    array of shape (...)
-        Squared unit of the quantiles.
-
-    Raises
-    ------
-    ValueError
-        For another name of an estimate.
-    """
+    """Aleatoric variance by one of the paper's two estimates, 0 where that is negative."""
+    # (n_members, ..., n_quantiles), the value network first -> (...)
     check_estimate(aleatoric)
     if aleatoric == "covariance":
         return aleatoric_variance(quantiles[1:]).clip(0)  # Eq. 7
-    return quantile_variance(quantiles[0])  # Prop. 2.1
+    return quantile_variance(quantiles[0])  # variant 1, biased upwards (Prop. 2.1)
 
 
 def check_estimate(aleatoric: str) -> None:
@@ -324,27 +296,8 @@ def check_estimate(aleatoric: str) -> None:
 def risk_adjusted_values(
     quantiles: Array, aleatoric_factor: float, aleatoric: str = "covariance"
 ) -> Array:
-    """Value of each action: mean return minus a multiple of its aleatoric deviation [1]_.
-
-    Parameters
-    ----------
-    quantiles : array of shape (n_members, ..., n_quantiles)
-        Quantiles of the value network, which the means are of, then of the auxiliary ones.
-    aleatoric_factor : float
-        Lambda: number of standard deviations that are subtracted.
-    aleatoric : {"covariance", "variance"}, default="covariance"
-        Estimate of the variance, see `aleatoric_part`.
-
-    Returns
-    -------
-    array of shape (...)
-        Unit of the quantiles.
-
-    References
-    ----------
-    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
-       Learning", 2019, Algorithm 1.
-    """
+    """Value of each action: mean return minus a multiple of its aleatoric deviation."""
+    # (n_members, ..., n_quantiles), the value network first -> (...)
     means = quantiles[0].mean(-1)
     if aleatoric_factor == 0:
         return means
@@ -353,29 +306,7 @@ def risk_adjusted_values(
 
 
 def sampled_values(values: Array, epistemic: Array, epistemic_factor: float, noise: Array) -> Array:
-    """Thompson samples of the actions' values [1]_.
-
-    Parameters
-    ----------
-    values : array of shape (...)
-        Means of the samples, see `risk_adjusted_values`.
-    epistemic : array of shape (...)
-        Epistemic variances, see `epistemic_variance`.
-    epistemic_factor : float
-        Beta: number of epistemic standard deviations in one of the samples.
-    noise : array of shape (...)
-        Standard normal numbers.
-
-    Returns
-    -------
-    array of shape (...)
-        Unit of the quantiles.
-
-    References
-    ----------
-    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
-       Learning", 2019, Algorithm 1.
-    """
+    """Thompson samples of the actions' values, from standard normal noise of the same shape."""
     # Algorithm 1: samples with the deviation beta sigma_epistemic (Eq. 7)
     return values + epistemic_factor * epistemic**0.5 * noise
 
