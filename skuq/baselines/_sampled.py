@@ -15,7 +15,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.information import Decomposition, decompose_expected, decompose_selected, in_halves
+from skuq.information import Decomposition, decompose_expected, decompose_selected, split_equally
 from skuq.labels import labels_in_mask
 from skuq.models import ModelClassifierMixin
 from skuq.networks import TrainingSet, resolve_device
@@ -180,7 +180,7 @@ class SampledModelsClassifier(
         n_members = log_proba.shape[1]
         weights = torch.full((n_members,), 1 / n_members, dtype=torch.float64)
         if self.setting == "max-score":
-            return in_halves(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
+            return split_equally(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
         if self.setting == "expected":
             return decompose_expected(log_proba, weights)  # Eq. 1
         # Eq. 2

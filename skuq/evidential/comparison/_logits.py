@@ -19,7 +19,7 @@ from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._head import centre, has_conventional_offset
 from skuq.evidential._network_outputs import proba_of
 from skuq.evidential._pretrained_classifier import PretrainedClassifier, graph_of
-from skuq.information import entropy, in_halves
+from skuq.information import entropy, split_equally
 from skuq.validation import refuse_ineffective
 
 Score = Literal["entropy", "max-score", "energy"]
@@ -199,7 +199,7 @@ class LogitUncertainty(PretrainedClassifier):
             score = self.score_[self._nodes_of(X)]
         else:
             score = self._score(self._outputs_of(X).logits)
-        return Uncertainty.from_parts(*in_halves(score))
+        return Uncertainty.from_parts(*split_equally(score))
 
     def _score(self, logits: Tensor) -> FloatArray:
         return logit_score(centre(logits) if self.centred_ else logits, self.method)
