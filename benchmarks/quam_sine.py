@@ -65,9 +65,7 @@ def quam(posterior: Posterior, net: nn.Module, grid: Tensor, **params) -> Curve:
     """The given model, and the spread of those that the searches met about their average."""
     assert posterior.noise is not None
     variance = posterior.noise**2
-    regressor = QUAMRegressor(
-        FrozenEstimator(net), noise_variance=variance, random_state=0, **params
-    )
+    regressor = QUAMRegressor(FrozenEstimator(net), noise=variance, random_state=0, **params)
     regressor.fit(posterior.X.numpy(), posterior.y.numpy())
     points = grid.numpy()
     return regressor.predict(points), regressor.predict_model_std(points)

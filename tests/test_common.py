@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import QUAMClassifier, QUAMRegressor, all_estimators
 from skuq.evidential import NetworkHead
+from skuq.quam import PointwiseSearch, PoolSearch
 from skuq.testing import parametrize_with_uncertainty_checks
 from skuq.validation import column_of
 
@@ -78,15 +79,19 @@ QUICK = {
     ],
     "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 5}],
     "QUAMClassifier": [
-        {"n_steps": 5},
-        {"n_steps": 5, "parameters": "last", "setting": "selected", "mixture": "dirac"},
-        {"n_steps": 5, "search": "pointwise"},
+        {"search": PoolSearch(n_steps=5)},
+        {
+            "search": PoolSearch(n_steps=5, parameters="last"),
+            "setting": "selected",
+            "mixture": "dirac",
+        },
+        {"search": PointwiseSearch(n_steps=5)},
         {"estimator": HistGradientBoostingClassifier(max_iter=2)},
     ],
     "QUAMRegressor": [
-        {"n_steps": 5},
-        {"n_steps": 5, "noise": "learned", "setting": "selected"},
-        {"n_steps": 5, "search": "pointwise"},
+        {"search": PoolSearch(n_steps=5)},
+        {"search": PoolSearch(n_steps=5), "noise": "learned", "setting": "selected"},
+        {"search": PointwiseSearch(n_steps=5)},
         {"estimator": HistGradientBoostingRegressor(max_iter=5)},
     ],
     "RobustGPC": [
@@ -130,7 +135,7 @@ COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 REFITTED = [
     QUAMClassifier(DecisionTreeClassifier(max_depth=3)),
     # Some data of these checks are fitted without an error, which leaves no noise to estimate.
-    QUAMRegressor(DecisionTreeRegressor(max_depth=3), noise_variance=1.0),
+    QUAMRegressor(DecisionTreeRegressor(max_depth=3), noise=1.0),
 ]
 
 pytestmark = pytest.mark.usefixtures("short_training")

@@ -42,7 +42,7 @@ sys.modules.update(dict.fromkeys({OPTIONAL!r}))
 from sklearn.datasets import load_iris
 from skuq import QUAMClassifier
 X, y = load_iris(return_X_y=True)
-assert QUAMClassifier(n_steps=1, random_state=0).fit(X, y).predict_uncertainty(X[:2]).total.all()
+assert QUAMClassifier(random_state=0).fit(X, y).predict_uncertainty(X[:2]).total.all()
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

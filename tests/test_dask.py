@@ -8,6 +8,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import scale
 
 from skuq import QUAMClassifier, RobustGPC
+from skuq.quam import PointwiseSearch
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
@@ -28,7 +29,7 @@ def on_cluster():
 
 
 def test_adversarial_models_are_searched(on_cluster):
-    quam = QUAMClassifier(search="pointwise", n_steps=6, random_state=0).fit(X, y)
+    quam = QUAMClassifier(search=PointwiseSearch(n_steps=6), random_state=0).fit(X, y)
     serial = quam.predict_uncertainty(X[:30])
     with on_cluster():
         found = quam.set_params(n_jobs=2).predict_uncertainty(X[:30])

@@ -34,6 +34,7 @@ from skuq import (
     RobustGPC,
     SGMCMCClassifier,
 )
+from skuq.quam import PoolSearch
 
 DEVICE = os.environ.get("SKUQ_GPU_DEVICE", "cuda")
 pytestmark = [
@@ -52,14 +53,17 @@ def upper_half(X):
 
 
 ESTIMATORS = {
-    "quam": QUAMClassifier(n_steps=10, random_state=0),
-    "quam-last": QUAMClassifier(n_steps=10, parameters="last", random_state=0),
+    "quam": QUAMClassifier(search=PoolSearch(n_steps=10), random_state=0),
+    "quam-last": QUAMClassifier(search=PoolSearch(n_steps=10, parameters="last"), random_state=0),
     "quam-dirac": QUAMClassifier(
-        n_steps=10, mixture="dirac", setting="expected", targeted=False, random_state=0
+        search=PoolSearch(n_steps=10, targeted=False),
+        mixture="dirac",
+        setting="expected",
+        random_state=0,
     ),
-    "quam-regressor": QUAMRegressor(n_steps=10, random_state=0),
+    "quam-regressor": QUAMRegressor(search=PoolSearch(n_steps=10), random_state=0),
     "quam-regressor-learned": QUAMRegressor(
-        n_steps=10, noise="learned", attack="divergence", random_state=0
+        search=PoolSearch(n_steps=10), noise="learned", attack="divergence", random_state=0
     ),
     "reference": ReferenceClassifier(random_state=0),
     "distance": FeatureDistanceClassifier(random_state=0),

@@ -16,10 +16,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skuq import QUAMClassifier, predict_uncertainty
+from skuq.quam import PointwiseSearch
 
 X, y = make_moons(100, noise=0.1, random_state=0)
 clf = make_pipeline(
-    StandardScaler(), QUAMClassifier(search="pointwise", n_steps=50, random_state=0)
+    StandardScaler(), QUAMClassifier(search=PointwiseSearch(n_steps=50), random_state=0)
 )
 clf.fit(X, y)
 print(f"Training accuracy: {clf.score(X, y):.2f}")

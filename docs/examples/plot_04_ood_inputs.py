@@ -28,13 +28,12 @@ for ax, (name, images) in zip(axes, pictures.items(), strict=True):
 from sklearn.linear_model import LogisticRegression
 
 from skuq import QUAMClassifier, predict_uncertainty
+from skuq.quam import PointwiseSearch
 
 clf = QUAMClassifier(
     LogisticRegression(max_iter=1000),
-    search="pointwise",
+    search=PointwiseSearch(n_steps=50, train_batch_size=128),
     setting="selected",
-    n_steps=50,
-    train_batch_size=128,
     random_state=0,
 )
 clf.fit(data.X_train, data.y_train)

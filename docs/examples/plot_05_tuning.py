@@ -22,6 +22,7 @@ from skuq.metrics import (
     neg_expected_calibration_error_scorer,
     neg_log_likelihood_scorer,
 )
+from skuq.quam import PointwiseSearch
 
 X, y = load_wine(return_X_y=True)
 X = X[:, [0, 1, 2]]  # alcohol, malic acid and ash only: hard enough to make mistakes
@@ -35,9 +36,8 @@ search = GridSearchCV(
         StandardScaler(),
         QUAMClassifier(
             LogisticRegression(),
-            search="pointwise",
+            search=PointwiseSearch(n_steps=25),
             setting="selected",
-            n_steps=25,
             random_state=0,
         ),
     ),

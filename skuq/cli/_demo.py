@@ -28,7 +28,7 @@ from skuq.plotting import (
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
 )
-from skuq.quam import Explanation, QUAMClassifier, make_pool
+from skuq.quam import Explanation, PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
 
 
@@ -54,7 +54,10 @@ def run_digits_demo(
     """Train on digits, then quantify the uncertainty of digits and of other inputs."""
     data = load_digits_with_ood(n_test=n_test, n_ood=n_ood, random_state=random_state)
     classifier = QUAMClassifier(
-        pool=altered_digits, random_state=random_state, n_jobs=n_jobs, verbose=verbose
+        search=PoolSearch(pool=altered_digits),
+        random_state=random_state,
+        n_jobs=n_jobs,
+        verbose=verbose,
     )
     classifier.fit(data.X_train, data.y_train)
     groups = {"test": data.X_test, **data.ood}

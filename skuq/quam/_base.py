@@ -102,6 +102,10 @@ class QUAMBase(ModelMixin, ABC):
     _background: Any
 
     @abstractmethod
+    def _present_task(self) -> Task:
+        """The task by the parameters as they are now: points are searched after `fit`."""
+
+    @abstractmethod
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
 
     @abstractmethod
@@ -430,11 +434,12 @@ class QUAMBase(ModelMixin, ABC):
         search._validate_params()
         assert isinstance(self._problem, FittedSearch)
         problem, settings = self._problem.problem, self._settings(self._problem.problem)
+        task = self._present_task()
         inputs = self._inputs(X)
         reference = self._outputs(inputs).numpy()
         x = self._problem.features(inputs, resolve_device(self.device)).numpy()
         return [
-            _Points(problem, settings, self._task, x[rows], reference[rows])
+            _Points(problem, settings, task, x[rows], reference[rows])
             for rows in gen_batches(len(x), search.batch_size)
         ]
 

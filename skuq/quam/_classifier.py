@@ -19,7 +19,7 @@ from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, mean_loss
 from skuq.stored import stored
-from skuq.validation import warn_user
+from skuq.validation import refuse_ineffective, warn_user
 
 
 @stored("quam.classifier", fields=KEPT | {"classes_": NDArray[Any]})
@@ -204,11 +204,9 @@ class QUAMClassifier(
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         self.search_ = self._chosen_search(X_pool)
-        targeted = getattr(self.search_, "targeted", True)
-        if not targeted and self.n_targets is not None:
-            raise ValueError(
-                f"n_targets={self.n_targets} has no effect with targeted=False, which asks for no "
-                "class; leave one of them at its default."
+        if not getattr(self.search_, "targeted", True):
+            refuse_ineffective(
+                self, ["n_targets"], "with targeted=False of the search, which asks for no class."
             )
         data = self._resolve(
             X,
@@ -224,10 +222,14 @@ class QUAMClassifier(
         self.reference_loss_ = mean_loss(losses, data.weight)
         if not look_at(self.estimator).class_weights:  # else it is meant to guess otherwise
             _warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
-        self._task = Classification(self.classes_, targeted, self.n_targets)
+        self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
         self._search(data, search_seed)
         return self
+
+    def _present_task(self) -> Classification:
+        targeted = getattr(self.search_, "targeted", True)
+        return Classification(self.classes_, targeted, self.n_targets)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Measure how adversarial models disagree about each input.

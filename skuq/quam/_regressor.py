@@ -240,6 +240,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         self._search(data, search_seed)
         return self
 
+    def _present_task(self) -> Regression:
+        return replace(self._task, attack=self.attack)
+
     def _refuse_ineffective(self) -> None:
         """Refuse parameters that have no effect, and noise that a learner cannot have."""
         if isinstance(self.search_, RefitSearch):

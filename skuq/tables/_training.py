@@ -202,6 +202,16 @@ def _network_outputs(
     return model.outputs(inputs).softmax(-1).numpy(), model.classes
 
 
+def _makes_pool(estimator: Any) -> bool:
+    """Whether QUAM would make a pool of the encoded rows."""
+    from skuq.quam import QUAMClassifier, QUAMRegressor
+
+    if not isinstance(estimator, QUAMClassifier | QUAMRegressor):
+        return False
+    search = estimator.search
+    return search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto"
+
+
 # --- models that are given ---------------------------------------------------------------------
 
 
@@ -324,7 +334,7 @@ class Training:
         if encoder is not None:
             encoder.fit(X)
         pool = {}
-        if estimator.get_params().get("pool") == "auto":
+        if _makes_pool(estimator):
             pool["X_pool"] = self._pool(encoder, X)
         with table_errors(name, X):
             estimator.fit(encoded(encoder, self.columns, X), y, **pool)

@@ -142,7 +142,7 @@ def parametrize_with_uncertainty_checks(
     --------
     >>> from skuq import QUAMClassifier
     >>> from skuq.testing import parametrize_with_uncertainty_checks
-    >>> @parametrize_with_uncertainty_checks([QUAMClassifier(n_steps=5)])
+    >>> @parametrize_with_uncertainty_checks([QUAMClassifier(random_state=0)])
     ... def test_uncertainty(estimator, check):
     ...     check(estimator)
     """

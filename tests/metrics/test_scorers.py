@@ -126,7 +126,7 @@ def test_a_fold_without_errors_scores_nan_with_a_warning_and_the_search_goes_on(
 
 def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_searches():
     X, y = make_moons(50, noise=0.2, random_state=0)
-    pipe = make_pipeline(StandardScaler(), RobustGPC(max_iter=3, random_state=0, device="cpu"))
+    pipe = make_pipeline(StandardScaler(), RobustGPC(random_state=0, device="cpu"))
     pipe.fit(X, y)
     safe = pipe[-1].certify(pipe[:-1].transform(X), y, radius=0.1).status == "safe"
     scorer = certified_accuracy(0.1)

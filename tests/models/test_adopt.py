@@ -30,6 +30,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.models import adopt, encode_labels, fit_or_adopt
 from skuq.networks import MLP
+from skuq.quam import PoolSearch
 
 TINY = {"max_iter": 15, "random_state": 0}
 
@@ -171,7 +172,7 @@ def test_modules_that_keep_computed_tensors_are_copied(make):
 def test_weights_under_an_older_norm_are_searched_and_saved(norm):
     X, y = load(load_iris)
     module = nn.Sequential(norm(nn.Linear(4, 8)), nn.ReLU(), norm(nn.Linear(8, 3)))
-    quam = QUAMClassifier(module, n_steps=2, random_state=0).fit(X, y)
+    quam = QUAMClassifier(module, search=PoolSearch(n_steps=2), random_state=0).fit(X, y)
     expected = quam.predict_uncertainty(X[:3])
     again = pickle.loads(pickle.dumps(quam)).predict_uncertainty(X[:3])
     np.testing.assert_array_equal(again.epistemic, expected.epistemic)

@@ -23,7 +23,7 @@ from skuq import (
 )
 from skuq.evidential import NetworkHead
 from skuq.models import adopt, as_rows
-from skuq.quam import make_token_pool
+from skuq.quam import PointwiseSearch, make_token_pool
 
 transformers = pytest.importorskip("transformers")
 
@@ -74,10 +74,10 @@ ESTIMATORS = {
     "pool": lambda model: QUAMClassifier(model, **QUICK),
     "pool, all": lambda model: QUAMClassifier(model, parameters="all", **QUICK),
     "pointwise": lambda model: QUAMClassifier(
-        FrozenEstimator(model), search="pointwise", parameters="last", **QUICK
+        FrozenEstimator(model), search=PointwiseSearch(parameters="last"), **QUICK
     ),
     "pointwise, all": lambda model: QUAMClassifier(
-        model, search="pointwise", parameters="all", n_targets=1, **QUICK
+        model, search=PointwiseSearch(parameters="all"), n_targets=1, **QUICK
     ),
     "probe": lambda model: EvidentialProbe(model, max_epochs=2, random_state=0),
     "probe of hidden": lambda model: EvidentialProbe(

@@ -22,8 +22,12 @@ from torch import nn
 
 from skuq import QUAMClassifier, predict_uncertainty
 from skuq.networks import MLP, LeNet
+from skuq.quam import PointwiseSearch, PoolSearch
 
-QUICK = {"search": "pointwise", "n_steps": 6, "random_state": 0}
+
+def quick(**search):
+    """Parameters of a short search."""
+    return {"search": PointwiseSearch(**{"n_steps": 6, **search}), "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,7 @@ def test_far_away_inputs_are_more_uncertain_than_training_inputs():
 @pytest.mark.parametrize("parameters", ["all", "last"])
 @pytest.mark.parametrize("setting", ["selected", "expected"])
 def test_parts_are_the_quantities_of_the_equations(iris, setting, parameters):
-    quam = QUAMClassifier(setting=setting, parameters=parameters, **QUICK).fit(*iris)
+    quam = QUAMClassifier(setting=setting, **quick(parameters=parameters)).fit(*iris)
     u = quam.predict_uncertainty(iris[0][:9])
     proba = quam.predict_proba(iris[0][:9])
     assert (u.epistemic > 0).all()
@@ -77,7 +81,7 @@ def test_frozen_module_is_never_altered(iris, trained_module, parameters):
     before = {name: value.clone() for name, value in trained_module.state_dict().items()}
     x = torch.as_tensor(iris[0][:5], dtype=torch.float32)
     outputs = trained_module(x).detach()
-    quam = QUAMClassifier(FrozenEstimator(trained_module), parameters=parameters, **QUICK)
+    quam = QUAMClassifier(FrozenEstimator(trained_module), **quick(parameters=parameters))
     quam.fit(*iris).predict_uncertainty(iris[0][:5])
     assert all(torch.equal(before[k], v) for k, v in trained_module.state_dict().items())
     assert torch.equal(outputs, trained_module(x))
@@ -88,7 +92,7 @@ def test_frozen_module_is_never_altered(iris, trained_module, parameters):
 
 
 def test_own_predictions_do_not_change_when_uncertainty_is_asked_for(iris):
-    quam = QUAMClassifier(**QUICK).fit(*iris)
+    quam = QUAMClassifier(**quick()).fit(*iris)
     before = quam.predict_proba(iris[0])
     quam.predict_uncertainty(iris[0][:5])
     quam.adversarial_models(iris[0][:5])
@@ -116,7 +120,7 @@ ESTIMATORS = {
 @pytest.mark.parametrize("labels", [np.array([0, 1, 2]), np.array(["c", "a", "b"])])
 def test_trained_estimators_predict_and_quantify(iris, name, labels):
     X, y = iris[0], labels[iris[1]]
-    quam = QUAMClassifier(ESTIMATORS[name], **QUICK).fit(X, y)
+    quam = QUAMClassifier(ESTIMATORS[name], **quick()).fit(X, y)
     assert quam.classes_.tolist() == sorted(labels.tolist())
     assert quam.score(X, y) > 0.6
     u = quam.predict_uncertainty(X[:4])
@@ -127,7 +131,7 @@ def test_trained_estimators_predict_and_quantify(iris, name, labels):
 
 def test_estimator_passed_in_is_cloned_not_fitted(iris):
     mine = LogisticRegression()
-    QUAMClassifier(mine, **QUICK).fit(*iris)
+    QUAMClassifier(mine, **quick()).fit(*iris)
     assert not hasattr(mine, "coef_")
 
 
@@ -135,7 +139,7 @@ def test_estimator_passed_in_is_cloned_not_fitted(iris):
 def test_frozen_estimator_keeps_its_fit_and_its_class_order(iris, wrap):
     labels = np.array(["z", "x", "y"])[iris[1]]
     mine = LogisticRegression().fit(iris[0], labels)
-    quam = QUAMClassifier(wrap(mine), **QUICK).fit(iris[0][:30], labels[:30])
+    quam = QUAMClassifier(wrap(mine), **quick()).fit(iris[0][:30], labels[:30])
     assert quam.classes_.tolist() == ["x", "y", "z"]
     np.testing.assert_allclose(quam.predict_proba(iris[0]), mine.predict_proba(iris[0]), atol=1e-8)
 
@@ -145,7 +149,7 @@ def test_frozen_pipeline_takes_text_columns():
     y = np.array(["yes", "no", "no", "no"] * 5)
     table = make_column_transformer((StandardScaler(), ["size"]), (OneHotEncoder(), ["colour"]))
     mine = make_pipeline(table, LogisticRegression()).fit(frame, y)
-    quam = QUAMClassifier(FrozenEstimator(mine), **QUICK).fit(frame, y)
+    quam = QUAMClassifier(FrozenEstimator(mine), **quick()).fit(frame, y)
     assert quam.feature_names_in_.tolist() == ["size", "colour"]
     assert quam.predict_uncertainty(frame[:3]).total.shape == (3,)
     with pytest.raises(ValueError, match="feature names"):
@@ -157,8 +161,8 @@ def test_images_need_not_be_flattened():
     X, y = rng.random((20, 1, 16, 16)).astype(np.float32), np.arange(20) % 3
     torch.manual_seed(0)
     frozen = FrozenEstimator(LeNet(3, image_shape=(1, 16, 16)))
-    images = QUAMClassifier(frozen, **QUICK).fit(X, y)
-    rows = QUAMClassifier(frozen, **QUICK).fit(X.reshape(20, -1), y)
+    images = QUAMClassifier(frozen, **quick()).fit(X, y)
+    rows = QUAMClassifier(frozen, **quick()).fit(X.reshape(20, -1), y)
     np.testing.assert_allclose(
         images.predict_uncertainty(X[:3]).total,
         rows.predict_uncertainty(X[:3].reshape(3, -1)).total,
@@ -170,14 +174,14 @@ def test_images_need_not_be_flattened():
 
 def test_module_may_know_classes_that_the_data_lack(iris, trained_module):
     X, y = iris[0][:100], iris[1][:100]
-    quam = QUAMClassifier(FrozenEstimator(trained_module), **QUICK).fit(X, y)
+    quam = QUAMClassifier(FrozenEstimator(trained_module), **quick()).fit(X, y)
     assert quam.classes_.tolist() == [0, 1, 2]
 
 
 def test_batch_size_does_not_change_the_result(iris):
-    quam = QUAMClassifier(**QUICK, train_batch_size=40).fit(*iris)
-    whole = quam.set_params(batch_size=20).predict_uncertainty(iris[0][:20])
-    pieces = quam.set_params(batch_size=3).predict_uncertainty(iris[0][:20])
+    quam = QUAMClassifier(**quick(train_batch_size=40)).fit(*iris)
+    whole = quam.set_params(search__batch_size=20).predict_uncertainty(iris[0][:20])
+    pieces = quam.set_params(search__batch_size=3).predict_uncertainty(iris[0][:20])
     np.testing.assert_allclose(pieces.epistemic, whole.epistemic, rtol=1e-9)
 
 
@@ -185,8 +189,8 @@ def test_sample_weight_zero_removes_a_sample_from_the_search(iris, trained_modul
     X, y = iris
     keep = np.arange(len(X)) % 3 != 0
     frozen = FrozenEstimator(trained_module.double())
-    weighted = QUAMClassifier(frozen, **QUICK).fit(X, y, sample_weight=keep.astype(float))
-    removed = QUAMClassifier(frozen, **QUICK).fit(X[keep], y[keep])
+    weighted = QUAMClassifier(frozen, **quick()).fit(X, y, sample_weight=keep.astype(float))
+    removed = QUAMClassifier(frozen, **quick()).fit(X[keep], y[keep])
     assert weighted.reference_loss_ == pytest.approx(removed.reference_loss_)
     np.testing.assert_allclose(
         weighted.predict_uncertainty(X[:5]).total, removed.predict_uncertainty(X[:5]).total
@@ -198,9 +202,7 @@ def test_weights_of_two_are_every_sample_given_twice(iris, trained_module, prior
     X, y = iris
     quam = QUAMClassifier(
         FrozenEstimator(trained_module.double()),
-        prior_precision=prior_precision,
-        train_batch_size=2 * len(X),
-        **QUICK,
+        **quick(prior_precision=prior_precision, train_batch_size=2 * len(X)),
     )
     once = quam.fit(X, y).predict_uncertainty(X[:5]).epistemic
     weighted = quam.fit(X, y, sample_weight=np.full(len(X), 2.0)).predict_uncertainty(X[:5])
@@ -213,13 +215,13 @@ def test_global_random_states_are_left_alone(iris):
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
     states = np.random.get_state()[1].copy(), torch.random.get_rng_state()  # noqa: NPY002
-    QUAMClassifier(**QUICK).fit(*iris).predict_uncertainty(iris[0][:3])
+    QUAMClassifier(**quick()).fit(*iris).predict_uncertainty(iris[0][:3])
     np.testing.assert_array_equal(states[0], np.random.get_state()[1])  # noqa: NPY002
     assert torch.equal(states[1], torch.random.get_rng_state())
 
 
 def test_adversarial_models_honour_gamma(iris):
-    quam = QUAMClassifier(search="pointwise", random_state=0, gamma=0.02, n_steps=30).fit(*iris)
+    quam = QUAMClassifier(search=PointwiseSearch(n_steps=30), random_state=0, gamma=0.02).fit(*iris)
     found = quam.adversarial_models(iris[0][:10])
     assert found.proba.shape == (10, 3, 3)
     assert found.proba.sum(-1) == pytest.approx(1)
@@ -231,28 +233,28 @@ def test_adversarial_models_honour_gamma(iris):
 
 
 def test_higher_temperature_counts_worse_models_too(iris):
-    quam = QUAMClassifier(search="pointwise", random_state=0, n_steps=30).fit(*iris)
+    quam = QUAMClassifier(search=PointwiseSearch(n_steps=30), random_state=0).fit(*iris)
     cold = quam.set_params(temperature=1e-4).predict_uncertainty(iris[0][:10]).epistemic
     hot = quam.set_params(temperature=10.0).predict_uncertainty(iris[0][:10]).epistemic
     assert (hot > cold).all()
 
 
 def test_fitted_classifier_survives_pickling(iris):
-    quam = QUAMClassifier(parameters="last", **QUICK).fit(*iris)
+    quam = QUAMClassifier(**quick(parameters="last")).fit(*iris)
     again = pickle.loads(pickle.dumps(quam))
     expected = quam.predict_uncertainty(iris[0][:5])
     np.testing.assert_array_equal(again.predict_uncertainty(iris[0][:5]), expected)
 
 
 def test_grid_search_over_a_pipeline_tunes_and_quantifies(iris):
-    pipe = make_pipeline(StandardScaler(), QUAMClassifier(**QUICK))
-    search = GridSearchCV(pipe, {"quamclassifier__parameters": ["all", "last"]}, cv=2)
+    pipe = make_pipeline(StandardScaler(), QUAMClassifier(**quick()))
+    search = GridSearchCV(pipe, {"quamclassifier__search__parameters": ["all", "last"]}, cv=2)
     search.fit(*iris)
     assert predict_uncertainty(search, iris[0][:3]).total.shape == (3,)
 
 
 def test_progress_bar_appears_when_asked_for(iris, capsys):
-    QUAMClassifier(verbose=1, **QUICK).fit(*iris).predict_uncertainty(iris[0][:4])
+    QUAMClassifier(verbose=1, **quick()).fit(*iris).predict_uncertainty(iris[0][:4])
     assert "QUAM" in capsys.readouterr().err
 
 
@@ -262,22 +264,23 @@ def test_one_class_is_refused(iris):
 
 
 def test_bare_module_is_taken_as_it_is(iris, trained_module):
-    bare = QUAMClassifier(trained_module, **QUICK).fit(*iris)
-    frozen = QUAMClassifier(FrozenEstimator(trained_module), **QUICK).fit(*iris)
+    bare = QUAMClassifier(trained_module, **quick()).fit(*iris)
+    frozen = QUAMClassifier(FrozenEstimator(trained_module), **quick()).fit(*iris)
     np.testing.assert_array_equal(bare.predict_proba(iris[0]), frozen.predict_proba(iris[0]))
 
 
 def test_training_a_fitted_estimator_again_is_warned_of(iris):
     with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
-        QUAMClassifier(LogisticRegression().fit(*iris), **QUICK).fit(*iris)
+        QUAMClassifier(LogisticRegression().fit(*iris), **quick()).fit(*iris)
 
 
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"setting": "both"}, "'setting' parameter"),
-        ({"n_steps": 0}, "'n_steps' parameter"),
-        ({"eta": 0.5}, "'eta' parameter"),
+        ({"search": PoolSearch(n_steps=0)}, "'n_steps' parameter"),
+        ({"search": PointwiseSearch(eta=0.5)}, "'eta' parameter"),
+        ({"search": "grid"}, "'search' parameter"),
         ({"temperature": 0.0}, "'temperature' parameter"),
         ({"device": "quantum"}, "cannot be used here"),
     ],
@@ -301,14 +304,14 @@ def test_not_fitted_is_said(iris):
     ],
 )
 def test_bad_inputs_are_refused_and_nothing_fitted_is_lost(iris, X, message):
-    quam = QUAMClassifier(**QUICK).fit(*iris)
+    quam = QUAMClassifier(**quick()).fit(*iris)
     with pytest.raises(ValueError, match=message):
         quam.predict_uncertainty(X)
     assert quam.predict_uncertainty(iris[0][:1]).total.shape == (1,)
 
 
 def test_diverging_search_is_an_error_with_advice(iris):
-    quam = QUAMClassifier(c0=1e300, eta=1e10, **QUICK).fit(*iris)
+    quam = QUAMClassifier(**quick(c0=1e300, eta=1e10)).fit(*iris)
     with pytest.raises(ValueError, match=r"diverged .* smaller `learning_rate`, or smaller `c0`"):
         quam.predict_uncertainty(iris[0][:2])
 
@@ -335,7 +338,7 @@ def test_module_that_alters_its_input_gives_what_its_twin_gives(iris, parameters
     impure = NormalisesInPlace(True)
     impure.load_state_dict(pure.state_dict())
     first, second = (
-        QUAMClassifier(FrozenEstimator(m), parameters=parameters, **QUICK)
+        QUAMClassifier(FrozenEstimator(m), **quick(parameters=parameters))
         .fit(*iris)
         .predict_uncertainty(iris[0][:4])
         for m in (pure, impure)
@@ -349,7 +352,7 @@ def test_frozen_skorch_net_with_unseen_classes_keeps_its_outputs(iris):
     net = NeuralNetClassifier(
         MLP(4, 3), criterion=nn.CrossEntropyLoss, max_epochs=20, lr=0.1, verbose=0
     ).fit(X, y)
-    quam = QUAMClassifier(FrozenEstimator(net), **QUICK).fit(X, y)
+    quam = QUAMClassifier(FrozenEstimator(net), **quick()).fit(X, y)
     assert quam.classes_.tolist() == [0, 1, 2]
     assert quam.score(X, y) == np.mean(net.predict(X) == y)
     assert quam.reference_loss_ < 0.5
@@ -358,7 +361,7 @@ def test_frozen_skorch_net_with_unseen_classes_keeps_its_outputs(iris):
 def test_binary_skorch_net_is_trained_with_any_labels(iris):
     X, y = iris[0], np.array(["no", "yes", "yes"])[iris[1]]
     net = NeuralNetBinaryClassifier(MLP(4, 1), max_epochs=20, lr=0.1, verbose=0)
-    quam = QUAMClassifier(net, **QUICK).fit(X, y)
+    quam = QUAMClassifier(net, **quick()).fit(X, y)
     assert quam.score(X, y) > 0.9
     assert quam.predict_uncertainty(X[:3]).total.shape == (3,)
 
@@ -377,7 +380,7 @@ def test_wrapped_models_work_with_and_without_transformers(iris, wrap, frozen):
     model = wrap(LogisticRegression())
     if frozen:
         model = FrozenEstimator(model.fit(*iris))
-    quam = QUAMClassifier(model, **QUICK).fit(*iris)
+    quam = QUAMClassifier(model, **quick()).fit(*iris)
     assert quam.score(*iris) > 0.9
     assert quam.predict_uncertainty(iris[0][:3]).total.shape == (3,)
 
@@ -385,19 +388,19 @@ def test_wrapped_models_work_with_and_without_transformers(iris, wrap, frozen):
 def test_weights_reach_the_last_step_of_a_pipeline(iris):
     pipe = make_pipeline(StandardScaler(), LogisticRegression())
     weight = (iris[1] != 2).astype(float)
-    quam = QUAMClassifier(pipe, **QUICK).fit(*iris, sample_weight=weight)
+    quam = QUAMClassifier(pipe, **quick()).fit(*iris, sample_weight=weight)
     assert (quam.predict(iris[0]) != 2).all()
 
 
 def test_adopting_and_training_leave_the_torch_random_state_alone(iris):
     state = torch.random.get_rng_state()
     for name in ("logistic", "pipeline", "skorch"):
-        QUAMClassifier(ESTIMATORS[name], **QUICK).fit(*iris)
+        QUAMClassifier(ESTIMATORS[name], **quick()).fit(*iris)
     assert torch.equal(state, torch.random.get_rng_state())
 
 
 def test_invalid_parameters_set_after_fit_are_refused(iris):
-    quam = QUAMClassifier(**QUICK).fit(*iris)
+    quam = QUAMClassifier(**quick()).fit(*iris)
     with pytest.raises(ValueError, match="'temperature' parameter"):
         quam.set_params(temperature=0.0).predict_uncertainty(iris[0][:2])
     with pytest.raises(ValueError, match="'temperature' parameter"):
@@ -410,19 +413,19 @@ def test_invalid_parameters_set_after_fit_are_refused(iris):
 
 
 def test_inference_mode_does_not_stop_the_search(iris):
-    quam = QUAMClassifier(**QUICK).fit(*iris)
+    quam = QUAMClassifier(**quick()).fit(*iris)
     expected = quam.predict_uncertainty(iris[0][:2])
     with torch.inference_mode():
         np.testing.assert_array_equal(quam.predict_uncertainty(iris[0][:2]), expected)
 
 
 def test_value_too_large_for_a_float32_model_is_refused(iris, trained_module):
-    quam = QUAMClassifier(FrozenEstimator(trained_module.float()), **QUICK).fit(*iris)
+    quam = QUAMClassifier(FrozenEstimator(trained_module.float()), **quick()).fit(*iris)
     with pytest.raises(ValueError, match=r"too large for the model's torch\.float32"):
         quam.predict_proba(np.full((1, 4), 1e39))
 
 
-@pytest.mark.parametrize("search", ["pool", "pointwise"])
+@pytest.mark.parametrize("search", [PoolSearch, PointwiseSearch])
 def test_all_weights_of_a_recurrent_network_are_searched(search):
     class Recurrent(nn.Module):
         def __init__(self):
@@ -436,7 +439,8 @@ def test_all_weights_of_a_recurrent_network_are_searched(search):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 6)), np.arange(12) % 2
     torch.manual_seed(0)
-    quam = QUAMClassifier(Recurrent(), parameters="all", **{**QUICK, "search": search}).fit(X, y)
+    quam = QUAMClassifier(Recurrent(), search=search(parameters="all", n_steps=6), random_state=0)
+    quam.fit(X, y)
     u = quam.predict_uncertainty(X)
     assert (u.epistemic > 0).all()
     np.testing.assert_allclose(quam.predict_uncertainty(X[:2]).total, u.total[:2], rtol=1e-4)

@@ -5,14 +5,15 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, spearmanr
 from sklearn.frozen import FrozenEstimator
-from skuq.quam._search import Trajectories
 from torch import nn
 
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected, entropy
 from skuq.networks import BinaryLogits
+from skuq.quam import PointwiseSearch
 from skuq.quam._importance_sampling import (
     ImportanceSampling,
+    Trajectories,
     best_adversarial_models,
     estimate_uncertainty,
     importance_weights,
@@ -179,7 +180,7 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
 
     frozen = FrozenEstimator(nn.Sequential(linear, BinaryLogits()))
     quam = QUAMClassifier(
-        frozen, search="pointwise", setting=setting, n_steps=50, c0=1.0, random_state=0
+        frozen, search=PointwiseSearch(n_steps=50, c0=1.0), setting=setting, random_state=0
     )
     found = quam.fit(X, y).predict_uncertainty(points).epistemic
     assert spearmanr(found, exact).statistic > 0.8

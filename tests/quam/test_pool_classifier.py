@@ -38,8 +38,8 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.models import to_dense
-from skuq.quam import make_pool
+from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
+from skuq.validation import to_dense
 
 BOOSTING = HistGradientBoostingClassifier(max_iter=8, random_state=0)
 BOOSTING_OF_DENSE = make_pipeline(FunctionTransformer(to_dense), BOOSTING)
@@ -82,7 +82,9 @@ def test_a_linear_model_is_unsure_between_its_classes(iris):
     X, y = iris
     given = LogisticRegression(C=10, max_iter=1000)
     pool = make_pool(X, n_inputs=100, random_state=0)
-    quam = QUAMClassifier(given, pool_shares=(0.2,), random_state=0).fit(X, y, X_pool=pool)
+    quam = QUAMClassifier(given, search=RefitSearch(shares=(0.2,)), random_state=0).fit(
+        X, y, X_pool=pool
+    )
     fitted_on = quam._found.models[1][0].estimator
     assert fitted_on.predict_proba(pool)[:, 1].mean() > quam.predict_proba(pool)[:, 1].mean()
     far = quam.predict_uncertainty([[6.0, 3.0, 1.5, 2.5]]).epistemic  # a long way off the classes
@@ -110,12 +112,14 @@ def test_any_learner_with_weights_is_unsure_of_rows_unlike_its_data(iris, name):
 @pytest.mark.parametrize("member", [None, DecisionTreeClassifier(), RandomForestClassifier(3)])
 def test_bagged_trees_are_refitted_with_leaves_that_cannot_hold_a_single_sample(iris, member):
     given = BaggingClassifier(member, n_estimators=3, random_state=0)
-    quam = QUAMClassifier(given, pool_shares=(0.1,), random_state=0).fit(*iris)
+    quam = QUAMClassifier(given, search=RefitSearch(shares=(0.1,)), random_state=0).fit(*iris)
     assert quam.model_.estimator.estimators_[0].min_samples_leaf == 1  # the given model stays
     refitted = quam._found.models[0][0].estimator
     assert [each.min_samples_leaf for each in refitted.estimators_] == [2, 2, 2]
     shallow = BaggingClassifier(DecisionTreeClassifier(max_depth=2), n_estimators=3)
-    found = QUAMClassifier(shallow, pool_shares=(0.1,), random_state=0).fit(*iris)._found
+    found = (
+        QUAMClassifier(shallow, search=RefitSearch(shares=(0.1,)), random_state=0).fit(*iris)._found
+    )
     assert found.models[0][0].estimator.estimators_[0].min_samples_leaf == 1
 
 
@@ -164,7 +168,7 @@ def test_rows_are_explained_by_the_columns_that_make_them_unusual(table):
 def test_only_rows_can_be_explained():
     X, y = np.random.default_rng(0).normal(size=(20, 1, 6)).astype(np.float32), np.arange(20) % 2
     net = nn.Sequential(nn.Flatten(), nn.Linear(6, 2))
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=3).fit(X, y)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=3)).fit(X, y)
     with pytest.raises(ValueError, match="3 axes"):
         quam.explain(X[:2])
 
@@ -173,7 +177,7 @@ def test_only_rows_can_be_explained():
 def test_the_pool_is_made_or_given_or_a_function(iris, estimator):
     X, y = iris
     pool = make_pool(X, n_inputs=400, random_state=5)
-    quam = QUAMClassifier(estimator, n_steps=10, random_state=0)
+    quam = QUAMClassifier(estimator, search=PoolSearch(n_steps=10), random_state=0)
     given = quam.fit(X, y, X_pool=pool).predict_uncertainty(X[:5])
     made = clone(quam).fit(X, y).predict_uncertainty(X[:5])
     by_function = clone(quam).set_params(pool=partial(make_pool, n_inputs=400, random_state=5))
@@ -199,7 +203,7 @@ def test_the_pool_passes_through_pipelines_and_searches(iris):
     X, y = iris
     pool = make_pool(X, n_inputs=100, random_state=5)
     with config_context(enable_metadata_routing=True):
-        quam = QUAMClassifier(n_steps=5, random_state=0).set_fit_request(
+        quam = QUAMClassifier(search=PoolSearch(n_steps=5), random_state=0).set_fit_request(
             X_pool=True, sample_weight=False
         )
         pipe = make_pipeline(StandardScaler(), quam, transform_input=["X_pool"])
@@ -217,7 +221,7 @@ def test_the_pool_passes_through_pipelines_and_searches(iris):
 @pytest.mark.parametrize("estimator", [None, BOOSTING])
 def test_jobs_pickles_and_seeds_change_nothing(iris, estimator):
     X, y = iris
-    quam = QUAMClassifier(estimator, n_steps=10, random_state=0).fit(X, y)
+    quam = QUAMClassifier(estimator, search=PoolSearch(n_steps=10), random_state=0).fit(X, y)
     u = quam.predict_uncertainty(X)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(quam)).predict_uncertainty(X), u)
     np.testing.assert_array_equal(clone(quam).fit(X, y).predict_uncertainty(X), u)
@@ -249,7 +253,7 @@ def test_a_pool_that_does_not_fit_is_refused(iris):
     ):
         for estimator in (None, BOOSTING):
             with pytest.raises(ValueError, match=message):
-                QUAMClassifier(estimator, n_steps=2).fit(X, y, X_pool=pool)
+                QUAMClassifier(estimator, search=PoolSearch(n_steps=2)).fit(X, y, X_pool=pool)
     with pytest.raises(ValueError, match="feature names"):
         QUAMClassifier(BOOSTING).fit(frame, y, X_pool=frame.rename(columns={"a": "z"}))
 
@@ -257,7 +261,7 @@ def test_a_pool_that_does_not_fit_is_refused(iris):
 @pytest.mark.parametrize("shares", [(), (0.0, 0.1), (-0.1,), [[0.1]]])
 def test_shares_of_the_pool_are_positive(iris, shares):
     with pytest.raises(ValueError, match="pool_shares"):
-        QUAMClassifier(BOOSTING, pool_shares=shares).fit(*iris)
+        QUAMClassifier(BOOSTING, search=RefitSearch(shares=shares)).fit(*iris)
 
 
 def test_a_bad_pool_is_refused_before_any_training(iris, monkeypatch):
@@ -270,7 +274,7 @@ def test_a_bad_pool_is_refused_before_any_training(iris, monkeypatch):
 
 def test_models_found_never_outlive_the_model_that_they_belong_to(iris):
     X, y = iris
-    quam = QUAMClassifier(n_steps=4, random_state=0).fit(X, y)
+    quam = QUAMClassifier(search=PoolSearch(n_steps=4), random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="diverged"):
         quam.set_params(c0=1e300, eta=1e10, learning_rate=10).fit(X, y)
     with pytest.raises(ValueError, match="holds no models"):
@@ -280,7 +284,9 @@ def test_models_found_never_outlive_the_model_that_they_belong_to(iris):
 @pytest.mark.parametrize("estimator", [None, BOOSTING])
 def test_some_weight_must_count(iris, estimator):
     with pytest.raises(ValueError, match=r"(?i)weight"):
-        QUAMClassifier(estimator, n_steps=2).fit(*iris, sample_weight=np.zeros(150))
+        QUAMClassifier(estimator, search=PoolSearch(n_steps=2)).fit(
+            *iris, sample_weight=np.zeros(150)
+        )
 
 
 def test_learners_that_cannot_be_refitted_are_refused_before_any_training(iris):
@@ -297,7 +303,7 @@ def test_the_search_is_chosen_before_fit(iris):
     pooled = QUAMClassifier(BOOSTING).fit(X, y)
     with pytest.raises(ValueError, match="fit it again with search='pointwise'"):
         pooled.set_params(search="pointwise").predict_uncertainty(X)
-    pointwise = QUAMClassifier(search="pointwise", n_steps=2).fit(X, y)
+    pointwise = QUAMClassifier(search=PointwiseSearch(n_steps=2)).fit(X, y)
     for act in ("predict_uncertainty", "search_pool", "explain"):
         with pytest.raises(ValueError, match="search='pool'"):
             getattr(pointwise.set_params(search="pool"), act)(X)
@@ -313,7 +319,7 @@ def test_a_model_worse_than_guessing_is_warned_of(iris):
 def test_learners_that_cut_their_samples_into_parts_see_each_class_in_all_of_them():
     X, y = make_classification(400, 6, n_informative=5, n_redundant=0, random_state=1)
     learner = CalibratedClassifierCV(RandomForestClassifier(20, random_state=0), cv=3)
-    quam = QUAMClassifier(learner, pool_shares=(0.1,), random_state=0).fit(X, y)
+    quam = QUAMClassifier(learner, search=RefitSearch(shares=(0.1,)), random_state=0).fit(X, y)
     # With the pool in one part, models that had not seen the class cost .1 to .27 nats.
     assert quam._found.excess_loss.max() < 0.08
 
@@ -455,7 +461,9 @@ def test_a_pool_of_an_array_gets_the_columns_of_the_training_rows(iris):
         X, y, X_pool=pd.DataFrame(strange, columns=list("abcd"))
     )
     by_place = QUAMClassifier(BOOSTING, random_state=0).fit(X, y, X_pool=strange)
-    by_function = QUAMClassifier(BOOSTING, random_state=0, pool=lambda X: np.asarray(X)[:40] + 3)
+    by_function = QUAMClassifier(
+        BOOSTING, search=PoolSearch(pool=lambda X: np.asarray(X)[:40] + 3), random_state=0
+    )
     expected = by_name.predict_uncertainty(X).epistemic
     for quam in (by_place, by_function.fit(X, y)):
         np.testing.assert_array_equal(quam.predict_uncertainty(X).epistemic, expected)
@@ -472,6 +480,6 @@ def test_whole_numbers_are_explained_as_the_same_numbers_with_a_point(iris):
 
 def test_the_kind_of_search_is_that_of_the_fit(iris):
     X, y = iris
-    quam = QUAMClassifier(n_steps=20, targeted=False, random_state=0).fit(X, y)
+    quam = QUAMClassifier(search=PoolSearch(n_steps=20, targeted=False), random_state=0).fit(X, y)
     found = quam.set_params(targeted=True).search_pool(X)
     assert len(found.adversarial_models(X[:3]).target) == 3

@@ -12,7 +12,8 @@ from torch import nn
 
 from skuq import QUAMClassifier
 from skuq.networks import LeNet
-from skuq.quam import _search as search_module
+from skuq.quam import PoolSearch
+from skuq.quam import _gradients as search_module
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +36,7 @@ def test_models_of_a_linear_network_are_those_of_a_weighted_fit(linear):
     X, y, net, pool = linear
     quam = QUAMClassifier(
         FrozenEstimator(net),
-        n_steps=1500,
-        c0=10.0,
-        eta=1.0,
-        learning_rate_decay=0.01 ** (-1 / 1500),
+        search=PoolSearch(n_steps=1500, c0=10.0, eta=1.0, learning_rate_decay=0.01 ** (-1 / 1500)),
     ).fit(X, y, X_pool=pool)
     models = quam.adversarial_models(X)
     weight = np.r_[np.ones(300), np.full(80, 300 / 10 / 80)]
@@ -54,7 +52,9 @@ def test_models_of_a_linear_network_are_those_of_a_weighted_fit(linear):
 
 def test_uncertainty_is_that_of_the_given_model_and_the_searches_half_and_half(linear):
     X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=20).fit(X, y, X_pool=pool)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=20)).fit(
+        X, y, X_pool=pool
+    )
     u = quam.set_params(temperature=1e9).predict_uncertainty(X[:7])
     outputs = quam._found.outputs(torch.tensor(X[:7])).softmax(-1).numpy()  # (7, 2, 2, 2)
     mean = (quam.predict_proba(X[:7]) + outputs.mean(axis=(1, 2))) / 2
@@ -64,16 +64,20 @@ def test_uncertainty_is_that_of_the_given_model_and_the_searches_half_and_half(l
 
 def test_new_inputs_are_searched_for_the_same_classes(linear):
     X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=20, n_targets=1).fit(X, y, X_pool=pool)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=20), n_targets=1).fit(
+        X, y, X_pool=pool
+    )
     new = quam.search_pool(X[:50] + 3)
-    assert new._found.sought.tolist() == quam._found.sought.tolist()
+    assert new._found.targets.tolist() == quam._found.targets.tolist()
     x = torch.tensor(X[:5])
     assert not torch.allclose(new._found.outputs(x), quam._found.outputs(x))
 
 
 def test_a_row_does_not_depend_on_its_company(linear):
     X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=20).fit(X, y, X_pool=pool)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=20)).fit(
+        X, y, X_pool=pool
+    )
     together = quam.predict_uncertainty(X[:20]).epistemic
     alone = [quam.predict_uncertainty(X[k : k + 1]).epistemic[0] for k in range(20)]
     np.testing.assert_allclose(alone, together, rtol=1e-4, atol=1e-9)
@@ -81,7 +85,7 @@ def test_a_row_does_not_depend_on_its_company(linear):
 
 def test_searches_in_turn_find_what_they_find_together(linear, monkeypatch):
     X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=20)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=20))
     together = quam.fit(X, y, X_pool=pool).predict_uncertainty(X[:5])
     monkeypatch.setattr(search_module, "_STACK_BYTES", 1)
     in_turn = quam.fit(X, y, X_pool=pool)
@@ -95,7 +99,9 @@ def test_features_before_the_first_linear_layer_stay_as_they_are():
     y = np.arange(40) % 10
     torch.manual_seed(0)
     net = LeNet().eval()
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=10, random_state=0).fit(X, y)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=10), random_state=0).fit(
+        X, y
+    )
     moved = {name for group in quam._found.weights for name in group}
     sizes = sorted(quam._found.weights[0][name][0].numel() for name in moved)
     linear = [p for name, p in net.named_parameters() if name.startswith("classifier")]
@@ -107,7 +113,9 @@ def test_features_before_the_first_linear_layer_stay_as_they_are():
 def test_only_the_most_probable_classes_are_asked_for(n_targets):
     X, y = make_classification(90, n_classes=3, n_informative=3, n_features=5, random_state=0)
     net = nn.Linear(5, 3)
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=5, n_targets=n_targets, random_state=0)
+    quam = QUAMClassifier(
+        FrozenEstimator(net), search=PoolSearch(n_steps=5), n_targets=n_targets, random_state=0
+    )
     quam.fit(X.astype(np.float32), y)
     mean = quam.predict_proba(quam._pool.numpy()).mean(axis=0)
     best = np.sort(np.argsort(-mean)[:n_targets])
@@ -118,7 +126,9 @@ def test_only_the_most_probable_classes_are_asked_for(n_targets):
 
 def test_an_untargeted_search_finds_one_model(linear):
     X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=30, targeted=False).fit(X, y, X_pool=pool)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=30, targeted=False)).fit(
+        X, y, X_pool=pool
+    )
     models = quam.adversarial_models(X[:6])
     assert models.proba.shape == (6, 1, 2)
     np.testing.assert_array_equal(models.target, models.proba.argmax(-1))
@@ -136,9 +146,9 @@ def test_far_inputs_are_uncertain_although_no_pool_was_given():
 
 def test_a_prior_counts_in_the_losses(linear):
     X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=1, c0=0.0)
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=1, c0=0.0))
     plain = quam.fit(X, y, X_pool=pool)._found
-    prior = quam.set_params(prior_precision=30.0).fit(X, y, X_pool=pool)._found
+    prior = quam.set_params(search__prior_precision=30.0).fit(X, y, X_pool=pool)._found
     norms = [
         sum(float(w[k].square().sum()) for w in plain.weights[0].values())
         - sum(float(p.square().sum()) for p in net.parameters())
@@ -150,6 +160,8 @@ def test_a_prior_counts_in_the_losses(linear):
 
 def test_a_diverging_search_is_an_error_with_advice(linear):
     X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), n_steps=6, c0=1e300, eta=1e10, learning_rate=10)
+    quam = QUAMClassifier(
+        FrozenEstimator(net), search=PoolSearch(n_steps=6, c0=1e300, eta=1e10, learning_rate=10)
+    )
     with pytest.raises(ValueError, match=r"diverged.*learning_rate"):
         quam.fit(X, y, X_pool=pool)

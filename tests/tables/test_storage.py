@@ -179,17 +179,20 @@ def test_the_file_names_formats_and_no_class_of_skuq(kept):
     common = {"tables.table-model", "tables.clean-columns", "tables.training-values"}
     common |= {"tables.comparison", "pandas.frame"}
     assert names_in(contents(kept / "network")) == common | {
-        *("quam.classifier", "quam.found-networks", "quam.fitted-search", "quam.search-problem"),
-        *("models.adopted", "torch.tensor", "torch.chain", "torch.linear", "torch.relu"),
+        *("quam.classifier", "quam.pool-search", "quam.classification"),
+        *("quam.found-networks", "quam.fitted-search", "quam.search-problem"),
+        *("models.network", "models.rows"),
+        *("torch.tensor", "torch.chain", "torch.linear", "torch.relu"),
     }
     assert names_in(contents(kept / "line")) == common | {
-        *("quam.regressor", "quam.refitted", "models.estimator")
+        *("quam.regressor", "quam.refit-search", "quam.regression", "quam.refitted"),
+        *("models.learner", "models.table"),
     }
 
 
 def test_a_class_that_moved_still_loads(kept, patients, monkeypatch):
     expected = TableModel.load(kept / "line").predict(patients[:5], n_explained=0)
-    for name in ("tables.training-values", "quam.refitted", "models.estimator"):
+    for name in ("tables.training-values", "quam.refitted", "models.learner"):
         moved = dataclass(frozen=True)(type("Moved", (CLASSES[name],), {}))
         monkeypatch.delitem(CLASSES, name)
         stored(name)(moved)
