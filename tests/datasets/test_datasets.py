@@ -249,7 +249,9 @@ def test_other_files_under_the_name_of_an_archive_are_refused(folder):
         load_npz("flowers", folder)
     with zipfile.ZipFile(folder / "flowers.npz", "w") as archive:
         archive.writestr("sheet.xml", "<table/>")
-    with pytest.raises(ValueError, match=r"flowers\.npz is no .*: 'sheet\.xml' in it is no array"):
+    with pytest.raises(
+        ValueError, match=r"flowers\.npz is not an .*: 'sheet\.xml' in it is not an array"
+    ):
         load_npz("flowers", folder)
 
 
