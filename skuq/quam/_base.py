@@ -113,12 +113,9 @@ class QUAMBase(ModelMixin, ABC):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        refits = self.search in (None, "refit") or isinstance(self.search, RefitSearch)
-        tags.input_tags.allow_nan = (
-            refits
-            and hasattr(self.estimator, "__sklearn_tags__")
-            and get_tags(self.estimator).input_tags.allow_nan
-        )
+        refits = self.search is None or isinstance(self.search, str | RefitSearch)
+        if refits and not look_at(self.estimator).is_network:
+            tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
 
     def _chosen_search(self, X_pool: Any) -> Search:
