@@ -66,7 +66,8 @@ class ModelMixin:
 
     def _inputs(self, X: Any) -> Any:
         """Checked and preprocessed inputs to predict on."""
-        return self.model_.inputs(self._checked_rows(X))
+        rows = self._checked_rows(X)
+        return self.model_.inputs(rows)
 
     def _outputs(self, inputs: Any) -> Tensor:
         """Outputs of the model in float64, on the CPU."""

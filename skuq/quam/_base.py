@@ -376,7 +376,11 @@ class QUAMBase(ModelMixin, ABC):
 
     def _importance_sampling(self) -> ImportanceSampling:
         """Weights of the models that the searches met."""
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
         pointwise = isinstance(self.search_, PointwiseSearch)
+        if not pointwise:
+            self._check_found()
         if self.temperature != "auto":
             temperature = float(self.temperature)
         elif not pointwise:

@@ -251,8 +251,8 @@ class QUAMClassifier(
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        check_is_fitted(self)
-        parts = self._over(X, self._task.uncertainty, self._importance_sampling())
+        sampling = self._importance_sampling()
+        parts = self._over(X, self._task.uncertainty, sampling)
         return Uncertainty.from_parts(*parts)
 
     def adversarial_models(self, X: Any) -> AdversarialModels:

@@ -330,7 +330,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        check_is_fitted(self)
         sampling = self._importance_sampling()
         return Uncertainty.from_parts(*self._over(X, self._task.uncertainty, sampling))
 
@@ -354,8 +353,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        check_is_fitted(self)
-        (spread,) = self._over(X, self._task.spread, self._importance_sampling())
+        sampling = self._importance_sampling()
+        (spread,) = self._over(X, self._task.spread, sampling)
         return spread
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:

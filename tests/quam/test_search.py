@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from skuq.networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import PointwiseSearch, QUAMClassifier
 from skuq.quam import _gradients as search_module
+from skuq.quam import _pointwise_search as pointwise_module
 from skuq.quam._gradients import ExcessLoss, penalty_schedule
 from skuq.quam._importance_sampling import Trajectories, best_adversarial_models
 from skuq.quam._objectives import Targeted
@@ -260,11 +261,11 @@ def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_ta
     together = model.predict_uncertainty(X[:3])
     found = model.adversarial_models(X[:3])
     stacks = []
-    original = search_module.stack_parameters
+    original = pointwise_module.stack_parameters
     model_bytes = sum(p.nbytes for p in model.model_.module.parameters())
     monkeypatch.setattr(search_module, "_STACK_BYTES", 3 * 2 * model_bytes)
     monkeypatch.setattr(
-        search_module,
+        pointwise_module,
         "stack_parameters",
         lambda m, n, names: stacks.append(n) or original(m, n, names),
     )
