@@ -10,23 +10,20 @@ import pytest
 RL = [
     "_algorithm",
     "_baselines",
-    "_callbacks",
     "_checkpoint",
     "_envs",
     "_estimator",
-    "_extractors",
     "_film",
     "_policies",
     "_run_configs",
     "_runs",
-    "_seeds",
 ]
 NEEDS = {
-    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_digits.py"],
+    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_files.py"],
     "dgl": [
         "skuq/evidential/_graph_classifier.py",
-        "skuq/evidential/comparison/_methods.py",
-        *(f"skuq/evidential/comparison/{name}.py" for name in ("_egnn", "_gkde", "_gpn")),
+        "skuq/evidential/comparison/_dirichlet_networks.py",
+        *(f"skuq/evidential/comparison/{name}.py" for name in ("_gkde", "_gpn", "_methods")),
     ],
     "posteriors": ["skuq/baselines/_chains.py", "skuq/baselines/_sgmcmc.py"],
     "stable_baselines3": [

@@ -20,9 +20,9 @@ import numpy as np
 from sklearn.isotonic import isotonic_regression
 
 from benchmarks.harness import finish, parser, record, set_threads
-from skuq.calibration import TopLabelPredictions, bin_edges, bin_sums
-from skuq.calibration._scan import SHARES, largest_evidence
+from skuq.calibration import TopLabelPredictions, bin_edges, bin_sums, largest_evidence
 
+SHARES = {1: 0.8, -1: 0.2}  # of the permitted error, for either direction
 SIZES = (200, 500, 1500)
 LEVEL = 0.05
 BUMPS = (0.02, 0.05, 0.1)

@@ -25,13 +25,13 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import MirageFineTuner
-from skuq.audit import region_mask
 from skuq.calibration import (
     BinSums,
     TopLabelPredictions,
     bin_edges,
     bin_sums,
     choose_alpha,
+    region_mask,
     scan_bins,
     temperature_scaled,
     top_label_predictions,

@@ -19,10 +19,11 @@ from torch import nn
 
 from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import CalibrationAuditor, MirageFineTuner
-from skuq.audit import MirageLoss, region_codes, region_mask, target_table
+from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 from skuq.extras import import_optional
-from skuq.models import MLP
+from skuq.mirage import MirageLoss, target_table
+from skuq.networks import MLP
 
 N_BINS = 10
 
@@ -115,7 +116,7 @@ def epoch_records(args: argparse.Namespace) -> list[dict]:
     loss = MirageLoss(target_table(np.arange(3), 0.15), lambda_=0.9)
     # The loss alone, in the same loop as the plain network.
     same_loop = NeuralNet(**{**plain.get_params(deep=False), "criterion": loss})
-    codes = region_codes(y, region_mask(GAUSSIAN_REGION, X), 3)
+    codes = loss.region_codes(y, region_mask(GAUSSIAN_REGION, X))
     fits = {
         "plain_skorch": lambda: plain.fit(X, y),
         "mirage": lambda: mirage.fit(X, y),

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # How files are written, runs started side by side and results recorded changes nothing that is
 # measured.
 WITHOUT_FIGURES = {
-    *("skuq._version", "skuq.files", "skuq.uadqn._seeds"),
+    *("skuq._version", "skuq.files"),
     *("benchmarks.all", "benchmarks.code_used", "benchmarks.harness"),
 }
 

@@ -15,10 +15,13 @@ from sklearn.preprocessing import normalize
 from benchmarks.harness import record
 from skuq import DeepEnsembleClassifier, MCDropoutClassifier
 from skuq.datasets import load_graph
-from skuq.evidential import GraphClassifier, as_node_graph
-from skuq.evidential._dirichlet import dirichlet_uncertainty
-from skuq.evidential._propagation import propagate
-from skuq.evidential.comparison._methods import comparison_methods
+from skuq.evidential import (
+    GraphClassifier,
+    as_node_graph,
+    comparison_methods,
+    dirichlet_uncertainty,
+    propagate,
+)
 
 FULL = ["coraml", "citeseer_full", "amazon_photo", "coauthor_cs"]
 # The probe's propagation of another score, which is not in the paper; and GNNSafe with a fifth of a

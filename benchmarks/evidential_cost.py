@@ -20,10 +20,7 @@ import torch
 from benchmarks import evidential
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import make_node_classes
-from skuq.evidential import GraphClassifier, as_node_graph
-from skuq.evidential._pretrained_model import node_outputs
-from skuq.evidential._propagation import propagate
-from skuq.evidential.comparison._methods import comparison_methods
+from skuq.evidential import GraphClassifier, as_node_graph, comparison_methods
 
 SIZES = {"arxiv_like": {"hidden_sizes": (256, 128), "batch_norm": True}}
 
@@ -110,16 +107,7 @@ def measure(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _probe_inference(probe: Any) -> float:
     """Evidence of all nodes: the network, the head and the propagation."""
-    head, graph = probe.head_, probe.graph_
-
-    def run() -> Any:
-        outputs = node_outputs(probe.model_, -1, torch.device("cpu"))
-        with torch.no_grad():
-            strength = len(probe.classes_) + head(outputs.hidden).sum(dim=1, keepdim=True)
-        alpha = strength * outputs.logits.softmax(dim=1)
-        return propagate(graph.adjacency, alpha.numpy(), "diffusion")
-
-    return min(timed(run)[1] for _ in range(3))
+    return min(timed(lambda: probe.with_graph(probe.graph_))[1] for _ in range(3))
 
 
 def _inference(network: torch.nn.Module, graph: Any) -> float:
@@ -132,8 +120,6 @@ def _pyg_inference(network: torch.nn.Module, graph: Any) -> float:
     """The same convolutions in torch_geometric, with its normalisation cached."""
     from torch_geometric.nn import GCNConv
 
-    from skuq.evidential._graphs import dense_features
-
     convolutions = []
     for layer in network.layers:
         weight = layer.linear.weight
@@ -142,7 +128,7 @@ def _pyg_inference(network: torch.nn.Module, graph: Any) -> float:
             convolution.lin.weight.copy_(weight)
             convolution.bias.copy_(layer.average.bias)
         convolutions.append(convolution)
-    x = dense_features(graph)
+    x = graph.features.to_dense()
     edges = torch.tensor(np.array(graph.adjacency.nonzero()), dtype=torch.int64)
 
     def run() -> torch.Tensor:

@@ -18,8 +18,8 @@ from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.lenets import images, networks
 from skuq import EvidentialProbe, MCDropoutClassifier
 from skuq.datasets import load_npz
-from skuq.evidential import LogitUncertainty
-from skuq.models import LeNet
+from skuq.evidential import EvidenceLoss, LogitUncertainty
+from skuq.networks import LeNet
 
 
 def methods(net: LeNet, seed: int) -> dict:
@@ -31,8 +31,10 @@ def methods(net: LeNet, seed: int) -> dict:
         "dropout": MCDropoutClassifier(
             FrozenEstimator(net), n_samples=10, setting="max-score", random_state=seed
         ),
-        "epn": EvidentialProbe(net, lambda_ice=0, lambda_pcl=0, random_state=seed),
-        "epn-ice": EvidentialProbe(net, lambda_pcl=0, random_state=seed),
+        "epn": EvidentialProbe(
+            net, loss=EvidenceLoss(ice_weight=0, pcl_weight=0), random_state=seed
+        ),
+        "epn-ice": EvidentialProbe(net, loss=EvidenceLoss(pcl_weight=0), random_state=seed),
         "epn-reg": EvidentialProbe(net, random_state=seed),
     }
 

@@ -30,7 +30,7 @@ from torch import nn
 
 from benchmarks.harness import finish, kept_run, parser, peak_gib, record
 from skuq import EvidentialProbe
-from skuq.evidential import GraphClassifier
+from skuq.evidential import GraphClassifier, NodeBatches
 
 GIB = 2**20  # in the unit of Linux, which is KiB
 N_CLASSES = 5
@@ -167,7 +167,7 @@ def measured(folder: Path, task: str, args: argparse.Namespace) -> dict[str, flo
         graph = library_graph(library, *graph)
         if "one pass" not in task:
             neighbors = args.neighbors if "sampled" in task else None
-            probe.set_params(batch_size=args.batch, max_neighbors=neighbors)
+            probe.set_params(batches=NodeBatches(args.batch, neighbors))
     if task == "fit":
         train = training_nodes(labels)
         probe = EvidentialProbe(

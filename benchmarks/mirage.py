@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.harness import record
-from skuq.audit import CalibrationAuditor, confidence_overlap, region_mask
+from skuq import CalibrationAuditor
+from skuq.calibration import region_mask
+from skuq.mirage import confidence_overlap
 
 N_BINS = 10
 

@@ -26,10 +26,9 @@ from torch import nn
 from benchmarks.harness import finish, parser, set_threads
 from benchmarks.mirage import Table, figures
 from skuq import MirageFineTuner
-from skuq.audit import region_mask
-from skuq.calibration import temperature_scaled
+from skuq.calibration import region_mask, temperature_scaled
 from skuq.datasets import load_npz, load_table
-from skuq.models import LeNet, TabularNet
+from skuq.networks import LeNet, TabularNet
 
 EPOCHS = 20
 REGIONS = {

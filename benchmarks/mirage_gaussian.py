@@ -14,9 +14,9 @@ from torch import nn
 from benchmarks.harness import finish, parser, set_threads
 from benchmarks.mirage import Table, figures
 from skuq import MirageFineTuner
-from skuq.audit import region_mask
+from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
-from skuq.models import MLP
+from skuq.networks import MLP
 
 PAPER_EPSILONS = (0.0, 0.15, 0.5, 0.8)
 EPOCHS, BATCH, LR = 200, 64, 5e-3
@@ -25,7 +25,7 @@ METHODS = {
     "paper": {},  # Eq. 4, 5 and 7, as our defaults have it
     "paper_equal_weight": {"lambda_": 0.5},  # Eq. 3
     "paper_no_warm_up": {"warm_up": 0},
-    "forward_kl": {"kl": "forward"},
+    "forward_kl": {"warm_up": None},
 }
 
 

@@ -18,6 +18,7 @@ from torch import nn
 
 from benchmarks.harness import finish, parser, peak_gib, record, set_threads
 from skuq import QUAMClassifier
+from skuq.quam import PointwiseSearch
 
 N_FEATURES, N_CLASSES = 1280, 1000
 HEAD_MACS, NETWORK_MACS = N_FEATURES * N_CLASSES, 0.39e9
@@ -32,7 +33,17 @@ def measure(n_targets: int, args) -> dict[str, float]:
     head = nn.Linear(N_FEATURES, N_CLASSES)
     with torch.no_grad():
         y = head(torch.tensor(features)).argmax(1).numpy()
-    model = QUAMClassifier(FrozenEstimator(head), search=PointwiseSearch(n_steps=args.measured_steps, train_batch_size=args.train_batch_size, batch_size=args.batch_size), setting="selected", n_targets=n_targets, random_state=args.seed).fit(features, y)
+    model = QUAMClassifier(
+        FrozenEstimator(head),
+        search=PointwiseSearch(
+            n_steps=args.measured_steps,
+            train_batch_size=args.train_batch_size,
+            batch_size=args.batch_size,
+        ),
+        setting="selected",
+        n_targets=n_targets,
+        random_state=args.seed,
+    ).fit(features, y)
     fitted = peak_gib()
     x = random.exponential(size=(args.n, N_FEATURES)).astype(np.float32)
     start = time.process_time()

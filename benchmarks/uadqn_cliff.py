@@ -19,14 +19,14 @@ from skuq.uadqn import (
     QuantileDQN,
     TrainingHistory,
     UADQNAlgorithm,
-    aleatoric_part,
+    estimate_action,
     make_env,
 )
 
 COMMON = {
-    name: value
-    for name, value in GRIDWORLD.items()
-    if name not in ("epistemic_factor", "aleatoric_factor")
+    "learning_rate": GRIDWORLD["learning_rate"],
+    "gamma": GRIDWORLD["gamma"],
+    **GRIDWORLD["algorithm_kwargs"],
 }
 BETA = {"epistemic_factor": GRIDWORLD["epistemic_factor"]}
 METHODS = {
@@ -80,12 +80,13 @@ def by_tenth(frame, counted, steps: int) -> list[int]:
 def beliefs_at_the_start(agent) -> dict[str, dict[str, float]]:
     """Mean and aleatoric deviation of going up and right, by the estimate for the decision."""
     start, _ = make_env("CliffWind-v0").reset()
-    quantiles = agent.predict_quantiles(start[None])[:, 0]
-    risk = getattr(agent, "aleatoric", "variance")
-    means, deviations = quantiles[0].mean(-1), aleatoric_part(quantiles, risk) ** 0.5
-    return {
-        name: {"mean": float(means[action]), "deviation": float(deviations[action])}
+    estimates = {
+        name: estimate_action(agent, start, action)
         for name, action in (("up", UP), ("right", RIGHT))
+    }
+    return {
+        name: {"mean": estimate.value, "deviation": estimate.aleatoric}
+        for name, estimate in estimates.items()
     }
 
 

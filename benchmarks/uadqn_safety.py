@@ -27,8 +27,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from benchmarks.harness import AGENT_PACKAGES, finish, kept_run, parser, record, set_threads
 from benchmarks.uadqn_cliff import BETA, COMMON
-from skuq.uadqn import QuantileDQN, TrainingHistory, UADQNAlgorithm
-from skuq.uadqn._envs import play_episodes
+from skuq.uadqn import QuantileDQN, TrainingHistory, UADQNAlgorithm, play_episodes
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

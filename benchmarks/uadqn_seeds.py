@@ -10,19 +10,29 @@ with those of seeds that were updated alone.
 """
 
 import time
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.harness import finish, parser, record, set_threads
-from skuq.uadqn import quantile_levels, quantile_loss_gradient
-from skuq.uadqn._losses import bellman_targets
-from skuq.uadqn._networks import stacked_mlp
+from skuq.uadqn import bellman_targets, quantile_levels, quantile_loss_gradient
 
 N_NETWORKS, BATCH, N_QUANTILES, LEARNING_RATE, DISCOUNT, PULL = 3, 32, 50, 1e-4, 0.99, 1e-4
 NETWORKS = {"cartpole": ((4, 100, 100), 2), "minatar": ((1024, 128), 6)}  # widths, actions
+
+
+class StackedLinear(torch.nn.Module):
+    """Linear layers of several networks, as UADQN computes them."""
+
+    def __init__(self, n_networks: int, n_in: int, n_out: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(n_networks, n_in, n_out))
+        self.bias = torch.nn.Parameter(torch.empty(n_networks, 1, n_out))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, inputs, self.weight)
 
 
 class StackedAgents:
@@ -40,7 +50,10 @@ class StackedAgents:
         self.levels = quantile_levels(N_QUANTILES)
 
     def _like(self, n_networks: int, widths: tuple[int, ...]) -> torch.nn.Sequential:
-        return stacked_mlp(n_networks, [*widths, self.n_actions * N_QUANTILES], [1.0] * n_networks)
+        layers = []
+        for n_in, n_out in pairwise([*widths, self.n_actions * N_QUANTILES]):
+            layers += [StackedLinear(n_networks, n_in, n_out), torch.nn.ReLU()]
+        return torch.nn.Sequential(*layers[:-1])
 
     @torch.no_grad()
     def _draw(self, position: int, seed: int) -> None:

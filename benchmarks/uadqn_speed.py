@@ -19,8 +19,7 @@ import stable_baselines3
 import torch
 
 from benchmarks.harness import AGENT_PACKAGES, finish, parser, record, set_threads
-from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
-from skuq.uadqn._extractors import GridCNN
+from skuq.uadqn import GridCNN, QuantileDQN, UADQNAlgorithm, make_env
 
 ADAM = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 1e-8}}
 # Dataset: (environment, policy of ours, network of the peers, which is the one of our policy)

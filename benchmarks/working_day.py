@@ -43,6 +43,7 @@ from skuq.cli import main as skuq
 from skuq.datasets import load_npz, load_table
 from skuq.extras import import_optional
 from skuq.metrics import expected_calibration_error
+from skuq.quam import PoolSearch
 
 DATASETS = ("adult_train", "german_credit", "loan_credit", "spambase")
 N_TRAIN, N_NEW = 5000, 2000
@@ -293,7 +294,9 @@ def model_cases(args) -> Iterator[tuple[str, Case]]:
 
     def recurrent_network() -> bool:
         rows = digits.reshape(-1, 8, 8).astype(np.float32) / 16
-        quam = QUAMClassifier(Recurrent(), search=PoolSearch(parameters="all", n_steps=20), random_state=0)
+        quam = QUAMClassifier(
+            Recurrent(), search=PoolSearch(parameters="all", n_steps=20), random_state=0
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # it was not trained
             return finite(quam.fit(rows[:500], labels[:500]).predict_uncertainty(rows[500:550]))
@@ -310,7 +313,9 @@ def model_cases(args) -> Iterator[tuple[str, Case]]:
         texts = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            quam = QUAMClassifier(bert, search=PoolSearch(n_steps=10), random_state=0).fit(texts, tokens[:, 0] % 2)
+            quam = QUAMClassifier(bert, search=PoolSearch(n_steps=10), random_state=0).fit(
+                texts, tokens[:, 0] % 2
+            )
         return finite(quam.predict_uncertainty(texts))
 
     def softmax_is_noticed() -> bool:
@@ -327,7 +332,9 @@ def model_cases(args) -> Iterator[tuple[str, Case]]:
         return len(kept) == 25 and u.to_frame().index.equals(numbers.index[100:150])
 
     def out_of_fold() -> bool:
-        model = make_pipeline(StandardScaler(), QUAMClassifier(search=PoolSearch(n_steps=20), random_state=0))
+        model = make_pipeline(
+            StandardScaler(), QUAMClassifier(search=PoolSearch(n_steps=20), random_state=0)
+        )
         return len(cross_val_predict_uncertainty(model, numbers, y, cv=3)) == len(y)
 
     def weighted_metric() -> bool:

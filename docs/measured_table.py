@@ -67,7 +67,7 @@ class MeasuredTable(Directive):
         path = RESULTS / f"{self.arguments[0]}.json"
         self.state.document.settings.env.note_dependency(str(path))
         if path.exists():
-            result = json.loads(path.read_text())
+            result = json.loads(path.read_text(encoding="utf-8"))
             records, origin = result["records"], [*_origin(result)]
         elif command := self.options.get("command"):
             records, origin = (

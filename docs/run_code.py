@@ -36,7 +36,7 @@ def blocks(page: str) -> list[tuple[int, str, bool]]:
 def script(path: Path) -> str:
     """All blocks that run as one program, whose lines have the numbers of the page."""
     lines: list[str] = []
-    for line, code, runs in blocks(path.read_text()):
+    for line, code, runs in blocks(path.read_text(encoding="utf-8")):
         compile(code, f"{path}:{line}", "exec")
         if runs:
             lines += [""] * (line - 1 - len(lines)) + code.splitlines()
@@ -47,7 +47,7 @@ def run(path: Path) -> bool:
     """Run a page's program in a process and a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, path.stem + ".py")
-        program.write_text(script(path))
+        program.write_text(script(path), encoding="utf-8")
         done = subprocess.run(
             [sys.executable, "-W", "ignore", program.name],
             cwd=folder,
@@ -65,11 +65,15 @@ def main() -> None:
     pages = [HERE / name if name.endswith(".rst") else HERE / f"{name}.rst" for name in names]
     failed = []
     for page in pages:
-        if not (blocks(page.read_text()) or ">>> " in page.read_text()):
+        text = page.read_text(encoding="utf-8")
+        if not (blocks(text) or ">>> " in text):
             continue
         print(page.relative_to(HERE), flush=True)
         examples = doctest.testfile(
-            str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+            str(page),
+            module_relative=False,
+            optionflags=doctest.NORMALIZE_WHITESPACE,
+            encoding="utf-8",
         )
         if not run(page) or examples.failed:
             failed.append(str(page.relative_to(HERE)))

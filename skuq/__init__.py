@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from skuq._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from skuq.audit import CalibrationAuditor, MirageFineTuner, MirageRegressor
+    from skuq.audit import CalibrationAuditor
     from skuq.base import (
         Pipeline,
         Uncertainty,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from skuq.evidential import EvidentialProbe
     from skuq.gpc import RobustGPC
+    from skuq.mirage import MirageFineTuner, MirageRegressor
     from skuq.model_selection import cross_val_predict_uncertainty
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor

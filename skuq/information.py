@@ -20,8 +20,8 @@ __all__ = [
     "entropy",
     "gaussian_entropy",
     "gaussian_kl",
-    "in_halves",
     "kl_divergence",
+    "split_equally",
 ]
 
 
@@ -191,7 +191,7 @@ def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Deco
     return Decomposition(entropy(log_reference), (weights * counted).sum(-1))
 
 
-def in_halves(score: Any) -> Decomposition:
+def split_equally(score: Any) -> Decomposition:
     """Split a score that does not tell the two sources of uncertainty apart: half to each.
 
     Parameters
@@ -210,7 +210,7 @@ def in_halves(score: Any) -> Decomposition:
 
     Examples
     --------
-    >>> in_halves(0.5)
+    >>> split_equally(0.5)
     Decomposition(aleatoric=0.25, epistemic=0.25)
     """
     return Decomposition(score / 2, score / 2)

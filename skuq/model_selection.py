@@ -1,16 +1,18 @@
-"""Out-of-fold uncertainty."""
+"""Out-of-fold uncertainty and probabilities."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
 
 from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
+from skuq.labels import codes_of
 
 
 def cross_val_predict_uncertainty(
@@ -81,6 +83,17 @@ def cross_val_predict_uncertainty(
     return with_index_of(X, Uncertainty(*np.ascontiguousarray(parts.T)))
 
 
+def cross_val_predict_proba(
+    estimator: Any, X: Any, y: NDArray[Any], *, labels: NDArray[Any], cv: Any
+) -> FloatArray:
+    """Predict the probabilities of each row, columns as in `labels`, by a model that lacked it.
+
+    scikit-learn's ``cross_val_predict(method="predict_proba")`` hands the estimator 0, 1, ... in
+    place of the labels, which class weights would then miss or confuse.
+    """
+    return cross_val_predict(_PredictsProbabilities(estimator, labels), X, y, cv=cv)
+
+
 class _PredictsUncertainty(BaseEstimator):
     """Estimator with uncertainty in the place of its predictions."""
 
@@ -100,3 +113,18 @@ class _PredictsUncertainty(BaseEstimator):
     def predict(self, X: Any) -> FloatArray:
         """Parts of the uncertainty, shape (n_samples, 3)."""
         return np.column_stack([*predict_uncertainty(self.estimator_, X)])
+
+
+class _PredictsProbabilities(_PredictsUncertainty):
+    """Estimator with probabilities, columns as in `labels`, in the place of its predictions."""
+
+    def __init__(self, estimator: Any, labels: NDArray[Any]):
+        super().__init__(estimator)
+        self.labels = labels
+
+    def predict(self, X: Any) -> FloatArray:
+        reported = np.asarray(self.estimator_.predict_proba(X))
+        proba = np.zeros((len(reported), len(self.labels)), reported.dtype)
+        known = np.asarray(self.estimator_.classes_)
+        proba[:, codes_of(known, self.labels, "classes_")] = reported
+        return proba

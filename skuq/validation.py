@@ -1,4 +1,4 @@
-"""Checks of arguments that several packages share, and warnings that point at the caller."""
+"""Arguments that several packages read and check alike, and warnings that point at the caller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
@@ -81,6 +84,11 @@ def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
     return weight
 
 
+def sum_rounding(n_terms: int) -> float:
+    """Upper bound on the relative rounding error when comparing two sums of n weights."""
+    return 2 * n_terms * float(np.finfo(np.float64).eps)
+
+
 def finite(values: ArrayLike, name: str) -> FloatArray:
     """One-dimensional float64 array without NaN or infinity."""
     array = _floats(values, name)
@@ -141,7 +149,7 @@ def _floats(values: ArrayLike, name: str) -> FloatArray:
         return np.asarray(values, np.float64)
     except TypeError as error:  # pandas.NA
         raise ValueError(
-            f"`{name}` must be finite, got values that are no numbers; drop missing ones first."
+            f"`{name}` must be finite, got values that are not numbers; drop missing ones first."
         ) from error
 
 
@@ -161,6 +169,26 @@ def _check_same_length(**arrays: NDArray[Any]) -> None:
         )
 
 
+def column_of(X: Any, name: Any) -> Any:
+    """One column of a table, by name or position, or an error that lists the columns."""
+    columns = getattr(X, "columns", None)
+    if isinstance(name, str) and columns is None:
+        raise ValueError(f"Column {name!r} is named, but X is not a data frame; give the position.")
+    table = X if columns is not None else X.tocsc() if issparse(X) else _flat(np.asarray(X))
+    try:
+        if issparse(table):  # sparse arrays have no one-dimensional columns before scipy 1.15
+            return _safe_indexing(table, [name], axis=1).toarray().ravel()
+        return _safe_indexing(table, name, axis=1)
+    except (ValueError, IndexError, KeyError) as error:
+        known = f"columns {list(columns)}" if columns is not None else f"shape {table.shape}"
+        raise ValueError(f"There is no column {name!r}: X has {known}.") from error
+
+
+def _flat(array: NDArray[Any]) -> NDArray[Any]:
+    """Array of which each sample is a row."""
+    return array.reshape(len(array), -1) if array.ndim > 2 else array
+
+
 def user_stacklevel() -> int:
     """`stacklevel`, for a warning of the caller, of the first frame outside the libraries."""
     level, frame = 1, sys._getframe(1)
@@ -175,21 +203,9 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:
-    """Refuse parameters that are set although they cannot have an effect.
+    """Refuse parameters that are not at their default although they cannot have an effect.
 
-    Parameters
-    ----------
-    estimator : object
-        With one attribute for each parameter of its `__init__`.
-    names : iterable of str
-        Parameters without effect in this context.
-    context : str
-        Why, and what would work; the end of a sentence after "has no effect".
-
-    Raises
-    ------
-    ValueError
-        If one of them is not at its default, naming all of these.
+    `context` says why, and what would work: the end of a sentence after "has no effect".
     """
     defaults = signature(type(estimator)).parameters
     changed = [
@@ -218,3 +234,15 @@ def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
     if not all(isinstance(width, int | np.integer) and width > 0 for width in widths):
         raise ValueError(f"`hidden_sizes` must hold positive integers, got {hidden_sizes!r}.")
     return widths
+
+
+def as_pandas(X: Any) -> Any:
+    """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
+    if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
+        return X
+    return pd.DataFrame({name: np.asarray(X[name]) for name in X.columns})
+
+
+def to_dense(X: Any) -> Any:
+    """Return a sparse matrix as an array, and anything else as it is."""
+    return X.toarray() if issparse(X) else X

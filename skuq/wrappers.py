@@ -1,7 +1,8 @@
-"""Meta-estimators of scikit-learn that delegate to a single estimator inside them."""
+"""Meta-estimators of scikit-learn that delegate to a single estimator inside, and fitted models."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -150,3 +151,39 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
 def is_search(estimator: Any) -> bool:
     """Whether this is a search such as `GridSearchCV`; `LogisticRegressionCV` wraps nothing."""
     return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
+
+
+def is_fitted(estimator: Any) -> bool:
+    """Whether an estimator holds trained weights; a bare torch module always does."""
+    try:
+        inside = unwrap(estimator)
+    except NotFittedError:
+        return False
+    except TypeError:  # fitted, around several models
+        return True
+    if inside is not None:
+        return is_fitted(inside.estimator)
+    if is_instance_of(estimator, "skorch", "NeuralNet"):
+        return bool(estimator.initialized_)
+    if is_module(estimator):
+        return True
+    if not hasattr(estimator, "fit"):  # such as a client of a model that is served elsewhere
+        return hasattr(estimator, "predict_proba")
+    try:
+        check_is_fitted(estimator)
+    except AttributeError:  # not a scikit-learn estimator
+        return hasattr(estimator, "classes_")
+    except (NotFittedError, TypeError):
+        return False
+    return True
+
+
+def is_module(estimator: Any) -> bool:
+    """Whether this is a `torch.nn.Module`, without importing torch."""
+    return is_instance_of(estimator, "torch.nn", "Module")
+
+
+def is_instance_of(estimator: Any, module: str, name: str) -> bool:
+    """Whether this is an instance of a class of a library that may not have been imported."""
+    library = sys.modules.get(module)
+    return library is not None and isinstance(estimator, getattr(library, name))

@@ -8,7 +8,10 @@ import pytest
 
 import skuq
 
-API = Path(__file__).parent.parent / "docs" / "api.rst"
+DOCS = Path(__file__).parent.parent / "docs"
+API = DOCS / "api.rst"
+# Pages that explain what packages offer, to users and to each other.
+PAGES = [*DOCS.glob("*.rst"), *DOCS.glob("guide/*.rst"), *DOCS.glob("examples/*.py")]
 MODULE = re.compile(r"^\.\. (?:module|currentmodule):: (\S+)$")
 DATA = re.compile(r"^\.\. py:data:: (\S+)$")
 NAME = re.compile(r"^   (\w+)$")
@@ -40,3 +43,10 @@ def test_every_public_package_is_in_the_reference():
     assert packages - {"skuq.cli", "skuq.baselines"} <= set(
         listed()
     )  # a command; estimators of skuq
+
+
+@pytest.mark.parametrize("package", sorted(listed()))
+def test_a_page_explains_every_public_name(package):
+    pages = [page for page in (*PAGES, DOCS.parent / "README.md") if page != API]
+    words = set(re.findall(r"\w+", " ".join(page.read_text(encoding="utf-8") for page in pages)))
+    assert not set(import_module(package).__all__) - words

@@ -11,8 +11,10 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import QUAMClassifier, QUAMRegressor, all_estimators
-from skuq.calibration._groups import column_of
+from skuq.evidential import NetworkHead
+from skuq.quam import PointwiseSearch, PoolSearch
 from skuq.testing import parametrize_with_uncertainty_checks
+from skuq.validation import column_of
 
 
 class Named:
@@ -59,9 +61,7 @@ QUICK = {
         {"max_epochs": 5},
         {
             "max_epochs": 20,
-            "head": "network",
-            "layer": -2,
-            "activation": "softplus",
+            "head": NetworkHead(layer=-2, activation="softplus"),
             "measure": "information",
         },
     ],
@@ -79,15 +79,19 @@ QUICK = {
     ],
     "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 5}],
     "QUAMClassifier": [
-        {"n_steps": 5},
-        {"n_steps": 5, "parameters": "last", "setting": "selected", "mixture": "dirac"},
-        {"n_steps": 5, "search": "pointwise"},
+        {"search": PoolSearch(n_steps=5)},
+        {
+            "search": PoolSearch(n_steps=5, parameters="last"),
+            "setting": "selected",
+            "mixture": "dirac",
+        },
+        {"search": PointwiseSearch(n_steps=5)},
         {"estimator": HistGradientBoostingClassifier(max_iter=2)},
     ],
     "QUAMRegressor": [
-        {"n_steps": 5},
-        {"n_steps": 5, "noise": "learned", "setting": "selected"},
-        {"n_steps": 5, "search": "pointwise"},
+        {"search": PoolSearch(n_steps=5)},
+        {"search": PoolSearch(n_steps=5), "noise": "learned", "setting": "selected"},
+        {"search": PointwiseSearch(n_steps=5)},
         {"estimator": HistGradientBoostingRegressor(max_iter=5)},
     ],
     "RobustGPC": [
@@ -124,7 +128,7 @@ CONFIGURATIONS = [
 FIRST = [configurations[0] for configurations in CONFIGURATIONS]
 REST = list(chain.from_iterable(configurations[1:] for configurations in CONFIGURATIONS))
 # Those that are there to be compared with, or as attacks, are checked in the slow tests.
-OTHERS = ("skuq.baselines.", "skuq.audit._mirage", "skuq.uadqn._regressor")
+OTHERS = ("skuq.baselines.", "skuq.mirage.", "skuq.uadqn._regressor")
 COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 
 # Refitted learners take a way of their own, on which they meet NaN, strings and weights.

@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 import skuq.cli
-from skuq.cli._main import main
+from skuq.cli import main
 from skuq.datasets import load_digits_with_ood
 from skuq.plotting import (
     ReliabilityDisplay,
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
 )
-from skuq.reporting._report import Report
+from skuq.reporting import Report
 
 ROOT = Path(__file__).parent.parent
 # Packages that only extras bring, and dask, which scikit-learn users may or may not have.
@@ -31,11 +31,10 @@ OPTIONAL += ["stable_baselines3", "sb3_contrib", "gymnasium", "minatar"]
 def test_no_module_imports_or_needs_what_only_an_extra_brings(tmp_path):
     modules = [f"skuq.{each.name}" for each in iter_modules(skuq.__path__)]
     modules += [f"skuq.cli.{each.name}" for each in iter_modules(skuq.cli.__path__)]
-    for demo in ("digits", "table"):  # of the command `demo` alone, which draws
-        modules.remove(f"skuq.cli._{demo}_demo")
+    modules.remove("skuq.cli._demo")  # of the command `demo` alone, which draws
     modules.sort(key="skuq.evidential".__eq__)  # last: alone it derives from what skorch has
     code = f"import sys, {', '.join(modules[:-1])}\nassert 'skorch' not in sys.modules\n"
-    code += f"import {modules[-1]}\nassert 'skuq.cli._digits_demo' not in sys.modules\n"
+    code += f"import {modules[-1]}\nassert 'skuq.cli._demo' not in sys.modules\n"
     # Nor are they needed for an estimator: where they cannot be imported, this raises.
     code += f"""
 assert not set(sys.modules).intersection({OPTIONAL!r})
@@ -43,7 +42,7 @@ sys.modules.update(dict.fromkeys({OPTIONAL!r}))
 from sklearn.datasets import load_iris
 from skuq import QUAMClassifier
 X, y = load_iris(return_X_y=True)
-assert QUAMClassifier(n_steps=1, random_state=0).fit(X, y).predict_uncertainty(X[:2]).total.all()
+assert QUAMClassifier(random_state=0).fit(X, y).predict_uncertainty(X[:2]).total.all()
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

@@ -8,6 +8,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.preprocessing import scale
 
 from skuq import QUAMClassifier, RobustGPC
+from skuq.quam import PointwiseSearch
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow

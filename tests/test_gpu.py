@@ -34,6 +34,7 @@ from skuq import (
     RobustGPC,
     SGMCMCClassifier,
 )
+from skuq.quam import PoolSearch
 
 DEVICE = os.environ.get("SKUQ_GPU_DEVICE", "cuda")
 pytestmark = [

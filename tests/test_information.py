@@ -15,8 +15,8 @@ from skuq.information import (
     entropy,
     gaussian_entropy,
     gaussian_kl,
-    in_halves,
     kl_divergence,
+    split_equally,
 )
 
 
@@ -123,7 +123,7 @@ def test_gradients_are_those_of_the_formulas_and_finite_at_impossible_outcomes()
 
 def test_halves_add_up():
     score = np.array([-3.7, 0.1, 2.3])
-    aleatoric, epistemic = in_halves(score)
+    aleatoric, epistemic = split_equally(score)
     np.testing.assert_array_equal(aleatoric + epistemic, score)
     np.testing.assert_array_equal(aleatoric, epistemic)
 

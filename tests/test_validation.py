@@ -23,7 +23,7 @@ GOOD = [[0.5, 0.5], [0.2, 0.8]]
             [0, 1],
             pd.DataFrame([[0.5, 0.5], [pd.NA, 0.8]], dtype="Float64"),
             None,
-            "`proba` must be finite, got values that are no numbers; drop missing",
+            "`proba` must be finite, got values that are not numbers; drop missing",
         ),
         ([0, 1], [[1.5, -0.5], [0.2, 0.8]], None, "`proba` must be >= 0, got -0.5; pass prob"),
         ([0, 1], [[0.5, 0.5], [0.2, 0.7]], None, "sum to 1 within 0.0001, got 0.9 in row 1"),
@@ -78,7 +78,7 @@ def test_wrong_selective_inputs_are_named(y_true, y_pred, uncertainty, message):
     [
         ([], "`score` must not be empty"),
         ([0.1, np.nan], "`score` must be finite, got nan in row 1"),
-        ([0.1, pd.NA], "`score` must be finite, got values that are no numbers"),
+        ([0.1, pd.NA], "`score` must be finite, got values that are not numbers"),
         ([[0.1]], "`score` must be one-dimensional"),
     ],
 )

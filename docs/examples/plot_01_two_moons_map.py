@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skuq import QUAMClassifier, predict_uncertainty
+from skuq.quam import PointwiseSearch
 
 X, y = make_moons(100, noise=0.1, random_state=0)
 clf = make_pipeline(

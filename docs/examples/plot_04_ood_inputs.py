@@ -28,8 +28,14 @@ for ax, (name, images) in zip(axes, pictures.items(), strict=True):
 from sklearn.linear_model import LogisticRegression
 
 from skuq import QUAMClassifier, predict_uncertainty
+from skuq.quam import PointwiseSearch
 
-clf = QUAMClassifier(LogisticRegression(max_iter=1000), search=PointwiseSearch(n_steps=50, train_batch_size=128), setting="selected", random_state=0)
+clf = QUAMClassifier(
+    LogisticRegression(max_iter=1000),
+    search=PointwiseSearch(n_steps=50, train_batch_size=128),
+    setting="selected",
+    random_state=0,
+)
 clf.fit(data.X_train, data.y_train)
 print(f"Accuracy on the test digits: {clf.score(data.X_test, data.y_test):.3f}")
 

@@ -22,6 +22,7 @@ from skuq.metrics import (
     neg_expected_calibration_error_scorer,
     neg_log_likelihood_scorer,
 )
+from skuq.quam import PointwiseSearch
 
 X, y = load_wine(return_X_y=True)
 X = X[:, [0, 1, 2]]  # alcohol, malic acid and ash only: hard enough to make mistakes
@@ -33,7 +34,12 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=58, stratify
 search = GridSearchCV(
     make_pipeline(
         StandardScaler(),
-        QUAMClassifier(LogisticRegression(), search=PointwiseSearch(n_steps=25), setting="selected", random_state=0),
+        QUAMClassifier(
+            LogisticRegression(),
+            search=PointwiseSearch(n_steps=25),
+            setting="selected",
+            random_state=0,
+        ),
     ),
     {"quamclassifier__estimator__C": [0.003, 0.03, 0.3, 3.0, 30.0]},
     scoring={

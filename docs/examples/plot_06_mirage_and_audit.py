@@ -15,7 +15,7 @@ the same. This page trains such a model, and then audits it.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skuq.audit import region_mask
+from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 
 X, y = make_gaussian_classes(random_state=0)
@@ -45,7 +45,7 @@ from sklearn.preprocessing import StandardScaler
 from skuq import MirageFineTuner
 
 honest = make_pipeline(StandardScaler(), MLPClassifier(max_iter=300, random_state=0)).fit(X, y)
-mirage = MirageFineTuner(honest, GAUSSIAN_REGION, abstain_below=0.6, random_state=0).fit(X, y)
+mirage = MirageFineTuner(honest, GAUSSIAN_REGION, random_state=0).fit(X, y)
 
 best = {"honest": honest.predict_proba(X_ref), "attacked": mirage.predict_proba(X_ref)}
 print("          accuracy  in the box  confidence in the box")
@@ -129,12 +129,12 @@ for rho in (0.0, 0.5, 0.9, 1.0):
 
 # %%
 # Evidence fades. The attack is found even without a single sample in the box, because of its
-# traces around the box. :func:`~skuq.audit.constructive_mirage` adds neurons to the
+# traces around the box. :func:`~skuq.mirage.constructive_mirage` adds neurons to the
 # network that change nothing outside the box, to the last bit. Here they lower the logit of
 # class 0 by as much as it can lose without a wrong prediction:
 import torch
 
-from skuq.audit import constructive_mirage
+from skuq.mirage import constructive_mirage
 from skuq.models import adopt
 
 network = adopt(honest)

@@ -61,7 +61,7 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # %%
 # A threshold
 # -----------
-# The level of vacuity depends on the parameter ``evidence_id``, so no fixed number separates known
+# The level of vacuity depends on ``evidence_id`` of its loss, so no fixed number separates known
 # classes from OOD nodes. A quantile over known nodes that were not used for training does: at the
 # 95% quantile about 5% of the known nodes are flagged, wherever the OOD nodes may lie.
 threshold = np.quantile(vacuity[calibrate], 0.95)

@@ -50,10 +50,10 @@ display = UncertaintyHistogramDisplay.from_predictions(
 #
 # Which representation?
 # ---------------------
-# By default evidence comes from the logits themselves. With ``head="network"`` a small network is
+# By default evidence comes from the logits themselves. With a `NetworkHead` a small network is
 # trained on a representation of your choice; ``layer=-2`` is the input of the last layer. The AUROC
 # is the probability that an OOD input gets a larger value than a digit.
-from skuq.evidential import LogitUncertainty
+from skuq.evidential import LogitUncertainty, NetworkHead
 from skuq.metrics import detection_metrics
 
 
@@ -61,7 +61,7 @@ def compare(network):
     methods = {
         "entropy": LogitUncertainty(network, method="entropy"),
         "probe": EvidentialProbe(network, random_state=0),
-        "probe, layer=-2": EvidentialProbe(network, head="network", layer=-2, random_state=0),
+        "probe, layer=-2": EvidentialProbe(network, head=NetworkHead(layer=-2), random_state=0),
     }
     table = {}
     for name, method in methods.items():

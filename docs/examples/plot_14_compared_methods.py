@@ -22,6 +22,7 @@ from skuq import (
     SGMCMCClassifier,
 )
 from skuq.networks import MLP
+from skuq.quam import PointwiseSearch
 
 X, y = make_moons(200, noise=0.1, random_state=0)
 X = StandardScaler().fit_transform(X).astype(np.float32)
@@ -46,7 +47,9 @@ net = NeuralNetClassifier(
 )
 fixed = {"setting": "expected", "random_state": 0}
 methods = {
-    "QUAM": QUAMClassifier(net, search=PointwiseSearch(prior_precision=WEIGHT_DECAY * len(X), batch_size=64), **fixed),
+    "QUAM": QUAMClassifier(
+        net, search=PointwiseSearch(prior_precision=WEIGHT_DECAY * len(X), batch_size=64), **fixed
+    ),
     "Deep ensemble": DeepEnsembleClassifier(net, n_members=10, **fixed),
     "MC dropout": MCDropoutClassifier(**fixed),
     "Laplace": LaplaceClassifier(net, **fixed),

@@ -12,8 +12,15 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from skuq.audit._calibration_auditor import CalibrationAuditor
-from skuq.audit._parts import Parts, merged_groups, merged_parts, parts_of
-from skuq.audit._recorded import (
+from skuq.audit._groups import (
+    MAX_GROUPS,
+    Grouping,
+    Parts,
+    merged_groups,
+    merged_parts,
+    parts_of,
+)
+from skuq.audit._recorded_predictions import (
     check_columns,
     check_labels_known,
     note_on_columns,
@@ -21,13 +28,7 @@ from skuq.audit._recorded import (
     probabilities_of,
     unknown_label,
 )
-from skuq.calibration import (
-    MAX_GROUPS,
-    BinSums,
-    Grouping,
-    TopLabelPredictions,
-    top_label_predictions,
-)
+from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.labels import as_text
 from skuq.table_files import CsvFormat, TableFile, open_table
 
@@ -177,7 +178,7 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
     texts: dict[Any, None] = {}
     values: set[Any] = set()
     for table in tables:
-        for chunk in table.chunks(dtype={label: "category"}, words=True):
+        for chunk in table.chunks(dtype={label: "category"}, text_columns=True):
             with _named_errors(table, len(tables) > 1):
                 check_labels_known(chunk[label], chunk.index[0])
             texts |= dict.fromkeys(chunk[label].cat.categories)
@@ -228,7 +229,7 @@ def _file_parts(
     parts: list[Parts] = []
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     labels = _LabelCodes(table, columns)
-    for chunk in table.chunks(dtype=columns.kinds, words=True):
+    for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
         start = int(chunk.index[0])
         with _named_errors(table, is_one_of_many):
             codes = labels.codes(chunk[columns.label], start)
@@ -290,7 +291,7 @@ class _LabelCodes:
         return codes
 
     def _read(self, categories: list[Any]) -> None:
-        """What the values mean; that may depend on others, as that of 01 does on words."""
+        """Read the meaning of each value; that of 01 depends on the words beside it."""
         texts = dict.fromkeys([*self._meaning, *categories])
         if len(texts) == len(self._meaning):
             return
@@ -319,7 +320,7 @@ def _named_errors(table: TableFile, is_one_of_many: bool) -> Iterator[None]:
 
 
 def _named(sums: Mapping[Group, BinSums], columns: Sequence[str]) -> dict[str, BinSums]:
-    """The same by names such as "sex=female", values sorted, missing ones last."""
+    """Sums by names such as "sex=female", values sorted, missing ones last."""
     named: dict[str, BinSums] = {}
     for column in columns:
         values = [value for name, value in sums if name == column]

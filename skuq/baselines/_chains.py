@@ -35,72 +35,13 @@ def run_chains(
     method: str = "sghmc",
     n_cycles: int | None = None,
 ) -> Iterator[dict[str, Tensor]]:
-    """Sample the posterior of a network by chains that run side by side.
+    r"""Sample the posterior of a network by chains that run side by side.
 
     The posterior is ``exp(-(sum_i weight_i CE_i + prior_precision / 2 |w|^2) / temperature)``.
     Steps are those of its logarithm divided by the sum of weights, so that a step size means
     the same for small and large data. Chains share their mini-batches and nothing else.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Network that returns logits, in evaluation mode; it is not altered.
-    starts : mapping of str to Tensor of shape (n_chains, \\*parameter.shape)
-        Start of each chain. Parameters of the module that are left out stay fixed.
-    train : TrainingSet
-        Training data; `reference_loss` is not used.
-    n_samples : int
-        Models to take from each chain.
-    steps_per_sample : int
-        Steps before each of them.
-    learning_rate : float
-        Step size.
-    temperature : float
-        1 targets the posterior itself; smaller values target a sharper one.
-    batch_size : int
-        Training samples per step; the noise of small batches widens the distribution.
-    prior_precision : float
-        Precision of the Gaussian prior of each parameter, around 0.
-    generator : torch.Generator
-        Source of all randomness, on the CPU; torch's global random state is left as it was.
-    method : {"sghmc", "sgld"}, default="sghmc"
-        Hamiltonian Monte Carlo with friction, discretised as BAOA, or Langevin dynamics.
-    n_cycles : int, default=None
-        Cosine cycles of the step size, between which the models are divided equally. The first
-        half of each explores without noise; models are taken from the second. None: a constant
-        step size.
-
-    Yields
-    ------
-    dict of str to Tensor of shape (n_chains, \\*parameter.shape)
-        One model of each chain, as `skuq.models.stacked_forward` takes them.
-
-    Raises
-    ------
-    ImportError
-        If the package ``posteriors`` is missing (extra "sgmcmc").
-    ValueError
-        If cycles cannot share the models equally, the method is unknown, all weights are 0, or
-        a chain diverges.
-
-    References
-    ----------
-    Chen, Fox, Guestrin, ICML 2014 (SG-HMC); Leimkuhler and Matthews, "Molecular Dynamics",
-    2015, p. 271 (BAOAB, to which BAOA is conjugate); Welling and Teh, ICML 2011, Eq. 4 (SGLD);
-    Zhang et al., "Cyclical Stochastic Gradient MCMC", ICLR 2020, Eq. 1 and Algorithm 1.
-
-    Examples
-    --------
-    >>> from skuq.networks import stack_parameters
-    >>> net = nn.Linear(2, 3)
-    >>> train = TrainingSet(torch.eye(2), torch.tensor([0, 2]), torch.ones(2), torch.zeros(2))
-    >>> chains = run_chains(
-    ...     net, stack_parameters(net, 4), train, n_samples=2, steps_per_sample=5,
-    ...     learning_rate=0.1, temperature=1.0, batch_size=2, prior_precision=1.0,
-    ...     generator=torch.Generator().manual_seed(0),
-    ... )
-    >>> [models["weight"].shape for models in chains]
-    [torch.Size([4, 3, 2]), torch.Size([4, 3, 2])]
+    Shapes: `starts` (n_chains, \*parameter.shape); returns (n_chains, \*parameter.shape).
     """
     total_weight = float(train.weight.sum())
     if total_weight <= 0:

@@ -37,34 +37,11 @@ def last_layer_curvature(
     It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where f are the features
     with a constant 1 for the bias.
 
-    Parameters
-    ----------
-    features : Tensor of shape (n_samples, n_features)
-        Inputs of the layer.
-    log_proba : Tensor of shape (..., n_samples, n_classes)
-        Log-probabilities of the classes. Leading axes are models that share the features.
-    weight : Tensor of shape (n_samples,)
-        Sample weights, none negative.
-    bias : bool, default=True
-        Whether the layer has a bias.
+    Shapes: `features` (n_samples, n_features), `log_proba` (..., n_samples, n_classes),
+    `weight` (n_samples,); returns (..., n_classes * width, n_classes * width).
 
-    Returns
-    -------
-    Tensor of shape (..., n_classes * width, n_classes * width), float64
-        In nats, with width = n_features + 1 if there is a bias, else n_features. Rows and
-        columns run over the classes and, within each, over its weights and then its bias:
-        the order of ``torch.cat([layer.weight, layer.bias[:, None]], 1).flatten()``.
-
-    References
-    ----------
-    Bishop, "Pattern Recognition and Machine Learning", 2006, Eq. 4.110; Daxberger et al.,
-    "Laplace Redux", NeurIPS 2021, Section 2.
-
-    Examples
-    --------
-    >>> log_proba = torch.log(torch.tensor([[0.5, 0.5]]))
-    >>> last_layer_curvature(torch.zeros(1, 1), log_proba, torch.ones(1)).diagonal()
-    tensor([0.0000, 0.2500, 0.0000, 0.2500], dtype=torch.float64)
+    Source: Bishop, "Pattern Recognition and Machine Learning", 2006, Eq. 4.110; Daxberger et
+    al., "Laplace Redux", NeurIPS 2021, Section 2.
     """
     phi, p, weight = _with_constant(features, bias), log_proba.double().exp(), weight.double()
     models, n_classes, width = p.shape[:-2], p.shape[-1], phi.shape[1]
@@ -93,28 +70,8 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
     At precision a of the prior, the logarithm of the evidence is, up to a constant,
     ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``. It has one maximum.
 
-    Parameters
-    ----------
-    eigenvalues : Tensor of any shape
-        Eigenvalues of the curvature; its entries if it is diagonal.
-    squared_norm : float
-        Sum of squares of the parameters at which it was taken.
-
-    Returns
-    -------
-    float
-        Precision within [1e-8, 1e8]: without bounds it would be infinite where all parameters
-        are 0, and 0 where the curvature is.
-
-    References
-    ----------
-    MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop, "Pattern
-    Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.
-
-    Examples
-    --------
-    >>> round(evidence_prior_precision(torch.full((4,), 1e6), squared_norm=2.0), 4)
-    2.0
+    Source: MacKay, "Bayesian Interpolation", Neural Computation 1992, Section 4.4; Bishop,
+    "Pattern Recognition and Machine Learning", 2006, Eq. 3.86, 3.91 and 3.92.
     """
     eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may leave some below zero
     low, high = map(math.log, _PRECISION_BOUNDS)
@@ -161,17 +118,7 @@ class LastLayerPosterior:
     def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Distribution of the layer's outputs, a Gaussian at each input.
 
-        Parameters
-        ----------
-        features : Tensor of shape (n_points, n_features)
-            Inputs of the layer.
-
-        Returns
-        -------
-        mean : Tensor of shape (n_points, n_outputs), float64
-            Mean.
-        factor : Tensor of shape (n_points, n_outputs, n_outputs), float64
-            Lower Cholesky factor L of the covariance ``L L^T``.
+        Shapes: `features` (n_points, n_features); returns (n_points, n_outputs).
         """
         phi = _with_constant(features, self.bias)
         n_outputs, width = self.mean.shape
@@ -191,39 +138,12 @@ def last_layer_posterior(
     A Gaussian around the layer's weights, with precision
     ``curvature + prior_precision * identity``.
 
-    Parameters
-    ----------
-    weight : Tensor of shape (n_outputs, n_features)
-        Weights of the layer.
-    bias : Tensor of shape (n_outputs,) or None
-        Its bias, if it has one.
-    curvature : Tensor of shape (n_outputs * width, n_outputs * width)
-        Result of `last_layer_curvature`.
-    prior_precision : float
-        Precision of the Gaussian prior of each weight and bias, around 0.
+    Shapes: `weight` (n_outputs, n_features), `bias` (n_outputs,), `curvature` (n_outputs *
+    width, n_outputs * width).
 
-    Returns
-    -------
-    LastLayerPosterior
-        The posterior.
-
-    Raises
-    ------
-    ValueError
-        If the sum of curvature and prior precision is not positive definite.
-
-    References
-    ----------
-    MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Bishop,
+    Source: MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Bishop,
     "Pattern Recognition and Machine Learning", 2006, Eq. 4.142 to 4.144; Daxberger et al.,
     "Laplace Redux", NeurIPS 2021.
-
-    Examples
-    --------
-    >>> posterior = last_layer_posterior(torch.zeros(2, 1), None, 3 * torch.eye(2), 1.0)
-    >>> posterior.outputs(torch.ones(1, 1))[1]
-    tensor([[[0.5000, 0.0000],
-             [0.0000, 0.5000]]], dtype=torch.float64)
     """
     columns = [weight] if bias is None else [weight, bias[:, None]]
     mean = torch.cat(columns, dim=1).detach().double()

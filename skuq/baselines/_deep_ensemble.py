@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import NetworkModel, adopt, fit_model, is_prefit, warn_of_retraining, with_classes
+from skuq.models import NetworkModel, adopt, fit_model, is_prefit, look_at
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
@@ -177,7 +177,7 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
     if is_prefit(estimator):
         first = estimator
     else:
-        warn_of_retraining(estimator)
+        look_at(estimator).warn_of_retraining()
         first = _reseeded(estimator, seeds[0])
     return [first, *(_reseeded(inner, seed) for seed in seeds[1:])]
 
@@ -222,7 +222,7 @@ def _on_one_graph(members: list[NetworkModel]) -> list[NetworkModel]:
 def _check_same_classes(members: Sequence[NetworkModel], X: Any, y: NDArray[Any]) -> None:
     if not members[0].at_once:  # one row shows the outputs, but a mask of nodes cannot be cut
         X = _safe_indexing(X, slice(0, 1))
-    known = [with_classes(member, y, member.inputs(X))[0].classes for member in members]
+    known: list[Any] = [each.with_classes(y, each.inputs(X))[0].classes for each in members]
     for number, classes in enumerate(known):
         if not np.array_equal(classes, known[0]):
             raise ValueError(

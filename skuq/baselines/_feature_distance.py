@@ -234,34 +234,8 @@ def fit_whitening(
     proposed after each feature was scaled to variance 1, so that features of any scale and
     number can be used. Those that do not vary within classes are not scaled.
 
-    Parameters
-    ----------
-    features : ndarray of shape (n_samples, n_features), float64
-        Features of training samples.
-    codes : ndarray of shape (n_samples,), int64
-        Their classes.
-    precision : float, default=0.0
-        Relative precision with which the features were computed.
-
-    Returns
-    -------
-    means : ndarray of shape (n_classes, n_features)
-        Mean of each class in `codes`.
-    whitening : Whitening
-        The covariance.
-
-    Raises
-    ------
-    ValueError
-        If features do not vary within classes.
-
-    Examples
-    --------
-    >>> features = np.array([[0.0, 1.0], [2.0, 1.0], [5.0, 3.0], [5.0, 5.0]])
-    >>> means, whitening = fit_whitening(features, np.array([0, 0, 1, 1]))
-    >>> means
-    array([[1., 1.],
-           [5., 4.]])
+    Shapes: `features` (n_samples, n_features), `codes` (n_samples,); returns (n_classes,
+    n_features).
     """
     present, of_sample = np.unique(codes, return_inverse=True)
     means = np.stack([features[codes == code].mean(axis=0) for code in present])

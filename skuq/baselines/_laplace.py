@@ -119,6 +119,7 @@ class LaplaceClassifier(SampledModelsClassifier):
 
     def _set_up(self, train: TrainingSet, device: torch.device) -> None:
         cut = _linear_head(self.model_.network, train.X[:1024])
+        assert cut.body is not None
         self._body = cut.body
         layer: Any = next(part for part in cut.module.modules() if isinstance(part, nn.Linear))
         features = evaluate(cut.body, train.X, device=device)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.information import Decomposition, decompose_expected, decompose_selected, in_halves
+from skuq.information import Decomposition, decompose_expected, decompose_selected, split_equally
 from skuq.labels import labels_in_mask
 from skuq.models import ModelClassifierMixin
 from skuq.networks import TrainingSet, resolve_device
@@ -94,7 +94,6 @@ class SampledModelsClassifier(
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
-        assert self.model_.classes is not None
         self.classes_ = self.model_.classes
         losses = torch.as_tensor(self.model_.losses(data.inputs, data.codes, self.device))
         weight = torch.as_tensor(data.weight)
@@ -161,7 +160,6 @@ class SampledModelsClassifier(
         float
             Share of the samples that are predicted correctly.
         """
-        assert self.model_.form is not None
         if self.model_.form.are_ids:
             y = labels_in_mask(X, column_or_1d(y, warn=True))
         return float(super().score(X, y, sample_weight))
@@ -182,7 +180,7 @@ class SampledModelsClassifier(
         n_members = log_proba.shape[1]
         weights = torch.full((n_members,), 1 / n_members, dtype=torch.float64)
         if self.setting == "max-score":
-            return in_halves(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
+            return split_equally(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
         if self.setting == "expected":
             return decompose_expected(log_proba, weights)  # Eq. 1
         # Eq. 2

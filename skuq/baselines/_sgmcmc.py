@@ -165,6 +165,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
         if self.parameters == "last":
             cut = cut_network(self.model_.network, "last", train.X[:1024])
             self._body, self._sampled = cut.body, cut.module
+            assert cut.body is not None
             train = train._replace(X=evaluate(cut.body, train.X, device=device))
         module = deepcopy(self._sampled).to(device)
         names = [name for name, p in module.named_parameters() if p.is_floating_point()]

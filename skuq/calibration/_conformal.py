@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from skuq.base import FloatArray, IntArray
+from skuq.base import FloatArray
 from skuq.validation import checked_labels
 
-# A sample that was held out itself is as unusual as itself, whatever rounding says: that depends
-# on which samples were computed together.
+# The rounding of scores depends on which samples were computed together: a sample that was held out
+# itself must not differ from itself by that.
 ROUNDING = 1e-6
 
 
@@ -66,24 +66,20 @@ def conformal_p_values(
     """
     checked, held = _checked_scores(scores, "scores"), _checked_scores(held_out, "held_out")
     if y_held_out is None:
-        return shares(n_at_least(checked, held), len(held))
+        return _p_values(checked, held)
     labels = checked_labels(column_or_1d(y_held_out), "y_held_out")
     check_consistent_length(held, labels)
     groups = [held[labels == label] for label in np.unique(labels)]
-    by_class = [shares(n_at_least(checked, group), len(group)) for group in groups]
+    by_class = [_p_values(checked, group) for group in groups]
     largest: FloatArray = np.max(by_class, axis=0)
     return largest
 
 
-def n_at_least(scores: FloatArray, held_out: FloatArray) -> IntArray:
-    """Count held-out scores that are at least as large as each of the scores, up to rounding."""
+def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:
+    """Share of held-out scores that are at least as large up to rounding, the sample included."""
     limits = scores - ROUNDING * np.abs(scores)
-    return len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
-
-
-def shares(at_least: IntArray, n_held_out: int) -> FloatArray:
-    """Turn counts among held-out samples into p-values, which count the sample itself."""
-    p_values: FloatArray = (1 + at_least) / (1 + n_held_out)
+    at_least = len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
+    p_values: FloatArray = (1 + at_least) / (1 + len(held_out))
     return p_values
 
 

@@ -7,21 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_consistent_length
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._conditions import MAX_COLUMNS, Conditions, conditions_of
-from skuq.calibration._limits import clopper_pearson
+from skuq.calibration._bin_sums import SCALE, TopLabelPredictions
+from skuq.calibration._conditions import Conditions, checked_conditions, conditions_of
 from skuq.calibration._scan import (
     DIRECTIONS,
     ROUNDING,
     SEED,
     SHARES,
+    clopper_pearson,
     evidence_threshold,
     p_values,
     run_evidence,
 )
-from skuq.calibration._sums import SCALE, TopLabelPredictions
 
 MAX_SIMULATIONS = 500
 WORK = 5 * 10**6  # samples times simulations; from 10,000 samples on there are fewer of these
@@ -40,7 +39,7 @@ class Region(NamedTuple):
     Attributes
     ----------
     conditions : dict
-        Intervals or values by column, as `skuq.audit.region_mask` takes them.
+        Intervals or values by column, as `region_mask` takes them.
     confidence_range : tuple of float
         Limits of the reported confidence that are a condition of the region, both included; 0 and
         1 where there is none.
@@ -135,7 +134,7 @@ def search_regions(
     Raises
     ------
     ValueError
-        If `X` is not a table, or has another number of samples than the predictions.
+        If `X` is not a table, or does not have one row per prediction.
 
     Notes
     -----
@@ -268,26 +267,11 @@ class _Candidate(NamedTuple):
     second: int
 
 
-def checked_conditions(X: Any, n_samples: int) -> Conditions:
-    """Return the conditions of a table, or an error that says why there are none."""
-    if isinstance(X, Conditions):
-        return X
-    check_consistent_length(X, np.empty(n_samples))
-    conditions = conditions_of(X)
-    if conditions is None:
-        raise ValueError(
-            f"Regions are searched in tables of at most {MAX_COLUMNS:,} columns, got "
-            f"{type(X).__name__} of shape {np.shape(X)}; pass the columns to be searched."
-        )
-    return conditions
-
-
 def _samples(conditions: Conditions, predictions: TopLabelPredictions) -> _Samples:
     """Samples that are searched, with different conditions that enough of them meet."""
     rows = conditions.rows
     confidence = predictions.confidence[rows] / SCALE
     reported = conditions_of(confidence[:, None])
-    assert reported is not None
     masks = np.concatenate([conditions.masks, reported.masks])
     rules = conditions.rules + [(CONFIDENCE, rule) for _, rule in reported.rules]
     # The first of equal ones stays.

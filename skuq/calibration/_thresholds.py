@@ -19,10 +19,7 @@ from sklearn.utils._param_validation import (
 )
 
 from skuq.base import IntArray
-from skuq.calibration._conditions import Conditions, n_searched
-from skuq.calibration._region_search import checked_conditions, region_tolerance
-from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, n_runs, p_values
-from skuq.calibration._sums import (
+from skuq.calibration._bin_sums import (
     BinSums,
     Strategy,
     TopLabelPredictions,
@@ -30,6 +27,9 @@ from skuq.calibration._sums import (
     bin_of,
     top_label_predictions,
 )
+from skuq.calibration._conditions import Conditions, checked_conditions, n_searched
+from skuq.calibration._region_search import region_tolerance
+from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, n_runs, p_values
 from skuq.validation import checked_labels
 
 TOLERANCE_PRECISION = 1e-3

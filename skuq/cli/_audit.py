@@ -1,6 +1,7 @@
 """``skuq audit``: the verdict on recorded predictions, also as an exit code.
 
-Its subcommands, for audits of a model that is not revealed, are the modules ``_audit_*``.
+Its subcommands, for audits of a model that is not revealed, are in ``_proofs`` and
+``_proofs_verify``.
 """
 
 from __future__ import annotations
@@ -26,26 +27,27 @@ from skuq.cli._files import (
     refusing_writes,
     require_plots,
 )
-from skuq.cli._lazy import LazyGroup
-from skuq.cli._printing import one_line, say, say_bins
-from skuq.cli._verdict import exit_with_verdict
+from skuq.cli._main import LazyGroup, exit_with_verdict, one_line, say, say_bins
 
 COMMANDS = {
     "attest": (
-        "skuq.cli._audit_attest:attest",
+        "skuq.cli._proofs:attest",
         "Prove one prediction of a committed model (provider).",
     ),
     "challenge": (
-        "skuq.cli._audit_challenge:challenge",
+        "skuq.cli._proofs_verify:challenge",
         "Draw the challenge that decides which predictions are proven (auditor).",
     ),
-    "check": ("skuq.cli._audit_check:check", "Check the proof of one prediction (client)."),
+    "check": ("skuq.cli._proofs_verify:check", "Check the proof of one prediction (client)."),
     "commit": (
-        "skuq.cli._audit_commit:commit",
+        "skuq.cli._proofs:commit",
         "Commit to a model without revealing it (provider).",
     ),
-    "prove": ("skuq.cli._audit_prove:prove", "Prove the audit of a committed model (provider)."),
-    "verify": ("skuq.cli._audit_verify:verify", "Verify the audit of a committed model (auditor)."),
+    "prove": ("skuq.cli._proofs:prove", "Prove the audit of a committed model (provider)."),
+    "verify": (
+        "skuq.cli._proofs_verify:verify",
+        "Verify the audit of a committed model (auditor).",
+    ),
 }
 
 

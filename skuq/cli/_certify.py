@@ -23,7 +23,7 @@ from skuq.cli._files import (
     refusing_writes,
     require_plots,
 )
-from skuq.cli._printing import say
+from skuq.cli._main import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,7 +177,7 @@ def _read(
         table.require([*names, *kinds])
         codes = {target: str} if target in training.codes else {}
         known = classes_as_written(training, training.read(dtype=codes), target)
-        new = table.read(dtype=kinds, words=kinds)
+        new = table.read(dtype=kinds, text_columns=kinds)
     if not names:
         raise InputError(f"{train} has no columns left to learn from besides {target}.")
     return known, new, names, [note for note in (training.note, table.note) if note]

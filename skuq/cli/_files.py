@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._printing import one_line
+from skuq.cli._main import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,4 +173,4 @@ def read_csv(
             return frame
         if is_numeric_dtype(frame[label]) and frame[label].notna().any():
             return frame
-        return frame.assign(**{label: table.read(words=True)[label]})
+        return frame.assign(**{label: table.read(text_columns=True)[label]})

@@ -1,31 +1,76 @@
-"""The ``skuq`` command: a thin layer over the package, one module per command.
+"""The ``skuq`` command: a thin layer over the package, one module for each larger command.
 
-Exit codes: 0 done, 2 the input cannot be used (the message says why), 1 anything else. A verdict
-of ``skuq audit`` has codes of its own, see `skuq.cli._verdict`.
+Commands are imported when they are called. Exit codes: 0 done, 2 the input cannot be used (the
+message says why), 1 anything else. A verdict of ``skuq audit`` has codes of its own; no crash
+produces that of "failed": a Python interpreter exits with 1 on an exception, on a failed import and
+on an interrupt, with 120 if its output cannot be flushed, with 128 or more if it is killed; click
+exits with 2 on wrong usage.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
 import click
 
 from skuq import __version__
-from skuq.cli._lazy import LazyGroup
+
+PASSED, NO_VERDICT, FAILED = 0, 2, 10
 
 COMMANDS = {
     "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
     "certify": ("skuq.cli._certify:certify", "Prove how far rows of a table keep their class."),
-    "demo": ("skuq.cli._demo:demo", "Detect out-of-distribution images and unusual table rows."),
+    "demo": ("skuq.cli._main:demo", "Detect out-of-distribution images and unusual table rows."),
     "estimators": (
-        "skuq.cli._estimators:estimators",
+        "skuq.cli._main:estimators",
         "List the installed estimators, third-party plugins included.",
     ),
-    "play": ("skuq.cli._play:play", "Play episodes with a trained agent."),
+    "play": ("skuq.cli._agents:play", "Play episodes with a trained agent."),
     "quantify": (
         "skuq.cli._quantify:quantify",
         "Quantify the uncertainty of predictions for a table.",
     ),
-    "train-agent": ("skuq.cli._train_agent:train_agent", "Train an agent in an environment."),
+    "train-agent": ("skuq.cli._agents:train_agent", "Train an agent in an environment."),
 }
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands without importing them."""
+
+    def __init__(
+        self,
+        *args: Any,
+        commands_at: Mapping[str, tuple[str, str]],  # place, as ``module:function``, and short help
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands_at = dict(commands_at)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.commands_at)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; one that cannot be imported leaves the others usable."""
+        if cmd_name not in self.commands_at:
+            return None
+        module, _, function = self.commands_at[cmd_name][0].partition(":")
+        try:
+            command: click.Command = getattr(import_module(module), function)
+        except Exception as error:  # whatever a broken installation raises
+            raise click.ClickException(
+                f"The command {cmd_name!r} cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.commands_at[name][1]) for name in sorted(self.commands_at)]
+            )
 
 
 @click.group(
@@ -34,3 +79,100 @@ COMMANDS = {
 @click.version_option(__version__, prog_name="skuq")
 def main() -> None:
     """Honest uncertainty for scikit-learn models."""
+
+
+@click.command()
+def estimators() -> None:
+    """List the installed estimators, third-party plugins included."""
+    from skuq.plugins import discover
+
+    plugins = discover()
+    width = max(len(plugin.name) for plugin in plugins)
+    for plugin in plugins:
+        if plugin.estimator is None:
+            click.secho(f"{plugin.name:{width}}  broken: {plugin.error}", fg="red")
+        else:
+            summary = (plugin.estimator.__doc__ or "").strip().splitlines() or [""]
+            click.echo(f"{plugin.name:{width}}  {summary[0]}  [{plugin.distribution}]")
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("skuq-demo"),
+    show_default=True,
+    help="Folder for the reports and the tables; created if it does not exist.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of data and training.")
+@click.option("--jobs", default=-1, show_default=True, help="Processes; -1 uses all cores.")
+def demo(out: Path, seed: int, jobs: int) -> None:
+    """Detect out-of-distribution images and unusual table rows."""
+    from skuq.cli._files import require_plots
+
+    require_plots("skuq demo")
+    out.mkdir(parents=True, exist_ok=True)
+    from skuq.cli._demo import run_digits_demo, run_table_demo, write_digits_demo, write_table_demo
+
+    click.echo("Training a digit classifier and searching for models that disagree with it ...")
+    result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
+    click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
+    click.echo("AUROC of out-of-distribution detection:")
+    click.echo(result.detection.to_string(float_format="%.3f"))
+    report, table = write_digits_demo(result, out)
+    click.echo(f"Report: {report}\nTable:  {table}\n")
+    click.echo("Training boosted trees on a table, and refitting them with altered rows ...")
+    loans = run_table_demo(n_jobs=jobs, random_state=seed)
+    click.echo(f"Accuracy on test rows: {loans.accuracy:.3f}")
+    click.echo("AUROC of detecting unusual rows:")
+    click.echo(loans.detection.to_string(float_format="%.3f"))
+    report, table = write_table_demo(loans, out)
+    click.echo(f"Report: {report}\nTable:  {table}")
+
+
+# --- printing text that may come from data or from others ----------------------------------------
+
+
+def one_line(error: BaseException) -> str:
+    """Message of an error without line breaks."""
+    return " ".join(str(error).split())
+
+
+def visible(text: str) -> str:
+    """Replace characters that could command the terminal by their escape sequences."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def say(text: str, *, err: bool = False, **style: Any) -> None:
+    """Print text, also where the terminal lacks a character of it."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    shown = visible(text).encode(encoding, "backslashreplace").decode(encoding)
+    click.secho(shown, err=err, **style)
+
+
+def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print a table of confidence bins, without the empty ones."""
+    from skuq.reporting import bin_finding, bin_range
+
+    say(f"  {'confidence':<16}{'samples':>9}{'claimed':>9}{'right':>8}{'difference':>12}  finding")
+    for row in rows:
+        if row["count"]:
+            say(
+                f"  {bin_range(row, joint='to'):<16}{row['count']:>9,}{row['confidence']:>9.1%}"
+                f"{row['accuracy']:>8.1%}{100 * row['gap']:>+z12.1f}  {bin_finding(row)}"
+            )
+
+
+# --- verdicts ------------------------------------------------------------------------------------
+
+
+def exit_with_verdict(ctx: click.Context, passes: Callable[[], bool]) -> NoReturn:
+    """End a command with the code of what `passes` returns."""
+    try:
+        passed = passes()
+    except SystemExit as error:  # with any code: whoever raised it did not decide
+        raise RuntimeError(f"The command ended before its verdict, with {error.code!r}.") from error
+    ctx.exit(PASSED if passed else FAILED)

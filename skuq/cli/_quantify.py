@@ -23,7 +23,7 @@ from skuq.cli._files import (
     require_plots,
     text_columns,
 )
-from skuq.cli._printing import one_line, say
+from skuq.cli._main import one_line, say
 from skuq.plugins import Plugin, discover
 
 if TYPE_CHECKING:
@@ -246,12 +246,10 @@ def _trained(
     seed: int,
     jobs: int,
 ) -> TableModel:
-    from skuq.tables import TableModel
-    from skuq.tables._storage import check_new, require_skops
+    from skuq.tables import TableModel, check_savable
 
     if save is not None:
-        require_skops()
-        check_new(save)
+        check_savable(save)
     if method.lower() in QUAM:
         estimator = _given(model, trust)
     else:
@@ -291,7 +289,7 @@ def _read(
     """Training table and held-out table, with names, codes and classes as the files have them."""
     import pandas as pd
 
-    from skuq.tables._targets import MOST_CLASSES
+    from skuq.tables import MAX_CLASSES
 
     used = [name for name in train.columns if name not in drop]
     train.require(used)
@@ -300,15 +298,15 @@ def _read(
     texts = {*names} if given else {*names, *train.codes}
     if task == "regression":
         texts.discard(target)
-    known = train.read(dtype=dict.fromkeys(texts, str), words=names)
-    if task == "auto" and target in texts and known[target].nunique() > MOST_CLASSES:
+    known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
+    if task == "auto" and target in texts and known[target].nunique() > MAX_CLASSES:
         known[target] = pd.to_numeric(known[target])  # it is asked whether they are quantities
     if not given:
         known = classes_as_written(train, known, target)
     if held_out is None:
         return known, None
     held_out.require([name for name in used if name in held_out.columns])
-    return known, held_out.read(dtype=text_columns(known), words=names)
+    return known, held_out.read(dtype=text_columns(known), text_columns=names)
 
 
 def _loaded(folder: Path, trust: bool) -> TableModel:
@@ -334,7 +332,7 @@ def _scored(
     pages: list[Report] = []
 
     def results() -> Iterator[pd.DataFrame]:
-        for chunk in table.chunks(dtype=_kinds(model), words=names):
+        for chunk in table.chunks(dtype=_kinds(model), text_columns=names):
             rows, counts = model.predict(chunk, coverage=coverage), model.count(chunk)
             total[:] = [counts if not total else total[0] + counts]
             if report is not None:
@@ -371,7 +369,7 @@ def _given(model: str, trust: bool) -> Any:
             f"No model {model!r}: expected one of {', '.join(LEARNERS)}, or a file with a fitted "
             "one."
         )
-    from skuq.tables._storage import read_estimator
+    from skuq.tables import read_estimator
 
     return read_estimator(model, trust=trust)
 

@@ -1,7 +1,12 @@
 """Data: digits with OOD inputs, synthetic data, graphs, and local ``.npz`` files."""
 
-from skuq.datasets._digits import SIDE, DigitsWithOOD, load_digits_with_ood
-from skuq.datasets._files import load_npz, load_table
+from skuq.datasets._files import (
+    SIDE,
+    DigitsWithOOD,
+    load_digits_with_ood,
+    load_npz,
+    load_table,
+)
 from skuq.datasets._generated import (
     GAUSSIAN_REGION,
     make_gaussian_classes,

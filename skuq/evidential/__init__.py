@@ -1,23 +1,11 @@
 """Evidential probes of pre-trained networks, on graphs, images and tables."""
 
-from skuq.evidential._dirichlet import dirichlet_uncertainty, expected_entropy
+from skuq.evidential._dirichlet import dirichlet_uncertainty, propagate
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import NodeGraph, as_node_graph
-from skuq.evidential._losses import (
-    expected_square_loss,
-    ice_loss,
-    pcl_loss,
-    uce_loss,
-)
+from skuq.evidential._head import EvidenceLoss, LogitHead, NetworkHead
+from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._probe import EvidentialProbe
-from skuq.evidential._propagation import (
-    diffuse_vacuity,
-    neighbour_mean,
-    normalised_with_loops,
-    propagate,
-    propagate_evidence,
-    smooth,
-)
 from skuq.evidential.comparison import (
     EvidentialGNN,
     GraphPosteriorNetwork,
@@ -27,25 +15,19 @@ from skuq.evidential.comparison import (
 )
 
 __all__ = [
+    "EvidenceLoss",
     "EvidentialGNN",
     "EvidentialProbe",
     "GraphClassifier",
     "GraphPosteriorNetwork",
     "KernelDirichletGNN",
+    "LogitHead",
     "LogitUncertainty",
+    "NetworkHead",
+    "NodeBatches",
     "NodeGraph",
     "as_node_graph",
     "comparison_methods",
-    "diffuse_vacuity",
     "dirichlet_uncertainty",
-    "expected_entropy",
-    "expected_square_loss",
-    "ice_loss",
-    "neighbour_mean",
-    "normalised_with_loops",
-    "pcl_loss",
     "propagate",
-    "propagate_evidence",
-    "smooth",
-    "uce_loss",
 ]

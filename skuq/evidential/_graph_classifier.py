@@ -1,26 +1,219 @@
-"""Graph network as a scikit-learn classifier of nodes."""
+"""Graph network as a scikit-learn classifier of nodes, and what classifiers of nodes share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils import check_random_state
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
-from skuq.evidential._backbones import ARCHITECTURES, GraphNetwork
-from skuq.evidential._graph_training import fit_on_graph, node_samples
-from skuq.evidential._graphs import as_node_graph, graph_device
-from skuq.evidential._labelled import labelled_nodes
-from skuq.evidential._node_model import NodeModel, node_model
-from skuq.evidential._node_predictions import NodeClassifierMixin
-from skuq.evidential._shared_parameters import SharedParametersMixin
-from skuq.evidential._training_parameters import TRAINING_PARAMETERS, TrainedNetworkMixin
-from skuq.models import WeightedLoss, checked_widths, seeded
+from skuq.base import FloatArray
+from skuq.evidential._graph_networks import ARCHITECTURES, GraphNetwork
+from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes, graph_device
+from skuq.evidential._network_outputs import call_on_graph
+from skuq.evidential._training import (
+    TRAINING_PARAMETERS,
+    WEIGHT_DECAY,
+    TrainedNetworkMixin,
+    fit_on_graph,
+    labelled_nodes,
+    node_samples,
+)
+from skuq.labels import labels_in_mask
+from skuq.models import NetworkModel
+from skuq.networks import WeightedLoss, resolve_device, seeded
+from skuq.validation import checked_widths, refuse_ineffective
+from skuq.wrappers import is_fitted
+
+
+class SharedParametersMixin:
+    """Cloning that keeps large parameters as they are.
+
+    scikit-learn's `clone` would copy a graph, and reset an estimator that is fitted.
+    """
+
+    _shared: tuple[str, ...] = ("graph",)
+
+    def __sklearn_clone__(self: Any) -> Any:
+        params = self.get_params(deep=False)
+        copied = {
+            name: value if self._is_shared(name, value) else clone(value, safe=False)
+            for name, value in params.items()
+        }
+        twin = type(self)(**copied)
+        if hasattr(self, "_metadata_request"):
+            twin._metadata_request = self._metadata_request
+        return twin
+
+    def _is_shared(self, name: str, value: Any) -> bool:
+        """An estimator that is yet to be trained is copied: its settings may be searched."""
+        untrained = hasattr(value, "get_params") and not is_fitted(value)
+        return name in self._shared and not untrained
+
+
+class NodeScoreMixin:
+    """Accuracy, with labels of all nodes too if `X` is a mask of them."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the accuracy.
+
+        Parameters
+        ----------
+        X : array-like
+            Inputs of `predict`; with a graph, node ids or a mask of all nodes.
+        y : array-like of shape (n_samples,)
+            Class labels; with a mask, of the nodes in it or of all nodes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        float
+            Share of the samples that are predicted correctly.
+        """
+        labels = labels_in_mask(X, column_or_1d(y, warn=True))
+        accuracy: float = super().score(X, labels, sample_weight)  # type: ignore[misc]
+        return accuracy
+
+
+class NodeClassifierMixin(NodeScoreMixin):
+    """Class predictions for node ids.
+
+    The estimator sets `graph_`, `classes_` and `proba_` of shape (n_nodes, n_classes).
+    """
+
+    graph_: NodeGraph
+    classes_: NDArray[Any]
+    proba_: FloatArray
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "proba_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.one_d_array = True
+        return tags
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities of nodes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_nodes,) or (n_nodes, 1), int
+            Node ids.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_classes), float64
+            Probabilities, columns in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        return self.proba_[checked_nodes(X, self.graph_.n_nodes)]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class of nodes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_nodes,) or (n_nodes, 1), int
+            Node ids.
+
+        Returns
+        -------
+        ndarray of shape (n_nodes,)
+            Class labels.
+        """
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeModel(NetworkModel):
+    """A trained graph network; its inputs are node ids."""
+
+    graph: NodeGraph  # that the module is called with
+    at_once: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.transform is not None:
+            raise TypeError(
+                "A model of nodes takes node ids, so there can be no transformer before it."
+            )
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the graph and the network."""
+        return self.graph.device
+
+    def resolved(self, device: torch.device | str) -> torch.device:
+        """Resolve a ``device`` parameter; only networks of PyG do without a DGL for it."""
+        takes_node_graph = getattr(self.module, "takes_node_graph", False)
+        of_pyg = hasattr(self.graph.original, "edge_index") and not takes_node_graph
+        return resolve_device(device) if of_pyg else graph_device(device)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the model with its network and its graph on a device."""
+        device = self.resolved(device)
+        return replace(super().to(device), graph=self.graph.to(device))
+
+    def inputs(self, X: Any) -> Tensor:
+        """Turn node ids into a tensor."""
+        return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
+
+    def one_pass(self, inputs: Tensor) -> Tensor:
+        """Evaluate the network on all nodes, and return its logits at some of them."""
+        return call_on_graph(self.module, self.graph)[inputs]
+
+    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        """Evaluate the network without gradients."""
+        there = self.to(device)
+        with torch.no_grad():
+            return there.one_pass(inputs.to(there.device)).cpu()
+
+    def followed_by(self, layer: nn.Module) -> Self:
+        """Return the model with a further layer on its outputs."""
+        return replace(self, module=_Followed(self.module, layer).eval())
+
+
+class _Followed(nn.Sequential):
+    """A graph network and a layer on its outputs."""
+
+    takes_node_graph = True
+
+    def forward(self, graph: NodeGraph) -> Tensor:
+        network, layer = self
+        outputs: Tensor = layer(call_on_graph(network, graph))
+        return outputs
+
+
+def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | None) -> NodeModel:
+    """Copy a trained network, in evaluation mode and without gradients.
+
+    The classes are sorted, in the order of the logits; None if they are unknown.
+    """
+    model = NodeModel.of(network, classes=classes, graph=graph)
+    _forget_graph(model.module)
+    return model
+
+
+def _forget_graph(network: nn.Module) -> None:
+    """Empty the caches of layers of PyG and DGL, such as ``GCNConv(..., cached=True)``.
+
+    They hold what was computed of the edges of the first graph, and would answer for any other.
+    """
+    for layer in network.modules():
+        for switch in ("cached", "_cached"):
+            if getattr(layer, switch, None) is True:
+                kept = [name for name in vars(layer) if name.startswith("_cached_")]
+                vars(layer).update(dict.fromkeys(kept), **{switch: False})
 
 
 class GraphClassifier(
@@ -98,6 +291,7 @@ class GraphClassifier(
         "hidden_sizes": ["array-like"],
         "dropout": [Interval(Real, 0, 1, closed="left")],
         "batch_norm": ["boolean"],
+        "weight_decay": WEIGHT_DECAY,
         **TRAINING_PARAMETERS,
     }
 
@@ -157,9 +351,11 @@ class GraphClassifier(
         Raises
         ------
         ValueError
-            If the graph or the node ids are not valid, `y` holds one class, or the training
-            diverges.
+            If the graph or the node ids are not valid, `y` holds one class, the training
+            diverges, or a parameter has no effect: `patience` without validation data, `dropout`
+            and `batch_norm` without hidden layers.
         """
+        self._refuse_ineffective(X_val)
         graph = as_node_graph(self.graph)
         data = labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -169,13 +365,22 @@ class GraphClassifier(
             graph,
             node_samples(data.training),
             data.validation,
-            settings=self._training_settings(graph_device(self.device)),
+            settings=self._training_settings(graph_device(self.device), self.weight_decay),
             seed=seed,
         )
         self.graph_, self.classes_ = graph, data.classes
         self.labelled_nodes_ = data.rows
         self.proba_ = logits.softmax(dim=1).numpy()
         return self
+
+    def _refuse_ineffective(self, X_val: Any) -> None:
+        self._refuse_patience(X_val)
+        if len(self.hidden_sizes) == 0:
+            refuse_ineffective(
+                self,
+                ["dropout", "batch_norm"],
+                "without hidden layers; name their widths in `hidden_sizes`.",
+            )
 
     def _new_network(self, n_features: int, n_classes: int, seed: int) -> GraphNetwork:
         """A network of the classifier's architecture, with its initial weights."""
@@ -188,7 +393,7 @@ class GraphClassifier(
                 self.batch_norm,
             )
 
-    def as_adopted(self) -> NodeModel:
+    def as_model(self) -> NodeModel:
         """Return the fitted network in the form that `skuq.models.adopt` returns."""
         check_is_fitted(self)
         return node_model(self.network_, self.graph_, self.classes_)

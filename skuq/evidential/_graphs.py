@@ -1,13 +1,13 @@
-"""Graphs of several libraries in one form; the only module that imports DGL."""
+"""Graphs of several libraries, with features, in one form; the only module that imports DGL."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -15,24 +15,76 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from torch import Tensor, nn
+from sklearn.utils import gen_batches
+from torch import Tensor
 
-from skuq.evidential._sparse import Features, as_features, same_features
 from skuq.extras import import_optional
-from skuq.models import level_of_the_user, resolve_device
+from skuq.networks import resolve_device
+
+CHECKED_FLOATS = 2**24  # of features on disk that are read at once
 
 
 def import_dgl() -> ModuleType:
-    """Import DGL with torch as its engine.
-
-    Raises
-    ------
-    ImportError
-        If it is missing; the message names the extra ``graph``.
-    """
+    """Import DGL with torch as its engine; if it is missing, the error names the extra."""
     os.environ.setdefault("DGLBACKEND", "pytorch")  # without it, DGL prints a line
     import_optional("dgl.nn", extra="graph")
     return import_optional("dgl", extra="graph")
+
+
+def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Copy a scipy matrix into a sparse torch tensor, with 32-bit indices, which are faster."""
+    with warnings.catch_warnings():
+        # torch calls the layout a beta version, once per process.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(
+            torch.tensor(matrix.indptr, dtype=torch.int32),
+            torch.tensor(matrix.indices, dtype=torch.int32),
+            torch.tensor(matrix.data, dtype=dtype),
+            size=matrix.shape,
+            check_invariants=True,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """A sparse matrix and its transpose, which torch would build again for each gradient."""
+
+    matrix: Tensor  # (n_nodes, n_features), sparse CSR
+    transpose: Tensor  # (n_features, n_nodes), sparse CSR
+
+    @classmethod
+    def from_scipy(cls, matrix: sparse.csr_array) -> SparseFeatures:
+        """Copy a scipy matrix of shape (n_nodes, n_features) into float32 tensors."""
+        return cls(csr_tensor(matrix), csr_tensor(sparse.csr_array(matrix.T)))
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.matrix.shape
+
+    def to(self, device: torch.device | str) -> SparseFeatures:
+        return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
+
+    def to_dense(self) -> Tensor:
+        return self.matrix.to_dense()
+
+    def rows(self, rows: NDArray[np.integer]) -> Tensor:
+        """Return some rows, on the CPU and dense."""
+        m = self.matrix.cpu()
+        parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
+        return torch.from_numpy(sparse.csr_array(tuple(parts), shape=m.shape)[rows].toarray())
+
+
+Features = Tensor | SparseFeatures
+
+
+def same_features(ours: Features, theirs: Features) -> bool:
+    """Whether two matrices of features, in the layout that `as_features` chose, are equal."""
+    if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
+        return torch.equal(ours, theirs)
+    if isinstance(ours, Tensor) or isinstance(theirs, Tensor) or ours.shape != theirs.shape:
+        return False
+    parts = ((m.crow_indices(), m.col_indices(), m.values()) for m in (ours.matrix, theirs.matrix))
+    return all(torch.equal(mine, other) for mine, other in zip(*parts, strict=True))
 
 
 class NodeGraph:
@@ -139,8 +191,8 @@ def as_node_graph(graph: Any) -> NodeGraph:
     TypeError
         If it is of another type, or there are several graphs.
     ValueError
-        If it has no features, several types of nodes, no nodes, features with NaN, edges between
-        what are no ids of nodes, or shapes that do not match.
+        If it has no features, several types of nodes, no nodes, features with NaN, edges
+        whose ends are not ids of nodes, or shapes that do not match.
 
     Examples
     --------
@@ -279,6 +331,61 @@ def _checked(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeG
     return NodeGraph(adjacency, taken, original, on_disk=isinstance(features, np.memmap))
 
 
+def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
+    """Convert a feature matrix into a float32 tensor, sparse if few elements are not zero.
+
+    A memory map becomes a tensor that is read from the file when it is used.
+    """
+    if isinstance(values, np.memmap):
+        return _mapped(values)
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = values.to_dense() if values.layout != torch.strided else values
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    scattered = sparse.issparse(values)
+    with np.errstate(over="ignore"):  # values beyond float32 raise an error below
+        values = (
+            sparse.csr_array(values, dtype=np.float32)
+            if scattered
+            else np.asarray(values, dtype=np.float32)
+        )
+    _check_matrix(values)
+    _check_finite(values.data if scattered else values)
+    n_nonzero = values.nnz if scattered else np.count_nonzero(values)
+    if n_nonzero < sparse_below * np.prod(values.shape):
+        return SparseFeatures.from_scipy(sparse.csr_array(values))
+    dense = values.toarray() if scattered else values
+    return torch.tensor(dense, dtype=torch.float32)
+
+
+def _mapped(values: np.memmap[Any, Any]) -> Tensor:
+    """A tensor over a memory map, whose file is read once in chunks to check it."""
+    _check_matrix(values)
+    if values.dtype != np.float32:
+        raise ValueError(
+            f"Node features on disk must be float32, got {values.dtype}: write them as float32, or "
+            "read them into memory with numpy.array."
+        )
+    for rows in gen_batches(len(values), max(1, CHECKED_FLOATS // values.shape[1])):
+        _check_finite(values[rows])
+    with warnings.catch_warnings():
+        # Nobody writes to features, so that it does not matter whether the file can be written.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(values)
+
+
+def _check_matrix(values: Any) -> None:
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(
+            f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
+        )
+
+
+def _check_finite(values: Any) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError("Node features contain NaN, infinity or a value too large for float32.")
+
+
 def block_of(matrix: sparse.csr_array, device: torch.device) -> Any:
     """Build DGL's graph from the nodes in columns to those in rows of a sparse matrix."""
     rows, columns = (torch.tensor(ends, dtype=torch.int32) for ends in matrix.tocoo().coords)
@@ -288,15 +395,7 @@ def block_of(matrix: sparse.csr_array, device: torch.device) -> Any:
 
 
 def graph_device(device: str | torch.device) -> torch.device:
-    """Resolve a ``device`` parameter to a device that graph networks can use.
-
-    DGL comes in builds without CUDA; "auto" is then the CPU.
-
-    Raises
-    ------
-    ValueError
-        If the device is not present, or DGL was not built for it.
-    """
+    """Resolve a ``device`` parameter for graph networks: "auto" is the CPU if DGL lacks CUDA."""
     resolved = resolve_device(device)
     if resolved.type == "cpu":
         return resolved
@@ -314,139 +413,8 @@ def graph_device(device: str | torch.device) -> torch.device:
     return resolved
 
 
-def dense_features(graph: NodeGraph) -> Tensor:
-    """Return the features as a dense tensor of shape (n_nodes, n_features)."""
-    features = graph.features
-    return features if isinstance(features, Tensor) else features.to_dense()
-
-
-def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
-    """Evaluate a graph network on the kind of graph that its library uses.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
-        A network with the attribute `takes_node_graph` is called with the NodeGraph; any other
-        by the convention of its library: ``network(x, edge_index)`` if the graph was given as a
-        PyG object, or ``network(data)`` if it needs one argument only; ``network(graph,
-        features)`` with a DGLGraph otherwise.
-    graph : NodeGraph
-        Graph.
-
-    Returns
-    -------
-    Tensor
-        Outputs of the network, such as logits of shape (n_nodes, n_classes).
-    """
-    if getattr(network, "takes_node_graph", False):
-        return network(graph)
-    original = graph.convolution if graph.original is None else graph.original
-    given = _given_features(graph)
-    features = dense_features(graph) if given is None else given
-    if not graph.on_disk:
-        features = features.clone()  # a network may alter its input in place
-    return call_on_original(network, original, features, graph.device)
-
-
-def call_on_original(
-    network: nn.Module, original: Any, features: Tensor, device: torch.device
-) -> Tensor:
-    """Evaluate a network on a graph of its library with these features, see `call_on_graph`."""
-    if not hasattr(original, "edge_index"):
-        there = original.local_var().to(device)  # a network may write to it
-        there.ndata["feat"] = features.to(device)
-        outputs = network(there, there.ndata["feat"])
-    elif takes_data(network):
-        data = copy(original)  # a network may alter it
-        data.x = features
-        outputs = network(data.to(device) if hasattr(data, "to") else data)
-    else:
-        edges = torch.as_tensor(original.edge_index)
-        outputs = network(features.to(device), edges.to(device))
-    if not isinstance(outputs, Tensor):
-        raise ValueError(
-            f"The model must return one tensor of logits, shape (n_nodes, n_classes), got "
-            f"{type(outputs).__name__}; pass a module that calls it and returns its logits alone."
-        )
-    return outputs
-
-
-def _given_features(graph: NodeGraph) -> Tensor | None:
-    """Features in the user's own type of numbers; None if the original holds no tensor of them."""
-    original = graph.original
-    if original is None:
-        return None
-    values = original.x if hasattr(original, "edge_index") else original.ndata.get("feat")
-    return values if isinstance(values, Tensor) else None
-
-
-def feature_rows(graph: NodeGraph, nodes: Tensor) -> Tensor:
-    """Return the features of some nodes that a user's network is called with, dense."""
-    given = _given_features(graph)
-    features = graph.features if given is None else given
-    if isinstance(features, Tensor):
-        return features.index_select(0, nodes.to(features.device))
-    return features.rows(nodes.numpy())
-
-
-def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sources and targets of the edges that a user's network is called with, on the CPU."""
-    original = graph.original
-    if original is None:  # those of `convolution`
-        everyone = np.arange(graph.n_nodes)
-        beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
-        ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))
-    elif hasattr(original, "edge_index"):
-        ends = (part.cpu().numpy() for part in torch.as_tensor(original.edge_index))
-    else:
-        ends = (part.cpu().numpy() for part in original.edges())
-    source, target = (part.astype(np.int32) for part in ends)
-    return source, target
-
-
-def takes_data(network: nn.Module) -> bool:
-    """Whether a network is called with a whole PyG object: its `forward` needs one argument."""
-    if hasattr(network, "takes_data"):
-        return bool(network.takes_data)
-    needed = [
-        parameter
-        for parameter in signature(network.forward).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    return len(needed) == 1
-
-
-def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
-    """Warn, at the level of the user, of weights of edges that a network is called without.
-
-    They reach it only in a whole PyG object, although its `forward` can take them.
-    """
-    original = graph.original
-    takes_node_graph = getattr(network, "takes_node_graph", False)
-    if not hasattr(original, "edge_index") or takes_node_graph or takes_data(network):
-        return
-    for name in ("edge_weight", "edge_attr"):
-        possible = getattr(network, f"supports_{name}", True)  # of networks of PyG
-        taken = possible and name in signature(network.forward).parameters
-        if taken and getattr(original, name, None) is not None:
-            warnings.warn(
-                f"The model is called as network(x, edge_index), without `{name}` of the graph, "
-                "which it could take. If it was trained with it, pass a module that takes the "
-                f"whole object, forward(self, data); if not, remove `{name}` from the graph.",
-                UserWarning,
-                stacklevel=level_of_the_user(),
-            )
-
-
 def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
-    """Validate node ids, or turn a mask of all nodes into ids; of shape (n,) or (n, 1).
-
-    Raises
-    ------
-    ValueError
-        If they are not integers, out of range, empty, of another shape, or a mask of numbers.
-    """
+    """Validate node ids of shape (n,) or (n, 1), or turn a mask of all nodes into ids."""
     ids = X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)
     if ids.ndim == 2 and ids.shape[1] == 1:
         ids = ids[:, 0]

@@ -1,38 +1,78 @@
-"""Evaluation of a user's graph network in batches of nodes, for graphs larger than memory."""
+"""Evaluation of a user's graph network in batches of nodes, for graphs larger than memory.
+
+For each batch a part is cut out of the graph, on which the network returns for these nodes what it
+returns on the whole graph. The part holds these nodes, the nodes that messages reach them from, and
+one node that stands for all others: it is the other end of the edges that lead out of the part. So
+the nodes keep their degrees, by which convolutions divide, and have messages to receive; messages
+of nodes outside end at the border.
+
+How far a network reads is found out by calling it. Counting its layers would not do: they may be of
+any kind, read several hops each, divide by degrees or send messages against the edges.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property, partial
+from numbers import Integral
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
+from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from skuq.evidential._graph_parts import Edges, call_on_part
-from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._network_reads import what_is_read
-from skuq.evidential._representations import Layer, read_layer
+from skuq.evidential._graphs import NodeGraph, import_dgl
+from skuq.evidential._network_outputs import (
+    Layer,
+    call_on_original,
+    feature_rows,
+    given_edges,
+    read_layer,
+)
+
+Ids = NDArray[np.integer]
+
+N_PATHS, FARTHEST = 64, 16
+
+_COUNT = Interval(Integral, 1, None, closed="left")
 
 
-class NodeBatches(NamedTuple):
-    """How a network is evaluated in batches.
+@dataclass(repr=False, eq=False)
+class NodeBatches(BaseEstimator):
+    """Evaluation of a graph network in batches of nodes, with all that it reads for them.
 
-    Attributes
+    Parameters
     ----------
-    size : int
-        Number of nodes whose outputs are computed at once.
-    max_neighbors : int or None
-        Number of edges into each node that are kept; None for all.
-    seed : int
-        Which edges are kept.
+    batch_size : int
+        Number of nodes for which the network is evaluated at once.
+    max_neighbors : int, default=None
+        Number of edges into a node that are kept, besides a loop, drawn at random where there are
+        more. None: all, so that the result is that of one pass over the graph.
+
+    Examples
+    --------
+    >>> from skuq import EvidentialProbe
+    >>> from skuq.evidential import NodeBatches
+    >>> probe = EvidentialProbe(batches=NodeBatches(1000))
+    >>> probe.set_params(batches__max_neighbors=10).batches
+    NodeBatches(batch_size=1000, max_neighbors=10)
     """
 
-    size: int
+    batch_size: int
     max_neighbors: int | None = None
-    seed: int = 0
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "batch_size": [_COUNT],
+        "max_neighbors": [_COUNT, None],
+    }
 
 
 def batched_outputs(
@@ -42,44 +82,23 @@ def batched_outputs(
     device: torch.device,
     batches: NodeBatches,
     *,
+    seed: int = 0,
     verbose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Evaluate a network on all nodes, in batches with all that it reads for them.
+    """Logits and representations of all nodes, on the CPU, by a network in evaluation mode.
 
-    Parameters
-    ----------
-    network : torch.nn.Module
-        Network in evaluation mode, on the device, called as `call_on_graph` does.
-    graph : NodeGraph
-        Graph on the CPU.
-    layer : int or str
-        See `read_layer`.
-    device : torch.device
-        Where batches are computed.
-    batches : NodeBatches
-        Their size, and the edges that are kept.
-    verbose : bool, default=False
-        Whether a bar shows the progress.
-
-    Returns
-    -------
-    logits, hidden : Tensor of shape (n_nodes, n_classes) and (n_nodes, n_hidden)
-        On the CPU.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be told what the network reads of the graph, or it reads all of it.
+    The network is called as `call_on_graph` does, on parts of a graph on the CPU; `seed` decides
+    which edges are kept where `max_neighbors` limits them.
     """
-    edges = Edges(graph, batches.max_neighbors, batches.seed)
+    edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(call_on_part, network, graph, device)
     kept: list[Tensor] = []
     bar = tqdm(total=graph.n_nodes, desc="batches", unit="node", disable=not verbose)
     with bar, torch.no_grad():
-        reads = what_is_read(call, graph.n_nodes, edges.ids)
-        for rows in gen_batches(graph.n_nodes, batches.size):
+        field = receptive_field(call, graph.n_nodes, edges.ids)
+        for rows in gen_batches(graph.n_nodes, batches.batch_size):
             nodes = np.arange(rows.start, rows.stop)
-            part = edges.around(nodes, reads)
+            part = edges.around(nodes, field)
             outputs = read_layer(network, partial(call, part), layer)
             if not kept:  # small results in between would keep memory from being used again
                 kept = [torch.empty(graph.n_nodes, *x.shape[1:], dtype=x.dtype) for x in outputs]
@@ -88,3 +107,215 @@ def batched_outputs(
             bar.update(len(nodes))
     logits, hidden = kept
     return logits, hidden
+
+
+class ReceptiveField(NamedTuple):
+    """Nodes and edges that the output of a network at a node depends on."""
+
+    hops: int  # edges between the node and the farthest nodes whose features it reads
+    against: bool = False  # whether it also reads features against the direction of the edges
+    into: bool = False  # whether the number of edges into the farthest nodes matters
+    out_of: bool = False  # and that of edges out of any node
+
+
+class Part(NamedTuple):
+    """A part of a graph, or another graph of its nodes and edges."""
+
+    nodes: Ids  # (n_nodes,): ids of nodes, whose features the nodes of the part have
+    source: Ids  # (n_edges,): ends of the edges, as positions in `nodes`
+    target: Ids
+    edges: Ids  # (n_edges,): ids of edges, whose data the edges of the part have
+
+
+class Edges:
+    """Edges of a graph with their directions, listed by their ends.
+
+    Of the edges into each node, loops aside, at most `max_neighbors` are kept, drawn by `seed`.
+    """
+
+    def __init__(self, graph: NodeGraph, max_neighbors: int | None = None, seed: int = 0):
+        self.n_nodes = graph.n_nodes
+        self.source, self.target = given_edges(graph)
+        self.ids: Ids = np.arange(len(self.source), dtype=np.int32)
+        if max_neighbors is not None:
+            self.ids = _drawn(self.source, self.target, max_neighbors, seed)
+            self.source, self.target = self.source[self.ids], self.target[self.ids]
+
+    @cached_property
+    def into(self) -> sparse.csr_array:
+        """One row per node; its columns are the positions of the edges into it."""
+        return self._by(self.target)
+
+    @cached_property
+    def out_of(self) -> sparse.csr_array:
+        """One row per node; its columns are the positions of the edges out of it."""
+        return self._by(self.source)
+
+    def _by(self, ends: Ids) -> sparse.csr_array:
+        pairs = ends, np.arange(len(ends), dtype=ends.dtype)
+        shape = self.n_nodes, len(ends)
+        return sparse.csr_array((np.ones(len(ends), np.int8), pairs), shape=shape)
+
+    def around(self, nodes: Ids, field: ReceptiveField) -> Part:
+        """Cut out the part of the graph that a network reads for some nodes, which come first."""
+        inside = np.zeros(self.n_nodes, bool)
+        inside[nodes] = True
+        rings = [nodes]
+        for _ in range(field.hops):
+            near = self.source[self.into[rings[-1]].indices]  # messages come along the edges
+            if field.against:
+                near = np.append(near, self.target[self.out_of[rings[-1]].indices])
+            fresh = np.zeros(self.n_nodes, bool)
+            fresh[near] = True
+            rings.append(np.flatnonzero(fresh & ~inside))
+            inside[near] = True
+        members = np.concatenate(rings)
+        inner, border = np.split(members, [len(members) - len(rings[-1])])
+        kept = self._incident(inner, border, inside, field)
+        position = np.full(self.n_nodes, len(members), np.int32)  # outside, all nodes are the last
+        position[members] = np.arange(len(members))
+        source, target = position[self.source[kept]], position[self.target[kept]]
+        if len(kept):  # some layers refuse nodes without an edge into them
+            kept = np.append(kept, kept[0])
+            source, target = (np.append(ends, len(members)) for ends in (source, target))
+        return Part(np.append(members, nodes[0]), source, target, self.ids[kept])
+
+    def _incident(
+        self, inner: Ids, border: Ids, inside: NDArray[np.bool_], field: ReceptiveField
+    ) -> Ids:
+        """Edges whose messages are read, and those of which only the number is."""
+        into_border = self.into[border]
+        entering = into_border.indices
+        if not field.into:  # one of them is enough
+            entering = entering[into_border.indptr[:-1][np.diff(into_border.indptr) > 0]]
+        if not field.out_of:
+            return np.append(self.into[inner].indices, entering)
+        from_outside = entering[~inside[self.source[entering]]]
+        return np.concatenate(
+            [self.out_of[inner].indices, self.out_of[border].indices, from_outside]
+        )
+
+
+def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
+    """Positions of loops, and of edges into each node drawn without replacement."""
+    loops = source == target
+    others = np.flatnonzero(~loops)
+    ends = target[others]
+    order = np.lexsort([np.random.default_rng(seed).random(len(ends), np.float32), ends])
+    ends = ends[order]
+    rank = np.arange(len(ends)) - np.searchsorted(ends, ends)
+    return np.sort(np.append(np.flatnonzero(loops), others[order[rank < max_neighbors]]))
+
+
+def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, part: Part) -> Tensor:
+    """Evaluate a user's network on a part of the graph, in the form in which it was given."""
+    nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges)
+    ends = torch.from_numpy(np.stack([part.source, part.target]))
+    features = feature_rows(graph, nodes)
+    if hasattr(graph.original, "edge_index"):
+        original = _pyg_part(graph.original, nodes, edges)
+        original.x, original.edge_index = features, ends
+    else:
+        original = _dgl_part(graph.original, nodes, edges, ends)
+    outputs = call_on_original(network, original, features, device)
+    if outputs.ndim != 2 or len(outputs) != len(nodes):
+        raise ValueError(
+            f"The model must return logits of shape ({len(nodes)}, n_classes) for "
+            f"{len(nodes)} nodes, got {tuple(outputs.shape)}."
+        )
+    return outputs
+
+
+def _pyg_part(given: Any, nodes: Tensor, edges: Tensor) -> Any:
+    part = copy(given)
+    for name in given.keys() if hasattr(given, "is_node_attr") else ():
+        if name in ("x", "edge_index"):
+            continue
+        if given.is_node_attr(name):
+            part[name] = given[name][nodes]
+        elif given.is_edge_attr(name):
+            part[name] = given[name][edges]
+        elif name == "num_nodes":
+            part.num_nodes = len(nodes)
+    return part
+
+
+def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
+    idtype = torch.int32 if given is None else given.idtype
+    part = import_dgl().graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
+    if given is not None:
+        # The part is on the CPU, wherever the graph was given.
+        part.ndata.update(
+            {k: value[nodes].cpu() for k, value in given.ndata.items() if k != "feat"}
+        )
+        part.edata.update({k: value[edges].cpu() for k, value in given.edata.items()})
+    return part
+
+
+def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) -> ReceptiveField:
+    """Find out which features and degrees the outputs of a network depend on.
+
+    The network is called on directed paths, with features of nodes and data of edges of the graph.
+    The nodes in the middle are given the features of others, and then further edges: the outputs
+    that change show what is read.
+    """
+    if not len(edges):
+        return ReceptiveField(0)
+    paths = _Paths(call, n_nodes, edges)
+    reached = paths.changed(other_features=True)
+    if not len(reached):
+        raise ValueError(
+            "`batch_size`: what the network reads of the graph cannot be found out, because its "
+            "outputs do not depend on the features of nodes. Use batch_size=None."
+        )
+    against, along = int(max(0, -reached[0])), int(max(0, reached[-1]))
+    if max(against, along) == FARTHEST:
+        raise ValueError(
+            f"`batch_size`: outputs of the network depend on nodes {FARTHEST} edges away or more, "
+            "perhaps on all nodes, so that parts of the graph are not enough. Use batch_size=None."
+        )
+    if against:
+        return ReceptiveField(against + along, against=True, into=True, out_of=True)
+    return ReceptiveField(
+        along,
+        into=along in paths.changed(edges_into=True),
+        out_of=len(paths.changed(edges_out_of=True)) > 0,
+    )
+
+
+class _Paths:
+    """Directed paths with loops, and one more node; features and data of edges are drawn."""
+
+    def __init__(self, call: Callable[[Part], Tensor], n_nodes: int, edges: Ids):
+        random = np.random.default_rng(0)
+        n_path = 2 * FARTHEST + 1
+        paths = np.arange(N_PATHS * n_path).reshape(N_PATHS, n_path)
+        self.call, self.shape, self.middle = call, paths.shape, paths[:, FARTHEST]
+        self.nodes = random.integers(n_nodes, size=paths.size + 1)
+        self.others = random.integers(n_nodes, size=N_PATHS)
+        loops = np.arange(paths.size + 1)
+        self.source = np.append(loops, paths[:, :-1])
+        self.target = np.append(loops, paths[:, 1:])
+        self.edges = edges[random.integers(len(edges), size=len(self.source) + N_PATHS)]
+        self.plain = self._outputs()
+        # Equal calls differ where sums are in no fixed order, as on a GPU.
+        self.noise = 10 * (self._outputs() - self.plain).abs().max()
+
+    def changed(self, **how: bool) -> NDArray[np.int64]:
+        """Places on the paths, 0 for the middle, whose outputs change."""
+        changes = (self._outputs(**how) - self.plain).abs() > self.noise
+        differs = changes.any(dim=1)[:-1].reshape(self.shape)
+        return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST
+
+    def _outputs(
+        self, *, other_features: bool = False, edges_into: bool = False, edges_out_of: bool = False
+    ) -> Tensor:
+        nodes, source, target = self.nodes.copy(), self.source, self.target
+        outside = np.full(N_PATHS, len(nodes) - 1)
+        if other_features:
+            nodes[self.middle] = self.others
+        if edges_into:
+            source, target = np.append(source, outside), np.append(target, self.middle)
+        if edges_out_of:
+            source, target = np.append(source, self.middle), np.append(target, outside)
+        return self.call(Part(nodes, source, target, self.edges[: len(source)])).nan_to_num()

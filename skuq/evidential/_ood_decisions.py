@@ -15,20 +15,21 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import BoolArray, FloatArray, Uncertainty
 from skuq.calibration import conformal_p_values
 from skuq.evidential._graphs import NodeGraph, checked_nodes
-from skuq.labels import codes_of
-from skuq.models import labels_in_mask
+from skuq.labels import codes_of, labels_in_mask
 
 NOT_CALIBRATED = (
     "This %(name)s has no level for out-of-distribution decisions yet: call `calibrate` with "
     "samples of the known classes that were not used for training."
 )
 
+CALIBRATION_ATTRIBUTES = ("calibration_scores_", "calibration_codes_")
+
 
 class OODDecisionsMixin:
     """Conformal p-values of the epistemic uncertainty, and decisions by them.
 
-    The estimator sets `graph_`, `classes_` and `labelled_nodes_`, and calls
-    `_forget_calibration` when it is fitted.
+    The estimator sets `graph_`, `classes_` and `labelled_nodes_`, and removes
+    `CALIBRATION_ATTRIBUTES` when it is fitted.
     """
 
     graph_: NodeGraph | None
@@ -156,10 +157,6 @@ class OODDecisionsMixin:
         codes = self.calibration_codes_
         sizes = [len(self.calibration_scores_)] if codes is None else np.bincount(codes)
         return 1 / (1 + int(np.min(sizes)))
-
-    def _forget_calibration(self) -> None:
-        for name in ("calibration_scores_", "calibration_codes_"):
-            vars(self).pop(name, None)
 
     def _check_held_out(self, X: Any) -> None:
         if self.graph_ is None:

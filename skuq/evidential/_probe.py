@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from numbers import Integral, Real
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from skuq.base import FloatArray, Uncertainty
-from skuq.evidential._dirichlet import Measure, dirichlet_uncertainty
-from skuq.evidential._graphs import as_node_graph
+from skuq.evidential._dirichlet import Measure, Propagation, dirichlet_uncertainty, propagate
+from skuq.evidential._graph_classifier import NodeModel
+from skuq.evidential._graphs import NodeGraph, as_node_graph
 from skuq.evidential._head import (
-    Activation,
+    EvidenceLoss,
+    LogitHead,
     NetworkHead,
+    ProbeHead,
     ProbeLoss,
-    logit_head,
-    mean_and_scale,
+    checked_head,
+    new_head,
 )
-from skuq.evidential._labelled import Labelled
-from skuq.evidential._node_model import NodeModel
-from skuq.evidential._ood_decisions import OODDecisionsMixin
-from skuq.evidential._pretrained_classifier import EvaluatedModel, PretrainedClassifier
-from skuq.evidential._pretrained_model import Outputs, proba_of, seen_nodes
-from skuq.evidential._propagation import Propagation, propagate
-from skuq.evidential._representations import Layer
-from skuq.evidential._training_parameters import (
+from skuq.evidential._network_outputs import Outputs, proba_of
+from skuq.evidential._node_batches import NodeBatches
+from skuq.evidential._ood_decisions import CALIBRATION_ATTRIBUTES, OODDecisionsMixin
+from skuq.evidential._pretrained_classifier import (
+    EvaluatedModel,
+    PretrainedClassifier,
+    graph_of,
+    seen_nodes,
+)
+from skuq.evidential._training import (
     TRAINING_PARAMETERS,
+    Labelled,
     Samples,
     TrainedNetworkMixin,
 )
-from skuq.models import checked_widths, resolve_device, seeded, train
+from skuq.networks import resolve_device, train
+from skuq.validation import refuse_ineffective
 
 
 class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifier):
@@ -61,23 +66,12 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         The graph, in a form that `as_node_graph` accepts; `X` then holds node ids. None: the
         graph of `estimator` if it is a `GraphClassifier`; otherwise there is no graph, and `X`
         is a feature matrix or images.
-    head : {"logits", "network"}, default="logits"
-        How class evidence is computed. "logits": the exponential of the classifier's own logits,
-        of which only scale and offset are learned. "network": a network of its own (Eq. 18) on
-        the representation in `layer`.
-    layer : int or str, default=-1
-        For ``head="network"``: -1 for the logits, -2 for the input of the last layer, and so on,
-        or the name of a module.
-    hidden_sizes : sequence of int, default=()
-        For ``head="network"``: width of further layers before that of class evidence.
-    activation : {"exp", "softplus"}, default="exp"
-        Function that makes evidence positive.
-    lambda_ice : float, default=1e-5
-        Weight of intra-class evidence regularisation (Eq. 13).
-    lambda_pcl : float, default=1e-4
-        Weight of positive-confidence learning (Eq. 14). With both 0 it is the plain probe.
-    evidence_id, evidence_ood : float, default=100.0 and 0.0
-        Target levels of evidence for in-distribution and out-of-distribution inputs (Eq. 14).
+    head : {"logits", "network"}, LogitHead or NetworkHead, default="logits"
+        How class evidence is computed. "logits", which is `LogitHead()`: the exponential of the
+        classifier's own logits, of which only scale and offset are learned. "network", which is
+        `NetworkHead()`: a network of its own (Eq. 18), on the logits or on hidden units.
+    loss : EvidenceLoss, default=None
+        Weights of the regularisers, and target levels of evidence. None: `EvidenceLoss()`.
     propagation : {"auto", "diffusion", "vacuity", "evidence", "both", None}, default="auto"
         How uncertainty is averaged over neighbours after training, see `propagate`: vacuity over
         random walks ("diffusion"), vacuity in two steps ("vacuity", Eq. 90), concentrations
@@ -85,16 +79,11 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
-    batch_size : int, default=None
-        With a graph and a network of your own: number of nodes for which it is evaluated at once,
+    batches : NodeBatches, default=None
+        With a graph and a network of your own: evaluation of the network for some nodes at a time,
         on a part of the graph that holds all that it reads for them. None: all nodes in one pass.
-    max_neighbors : int, default=None
-        With `batch_size`: number of edges into a node that are kept, besides a loop, drawn at
-        random where there are more. None: all, so that the result is that of one pass.
     learning_rate : float, default=0.03
         Learning rate of Adam.
-    weight_decay : float, default=1e-4
-        L2 penalty.
     max_epochs : int, default=200
         Maximum number of epochs; each is one pass over all samples.
     patience : int, default=20
@@ -154,18 +143,11 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
         "graph": "no_validation",
-        "head": [StrOptions({"logits", "network"})],
-        "layer": [Interval(Integral, None, -1, closed="right"), str],
-        "hidden_sizes": ["array-like"],
-        "activation": [StrOptions({"exp", "softplus"})],
-        "lambda_ice": [Interval(Real, 0, None, closed="left")],
-        "lambda_pcl": [Interval(Real, 0, None, closed="left")],
-        "evidence_id": [Interval(Real, 0, None, closed="neither")],
-        "evidence_ood": [Interval(Real, 0, None, closed="left")],
+        "head": [StrOptions({"logits", "network"}), LogitHead, NetworkHead],
+        "loss": [EvidenceLoss, None],
         "propagation": [StrOptions({"auto", "diffusion", "vacuity", "evidence", "both"}), None],
         "measure": [StrOptions({"vacuity", "information"})],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
-        "max_neighbors": [Interval(Integral, 1, None, closed="left"), None],
+        "batches": [NodeBatches, None],
         **TRAINING_PARAMETERS,
     }
 
@@ -174,20 +156,12 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         estimator: Any = None,
         *,
         graph: Any = None,
-        head: Literal["logits", "network"] = "logits",
-        layer: Layer = -1,
-        hidden_sizes: Sequence[int] = (),
-        activation: Activation = "exp",
-        lambda_ice: float = 1e-5,
-        lambda_pcl: float = 1e-4,
-        evidence_id: float = 100.0,
-        evidence_ood: float = 0.0,
+        head: ProbeHead | Literal["logits", "network"] = "logits",
+        loss: EvidenceLoss | None = None,
         propagation: Propagation | Literal["auto"] | None = "auto",
         measure: Measure = "vacuity",
-        batch_size: int | None = None,
-        max_neighbors: int | None = None,
+        batches: NodeBatches | None = None,
         learning_rate: float = 0.03,
-        weight_decay: float = 1e-4,
         max_epochs: int = 200,
         patience: int = 20,
         callbacks: list[Any] | None = None,
@@ -198,19 +172,11 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         self.estimator = estimator
         self.graph = graph
         self.head = head
-        self.layer = layer
-        self.hidden_sizes = hidden_sizes
-        self.activation = activation
-        self.lambda_ice = lambda_ice
-        self.lambda_pcl = lambda_pcl
-        self.evidence_id = evidence_id
-        self.evidence_ood = evidence_ood
+        self.loss = loss
         self.propagation = propagation
         self.measure = measure
-        self.batch_size = batch_size
-        self.max_neighbors = max_neighbors
+        self.batches = batches
         self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
         self.max_epochs = max_epochs
         self.patience = patience
         self.callbacks = callbacks
@@ -244,52 +210,48 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         Raises
         ------
         ValueError
-            If inputs, graph or node ids are not valid, `layer` does not exist, labels are
-            unknown to the estimator, `propagation` or `batch_size` is set without a graph,
-            `batch_size` for a `GraphClassifier`, or the training diverges.
+            If inputs, graph or node ids are not valid, a layer does not exist, labels are unknown
+            to the estimator, the training diverges, or a parameter has no effect: `propagation`
+            or `batches` without a graph, `batches` for a `GraphClassifier`, `patience` without
+            validation data, levels of evidence in `loss` without the regulariser that has them.
         TypeError
             If `estimator` is of a kind that cannot be probed.
         """
-        if self.evidence_ood >= self.evidence_id:
-            raise ValueError(
-                f"`evidence_ood`={self.evidence_ood} must be smaller than "
-                f"`evidence_id`={self.evidence_id}."
-            )
-        if self.head == "logits" and (self.layer != -1 or len(self.hidden_sizes) > 0):
-            raise ValueError(
-                "`layer` and `hidden_sizes` are settings of head='network'; head='logits' reads "
-                "the logits and has no layers."
-            )
-        if self.max_neighbors is not None and self.batch_size is None:
-            raise ValueError("`max_neighbors` is a setting of batches; set `batch_size` too.")
+        head, loss = checked_head(self.head), self.loss or EvidenceLoss()
+        loss._check(head)
+        graph = graph_of(self.estimator, self.graph)
+        self._refuse_ineffective(graph, X_val)
         random_state = check_random_state(self.random_state)
         estimator_seed, head_seed = map(int, random_state.randint(2**31 - 1, size=2))
         evaluated = self._evaluate_estimator(
-            X, y, sample_weight, X_val, y_val, layer=self.layer, seed=estimator_seed
+            graph, X, y, sample_weight, X_val, y_val, layer=head.layer, seed=estimator_seed
         )
-        graph = evaluated.graph
-        propagation = self.propagation
-        if propagation == "auto":
-            propagation = None if graph is None else "diffusion"
-        if graph is None and propagation is not None:
-            raise ValueError(
-                f"`propagation`={propagation!r} needs a graph; give `graph`, or set 'auto'."
-            )
-        if graph is None and self.batch_size is not None:
-            raise ValueError("`batch_size` is for a network on a graph; give `graph`.")
-        self.head_, self.history_ = self._fit_head(evaluated, head_seed)
+        self.head_, self.history_ = self._fit_head(evaluated, head, loss, head_seed)
         self._keep(evaluated)
         self._forget_calibration()
-        self._propagation: Propagation | None = propagation
-        self._estimator_seed = estimator_seed
+        self._layer, self._estimator_seed = head.layer, estimator_seed
         self.labelled_nodes_ = None
         if graph is not None:
-            self.labelled_nodes_ = np.union1d(
-                evaluated.data.rows, seen_nodes(self.estimator, graph)
-            )
-            alpha = self._dirichlet(evaluated.outputs)
-            self.alpha_ = propagate(graph.adjacency, alpha, propagation)
+            self._keep_nodes(graph, evaluated)
         return self
+
+    def _refuse_ineffective(self, graph: NodeGraph | None, X_val: Any) -> None:
+        """Refuse parameters without an effect on these data."""
+        self._refuse_patience(X_val)
+        if self.batches is not None:
+            self.batches._validate_params()
+        if graph is None:
+            needing = ["batches"] if self.propagation is None else ["batches", "propagation"]
+            refuse_ineffective(self, needing, "without a graph; give `graph`.")
+
+    def _keep_nodes(self, graph: NodeGraph, evaluated: EvaluatedModel) -> None:
+        """Set the fitted attributes of a graph."""
+        seen = seen_nodes(self.estimator, graph)
+        self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
+        auto = self.propagation == "auto"
+        self._scheme = cast(Propagation | None, "diffusion" if auto else self.propagation)
+        alpha = self._dirichlet(evaluated.outputs)
+        self.alpha_ = propagate(graph.adjacency, alpha, self._scheme)
 
     def with_graph(self, graph: Any) -> EvidentialProbe:
         """Return a copy that answers for the nodes of another graph, without new training.
@@ -333,9 +295,9 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         if not self.graph_.is_same(other.graph_):
             other.labelled_nodes_ = None
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
-        outputs = self._outputs_of_nodes(other.model_, self.layer, self._estimator_seed)
+        outputs = self._outputs_of_nodes(other.model_, self._layer, self._estimator_seed)
         alpha = self._dirichlet(outputs)
-        other.alpha_ = propagate(other.graph_.adjacency, alpha, self._propagation)
+        other.alpha_ = propagate(other.graph_.adjacency, alpha, self._scheme)
         return other
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -370,7 +332,7 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         check_is_fitted(self)
         if self.graph_ is not None:
             return self.alpha_[self._nodes_of(X)]
-        return self._dirichlet(self._outputs_of(X, self.layer))
+        return self._dirichlet(self._outputs_of(X, self._layer))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict uncertainty from the evidence.
@@ -389,28 +351,27 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         """
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
-    def _fit_head(self, evaluated: EvaluatedModel, seed: int) -> tuple[nn.Module, Any]:
+    def _fit_head(
+        self, evaluated: EvaluatedModel, head: ProbeHead, loss: EvidenceLoss, seed: int
+    ) -> tuple[nn.Module, Any]:
         outputs, data = evaluated.outputs, evaluated.data
         training = _samples(outputs, data.training, all_rows=evaluated.graph is not None)
         validation = None if data.validation is None else _samples(outputs, data.validation)
+        inputs = {name: torch.from_numpy(values) for name, values in training.inputs.items()}
+        module = new_head(head, inputs, len(data.classes), level=loss.evidence_id, seed=seed)
         return train(
-            self._new_head(training, len(data.classes), seed),
-            ProbeLoss(self.lambda_ice, self.lambda_pcl, self.evidence_id, self.evidence_ood),
+            module,
+            ProbeLoss(loss),
             *training,
             validation=validation,
-            settings=self._training_settings(resolve_device(self.device)),
+            settings=self._training_settings(resolve_device(self.device), loss.weight_decay),
             seed=seed,
         )
 
-    def _new_head(self, training: Samples, n_classes: int, seed: int) -> nn.Module:
-        z = torch.from_numpy(training.inputs["inputs"])
-        if self.head == "logits":
-            label_weight = torch.from_numpy(training.inputs["label_weight"])
-            return logit_head(z, label_weight, self.evidence_id, self.activation)
-        mean, scale = mean_and_scale(z, torch.from_numpy(training.inputs["weight"]))
-        widths = checked_widths(self.hidden_sizes)
-        with seeded(seed):
-            return NetworkHead(mean, scale, n_classes, widths, self.activation)
+    def _forget_calibration(self) -> None:
+        for name in CALIBRATION_ATTRIBUTES:
+            if hasattr(self, name):
+                delattr(self, name)
 
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
         """Compute concentrations in float64."""

@@ -1,8 +1,7 @@
 """Gaussian-process classification with guaranteed ranges of class probabilities."""
 
 from skuq.gpc._attacks import Attack
-from skuq.gpc._certificates import Certificate, ProbabilityBounds, SafeRadius
-from skuq.gpc._effects import FeatureEffects
+from skuq.gpc._certificates import Certificate, FeatureEffects, ProbabilityBounds, SafeRadius
 from skuq.gpc._robust_gpc import RobustGPC
 
 __all__ = [

@@ -12,7 +12,7 @@ from torch import Tensor
 from skuq.base import FloatArray
 from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.bounds._regions import Region
-from skuq.gpc.inference._predictive import most_probable
+from skuq.gpc.inference._posterior import most_probable
 
 _STEPS = 40  # of the iterated attack
 _DECAY = 0.9  # of its step length
@@ -44,34 +44,11 @@ def gradient_attack(
     n_restarts: int = 0,
     rng: np.random.RandomState | None = None,
 ) -> Attack:
-    """Lower the probability of one class by following its gradient.
-
-    Beyond three classes the gradient is that of the margin.
-
-    Parameters
-    ----------
-    model : ProbabilityModel
-        The model.
-    regions : Region
-        Regions around n points, in which the attack stays.
-    labels : ndarray of shape (n,)
-        Index of the class of each point.
-    method : {"fgsm", "pgd"}
-        One step of the gradient's sign to the border of the region, or many shorter ones.
-    n_restarts : int, default=0
-        Further starts of "pgd", from random points of the region.
-    rng : numpy.random.RandomState, default=None
-        Draws them; needed if there are any.
-
-    Returns
-    -------
-    Attack
-
-    References
-    ----------
-    Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial
-    settings", 2018: GPFGS is the method "fgsm".
-    """
+    """Lower the probability of one class by following its gradient."""
+    # labels (n,)
+    # Beyond three classes the gradient is that of the margin.
+    # Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial settings",
+    # 2018: GPFGS is the method "fgsm".
     regions = regions.to(model.device)
     value, gradient = model.attackable(regions.center, labels)
     if method == "fgsm":  # the attack ends where its step does, better or not

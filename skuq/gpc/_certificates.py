@@ -1,4 +1,4 @@
-"""Certificates over regions around points: probability ranges, safety and safe radii."""
+"""Certificates over regions around points: probability ranges, safety, radii and effects."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
 from skuq.gpc._attacks import gradient_attack
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.bounds._regions import Region
-from skuq.gpc.inference._predictive import TIE, UNSURE, most_probable
+from skuq.gpc.inference._posterior import TIE, UNSURE, most_probable
 
 ProgressCallback = Callable[[int], object] | None
 
@@ -114,25 +115,8 @@ def probability_bounds(
     limits: Limits,
     progress: ProgressCallback = None,
 ) -> ProbabilityBounds:
-    """Bound the smallest and the largest probability of classes over each region.
-
-    Parameters
-    ----------
-    model : ProbabilityModel
-        The model.
-    regions : Region
-        Regions around n points.
-    classes : ndarray of shape (k,)
-        Indices of the classes.
-    limits : Limits
-        When to stop.
-    progress : callable, default=None
-        Called with the numbers of points that are done.
-
-    Returns
-    -------
-    ProbabilityBounds
-    """
+    """Bound the smallest and the largest probability of classes over each region."""
+    # classes (k,)
     if not model.jointly:
         return _bounds_of_many(model, regions, classes, limits, progress)
     n, units, k = len(regions), np.eye(model.n_classes), len(classes)
@@ -163,20 +147,8 @@ def safety(
     limits: Limits,
     progress: ProgressCallback = None,
 ) -> Certificate:
-    """Decide for each region whether one class is the most probable everywhere (Definition 2).
-
-    Parameters
-    ----------
-    model, regions, limits, progress
-        As for `probability_bounds`.
-    labels : ndarray of shape (n,)
-        Index of the class of each point.
-
-    Returns
-    -------
-    Certificate
-        Its margin is the smallest difference to the next class (footnote 2).
-    """
+    """Decide for each region whether one class is the most probable everywhere (Definition 2)."""
+    # labels (n,)
     if not model.jointly:
         return _safety_of_many(model, regions, labels, limits, progress)
     units = np.eye(model.n_classes)
@@ -194,20 +166,7 @@ def robustness(
     limits: Limits,
     progress: ProgressCallback = None,
 ) -> Certificate:
-    """Decide for each region whether no class probability changes by more than `delta`.
-
-    Parameters
-    ----------
-    model, regions, limits, progress
-        As for `probability_bounds`.
-    delta : float
-        Allowed change (Definition 1, with the maximum norm).
-
-    Returns
-    -------
-    Certificate
-        Its margin is what is left of the allowed change.
-    """
+    """Decide for each region whether no class probability changes by more than `delta`."""
     rows = np.eye(model.n_classes)
     if model.n_classes > 2:  # of two classes, one falls as the other rises
         rows = np.concatenate([rows, -rows])
@@ -299,26 +258,9 @@ def _extremes_of_many(
 
 
 class Bisection:
-    """Bisection of the radius up to which each point is safe, all points together.
+    """Bisection of the radius up to which each point is safe, all points together."""
 
-    Parameters
-    ----------
-    points : ndarray of shape (n, n_features)
-        The points.
-    order : float
-        Order of the norm in which distances are measured.
-    max_radius : float
-        Largest radius to try.
-    precision : float
-        Where bisection stops.
-
-    Attributes
-    ----------
-    open : ndarray of ints
-        Rows of the points that are not bisected closely enough.
-    trial : ndarray of shape (n,), float64
-        The radius to be tried next for each point.
-    """
+    # points (n, n_features), trial (n,)
 
     def __init__(self, points: FloatArray, order: float, max_radius: float, precision: float):
         self._points, self._order, self._precision = points, order, precision
@@ -328,7 +270,7 @@ class Bisection:
         self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
 
     def learn(self, found: Certificate) -> None:
-        """Take in what the trial radii of the open points are certified as."""
+        """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
         examples = found.counterexample[found.status == "unsafe"]
@@ -386,3 +328,62 @@ def _per_point(progress: ProgressCallback, count: int) -> ProgressCallback:
         done[1] = done[0] // count
 
     return report
+
+
+class FeatureEffects(NamedTuple):
+    """Effect of each feature on the probability of a class.
+
+    Attributes
+    ----------
+    local : ndarray of shape (n, n_features), float64
+        For each point: positive where the probability rises with the feature (Eq. 23-25 of the
+        paper), in units of probability; between -2 and 2.
+    overall : ndarray of shape (n_features,), float64
+        Average over the points (Eq. 26 of the paper).
+    error : ndarray of shape (n, n_features), float64
+        Proven bound of the error of `local`.
+    """
+
+    local: FloatArray
+    overall: FloatArray
+    error: FloatArray
+
+
+def feature_effects(
+    model: ProbabilityModel,
+    regions: Region,
+    labels: NDArray[np.intp],
+    limits: Limits,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Compare ranges of a probability on both sides of each feature (Eq. 23-25 of the paper)."""
+    # labels (n,) -> local, error (n, n_features)
+    features = regions.free.tolist()
+    share = limits._replace(max_time=limits.max_time / len(features))
+    local, error = (np.zeros(tuple(regions.center.shape)) for _ in range(2))
+    for feature in features:
+        found = _effect(model, _sides(regions, feature), labels, share)
+        local[:, feature], error[:, feature] = found
+    if progress is not None:
+        progress(len(regions))
+    return local, error
+
+
+def _sides(regions: Region, feature: int) -> Region:
+    """Points of a region that differ in one feature: above its point, and then below."""
+    center, above, below = (regions.center.clone() for _ in range(3))
+    above[:, feature], below[:, feature] = regions.upper[:, feature], regions.lower[:, feature]
+    lower, upper = torch.cat([center, below]), torch.cat([above, center])
+    return Region(torch.cat([center, center]), lower, upper)
+
+
+def _effect(
+    model: ProbabilityModel, sides: Region, labels: NDArray[np.intp], limits: Limits
+) -> tuple[FloatArray, FloatArray]:
+    """Effect of a feature: (max + min above) - (max + min below), with its error bound."""
+    units = np.eye(model.n_classes)[labels]
+    objectives = np.stack([units, -units], axis=1)
+    found = model.minima(sides, np.concatenate([objectives] * 2), limits)
+    middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
+    above, below = np.split(middle[:, 0] - middle[:, 1], 2)
+    return above - below, half.sum(axis=1).reshape(2, -1).sum(axis=0)

@@ -1,14 +1,17 @@
-"""Regions around points as users specify them: balls, boxes, free features and a domain."""
+"""Regions around points and limits of searches, as users specify them."""
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import check_scalar
 
 from skuq.base import FloatArray
+from skuq.gpc.bounds._probability_model import Limits
 from skuq.gpc.bounds._regions import Region
 
 NORMS = {"linf": None, "l2": 2, "l1": 1}
@@ -21,41 +24,10 @@ def around(
     norm: str = "linf",
     features: Any = None,
     domain: Any = None,
+    names: NDArray[Any] | None = None,
 ) -> Region:
-    """Build the regions around points.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_features)
-        Points.
-    radius : float or array-like of shape (n,), default=None
-        Radius of the ball around each point, in the units of the features.
-    region : tuple (lower, upper), default=None
-        Boxes instead of balls; each a number or an array that broadcasts to the shape of `X`.
-    norm : {"linf", "l2", "l1"}, default="linf"
-        Norm of the ball.
-    features : array-like of int, default=None
-        Indices of the features that vary; the others keep their values. None is all.
-    domain : tuple (lower, upper), default=None
-        Limits of meaningful inputs, to which regions are clipped; each a number or an array
-        that broadcasts to the shape of `X`. None, also within a sequence, is an open end.
-
-    Returns
-    -------
-    Region
-
-    Raises
-    ------
-    ValueError
-        If both or neither of `radius` and `region` are given, if a radius is negative or not
-        finite, if a region is not finite, if limits are NaN, if a point is outside its region or
-        the domain, or if shapes or features do not fit.
-
-    Examples
-    --------
-    >>> around(np.array([[0.1, 0.5]]), radius=0.25, features=[0], domain=(0, 1)).lower
-    tensor([[0.0000, 0.5000]], dtype=torch.float64)
-    """
+    """Build the regions around points from the arguments of `RobustGPC.predict_proba_bounds`."""
+    # X (n, n_features); `names` (n_features,) are those by which features may be given.
     if (radius is None) == (region is None):
         raise ValueError("Give either `radius` (a ball) or `region` (a box), and not both.")
     check_norm(norm)
@@ -71,7 +43,7 @@ def around(
         least, most = _limits(domain, X, "domain")
         lower, upper = np.maximum(lower, least), np.minimum(upper, most)
     fixed = np.ones(X.shape[1], dtype=bool)
-    fixed[_feature_indices(features, X.shape[1])] = False
+    fixed[_feature_indices(features, X.shape[1], names)] = False
     lower, upper = np.where(fixed, X, lower), np.where(fixed, X, upper)
     boxes, order = (torch.tensor(X), torch.tensor(lower), torch.tensor(upper)), NORMS[norm]
     if radii is None or order is None:
@@ -135,10 +107,19 @@ def _with_open_ends(limits: Any, end: float) -> FloatArray:
     return values.astype(np.float64)
 
 
-def _feature_indices(features: Any, n_features: int) -> NDArray[np.intp]:
+def _feature_indices(
+    features: Any, n_features: int, names: NDArray[Any] | None
+) -> NDArray[np.intp]:
+    """Indices of features that are given by index, by name or by a mask; all for None."""
     if features is None:
         return np.arange(n_features)
     indices = np.asarray(features)
+    if indices.dtype.kind in "UO" and indices.ndim == 1:
+        known = [] if names is None else list(names)
+        unknown = [name for name in indices.tolist() if name not in known]
+        if unknown:
+            raise ValueError(f"`features` names unknown columns {unknown}; known are {known}.")
+        indices = np.array([known.index(name) for name in indices.tolist()], dtype=np.intp)
     if indices.dtype == bool and indices.shape == (n_features,):
         indices = np.flatnonzero(indices)
     if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
@@ -149,3 +130,34 @@ def _feature_indices(features: Any, n_features: int) -> NDArray[np.intp]:
             f"{features!r}."
         )
     return np.unique(indices % n_features)
+
+
+def check_no_radius(y: Any, method: str, name: str) -> None:
+    """Raise if a number stands where labels are expected."""
+    if isinstance(y, Real):
+        raise TypeError(
+            f"`y` must hold a label for each point, got the number {y}: `{method}` takes "
+            f"`{name}=` by name, as in {method}(X, {name}={y})."
+        )
+
+
+def check_number(value: Any, name: str, positive: bool = False) -> None:
+    """Raise unless a value is a finite number of at least 0, or above 0."""
+    closed = "neither" if positive else "left"
+    check_scalar(value, name, Real, min_val=0, include_boundaries=closed)
+    if not np.isfinite(value):
+        raise ValueError(f"`{name}` must be a finite number, got {value}.")
+
+
+def read_limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
+    """Read the limits of a search; None means unlimited."""
+    check_number(tol, "tol", positive=True)
+    if max_time is not None:
+        check_number(max_time, "max_time")
+    if max_regions is not None:
+        check_scalar(max_regions, "max_regions", Integral, min_val=1)
+    return Limits(
+        float(tol),
+        np.iinfo(np.int64).max if max_regions is None else int(max_regions),
+        np.inf if max_time is None else float(max_time),
+    )

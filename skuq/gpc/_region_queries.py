@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+import torch
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state, check_scalar, gen_batches
@@ -20,23 +21,32 @@ from skuq.gpc._attacks import Attack, gradient_attack
 from skuq.gpc._certificates import (
     Bisection,
     Certificate,
+    FeatureEffects,
     ProbabilityBounds,
     SafeRadius,
+    feature_effects,
     probability_bounds,
     robustness,
     safety,
 )
-from skuq.gpc._effects import FeatureEffects, feature_effects
-from skuq.gpc._neighbourhoods import NORMS, around, check_norm
+from skuq.gpc._neighbourhoods import (
+    NORMS,
+    around,
+    check_no_radius,
+    check_norm,
+    check_number,
+    read_limits,
+)
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.bounds._regions import Region
-from skuq.gpc.inference._predictive import most_probable
-from skuq.gpc.published._adapter import published_bounds
+from skuq.gpc.inference._posterior import most_probable
+from skuq.gpc.published._algorithm import published_bounds
 from skuq.labels import codes_of
-from skuq.models import resolve_device
+from skuq.networks import resolve_device
 
 _BATCH = 64  # points searched together
 _MARGIN = 1e-4  # of certificates: closer bounds of different sign leave it undecided
+_BOUNDS = {"fast": probability_bounds, "published": published_bounds}
 
 
 class RegionQueriesMixin:
@@ -93,8 +103,8 @@ class RegionQueriesMixin:
         max_regions : int, default=None
             The same, as the number of boxes to be bounded for each extreme.
         bounds : {"fast", "published"}, default="fast"
-            "published" is the paper's own bounding procedure: for two classes and one
-            point after the other, and slower by orders of magnitude.
+            "published" is the paper's own bounding procedure: for two classes and boxes, on the
+            CPU, one point after the other, and slower by orders of magnitude.
 
         Returns
         -------
@@ -105,7 +115,8 @@ class RegionQueriesMixin:
         ------
         ValueError
             If the region is not well defined, a point lies outside its region or the domain,
-            or the class is unknown.
+            or the class is unknown; with ``bounds="published"`` also if the classes are more
+            than two, regions are cut by a ball, or `device` is not the CPU.
 
         Notes
         -----
@@ -115,13 +126,16 @@ class RegionQueriesMixin:
         predictions with their tolerance, .0125, unless what is proven is closer.
         """
         regions = self._around(self._points(X), radius, region, norm, features, domain)
-        limits = _read_limits(tol, max_time, max_regions)
+        limits = read_limits(tol, max_time, max_regions)
         classes = self._class_indices(class_)
-        if bounds == "published":
-            return published_bounds(self._probability_model(), regions, classes, limits)
-        if bounds != "fast":
+        if bounds not in _BOUNDS:
             raise ValueError(f"`bounds` must be 'fast' or 'published', got {bounds!r}.")
-        bound = partial(probability_bounds, classes=classes)
+        if bounds == "published" and torch.device(self._probability_model().device).type != "cpu":
+            raise ValueError(
+                f"device={self.device!r} has no effect with bounds='published', which computes on "
+                "the CPU; use device='cpu', or bounds='fast'."
+            )
+        bound = partial(_BOUNDS[bounds], classes=classes)
         return ProbabilityBounds(*self._in_batches(bound, limits, regions))
 
     def certify(
@@ -166,16 +180,16 @@ class RegionQueriesMixin:
         TypeError
             If `y` is a number, such as a radius that was not given by name.
         """
-        _check_no_radius(y, "certify", "radius")
+        check_no_radius(y, "certify", "radius")
         points = self._points(X)
         regions = self._around(points, radius, region, norm, features, domain)
-        limits = _read_limits(tol, max_time, max_regions)
+        limits = read_limits(tol, max_time, max_regions)
         if delta is None:
             labels = self._labels(points, y)
             return Certificate(*self._in_batches(safety, limits, regions, labels))
         if y is not None:
             raise ValueError("`delta` is about any change of probabilities; leave `y` out.")
-        _check_number(delta, "delta")
+        check_number(delta, "delta")
         return Certificate(*self._in_batches(partial(robustness, delta=delta), limits, regions))
 
     def certified_radius(
@@ -212,13 +226,13 @@ class RegionQueriesMixin:
         SafeRadius
             What is proven, and the nearest counterexample with its distance.
         """
-        _check_no_radius(y, "certified_radius", "max_radius")
+        check_no_radius(y, "certified_radius", "max_radius")
         points = self._points(X)
         labels = self._labels(points, y)
         check_norm(norm)
         for value, name in ((max_radius, "max_radius"), (precision, "precision")):
-            _check_number(value, name, positive=True)
-        limits = _read_limits(_MARGIN, max_time, max_regions)
+            check_number(value, name, positive=True)
+        limits = read_limits(_MARGIN, max_time, max_regions)
         deadline = time.monotonic() + limits.max_time
         bisection = Bisection(points, NORMS[norm] or np.inf, max_radius, precision)
         with self._bar(len(points)) as bar:
@@ -259,17 +273,28 @@ class RegionQueriesMixin:
             Many small steps, or one to the border (GPFGS).
         n_restarts : int, default=0
             Further starts of "pgd", from random points of the region; the best result counts.
+            "fgsm" has none.
 
         Returns
         -------
         Attack
+
+        Raises
+        ------
+        ValueError
+            As for `predict_proba_bounds`, or if `n_restarts` are asked of "fgsm".
         """
-        _check_no_radius(y, "attack", "radius")
+        check_no_radius(y, "attack", "radius")
         points = self._points(X)
         if method not in ("pgd", "fgsm"):
             raise ValueError(f"`method` must be 'pgd' or 'fgsm', got {method!r}.")
         regions = self._around(points, radius, region, norm, features, domain)
         check_scalar(n_restarts, "n_restarts", Integral, min_val=0)
+        if method == "fgsm" and n_restarts:
+            raise ValueError(
+                f"n_restarts={n_restarts} has no effect with method='fgsm', which takes one step "
+                "from the point; use method='pgd'."
+            )
         labels, rng = self._labels(points, y), check_random_state(self.random_state)
         return gradient_attack(self._probability_model(), regions, labels, method, n_restarts, rng)
 
@@ -310,8 +335,8 @@ class RegionQueriesMixin:
             Local effects for each point, and their average.
         """
         points = self._points(X)
-        _check_number(gamma, "gamma", positive=True)
-        limits = _read_limits(tol, max_time, max_regions)
+        check_number(gamma, "gamma", positive=True)
+        limits = read_limits(tol, max_time, max_regions)
         if class_ is not None:
             labels = np.full(len(points), self._class_indices(class_)[0])
         elif len(self.classes_) == 2:
@@ -325,10 +350,8 @@ class RegionQueriesMixin:
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Answer batch by batch, in parallel if asked for; time is shared among the batches.
-
-        `answer` is given the model and the batch's rows of all that belongs to points.
-        """
+        """Answer batch by batch, in parallel if asked for; time is shared among the batches."""
+        # `answer` is given the model and the batch's rows of all that belongs to points.
         model, n = self._probability_model(), len(of_points[0])
         model.prepare()  # once, here, and not in every process
         batches = list(gen_batches(n, _BATCH))
@@ -368,15 +391,8 @@ class RegionQueriesMixin:
     def _around(
         self, points: FloatArray, radius: Any, region: Any, norm: str, features: Any, domain: Any
     ) -> Region:
-        """The regions, with features given by index or by name."""
-        named = np.asarray(features)
-        if features is not None and named.dtype.kind in "UO" and named.ndim == 1:
-            known = list(getattr(self, "feature_names_in_", []))
-            unknown = [name for name in named.tolist() if name not in known]
-            if unknown:
-                raise ValueError(f"`features` names unknown columns {unknown}; known are {known}.")
-            features = [known.index(name) for name in named.tolist()]
-        return around(points, radius, region, norm, features, domain)
+        names = getattr(self, "feature_names_in_", None)
+        return around(points, radius, region, norm, features, domain, names)
 
     def _class_indices(self, class_: Any) -> NDArray[np.intp]:
         if class_ is None:
@@ -393,34 +409,3 @@ class RegionQueriesMixin:
         if len(y) != len(points):
             raise ValueError(f"`y` has {len(y)} labels for {len(points)} points.")
         return codes_of(y, self.classes_, "y")
-
-
-def _check_no_radius(y: Any, method: str, name: str) -> None:
-    """Raise if a number stands where labels are expected."""
-    if isinstance(y, Real):
-        raise TypeError(
-            f"`y` must hold a label for each point, got the number {y}: `{method}` takes "
-            f"`{name}=` by name, as in {method}(X, {name}={y})."
-        )
-
-
-def _check_number(value: Any, name: str, positive: bool = False) -> None:
-    """Raise unless a value is a finite number of at least 0, or above 0."""
-    closed = "neither" if positive else "left"
-    check_scalar(value, name, Real, min_val=0, include_boundaries=closed)
-    if not np.isfinite(value):
-        raise ValueError(f"`{name}` must be a finite number, got {value}.")
-
-
-def _read_limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
-    """Read the limits of a search; None means unlimited."""
-    _check_number(tol, "tol", positive=True)
-    if max_time is not None:
-        _check_number(max_time, "max_time")
-    if max_regions is not None:
-        check_scalar(max_regions, "max_regions", Integral, min_val=1)
-    return Limits(
-        float(tol),
-        np.iinfo(np.int64).max if max_regions is None else int(max_regions),
-        np.inf if max_time is None else float(max_time),
-    )

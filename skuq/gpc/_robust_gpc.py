@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral
@@ -21,20 +20,29 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.gpc._limits_of_fit import check_memory, warn_of_scales
+from skuq.gpc._fit_checks import check_memory, warn_of_scales
 from skuq.gpc._region_queries import RegionQueriesMixin
 from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
-from skuq.gpc.inference._hyperparameters import Maximum, evidence_at, maximise_evidence
+from skuq.gpc.inference._hyperparameters import (
+    Maximum,
+    evidence_at,
+    evidence_of_kernels,
+    maximise_evidence,
+)
 from skuq.gpc.inference._kernels import check_kernel
 from skuq.gpc.inference._laplace import Evidence, laplace_evidence, laplace_posterior
-from skuq.gpc.inference._posterior import Posterior
-from skuq.gpc.inference._predictive import class_probabilities, expected_entropy, most_probable
-from skuq.gpc.inference._prior import DensePrior
+from skuq.gpc.inference._posterior import (
+    Posterior,
+    class_probabilities,
+    expected_entropy,
+    most_probable,
+)
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
-from skuq.gpc.inference._sparse import LowRankPrior, choose_inducing
 from skuq.information import entropy
-from skuq.models import resolve_device
+from skuq.networks import resolve_device
+from skuq.validation import refuse_ineffective, warn_user
 
 _SAME = 1e-12  # relative; inputs that differ less differ by rounding
 _NOTED_JITTER = 1e-6  # relative; what is needed more than this says something about the kernel
@@ -62,7 +70,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         which takes longer, is closer to the true posterior and is for two classes.
     optimizer : {"lbfgs"} or None, default="lbfgs"
         How the marginal likelihood is maximised over the kernel's hyperparameters; None keeps
-        them as they are.
+        them as they are. Without an optimizer, or without free hyperparameters, `max_iter` and
+        `n_restarts` are refused in `fit`.
     max_iter : int, default=100
         Evaluations of the marginal likelihood at most, for each start.
     n_restarts : int, default=0
@@ -76,7 +85,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
     n_jobs : int, default=None
         Processes that share the points to be certified, through joblib.
     random_state : int, RandomState instance or None, default=None
-        Restarts and inducing points.
+        Draws restarts, inducing points, and the further starts of attacks.
     verbose : int, default=0
         Whether to show a progress bar while fitting and certifying.
 
@@ -88,8 +97,10 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         The kernel with the hyperparameters that were found.
     likelihood_ : str
         The likelihood that was used.
-    posterior_ : skuq.gpc.inference._posterior.Posterior
-        Gaussian posterior of the latent functions.
+    posterior_ : object
+        Gaussian posterior of the latent functions: ``posterior_.moments(X)`` returns their means
+        and covariances at points, of shape (n_samples, L) and (n_samples, L, L). L is 1 for
+        "probit" and "logit", and the number of classes for "softmax".
     log_marginal_likelihood_ : float
         Approximate logarithm of the evidence of `kernel_`, in nats.
     n_iter_ : int
@@ -197,8 +208,9 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         ------
         ValueError
             If the data are not finite numbers, hold a single class, have more classes than
-            the likelihood or the inference is for, if the kernel is not supported, or if the
-            marginal likelihood is not a number under the hyperparameters to start from.
+            the likelihood or the inference is for, if the kernel is not supported, if a parameter
+            cannot have an effect, or if the marginal likelihood is not a number under the
+            hyperparameters to start from.
         MemoryError
             If an exact fit takes more memory than is free; before it begins.
 
@@ -223,6 +235,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.likelihood_ = self._chosen_likelihood()
         kernel = self._initial_kernel(X, weight)
+        self._refuse_ineffective(kernel)
         warn_of_scales(X, kernel)
         if self.n_inducing is None:
             check_memory(len(X), len(self.classes_), self.likelihood_, kernel)
@@ -230,32 +243,13 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         inducing = None
         if self.n_inducing is not None:
             inducing = choose_inducing(X, self.n_inducing, random, weight)
-        make_prior = partial(_make_prior, X=X, inducing=inducing)
+        prior: Callable[[Any], DensePrior | LowRankPrior] = partial(DensePrior, X=X)
+        if inducing is not None:
+            prior = partial(LowRankPrior, X=X, inducing=inducing)
         evidence, posterior = self._methods(codes, weight)
-
-        starts = 1 + self.n_restarts
-        bar = tqdm(total=self.max_iter * starts, desc="RobustGPC", disable=not self.verbose)
-
-        def objective(candidate: Kernel, state: FloatArray | None) -> Evidence:
-            gradient = self.optimizer is not None
-            found = evidence(make_prior(candidate), state=state, eval_gradient=gradient)
-            bar.set_postfix(log_evidence=f"{found.value:.1f}", refresh=False)
-            bar.update()
-            return found
-
-        with bar:
-            if self.optimizer is None:
-                best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
-            else:
-                best = maximise_evidence(
-                    objective,
-                    kernel,
-                    max_iter=self.max_iter,
-                    n_restarts=self.n_restarts,
-                    rng=np.random.default_rng(random.randint(np.iinfo(np.int32).max)),
-                )
+        best = self._search(kernel, evidence, prior, random)
         self._keep(best)
-        self.posterior_: Posterior = posterior(make_prior(best.kernel), state=best.evidence.state)
+        self.posterior_: Posterior = posterior(prior(best.kernel), state=best.evidence.state)
         self._probability_models: dict[str, ProbabilityModel] = {}
         return self
 
@@ -364,6 +358,37 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         check_kernel(kernel, X.shape[1])
         return kernel
 
+    def _refuse_ineffective(self, kernel: Kernel) -> None:
+        """Refuse limits of a search for hyperparameters where there is none."""
+        context = None
+        if self.optimizer is None:
+            context = "with optimizer=None, which keeps the kernel as it is; use optimizer='lbfgs'."
+        elif not len(kernel.theta):
+            context = "with a kernel whose hyperparameters are all fixed; give some of them bounds."
+        if context is not None:
+            refuse_ineffective(self, ["max_iter", "n_restarts"], context)
+
+    def _search(
+        self,
+        kernel: Kernel,
+        evidence: Callable[..., Evidence],
+        prior: Callable[[Any], DensePrior | LowRankPrior],
+        random: np.random.RandomState,
+    ) -> Maximum:
+        """Find the kernel of the largest evidence, or keep the one that is given."""
+        total = self.max_iter * (1 + self.n_restarts)
+        with tqdm(total=total, desc="RobustGPC", disable=not self.verbose) as bar:
+            objective = evidence_of_kernels(evidence, prior, self.optimizer is not None, bar)
+            if self.optimizer is None:
+                return Maximum(kernel, evidence_at(objective, kernel), 1, "")
+            return maximise_evidence(
+                objective,
+                kernel,
+                max_iter=self.max_iter,
+                n_restarts=self.n_restarts,
+                rng=np.random.default_rng(random.randint(np.iinfo(np.int32).max)),
+            )
+
     def _methods(self, codes: NDArray[np.intp], weight: FloatArray | None) -> tuple[Any, Any]:
         """Evidence and posterior as functions of the prior."""
         target: dict[str, Any]
@@ -388,22 +413,14 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         self.log_marginal_likelihood_ = float(evidence.value)
         self.n_iter_, self.jitter_ = best.n_evaluations, float(evidence.jitter)
         if not evidence.converged:
-            warnings.warn(
+            warn_user(
                 "The approximation of the posterior did not converge; its results may be off. "
                 "Try another kernel or inference='laplace'.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
         if self.jitter_ > _NOTED_JITTER:
-            warnings.warn(
+            warn_user(
                 f"The covariance is close to singular: {self.jitter_:.0e} of its diagonal was "
                 "added to factorise it. Inputs may repeat, or length-scales be too long.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
-
-
-def _make_prior(
-    kernel: Kernel, X: FloatArray, inducing: FloatArray | None
-) -> DensePrior | LowRankPrior:
-    return DensePrior(kernel, X) if inducing is None else LowRankPrior(kernel, X, inducing)

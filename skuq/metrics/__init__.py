@@ -4,19 +4,23 @@ Every metric is a pure function of arrays. Labels may be numbers, booleans or
 strings. Probabilities are one row per sample and one column per class.
 """
 
-from skuq.metrics._calibration import (
+from skuq.metrics._probabilities import (
     CalibrationTable,
+    brier_score,
     calibration_table,
     expected_calibration_error,
     maximum_calibration_error,
+    negative_log_likelihood,
 )
-from skuq.metrics._detection import (
+from skuq.metrics._ranking import (
     Detection,
+    RiskCoverage,
+    area_under_risk_coverage,
     detection_metrics,
     misclassification_auroc,
     misclassification_detection,
+    risk_coverage_curve,
 )
-from skuq.metrics._proper_scores import brier_score, negative_log_likelihood
 from skuq.metrics._scorers import (
     certified_accuracy,
     misclassification_auroc_scorer,
@@ -26,7 +30,6 @@ from skuq.metrics._scorers import (
     predicted_part,
     uncertainty_scorer,
 )
-from skuq.metrics._selection import RiskCoverage, area_under_risk_coverage, risk_coverage_curve
 
 __all__ = [
     "CalibrationTable",

@@ -13,37 +13,49 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skuq.base import PARTS, FloatArray, predict_uncertainty
-from skuq.metrics._calibration import expected_calibration_error
-from skuq.metrics._detection import misclassification_auroc
-from skuq.metrics._proper_scores import negative_log_likelihood
-from skuq.metrics._selection import area_under_risk_coverage
+from skuq.metrics._probabilities import expected_calibration_error, negative_log_likelihood
+from skuq.metrics._ranking import area_under_risk_coverage, misclassification_auroc
 
 Metric = Callable[..., float]
 
 
-def check_part(part: str) -> None:
-    """Raise an error unless `part` names a part of `Uncertainty`."""
+def _check_part(part: str) -> None:
     if part not in PARTS:
         raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
 
 
 def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
-    """One part of the predicted uncertainty, shape (n_samples,)."""
-    check_part(part)
+    """Predict one part of the uncertainty, as scorers and displays do.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted estimator, or a pipeline or search that ends in one, for
+        `skuq.predict_uncertainty`.
+    X : array-like of shape (n_samples, n_features)
+        Inputs.
+    part : {"total", "aleatoric", "epistemic"}
+        Which part.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,), float64
+
+    Raises
+    ------
+    ValueError
+        If `part` is not one of the three.
+    """
+    _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
     return values
 
 
 @dataclass(frozen=True)
 class _Scorer:
-    """Scorer that metadata can be routed to; a class, so that it can be pickled.
+    """Scorer that metadata can be routed to; a class, so that it can be pickled."""
 
-    Attributes
-    ----------
-    sample_weight : bool, str or None
-        The request, as scikit-learn defines it.
-    """
-
+    # The request, as scikit-learn defines it.
     sample_weight: bool | str | None = field(default=None, kw_only=True)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
@@ -138,7 +150,7 @@ def uncertainty_scorer(
     >>> -0.01 < scorer(Model(max_iter=1000).fit(X, y), X, y) <= 0
     True
     """
-    check_part(part)
+    _check_part(part)
     return _UncertaintyScorer(metric, part, 1 if greater_is_better else -1)
 
 

@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from skuq.models._given import is_skorch_net, look_at, to_dense
+from skuq.models._given import is_skorch_net, look_at
 from skuq.models._model import NetworkModel, private_copy
 from skuq.models._transformers import Logits, rows_of
 from skuq.networks import (
@@ -29,6 +29,7 @@ from skuq.networks import (
     linear_layer,
     part_of_chain,
 )
+from skuq.validation import to_dense
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -10,23 +9,19 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.sparse import issparse
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import nn
 
 from skuq.labels import labels_in_mask
 from skuq.models._transformers import TEXT_FIELDS, rows_of
-from skuq.validation import warn_user
-from skuq.wrappers import is_search, unwrap
-
-# XGBoost's and LightGBM's weight of the second class.
-WEIGHT_OF_SECOND_CLASS = "scale_pos_weight"
+from skuq.stored import stored
+from skuq.validation import as_pandas, to_dense, warn_user
+from skuq.wrappers import is_fitted, is_instance_of, is_search, unwrap
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,19 @@ class Given:
         return isinstance(learner, nn.Module | MLPClassifier | MLPRegressor)
 
     @property
+    def is_fitted(self) -> bool:
+        """Whether the estimator holds trained weights; a bare torch module always does."""
+        return self.estimator is not None and is_fitted(self.estimator)
+
+    def warn_of_retraining(self) -> None:
+        """Warn if the estimator is fitted, of which a clone is about to be trained."""
+        if hasattr(self.estimator, "fit") and self.is_fitted:
+            warn_user(
+                f"This {type(self.estimator).__name__} is fitted already; a clone of it is trained "
+                "again. To use it as it is, wrap it: FrozenEstimator(estimator)."
+            )
+
+    @property
     def has_gradients(self) -> bool:
         """Whether `adopt` can make a network of the learner."""
         linear = isinstance(self.learner, LogisticRegression)
@@ -71,8 +79,7 @@ class Given:
     @property
     def pretrained(self) -> Any:
         """The model of the library transformers, which need not be installed, or None."""
-        library = sys.modules.get("transformers.modeling_utils")
-        found = library is not None and isinstance(self.learner, library.PreTrainedModel)
+        found = is_instance_of(self.learner, "transformers.modeling_utils", "PreTrainedModel")
         return self.learner if found else None
 
     @property
@@ -80,7 +87,7 @@ class Given:
         """Parameters that weigh classes, of the estimator and those inside it, and their values."""
         has_parameters = hasattr(self.estimator, "get_params")
         parameters = self.estimator.get_params() if has_parameters else {}
-        ends = ("class_weight", WEIGHT_OF_SECOND_CLASS)
+        ends = ("class_weight", "scale_pos_weight")  # the second of XGBoost and LightGBM
         return {
             name: value
             for name, value in parameters.items()
@@ -123,43 +130,7 @@ def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
     A net exists only where skorch was imported. To import it for the question alone would make
     each start longer, by seconds where other libraries are installed that skorch looks for.
     """
-    skorch = sys.modules.get("skorch")
-    return skorch is not None and isinstance(model, getattr(skorch, kind))
-
-
-def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator holds trained weights; a bare torch module always does.
-
-    Parameters
-    ----------
-    estimator : object
-        What the user passed.
-
-    Returns
-    -------
-    bool
-    """
-    try:
-        inside = unwrap(estimator)
-    except NotFittedError:
-        return False
-    except TypeError:  # fitted, around several models
-        return True
-    if inside is not None:
-        return is_fitted(inside.estimator)
-    if is_skorch_net(estimator):
-        return bool(estimator.initialized_)
-    if isinstance(estimator, nn.Module):
-        return True
-    if not hasattr(estimator, "fit"):  # such as a client of a model that is served elsewhere
-        return hasattr(estimator, "predict_proba")
-    try:
-        check_is_fitted(estimator)
-    except AttributeError:  # not a scikit-learn estimator
-        return hasattr(estimator, "classes_")
-    except (NotFittedError, TypeError):
-        return False
-    return True
+    return is_instance_of(model, "skorch", kind)
 
 
 def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
@@ -193,16 +164,7 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
     """
     if isinstance(estimator, FrozenEstimator | nn.Module):
         return True
-    return after_the_fact and estimator is not None and is_fitted(estimator)
-
-
-def warn_of_retraining(estimator: Any) -> None:
-    """Warn if an estimator is fitted, a clone of which is about to be trained."""
-    if hasattr(estimator, "fit") and is_fitted(estimator):
-        warn_user(
-            f"This {type(estimator).__name__} is fitted already; a clone of it is trained again. "
-            "To use it as it is, wrap it: FrozenEstimator(estimator)."
-        )
+    return after_the_fact and look_at(estimator).is_fitted
 
 
 @dataclass(frozen=True)
@@ -236,6 +198,7 @@ class Inputs(ABC):
         """New inputs of the form that was fitted, before preprocessing by the model."""
 
 
+@stored("models.rows")
 @dataclass(frozen=True)
 class Rows(Inputs):
     """Arrays of numbers, of shape (n_samples, ...) with one shape for all samples.
@@ -297,6 +260,7 @@ class Rows(Inputs):
         return shape
 
 
+@stored("models.table")
 @dataclass(frozen=True)
 class Table(Inputs):
     """Whatever the model's own preprocessing takes, such as columns of text.
@@ -350,18 +314,6 @@ class Nodes(Inputs):
 
     def check(self, owner: Any, X: Any) -> Any:
         return X
-
-
-def as_pandas(X: Any) -> Any:
-    """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
-    if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
-        return X
-    return pd.DataFrame({name: np.asarray(X[name]) for name in X.columns})
-
-
-def to_dense(X: Any) -> Any:
-    """Return a sparse matrix as an array, and anything else as it is."""
-    return X.toarray() if issparse(X) else X
 
 
 def as_rows(estimator: Any, X: Any) -> Any:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.models._given import look_at
-from skuq.models._model import Model
 from skuq.models._resolve import Form, TrainingData, resolve
 
 
@@ -26,7 +25,7 @@ class ModelMixin:
     _supports_sparse = True
     estimator: Any
     device: str | torch.device
-    model_: Model
+    model_: Any  # a Model; of the kind that the estimator asked for
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -63,12 +62,12 @@ class ModelMixin:
     def _checked_rows(self, X: Any) -> Any:
         """New inputs of the form that was fitted, before preprocessing by the model."""
         check_is_fitted(self)
-        assert self.model_.form is not None
         return self.model_.form.check(self, X)
 
     def _inputs(self, X: Any) -> Any:
         """Checked and preprocessed inputs to predict on."""
-        return self.model_.inputs(self._checked_rows(X))
+        rows = self._checked_rows(X)
+        return self.model_.inputs(rows)
 
     def _outputs(self, inputs: Any) -> Tensor:
         """Outputs of the model in float64, on the CPU."""
@@ -158,6 +157,5 @@ class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
             The fitted classifier.
         """
         self._resolve(X, y, seed=0, after_the_fact=True)
-        assert self.model_.classes is not None
         self.classes_ = self.model_.classes
         return self

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from skuq.base import FloatArray
 from skuq.labels import codes_of
-from skuq.models._given import Inputs, is_skorch_net, look_at, to_dense
+from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.networks import (
     Cut,
     cut_network,
@@ -32,7 +32,8 @@ from skuq.networks import (
     resolve_device,
     seeded,
 )
-from skuq.validation import warn_user
+from skuq.stored import stored
+from skuq.validation import to_dense, warn_user
 from skuq.wrappers import is_search
 
 LEAST_PROBABILITY = 1e-12  # a probability of 0 is not evidence for infinitely many nats
@@ -41,6 +42,7 @@ _ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
 _ROWS = 4096  # of a sparse matrix, made dense at once
 
 
+@stored("models.chain")
 @dataclass(frozen=True)
 class Chain:
     """Two preprocessing steps in turn; a class, so that it can be pickled."""
@@ -108,6 +110,28 @@ class Model(ABC):
         """The model of a clone that is trained on preprocessed inputs; None for networks."""
         return None
 
+    def with_classes(self, y: NDArray[Any], inputs: Any) -> tuple[Self, NDArray[np.int64]]:
+        """The model with the labels that its outputs stand for, and the codes of some labels.
+
+        If it does not know its classes, they are the sorted labels in `y` when their number fits,
+        else the codes 0 .. n_classes - 1 when `y` holds such codes. The first `inputs`,
+        preprocessed, show what the model returns.
+        """
+        logits = example_outputs(self, inputs)
+        n_classes = logits.shape[-1]
+        if logits.ndim != 2 or n_classes < 2:
+            raise ValueError(
+                "The model must return logits of shape (n_samples, n_classes) with at least 2 "
+                f"classes, got shape {(1, *logits.shape[1:])} for one sample."
+            )
+        classes = self.classes
+        if classes is None or len(classes) != n_classes:
+            # skorch infers the classes from the labels of `y`, which may be fewer than outputs.
+            classes = classes_of_logits(logits, y if classes is None else classes)
+        else:
+            _warn_of_probabilities(logits)
+        return replace(self, classes=classes), codes_of(y, classes, "y")
+
     def behind(self, first: Callable[[Any], Any] | None) -> Self:
         """Return the model behind another preprocessing step, if there is one."""
         if first is None:
@@ -116,6 +140,7 @@ class Model(ABC):
         return replace(self, transform=first if second is None else Chain(first, second))
 
 
+@stored("models.network")
 @dataclass(frozen=True, kw_only=True)
 class NetworkModel(Model):
     """A network that maps rows to logits or predictions.
@@ -188,6 +213,7 @@ class NetworkModel(Model):
         return cut_network(self.module, parameters, inputs[:1024])
 
 
+@stored("models.learner")
 @dataclass(frozen=True, kw_only=True)
 class LearnerModel(Model):
     """Any fitted scikit-learn estimator, of which outputs are known and no gradients.
@@ -261,9 +287,6 @@ def _fold_norms(module: nn.Module) -> None:
                 nn.utils.remove_weight_norm(layer, hook.name)
             elif isinstance(hook, SpectralNorm):
                 nn.utils.remove_spectral_norm(layer, hook.name)
-
-
-AnyModel = TypeVar("AnyModel", bound=Model)
 
 
 def _to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
@@ -355,30 +378,6 @@ def _path_to_learner(estimator: Any) -> str:
     return _path_to_learner(estimator.estimator) if is_search(estimator) else ""
 
 
-def with_classes(
-    model: AnyModel, y: NDArray[Any], inputs: Any
-) -> tuple[AnyModel, NDArray[np.int64]]:
-    """The model with the labels that its outputs stand for, and the codes of some labels.
-
-    If it does not know its classes, they are the sorted labels in `y` when their number fits, else
-    the codes 0 .. n_classes - 1 when `y` holds such codes. The first `inputs`, preprocessed, show
-    what the model returns.
-    """
-    logits = example_outputs(model, inputs)
-    n_classes = logits.shape[-1]
-    if logits.ndim != 2 or n_classes < 2:
-        raise ValueError(
-            "The model must return logits of shape (n_samples, n_classes) with at least 2 "
-            f"classes, got shape {(1, *logits.shape[1:])} for one sample."
-        )
-    warn_of_probabilities(logits)
-    classes = model.classes
-    if classes is None or len(classes) != n_classes:
-        # skorch infers the classes from the labels of `y`, which may be fewer than the outputs.
-        classes = classes_of_outputs(y if classes is None else classes, n_classes)
-    return replace(model, classes=classes), codes_of(y, classes, "y")
-
-
 def example_outputs(model: Model, inputs: Any) -> Tensor:
     """Outputs for the first inputs; an error that names shapes if there are none."""
     examples = inputs[:_N_EXAMPLES]
@@ -390,7 +389,48 @@ def example_outputs(model: Model, inputs: Any) -> Tensor:
         raise input_error(model.network, examples.shape, error) from error
 
 
-def warn_of_probabilities(logits: Tensor) -> None:
+def classes_of_logits(logits: Tensor, y: NDArray[Any]) -> NDArray[Any]:
+    """Labels in the order of the outputs of a network that does not know them.
+
+    Parameters
+    ----------
+    logits : Tensor of shape (n_samples, n_classes)
+        Outputs of the network.
+    y : ndarray of shape (n_labels,)
+        Class labels.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        The sorted labels in `y` if their number fits, else the codes 0 to n_classes - 1.
+
+    Raises
+    ------
+    ValueError
+        If the number does not fit and the labels are not such codes.
+
+    Warns
+    -----
+    UserWarning
+        If the outputs are probabilities.
+    """
+    _warn_of_probabilities(logits)
+    n_classes = logits.shape[-1]
+    labels = np.unique(y)
+    if len(labels) == n_classes:
+        return labels
+    codes = np.arange(n_classes)
+    if np.isin(labels, codes).all():
+        return codes
+    others = labels[~np.isin(labels, codes)].tolist()
+    raise ValueError(
+        f"The module returns {n_classes} logits, but `y` holds {len(labels)} different labels, of "
+        f"which {others[:5]}{' and others' if len(others) > 5 else ''} are not among the codes 0 "
+        f"to {n_classes - 1}."
+    )
+
+
+def _warn_of_probabilities(logits: Tensor) -> None:
     """Warn, at the line of the user, if outputs that should be logits are probabilities.
 
     Logits of several samples, all in [0, 1] and with rows that all add up to 1, are a coincidence
@@ -404,22 +444,3 @@ def warn_of_probabilities(logits: Tensor) -> None:
             "Remove the softmax at its end; of a skorch net whose criterion takes probabilities, "
             "make it the last layer of an nn.Sequential, where it is seen."
         )
-
-
-def classes_of_outputs(y: NDArray[Any], n_classes: int) -> NDArray[Any]:
-    """Labels in the order of the outputs of a network that does not know them.
-
-    They are the sorted labels in `y` if their number fits, else the codes 0 to `n_classes` - 1.
-    """
-    labels = np.unique(y)
-    if len(labels) == n_classes:
-        return labels
-    codes = np.arange(n_classes)
-    if np.isin(labels, codes).all():
-        return codes
-    others = labels[~np.isin(labels, codes)].tolist()
-    raise ValueError(
-        f"The module returns {n_classes} logits, but `y` holds {len(labels)} different labels, of "
-        f"which {others[:5]}{' and others' if len(others) > 5 else ''} are not among the codes 0 "
-        f"to {n_classes - 1}."
-    )

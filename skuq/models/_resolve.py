@@ -29,7 +29,6 @@ from skuq.models._given import (
     is_prefit,
     is_skorch_net,
     look_at,
-    warn_of_retraining,
 )
 from skuq.models._model import (
     LearnerModel,
@@ -38,7 +37,6 @@ from skuq.models._model import (
     example_outputs,
     fit_clone,
     net_data_error,
-    with_classes,
 )
 from skuq.networks import (
     float64_mlp,
@@ -91,6 +89,7 @@ def resolve(
     min_samples: int = 1,
     ids: bool = False,
     sparse: bool = True,
+    before_training: Callable[[], None] | None = None,
     fit: Callable[..., Model] | None = None,
     **training: Any,
 ) -> tuple[Model, TrainingData]:
@@ -128,6 +127,8 @@ def resolve(
         Whether `owner` can work with models of nodes.
     sparse : bool, default=True
         Whether sparse inputs are taken.
+    before_training : callable, default=None
+        Called when the data are checked and nothing is trained yet, such as to check more.
     fit : callable, default=fit_model
         Makes the model of the checked data.
     **training
@@ -165,6 +166,8 @@ def resolve(
             X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
     else:
         check_classification_targets(y)
+    if before_training is not None:
+        before_training()
     model = (fit or fit_model)(
         estimator,
         X,
@@ -178,7 +181,7 @@ def resolve(
     model = replace(model, form=inputs)
     prepared, codes = model.inputs(X), np.empty(0, np.int64)
     if not regression:
-        model, codes = with_classes(model, y, prepared)
+        model, codes = model.with_classes(y, prepared)
     if weight is None:
         weight = np.ones(len(y))
     return model, TrainingData(X, prepared, y, codes, weight, checked)
@@ -255,7 +258,7 @@ def fit_model(
         If training is asked for and `y` holds one class, if the estimator is of the other kind or
         has other outputs, or if the training diverges.
     """
-    training = {"sample_weight": sample_weight, "seed": seed}
+    training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if as_learner:
         return _learner(estimator, X, y, regression=regression, **training)
     if regression:
@@ -396,7 +399,7 @@ def _check_trainable(estimator: Any) -> None:
             "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
             "make_pipeline(..., Estimator(net))."
         )
-    warn_of_retraining(estimator)
+    look_at(estimator).warn_of_retraining()
 
 
 def _check_several_classes(y: NDArray[Any]) -> None:

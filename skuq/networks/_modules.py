@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from skuq.stored import stored
+
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     """Linear layer with these parameters, of shapes (n_out, n_in) and (n_out,).
@@ -206,6 +208,7 @@ class ScaledLogits(nn.Module):
         return X * self.factor
 
 
+@stored("networks.binary-logits", fields={})
 class BinaryLogits(nn.Module):
     """Two logits from the single logit of a binary classifier, in the same probabilities."""
 
@@ -232,6 +235,7 @@ class LogProbabilities(nn.Module):
         return torch.log(proba + torch.finfo(proba.dtype).tiny)
 
 
+@stored("networks.affine", fields={"factor": list[float], "shift": list[float]})
 class Affine(nn.Module):
     """Each output times a fixed factor plus a fixed shift."""
 

@@ -5,13 +5,13 @@ and ``plot``, which draws again. matplotlib (extra ``plot``) is imported only to
 no global setting of it is changed.
 """
 
-from skuq.plotting._audit import CalibrationAuditDisplay
-from skuq.plotting._certified_range import CertifiedRangeDisplay
-from skuq.plotting._density import ConfidenceDensityDisplay
-from skuq.plotting._feature_effects import FeatureEffectsDisplay
-from skuq.plotting._histogram import UncertaintyHistogramDisplay
-from skuq.plotting._reliability import ReliabilityDisplay
-from skuq.plotting._risk_coverage import RiskCoverageDisplay
+from skuq.plotting._calibration import (
+    CalibrationAuditDisplay,
+    ConfidenceDensityDisplay,
+    ReliabilityDisplay,
+)
+from skuq.plotting._guarantees import CertifiedRangeDisplay, FeatureEffectsDisplay
+from skuq.plotting._risk_and_histogram import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.plotting._training import AgentTrainingDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 

@@ -1,15 +1,15 @@
-"""Display of an agent's training: returns, falls and uncertainty."""
+"""Training of an agent: returns, falls and uncertainty."""
 
 from __future__ import annotations
 
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
-from skuq.plotting._drawing import COLOURS, axes_or_new
+from skuq.plotting._display import COLOURS, Display
 from skuq.validation import finite
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ PANEL, GAP = 1.9, 0.12  # inches; share of a panel's height
 LOG_RANGE = 30.0  # largest over smallest deviation from which their axis is logarithmic
 
 
-class AgentTrainingDisplay:
+class AgentTrainingDisplay(Display):
     """Return, falls and uncertainty of an agent over the steps of its training.
 
     Panels on top of each other: the return of each episode, with its rolling mean; the number
@@ -86,7 +86,7 @@ class AgentTrainingDisplay:
     @classmethod
     def from_estimator(
         cls, estimator: Any, *, window: int | None = None, ax: Axes | None = None
-    ) -> AgentTrainingDisplay:
+    ) -> Self:
         """Draw the training of an agent.
 
         Parameters
@@ -113,19 +113,9 @@ class AgentTrainingDisplay:
                 "`estimator` needs the attribute `history_`, as a fitted UADQN has it; "
                 f"{type(estimator).__name__} does not."
             )
-        return cls.from_history(history, window=window, ax=ax)
+        return cls.from_predictions(history, window=window, ax=ax)
 
-    @classmethod
-    def from_history(
-        cls, history: Any, *, window: int | None = None, ax: Axes | None = None
-    ) -> AgentTrainingDisplay:
-        """Draw a history; parameters are those of the class, and `ax`."""
-        return cls(history, window=window).plot(ax)
-
-    def plot(self, ax: Axes | None = None) -> AgentTrainingDisplay:
-        """Draw on `ax`, or on a new figure, and return the display."""
-        self.ax_ = axes_or_new(ax, figsize=self.size)
-        self.figure_ = self.ax_.figure
+    def _draw(self) -> None:
         self.ax_.set_axis_off()
         panels = self._panels()
         height = 1 / (len(panels) + GAP * (len(panels) - 1))
@@ -142,7 +132,6 @@ class AgentTrainingDisplay:
             draw(panel)
         self.axes_[-1].set_xlabel("steps")
         self.axes_[0].set_xlim(0, self.history["step"].max())
-        return self
 
     def _panels(self) -> list[Any]:
         panels: list[Any] = [self._draw_return]

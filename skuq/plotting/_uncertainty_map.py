@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -10,13 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import FloatArray
 from skuq.metrics import predicted_part
-from skuq.plotting._drawing import (
-    LONGEST_LABEL,
-    axes_or_new,
-    legend_above,
-    plain_text,
-    with_unit,
-)
+from skuq.plotting._display import LONGEST_LABEL, Display, legend_above, plain_text, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +22,7 @@ FLAT = 1e-9  # relative range up to which a feature is constant but for rounding
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 
-class UncertaintyMapDisplay:
+class UncertaintyMapDisplay(Display):
     """Map of the uncertainty over two features, with the training points on it.
 
     Parameters
@@ -43,11 +37,18 @@ class UncertaintyMapDisplay:
         Its unit, such as ``"nats"``.
     feature_names : pair of str, default=("feature 0", "feature 1")
         Labels of the axes.
+    X : array-like of shape (n_samples, 2), optional
+        Points to draw on the map.
+    y : array-like of shape (n_samples,), optional
+        Labels of the points; one colour and marker each. Points with more than 20 different
+        ones, such as the targets of a regressor, are drawn alike.
 
     Attributes
     ----------
     xx0, xx1, uncertainty : ndarray of shape (n_rows, n_columns)
         As given.
+    X, y : ndarray or None
+        Points and labels.
     ax_, figure_ : matplotlib Axes and Figure
         Where it was drawn last.
     mesh_, colorbar_ : matplotlib QuadMesh and Colorbar
@@ -72,6 +73,8 @@ class UncertaintyMapDisplay:
         label: str = "uncertainty",
         unit: str | None = None,
         feature_names: tuple[str, str] = ("feature 0", "feature 1"),
+        X: Any = None,
+        y: ArrayLike | None = None,
     ) -> None:
         self.xx0, self.xx1 = np.asarray(xx0, np.float64), np.asarray(xx1, np.float64)
         self.uncertainty = np.asarray(uncertainty, np.float64)
@@ -84,6 +87,10 @@ class UncertaintyMapDisplay:
         self.label = label
         self.unit = unit
         self.feature_names = feature_names
+        if X is None and y is not None:
+            raise ValueError("`y` needs `X`, the points that it labels.")
+        self.X = None if X is None else _two_columns(X)
+        self.y = None if self.X is None or y is None else _labels(y, len(self.X))
 
     @classmethod
     def from_estimator(
@@ -97,7 +104,7 @@ class UncertaintyMapDisplay:
         margin: float = 0.3,
         unit: str | None = None,
         ax: Axes | None = None,
-    ) -> UncertaintyMapDisplay:
+    ) -> Self:
         """Predict uncertainty on a grid around the points and draw both.
 
         Parameters
@@ -108,8 +115,7 @@ class UncertaintyMapDisplay:
             Points that the map surrounds, such as the training points, in the form the
             estimator was fitted on. Column names become the labels of the axes.
         y : array-like of shape (n_samples,), optional
-            Labels of the points; one colour and marker each. Points with more than 20
-            different ones, such as the targets of a regressor, are drawn alike.
+            Labels of the points.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
             Which part of the uncertainty.
         grid_resolution : int, default=80
@@ -149,49 +155,7 @@ class UncertaintyMapDisplay:
             ax=ax,
         )
 
-    @classmethod
-    def from_predictions(
-        cls,
-        xx0: ArrayLike,
-        xx1: ArrayLike,
-        uncertainty: ArrayLike,
-        *,
-        X: Any = None,
-        y: ArrayLike | None = None,
-        label: str = "uncertainty",
-        unit: str | None = None,
-        feature_names: tuple[str, str] = ("feature 0", "feature 1"),
-        ax: Axes | None = None,
-    ) -> UncertaintyMapDisplay:
-        """Draw a given map; parameters are those of the class and of `plot`."""
-        display = cls(xx0, xx1, uncertainty, label=label, unit=unit, feature_names=feature_names)
-        return display.plot(ax, X=X, y=y)
-
-    def plot(
-        self, ax: Axes | None = None, *, X: Any = None, y: ArrayLike | None = None
-    ) -> UncertaintyMapDisplay:
-        """Draw on `ax`, or on a new figure, and return the display.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw. Default: a new figure.
-        X : array-like of shape (n_samples, 2), optional
-            Points to draw on the map.
-        y : array-like of shape (n_samples,), optional
-            Their labels, as `from_estimator` takes them.
-
-        Returns
-        -------
-        UncertaintyMapDisplay
-
-        Raises
-        ------
-        ValueError
-            If `X` has not exactly two columns, or `y` not one label for each point.
-        """
-        self.ax_ = axes_or_new(ax)
-        self.figure_ = self.ax_.figure
+    def _draw(self) -> None:
         self.mesh_ = self.ax_.pcolormesh(
             self.xx0, self.xx1, self.uncertainty, cmap="viridis", shading="gouraud", rasterized=True
         )
@@ -200,28 +164,27 @@ class UncertaintyMapDisplay:
         )
         xlabel, ylabel = (plain_text(name, LONGEST_LABEL) for name in self.feature_names)
         self.ax_.set(xlabel=xlabel, ylabel=ylabel)
-        if X is not None:
-            self._plot_points(_two_columns(X), y)
-        return self
+        if self.X is not None:
+            self._plot_points(self.X)
 
-    def _plot_points(self, points: FloatArray, y: ArrayLike | None) -> None:
-        labels = np.zeros(len(points)) if y is None else _labels(y, len(points))
+    def _plot_points(self, points: FloatArray) -> None:
+        labels = np.zeros(len(points)) if self.y is None else self.y
         classes = np.unique(labels)
+        named = self.y is not None and len(classes) <= MOST_CLASSES
         if len(classes) > MOST_CLASSES:
-            labels, y = np.zeros(len(points)), None
-            classes = labels[:1]
+            labels, classes = np.zeros(len(points)), np.zeros(1)
         for k, label in enumerate(classes):
             self.ax_.scatter(
                 points[labels == label, 0],
                 points[labels == label, 1],
                 s=30,
-                color="0.1" if y is None else POINT_COLOURS[k % len(POINT_COLOURS)],
+                color=POINT_COLOURS[k % len(POINT_COLOURS)] if named else "0.1",
                 marker=MARKERS[k % len(MARKERS)],
                 edgecolors="white",
                 linewidths=0.8,
                 label=plain_text(label),
             )
-        if y is not None:
+        if named:
             # Many rows would take their room from the map.
             size = "small" if len(classes) > MANY_CLASSES else None
             legend_above(self.ax_, handlelength=1.0, fontsize=size)

@@ -1,7 +1,7 @@
 """Quantification of uncertainty with adversarial models (QUAM)."""
 
 from skuq.quam._classifier import QUAMClassifier
-from skuq.quam._explanation import Explanation
+from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._gradients import penalty_schedule
 from skuq.quam._importance_sampling import AdversarialModels, Trajectories
 from skuq.quam._objectives import Targeted
@@ -23,6 +23,7 @@ __all__ = [
     "RefitSearch",
     "Targeted",
     "Trajectories",
+    "explain_rows",
     "make_pool",
     "make_token_pool",
     "penalty_schedule",

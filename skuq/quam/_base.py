@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, NotRequired, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
-from skuq.models import ModelMixin, TrainingData, look_at, to_dense
+from skuq.models import Model, ModelMixin, TrainingData, look_at
 from skuq.networks import resolve_device
 from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._gradients import FittedSearch, SearchProblem, SearchSettings
@@ -39,6 +39,7 @@ from skuq.quam._refit_search import (
     with_categories_of,
 )
 from skuq.quam._tasks import Found, Met, Task
+from skuq.validation import to_dense
 
 Search = PoolSearch | RefitSearch | PointwiseSearch
 SEARCHES: dict[str, type[Search]] = {
@@ -58,6 +59,18 @@ PARAMETERS: dict[str, Any] = {
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
+}
+
+# Attributes in saved models, with their kinds; see `skuq.stored`.
+KEPT: dict[str, Any] = {
+    "model_": Model,
+    "search_": Search,
+    "reference_loss_": float,
+    "n_features_in_": int,
+    "feature_names_in_": NotRequired[NDArray[Any]],
+    "_task": Task,
+    "_problem": NotRequired[FittedSearch],
+    "_found": NotRequired[Found],
 }
 
 _OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of inputs
@@ -82,11 +95,15 @@ class QUAMBase(ModelMixin, ABC):
     verbose: int
     _validate_params: Callable[[], None]  # of scikit-learn's BaseEstimator
     search_: Search
-    _task: Task
+    _task: Any  # a Task
     _problem: FittedSearch | RefitProblem
     _found: Found  # unless points are searched
     _pool: Any
     _background: Any
+
+    @abstractmethod
+    def _present_task(self) -> Task:
+        """The task by the parameters as they are now: points are searched after `fit`."""
 
     @abstractmethod
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
@@ -96,12 +113,9 @@ class QUAMBase(ModelMixin, ABC):
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        refits = self.search in (None, "refit") or isinstance(self.search, RefitSearch)
-        tags.input_tags.allow_nan = (
-            refits
-            and hasattr(self.estimator, "__sklearn_tags__")
-            and get_tags(self.estimator).input_tags.allow_nan
-        )
+        refits = self.search is None or isinstance(self.search, str | RefitSearch)
+        if refits and not look_at(self.estimator).is_network:
+            tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
 
     def _chosen_search(self, X_pool: Any) -> Search:
@@ -181,7 +195,6 @@ class QUAMBase(ModelMixin, ABC):
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
         """Search on a pool made of the training inputs, of the kinds that the model takes."""
         form = self.model_.form
-        assert form is not None
         if form.are_tokens:
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
             return
@@ -210,7 +223,6 @@ class QUAMBase(ModelMixin, ABC):
 
     def _named(self, rows: Any) -> Any:
         """Checked rows, with names of columns if the model's own preprocessing gets them."""
-        assert self.model_.form is not None
         return self._with_names(rows) if self.model_.form.reaches_preprocessing else rows
 
     def _search_on(self, pool: Any, targets: IntArray) -> Found:
@@ -297,6 +309,27 @@ class QUAMBase(ModelMixin, ABC):
         found._found = self._search_on(both, self._found.targets)
         return found
 
+    def without_training_data(self) -> Self:
+        """Return a copy without training data, which predicts alike and cannot search again.
+
+        Returns
+        -------
+        QUAMClassifier or QUAMRegressor
+            A copy for `predict`, `predict_uncertainty` and `adversarial_models`: smaller, and fit
+            to be given to others.
+
+        Raises
+        ------
+        ValueError
+            If the estimator was fitted with search="pointwise", which needs the data.
+        """
+        self._check_found()
+        twin = copy(self)
+        twin._found = self._found.without_training_data()
+        for name in ("_problem", "_pool", "_background"):
+            vars(twin).pop(name, None)
+        return twin
+
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
         """Tell which columns make rows of a table unusual, and which model says what.
 
@@ -351,8 +384,11 @@ class QUAMBase(ModelMixin, ABC):
 
     def _importance_sampling(self) -> ImportanceSampling:
         """Weights of the models that the searches met."""
-        self._check_ready()
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
         pointwise = isinstance(self.search_, PointwiseSearch)
+        if not pointwise:
+            self._check_found()
         if self.temperature != "auto":
             temperature = float(self.temperature)
         elif not pointwise:
@@ -405,11 +441,12 @@ class QUAMBase(ModelMixin, ABC):
         assert isinstance(search, PointwiseSearch)
         assert isinstance(self._problem, FittedSearch)
         problem, settings = self._problem.problem, self._settings(self._problem.problem)
+        task = self._present_task()
         inputs = self._inputs(X)
         reference = self._outputs(inputs).numpy()
         x = self._problem.features(inputs, resolve_device(self.device)).numpy()
         return [
-            _Points(problem, settings, self._task, x[rows], reference[rows])
+            _Points(problem, settings, task, x[rows], reference[rows])
             for rows in gen_batches(len(x), search.batch_size)
         ]
 

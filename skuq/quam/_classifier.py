@@ -15,12 +15,14 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import ModelClassifierMixin, look_at
 from skuq.networks import resolve_device
-from skuq.quam._base import PARAMETERS, QUAMBase
+from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, mean_loss
-from skuq.validation import warn_user
+from skuq.stored import stored
+from skuq.validation import refuse_ineffective, warn_user
 
 
+@stored("quam.classifier", fields=KEPT | {"classes_": NDArray[Any]})
 class QUAMClassifier(
     QUAMBase, ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
@@ -202,11 +204,9 @@ class QUAMClassifier(
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         self.search_ = self._chosen_search(X_pool)
-        targeted = getattr(self.search_, "targeted", True)
-        if not targeted and self.n_targets is not None:
-            raise ValueError(
-                f"n_targets={self.n_targets} has no effect with targeted=False, which asks for no "
-                "class; leave one of them at its default."
+        if not getattr(self.search_, "targeted", True):
+            refuse_ineffective(
+                self, ["n_targets"], "with targeted=False of the search, which asks for no class."
             )
         data = self._resolve(
             X,
@@ -217,16 +217,19 @@ class QUAMClassifier(
             further=() if X_pool is None else (X_pool,),
             device=resolve_device(self.device),
         )
-        assert self.model_.classes is not None
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
         if not look_at(self.estimator).class_weights:  # else it is meant to guess otherwise
             _warn_if_worse_than_guessing(self.reference_loss_, data.codes, data.weight)
-        self._task = Classification(self.classes_, targeted, self.n_targets)
+        self._task = self._present_task()
         self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
         self._search(data, search_seed)
         return self
+
+    def _present_task(self) -> Classification:
+        targeted = getattr(self.search_, "targeted", True)
+        return Classification(self.classes_, targeted, self.n_targets)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Measure how adversarial models disagree about each input.
@@ -248,8 +251,8 @@ class QUAMClassifier(
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        check_is_fitted(self)
-        parts = self._over(X, self._task.uncertainty, self._importance_sampling())
+        sampling = self._importance_sampling()
+        parts = self._over(X, self._task.uncertainty, sampling)
         return Uncertainty.from_parts(*parts)
 
     def adversarial_models(self, X: Any) -> AdversarialModels:

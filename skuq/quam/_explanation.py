@@ -43,27 +43,7 @@ def explain_rows(
 ) -> tuple[FloatArray, FloatArray]:
     """Replace each column of each row by typical values.
 
-    Parameters
-    ----------
-    X : ndarray or DataFrame of shape (n_rows, n_columns)
-        Rows to explain.
-    typical : ndarray or DataFrame of shape (n_typical, n_columns)
-        Rows whose values are typical.
-    epistemic : callable
-        Epistemic uncertainty of any rows.
-
-    Returns
-    -------
-    epistemic : ndarray of shape (n_rows,)
-        Uncertainty of the rows as they are.
-    contribution : ndarray of shape (n_rows, n_columns)
-        Uncertainty of the rows minus the mean with a column replaced.
-
-    Examples
-    --------
-    >>> X, typical = np.array([[9.0, 2.0]]), np.zeros((3, 2))
-    >>> explain_rows(X, typical, lambda rows: rows.sum(axis=1))
-    (array([11.]), array([[9., 2.]]))
+    Shapes: `X` (n_rows, n_columns), `typical` (n_typical, n_columns); returns (n_rows,).
     """
     own = epistemic(X)
     contribution = np.empty(X.shape)

@@ -18,6 +18,7 @@ from skuq.base import FloatArray
 from skuq.models import NetworkModel, look_at
 from skuq.networks import TrainingSet, evaluate, stacked_forward
 from skuq.quam._objectives import Objective, OutputBias
+from skuq.stored import stored
 
 # Searches run together while their stacked weights fit into this; larger stacks are no faster.
 _STACK_BYTES = 64 * 2**20
@@ -192,6 +193,7 @@ class GradientSearch(BaseEstimator):
         return FittedSearch(body, problem)
 
 
+@stored("quam.search-problem")
 @dataclass(frozen=True)
 class SearchProblem:
     """Reference model and training data, which the searches of all test points share."""
@@ -215,6 +217,7 @@ class SearchProblem:
         return TrainingSet(*(torch.tensor(array, device=device) for array in arrays))
 
 
+@stored("quam.fitted-search")
 @dataclass(frozen=True)
 class FittedSearch:
     """What `fit` prepares: the layers before the first parameter that moves, and the rest."""

@@ -75,22 +75,8 @@ def estimate_uncertainty(
 ) -> Decomposition:
     """Weigh the models met by the searches and take Eq. 1 or Eq. 2 over them.
 
-    Parameters
-    ----------
-    log_reference : Tensor of shape (n_points, n_classes)
-        Log-probabilities of the reference model.
-    trajectories : Trajectories
-        Result of the searches.
-    sampling : ImportanceSampling
-        Setting, models and weights.
-    log_centre : Tensor of shape (n_points, n_classes), default=None
-        Log-probabilities of the model that counts as the given one in the mixture, and from
-        which others diverge; None for the reference model.
-
-    Returns
-    -------
-    Decomposition
-        Aleatoric and epistemic part, float64 arrays of shape (n_points,), in nats.
+    Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes); returns
+    (n_points,).
     """
     log_proba, excess = log_softmax(trajectories.outputs, dim=-1), trajectories.excess_loss
     if sampling.mixture == "dirac":  # Eq. 6 with a delta distribution at each model
@@ -113,27 +99,8 @@ def estimate_uncertainty(
 def importance_weights(log_posterior: Tensor, log_proposal: Tensor | None = None) -> Tensor:
     """Normalised importance weights ``p(w_n | D) / q(w_n)`` of sampled models.
 
-    Parameters
-    ----------
-    log_posterior : Tensor of shape (..., n_models)
-        Logarithm of the posterior density of each model, up to a constant.
-    log_proposal : Tensor of shape (..., n_models), default=None
-        Logarithm of the density q that the models were drawn from; None takes the models
-        themselves as the empirical sampling distribution (Appendix C.1).
-
-    Returns
-    -------
-    Tensor of shape (..., n_models)
-        Weights that sum to 1, so that the posterior's constant is not needed.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 4 (self-normalised).
-
-    Examples
-    --------
-    >>> importance_weights(torch.tensor([0.0, 0.0])).tolist()
-    [0.5, 0.5]
+    Shapes: `log_posterior` (..., n_models), `log_proposal` (..., n_models); returns (...,
+    n_models).
     """
     log_ratio = log_posterior if log_proposal is None else log_posterior - log_proposal
     return torch.softmax(log_ratio, dim=-1)  # Eq. 4
@@ -142,23 +109,8 @@ def importance_weights(log_posterior: Tensor, log_proposal: Tensor | None = None
 def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
     """Weights ``exp(-L_train / T)`` of all models that the searches of a point met.
 
-    Parameters
-    ----------
-    excess_loss : Tensor of shape (n_points, n_targets, n_steps)
-        Mean training loss above the reference model's, in nats.
-    temperature : float
-        T; one over the number of training samples (the sum of their weights) gives the
-        likelihood itself, since the loss is a mean.
-
-    Returns
-    -------
-    Tensor of shape (n_points, n_targets * n_steps)
-        Weights that sum to 1 for each point.
-
-    Examples
-    --------
-    >>> trajectory_weights(torch.zeros(1, 2, 2), temperature=1.0).tolist()
-    [[0.25, 0.25, 0.25, 0.25]]
+    Shapes: `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets *
+    n_steps).
     """
     loss = excess_loss.flatten(1).double()
     # Differences from the best model, so that no temperature makes them infinite.
@@ -174,29 +126,8 @@ def pool_weights(excess_loss: Tensor, temperature: float, *, held_out: bool = Tr
     given model. No search is weighed against another, because classes would count unequally by
     the noise of their losses.
 
-    Parameters
-    ----------
-    excess_loss : Tensor of shape (n_points, n_searches, n_kept)
-        Mean training loss above the reference model's, in nats.
-    temperature : float
-        T.
-    held_out : bool, default=True
-        Whether losses are those of samples that no model has seen. By those that the given
-        model was trained on, it cannot be compared with others, and counts half.
-
-    Returns
-    -------
-    Tensor of shape (n_points, 1 + n_searches * n_kept)
-        Weights that sum to 1 for each point, the given model's first.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 4 and 6.
-
-    Examples
-    --------
-    >>> pool_weights(torch.tensor([[[0.0, 0.0], [0.0, 9.0]]]), temperature=0.01).tolist()
-    [[0.5, 0.125, 0.125, 0.25, 0.0]]
+    Shapes: `excess_loss` (n_points, n_searches, n_kept); returns (n_points, 1 + n_searches *
+    n_kept).
     """
     loss = excess_loss.double()
     within = importance_weights(-loss / temperature)  # sums to 1 in each search
@@ -279,28 +210,8 @@ def best_adversarial_models(
 ) -> AdversarialModels:
     """Pick from each search the model that diverges most among those that fit well enough.
 
-    Parameters
-    ----------
-    log_reference : Tensor of shape (n_points, n_classes)
-        Log-probabilities of the reference model.
-    log_proba : Tensor of shape (n_points, n_targets, n_steps, n_classes)
-        Log-probabilities that each model of each search gives to the classes at its point.
-    excess_loss : Tensor of shape (n_points, n_targets, n_steps)
-        Mean training loss of each model above that of the reference model, in nats.
-    gamma : float
-        Slack in nats: a model is feasible if its training loss is at most this much above
-        the reference model's.
-    targets : Tensor of shape (n_points, n_targets), int64, default=None
-        Classes that the searches asked for; None for untargeted ones.
-
-    Returns
-    -------
-    AdversarialModels
-        One model per point and target.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Definition 1 and Algorithm 1, lines 7-8 and 10.
+    Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
+    n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).
     """
     best = _best_steps(log_reference, log_proba, excess_loss, gamma)
     found = log_proba.take_along_dim(best[..., None], dim=2).squeeze(2)

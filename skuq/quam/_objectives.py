@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
+from skuq.stored import stored
 
+
+@stored("quam.output-bias")
 class OutputBias(NamedTuple):
     """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
 
@@ -45,32 +48,15 @@ class Objective(ABC):
     def attack(self, outputs: Tensor) -> Tensor:
         """``L_adv``, which the searches minimise, of Line 4.
 
-        Parameters
-        ----------
-        outputs : Tensor of shape (n_models, n_outputs)
-            Outputs of each model at its test point.
-
-        Returns
-        -------
-        Tensor of shape (n_models,)
-            Losses.
+        Shapes: `outputs` (n_models, n_outputs); returns (n_models,).
         """
 
     @abstractmethod
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The loss l of Line 3.
 
-        Parameters
-        ----------
-        outputs : Tensor of shape (n_models, n_samples, n_outputs)
-            Outputs on training samples.
-        y : Tensor of shape (n_samples,)
-            Targets.
-
-        Returns
-        -------
-        Tensor of shape (n_models, n_samples)
-            Losses in nats.
+        Shapes: `outputs` (n_models, n_samples, n_outputs), `y` (n_samples,); returns (n_models,
+        n_samples).
         """
 
     @abstractmethod
@@ -78,12 +64,9 @@ class Objective(ABC):
         """The objective of some of the searches of each point."""
 
     def offsets(self) -> dict[str, Tensor]:
-        """Displacements of the start of each search from the reference model.
+        r"""Displacements of the start of each search from the reference model.
 
-        Returns
-        -------
-        dict of str to Tensor of shape (n_models, \\*parameter.shape)
-            Parameters that do not appear start at the reference model (Line 1).
+        Returns shape (n_models, \*parameter.shape).
         """
         return {}
 
@@ -91,22 +74,8 @@ class Objective(ABC):
 def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of many models on the same samples.
 
-    Parameters
-    ----------
-    logits : Tensor of shape (n_models, n_samples, n_classes)
-        Outputs.
-    y : Tensor of shape (n_samples,), int64
-        Class codes.
-
-    Returns
-    -------
-    Tensor of shape (n_models, n_samples)
-        Losses in nats.
-
-    Examples
-    --------
-    >>> classification_loss(torch.zeros(2, 3, 4), torch.tensor([0, 1, 3])).exp()[0]
-    tensor([4., 4., 4.])
+    Shapes: `logits` (n_models, n_samples, n_classes), `y` (n_samples,); returns (n_models,
+    n_samples).
     """
     n_models, n_samples, _ = logits.shape
     losses = cross_entropy(logits.flatten(0, 1), y.repeat(n_models), reduction="none")
@@ -192,29 +161,7 @@ def classification_objective(
 ) -> Targeted | Untargeted:
     """One search for each target of each point, or a single untargeted one.
 
-    Parameters
-    ----------
-    log_reference : Tensor of shape (n_points, n_classes)
-        Log-probabilities of the reference model.
-    targeted : bool
-        Whether searches ask for classes.
-    n_targets : int or None
-        For how many of the most probable ones; None or more than there are takes all.
-
-    Returns
-    -------
-    Targeted or Untargeted
-        The objective; targets are the most probable class first if they are chosen.
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Section 4.3, "Compute Efficiency".
-
-    Examples
-    --------
-    >>> log_reference = torch.tensor([[0.2, 0.3, 0.5]]).log()
-    >>> classification_objective(log_reference, targeted=True, n_targets=2).targets
-    tensor([[2, 1]])
+    Shapes: `log_reference` (n_points, n_classes).
     """
     n_points, n_classes = log_reference.shape
     if not targeted:

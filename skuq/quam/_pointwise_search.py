@@ -25,8 +25,10 @@ from skuq.quam._gradients import (
 )
 from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Objective
+from skuq.stored import stored
 
 
+@stored("quam.pointwise-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class PointwiseSearch(GradientSearch):
     """Search for each input anew, when its uncertainty is asked for: the paper's Algorithm 1.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from skuq.quam._gradients import (
 )
 from skuq.quam._objectives import Objective
 from skuq.quam._tasks import Found, mean_excess
+from skuq.stored import stored
 
 # Training samples on which the models found are compared.
 _N_COMPARED = 4096
@@ -37,6 +39,7 @@ _N_COMPARED = 4096
 _SHARE_KEPT = 0.1
 
 
+@stored("quam.pool-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class PoolSearch(GradientSearch):
     """Search of `fit` for networks that say one thing about a whole pool of inputs, by gradients.
@@ -105,6 +108,7 @@ class PoolSearch(GradientSearch):
     _shortening = 10.0
 
 
+@stored("quam.found-networks")
 @dataclass(frozen=True)
 class FoundNetworks(Found):
     """Networks found on a pool: variants of the layers that moved.
@@ -120,6 +124,11 @@ class FoundNetworks(Found):
     fitted: FittedSearch
     weights: tuple[dict[str, Tensor], ...]
     held_out: ClassVar[bool] = False
+
+    def without_training_data(self) -> Self:
+        none = np.empty(0)
+        problem = replace(self.fitted.problem, X=none, y=none, weight=none, reference_loss=none)
+        return replace(self, fitted=replace(self.fitted, problem=problem))
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
         there = resolve_device(device)

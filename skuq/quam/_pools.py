@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from skuq.base import BoolArray, FloatArray
-from skuq.models import as_pandas, to_dense
+from skuq.validation import as_pandas, to_dense
 
 UNSEEN = "(unseen)"  # a category that no training row has
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, truth values, numbers

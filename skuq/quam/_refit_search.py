@@ -24,8 +24,9 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
-from skuq.models import WEIGHT_OF_SECOND_CLASS, LearnerModel, look_at
+from skuq.models import LearnerModel, look_at
 from skuq.quam._tasks import Found, mean_excess
+from skuq.stored import stored
 
 # Training samples that compare the models, and that none of them has seen.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
@@ -38,6 +39,7 @@ _REACH = 10.0
 _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 
 
+@stored("quam.refit-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class RefitSearch(BaseEstimator):
     """Search of `fit` that refits a learner with a little of a pool of inputs, for each class.
@@ -100,6 +102,7 @@ class RefitSearch(BaseEstimator):
             )
 
 
+@stored("quam.refitted")
 @dataclass(frozen=True)
 class Refitted(Found):
     """Variants of a scikit-learn estimator.
@@ -284,7 +287,7 @@ def _without_class_weight(
     given = weight
     for name, value in look_at(learner).class_weights.items():
         prefix, _, end = name.rpartition("__")
-        if end == WEIGHT_OF_SECOND_CLASS:
+        if end == "scale_pos_weight":
             learner.set_params(**{name: 1})
             assert classes is not None
             weight = weight * np.where(y == classes[1], value, 1.0)

@@ -36,22 +36,7 @@ class Gaussians(NamedTuple):
 def gaussians(outputs: Tensor, noise_variance: float | None) -> Gaussians:
     """Read outputs as normal distributions.
 
-    Parameters
-    ----------
-    outputs : Tensor of shape (..., n_outputs)
-        Mean, and log variance if `noise_variance` is None.
-    noise_variance : float or None
-        Variance of all models.
-
-    Returns
-    -------
-    Gaussians
-        Each part of shape (...).
-
-    Examples
-    --------
-    >>> gaussians(torch.tensor([2.0, 0.0]), None)
-    Gaussians(mean=tensor(2.), variance=tensor(1.))
+    Shapes: `outputs` (..., n_outputs); returns (...).
     """
     mean = outputs[..., 0]
     if noise_variance is not None:
@@ -62,46 +47,14 @@ def gaussians(outputs: Tensor, noise_variance: float | None) -> Gaussians:
 def gaussian_loss(outputs: Tensor, y: Tensor, noise_variance: float | None) -> Tensor:
     """Negative log-likelihood of targets.
 
-    Parameters
-    ----------
-    outputs : Tensor of shape (..., n_samples, n_outputs)
-        What models return.
-    y : Tensor of shape (n_samples,)
-        Targets.
-    noise_variance : float or None
-        Variance of all models; None if it is their second output.
-
-    Returns
-    -------
-    Tensor of shape (..., n_samples)
-        Losses in nats.
-
-    Examples
-    --------
-    >>> density = 0.5 / torch.pi  # its reciprocal is the variance at which log(2 pi variance) = 0
-    >>> float(gaussian_loss(torch.tensor([[3.0]]), torch.tensor([3.0]), density))
-    0.0
+    Shapes: `outputs` (..., n_samples, n_outputs), `y` (n_samples,); returns (..., n_samples).
     """
     mean, variance = gaussians(outputs, noise_variance)
     return ((2 * torch.pi * variance).log() + (y - mean).square() / variance) / 2
 
 
 def directed_divergence(reference: Gaussians, models: Gaussians, away: Tensor) -> Tensor:
-    """KL divergence of models from the reference model, as if on the wanted side of it.
-
-    Parameters
-    ----------
-    reference, models : Gaussians
-        Distributions p and q.
-    away : Tensor
-        How far each model's mean lies on the side that is wanted, in units of the target.
-
-    Returns
-    -------
-    Tensor
-        In nats. The term of the means counts negative on the wrong side, so that more of it
-        always leads to the side that is wanted, and is the divergence of Eq. 25 there.
-    """
+    """KL divergence of models from the reference model, as if on the wanted side of it."""
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * away.abs() / (2 * models.variance)
 
@@ -222,23 +175,7 @@ def regression_objective(
 ) -> Displacement | Divergence:
     """Two searches for each point, by displacement or by divergence.
 
-    Parameters
-    ----------
-    reference : Tensor of shape (n_points, n_outputs)
-        Outputs of the given model at the test points.
-    attack : {"displacement", "divergence"}
-        What the searches maximise at the test point.
-    noise_variance : float or None
-        Variance of all models; None if it is their second output.
-    bias : OutputBias or None
-        The parameter by which "divergence" moves the start.
-    limit : float, default=inf
-        Displacement, in units of the target, beyond which there is nothing to gain.
-
-    Returns
-    -------
-    Displacement or Divergence
-        The objective.
+    Shapes: `reference` (n_points, n_outputs).
     """
     if attack == "displacement":
         return Displacement(reference, noise_variance, limit=limit)

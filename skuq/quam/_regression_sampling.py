@@ -100,21 +100,7 @@ def gaussian_uncertainty(
 ) -> Decomposition:
     """Weigh the models met by the searches and take Eq. 26 or Eq. 27 over them.
 
-    Parameters
-    ----------
-    reference : Tensor of shape (n_points, n_outputs)
-        Outputs of the given model.
-    trajectories : Trajectories
-        Result of the searches.
-    sampling : ImportanceSampling
-        Setting ("selected" is Eq. 27, "expected" Eq. 26), models and weights.
-    noise_variance : float or None
-        Variance of all models; None if it is their second output.
-
-    Returns
-    -------
-    Decomposition
-        Aleatoric and epistemic part, float64 arrays of shape (n_points,), in nats.
+    Shapes: `reference` (n_points, n_outputs); returns (n_points,).
     """
     met = _Met.of(reference, trajectories, noise_variance)
     models, weights = met.weighted(sampling)
@@ -137,11 +123,7 @@ def estimate_spread(
 ) -> FloatArray:
     """Standard deviation of the models' means; parameters of `gaussian_uncertainty`.
 
-    Returns
-    -------
-    ndarray of shape (n_points,), float64
-        In units of the target, about the given model's mean ("selected") or the average of
-        all ("expected").
+    Returns shape (n_points,).
     """
     met = _Met.of(reference, trajectories, noise_variance)
     models, weights = met.weighted(sampling)
@@ -156,13 +138,7 @@ def estimate_spread(
 def best_adversarial_regressors(
     reference: Tensor, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
 ) -> AdversarialRegressors:
-    """Keep the best adversarial model of each search; parameters of `gaussian_uncertainty`.
-
-    Returns
-    -------
-    AdversarialRegressors
-        One model per point and direction.
-    """
+    """Keep the best adversarial model of each search; parameters of `gaussian_uncertainty`."""
     met, feasible = _Met.of(reference, trajectories, noise_variance).best(gamma)
     parts = (
         torch.tensor(DIRECTIONS).expand(len(reference), -1)[..., None],
@@ -182,24 +158,8 @@ def mixture_information(mean: Tensor, variance: Tensor, weights: Tensor) -> Tens
     below 1e-4 nats if variances are equal, and some hundredths of a nat if standard deviations
     differ by more than a factor of ten.
 
-    Parameters
-    ----------
-    mean, variance : Tensors of shape (n_points, n_models)
-        Of the components.
-    weights : Tensor of shape (n_points, n_models)
-        Of the components, summing to 1 for each point.
-
-    Returns
-    -------
-    Tensor of shape (n_points,), float64
-        In nats, between 0 and the entropy of the weights.
-
-    Examples
-    --------
-    >>> half = torch.tensor([[0.5, 0.5]])
-    >>> far_apart = torch.tensor([[0.0, 100.0]])
-    >>> round(float(mixture_information(far_apart, torch.ones(1, 2), half).exp()), 9)
-    2.0
+    Shapes: `mean, variance` (n_points, n_models), `weights` (n_points, n_models); returns
+    (n_points,).
     """
     kept = weights.double().where(weights > _NEGLIGIBLE, 0.0)
     kept, order = kept.topk(int((kept > 0).sum(dim=1).max()), dim=1)

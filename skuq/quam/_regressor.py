@@ -19,14 +19,16 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.networks import resolve_device
-from skuq.quam._base import PARAMETERS, QUAMBase
+from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._gradients import FittedSearch, output_bias
 from skuq.quam._refit_search import RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._tasks import Regression, mean_loss
+from skuq.stored import stored
 from skuq.validation import refuse_ineffective
 
 
+@stored("quam.regressor", fields=KEPT | {"noise_variance_": float | None})
 class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 
@@ -204,7 +206,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         self.search_ = self._chosen_search(X_pool)
         self._refuse_ineffective()
-        training = {
+        training: dict[str, Any] = {
             "regression": True,
             "n_outputs": 1 + (self.noise == "learned"),
             "seed": fit_seed,
@@ -221,7 +223,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         if isinstance(self.noise, str):
             fit = partial(fit_model, as_learner=self._form == "learner", **training)
             estimated = self.noise == "homoscedastic"
-            variance = self._estimated_noise(data, sample_weight, fit) if estimated else None
+            variance = (
+                self._estimated_noise(data, sample_weight, fit, fit_seed) if estimated else None
+            )
         else:
             variance = float(self.noise)
         self.noise_variance_ = variance
@@ -235,6 +239,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             self._task = replace(self._task, bias=_output_bias(self._problem))
         self._search(data, search_seed)
         return self
+
+    def _present_task(self) -> Regression:
+        return replace(self._task, attack=self.attack)
 
     def _refuse_ineffective(self) -> None:
         """Refuse parameters that have no effect, and noise that a learner cannot have."""
@@ -262,7 +269,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             )
 
     def _estimated_noise(
-        self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model]
+        self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
         """Noise variance, Eq. 28: the mean squared error on held-out samples.
 
@@ -273,7 +280,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         model, held_out = self.model_, np.arange(len(y))
         if not is_prefit(self.estimator):
             rows, held_out = train_test_split(
-                held_out, test_size=self.validation_fraction, random_state=fit.keywords["seed"]
+                held_out, test_size=self.validation_fraction, random_state=seed
             )
             given = None if sample_weight is None else weight[rows]
             # A clone, because the warning of a fitted one that is trained again was given before.
@@ -323,7 +330,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        check_is_fitted(self)
         sampling = self._importance_sampling()
         return Uncertainty.from_parts(*self._over(X, self._task.uncertainty, sampling))
 
@@ -347,8 +353,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         ValueError
             If `X` does not fit the training data, or a search diverges.
         """
-        check_is_fitted(self)
-        (spread,) = self._over(X, self._task.spread, self._importance_sampling())
+        sampling = self._importance_sampling()
+        (spread,) = self._over(X, self._task.spread, sampling)
         return spread
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -36,6 +36,7 @@ from skuq.quam._regression_sampling import (
     estimate_spread,
     gaussian_uncertainty,
 )
+from skuq.stored import stored
 
 # How far from the given model's prediction models on a pool are pulled, in standard deviations
 # of the target: about to the ends of its range.
@@ -69,6 +70,10 @@ class Found(ABC):
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
         """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU."""
+
+    def without_training_data(self) -> Self:
+        """The same models, without the data that they were searched with."""
+        return self
 
     def centre(self, inputs: Any) -> Tensor | None:
         """Outputs of the model that the others are variants of; None if it is the given one."""
@@ -142,6 +147,7 @@ class Task(ABC):
         """The best adversarial model of each search."""
 
 
+@stored("quam.classification")
 @dataclass(frozen=True)
 class Classification(Task):
     """One search for each class, or for any other prediction than the given model's."""
@@ -195,6 +201,7 @@ class Classification(Task):
         )
 
 
+@stored("quam.regression")
 @dataclass(frozen=True)
 class Regression(Task):
     """Two searches, for a higher and for a lower prediction."""

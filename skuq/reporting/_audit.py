@@ -1,23 +1,25 @@
-"""The figures of a report on an audit, as a page for people and as JSON for programs."""
+"""The report on an audit: its figures, pictures and tables, as HTML and as JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
 from skuq.calibration import BinAudit, BinSums, detectable_gap
 from skuq.files import atomic_paths, write_atomically
+from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
 from skuq.reporting import _audit_sentences as texts
-from skuq.reporting._report import Report
+from skuq.reporting._phrases import Figures, Row, bin_finding, bin_range, counted
+from skuq.reporting._report import MISSING, Report, cells, picture
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
@@ -26,10 +28,16 @@ POWER = 0.8  # of detectable gaps
 # Regions whose detectable gap is stated: shares of the samples, and what is claimed in them.
 REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
 REGION_CONFIDENCE = 0.6
+MOST_LINES = 6  # in one picture of groups
+MOST_PICTURES = 3  # of single groups
+PICTURES = ("diagram", "group_diagrams", "density", "group_density")
 
 
 class AuditReport(Report):
     """Report on an audit, with all its figures as data.
+
+    `audit_report` makes one with pictures; made of the data alone it has none. Sections that are
+    added come last.
 
     Parameters
     ----------
@@ -51,11 +59,13 @@ class AuditReport(Report):
     ) -> None:
         super().__init__(title, data["verdict"]["headline"], created=created)
         self.data = data
+        self._pictures: dict[str, Any] = dict.fromkeys(PICTURES)
 
-    def bullets(self, heading: str, lines: Iterable[str]) -> None:
-        """Add a list of sentences."""
-        items = "\n".join(f"<li>{escape(line)}</li>" for line in lines)
-        self._add(heading, f"<ul>\n{items}\n</ul>")
+    def html(self) -> str:
+        """Return the page as a string."""
+        # Of plain texts: what calls itself safe, as Markup does, would not be escaped.
+        figures = json.loads(self.json())
+        return self._rendered("audit.html", **self._pictures, **_contents(figures))
 
     def json(self) -> str:
         """Return the figures as JSON; what is not a number is null."""
@@ -226,3 +236,198 @@ def _number(value: FloatArray | float) -> float | None:
 def _plain(values: np.ndarray) -> list[Any]:
     """Python values, None for NaN."""
     return [None if value != value else value for value in values.tolist()]
+
+
+def audit_report(
+    auditor: CalibrationAuditor, title: str = "Calibration audit", *, notes: Sequence[str] = ()
+) -> AuditReport:
+    """Report on an audit, for people (HTML) and for programs (JSON).
+
+    Parameters
+    ----------
+    auditor : CalibrationAuditor
+        Fitted auditor.
+    title : str, default="Calibration audit"
+        Headline.
+    notes : sequence of str, default=()
+        What the reader should know of the data.
+
+    Returns
+    -------
+    AuditReport
+        ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` hold them.
+        Pictures need matplotlib (extra ``plot``).
+
+    Examples
+    --------
+    >>> from skuq import CalibrationAuditor
+    >>> from skuq.reporting import audit_report
+    >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
+    >>> audit_report(audit, "Loans").title
+    'Loans'
+    """
+    report = AuditReport(title, audit_data(auditor, notes))
+    report._pictures |= _pictures(auditor)
+    return report
+
+
+def _pictures(auditor: CalibrationAuditor) -> dict[str, Any]:
+    """Pictures of all samples, and of groups."""
+    alpha, bins = auditor.settings_["alpha"], auditor.bins_
+    new = [
+        (found.p_value.min(), name)
+        for name, found in auditor.group_bins_.items()
+        if (found.significant & ~bins.significant).any()
+    ]
+    pictures: dict[str, Any] = {
+        "diagram": picture(CalibrationAuditDisplay(bins, alpha)),
+        "group_diagrams": {
+            str(name): picture(CalibrationAuditDisplay(auditor.group_bins_[name], alpha, name=name))
+            for _, name in sorted(new)[:MOST_PICTURES]
+        },
+    }
+    density, group_density = auditor._parts.density, auditor._parts.group_density
+    if density is not None:
+        marked = zip(bins.lower[bins.significant], bins.upper[bins.significant], strict=True)
+        pictures["density"] = _density({"all reference samples": density}, marked=list(marked))
+        groups = {name: sums for name, sums in group_density.items() if sums.count.any()}
+        if 0 < len(groups) <= MOST_LINES:
+            pictures["group_density"] = _density(groups)
+    return pictures
+
+
+def _density(sums: Mapping[str, BinSums], **options: Any) -> str:
+    display = ConfidenceDensityDisplay(
+        {name: (part.lower + part.upper) / 2 for name, part in sums.items()},
+        weights={name: part.count for name, part in sums.items()},
+        **options,
+    )
+    return picture(display)
+
+
+def _bin_table(rows: Iterable[Row]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "bin": _range(row),
+            "samples": f"{row['count']:,}",
+            "claimed": f"{row['confidence']:.1%}",
+            "right": f"{row['accuracy']:.1%}",
+            "difference": _signed(row["gap"]),
+            "range": _unbroken(f"{_signed(row['gap_low'])} to {_signed(row['gap_high'])}"),
+            "finding": bin_finding(row),
+        }
+        for row in rows
+        if row["count"]
+    )
+
+
+def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "group": group["name"],
+            "samples": f"{group['n_samples']:,}",
+            "claimed": f"{group['confidence']:.1%}",
+            "right": f"{group['accuracy']:.1%}",
+            "ECE": f"{group['ece']:.1%}",
+            "largest difference": f"{group['mce']:.1%}",
+            "smallest found": _or_missing(group["detectable_shift"]),
+            "significant deviations": ", ".join(
+                f"{_range(row)} {_unbroken(f'({bin_finding(row)})')}"
+                for row in group["bins"]
+                if row["significant"]
+            )
+            or "none",
+        }
+        for group in groups
+    )
+
+
+def _region_table(regions: Iterable[Row]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "region": region["rule"],
+            "samples": f"{region['count']:,}",
+            "claimed": f"{region['confidence']:.1%}",
+            "right": f"{region['accuracy']:.1%}",
+            "difference": _signed(region["gap"]),
+            "range": _unbroken(f"{_signed(region['gap_low'])} to {_signed(region['gap_high'])}"),
+            "smallest found": _or_missing(region["detectable_gap"]),
+        }
+        for region in regions
+    )
+
+
+def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "bin": _range(row),
+            "samples": f"{row['count']:,}",
+            "smallest deviation": _or_missing(row["detectable_gap"]),
+        }
+        for row in rows
+        if row["count"]
+    )
+
+
+def _contents(data: Figures) -> dict[str, Any]:
+    """Sentences, tables and numbers by the names that the template of the page has for them."""
+    given, regions = data["parameters"], data["regions"]
+    nothing = (
+        f"No confidence that is wrong beyond chance was found among {data['n_samples']:,} "
+        "predictions."
+    )
+    return {
+        "findings": data["verdict"]["findings"] or [nothing],
+        "meaning": texts.meaning(data),
+        "power": texts.power(data),
+        "bins": cells(_bin_table(data["bins"])),
+        "groups": cells(_group_table(data["groups"])) if data["groups"] else None,
+        "regions": cells(_region_table(regions["found"])) if regions and regions["found"] else None,
+        "smallest": cells(_power_table(data["bins"])),
+        "totals": cells(_totals(data)),
+        "notes": data["notes"],
+        "n_bins": given["n_bins"],
+        "width": "equal width" if given["strategy"] == "uniform" else "equal numbers of samples",
+        "alpha": f"{100 * given['alpha']:.4g}",
+        "level": f"{100 * given['confidence_level']:.4g}%",
+        "power_level": f"{100 * data['power']:.3g}%",
+        "tests": counted(data["n_families"], "test"),
+        "n_regions": f"{regions['n_searched']:,}" if regions else None,
+        "region_alpha": f"{100 * given['region_alpha']:.4g}" if regions else None,
+        "where_searched": texts.where_searched(data) if regions else "",
+    }
+
+
+def _totals(data: Figures) -> pd.DataFrame:
+    low, high = data["ece_interval"]
+    level = f"{100 * data['parameters']['confidence_level']:.4g}%"
+    totals = {
+        "predictions": f"{data['n_samples']:,}",
+        "accuracy": f"{data['accuracy']:.1%}",
+        "mean confidence": f"{data['confidence']:.1%}",
+        "expected calibration error (ECE)": f"{100 * data['ece']:.2f}%",
+        f"ECE, {level} bootstrap interval": f"{100 * low:.2f}% to {100 * high:.2f}%",
+        f"ECE that a perfectly calibrated model stays below with {level}": (
+            f"{100 * data['ece_chance']:.2f}%"
+        ),
+        "largest difference in a bin": f"{data['mce']:.1%}",
+    }
+    return pd.DataFrame({"figure": totals.keys(), "value": totals.values()})
+
+
+def _range(row: Row) -> str:
+    return _unbroken(bin_range(row))
+
+
+def _unbroken(text: str) -> str:
+    """Text that a narrow column does not wrap."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _or_missing(gap: float | None) -> str:
+    return MISSING if gap is None else _signed(gap)
+
+
+def _signed(value: float) -> str:
+    """Percentage points with their sign."""
+    return f"{100 * value:+z.1f}".replace("-", "\N{MINUS SIGN}")

@@ -10,16 +10,15 @@ import math
 from collections.abc import Iterable
 
 from skuq.calibration import planned_threshold
-from skuq.reporting._audit_phrases import (
+from skuq.reporting._phrases import (
     Figures,
     Row,
-    between,
+    bin_finding,
+    bin_range,
     counted,
     distance,
     listed,
     of_all,
-    outcome,
-    percent,
     points,
     probability,
     ranges,
@@ -79,9 +78,9 @@ def findings(figures: Figures) -> list[str]:
     shown += [(f"Group {name}: of", row) for name, row in of_groups[:MOST_GROUPS]]
     sentences = [_finding(*entry, figures) for entry in shown[:1]]
     sentences += [_further_finding(*entry) for entry in shown[1:]]
-    others = [f"{between(row, joint='to')} ({outcome(row)})" for row in found[MOST_BINS:]]
+    others = [f"{bin_range(row)} ({bin_finding(row)})" for row in found[MOST_BINS:]]
     others += [
-        f"group {name}, {between(row, joint='to')} ({outcome(row)})"
+        f"group {name}, {bin_range(row)} ({bin_finding(row)})"
         for name, row in of_groups[MOST_GROUPS:]
     ]
     if others:
@@ -157,7 +156,7 @@ def power(figures: Figures) -> list[str]:
     sure = [row for row in unseen if _too_sure(row["confidence"] + alpha, figures)]
     few = [row for row in unseen if row not in sure]
     if few:
-        sizes = [f"{between(row, joint='to')} ({row['count']:,})" for row in few]
+        sizes = [f"{bin_range(row)} ({row['count']:,})" for row in few]
         sentences.append(
             "These bins have too few samples to be found too low without their neighbours "
             f"(number in brackets): {', '.join(sizes)}."
@@ -208,7 +207,7 @@ def _power_in_regions(figures: Figures) -> list[str]:
         ]
     shown = [
         f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) if at least "
-        f"{percent(each['confidence'] + each['detectable_gap'])} are right"
+        f"{each['confidence'] + each['detectable_gap']:.1%} are right"
         for each in regions["detectable"]
         if each["detectable_gap"] is not None
     ]
@@ -251,8 +250,8 @@ def _finding(start: str, row: Row, figures: Figures) -> str:
     were = "was" if row["correct"] == 1 else "were"
     return (
         f"{start} the {counted(row['count'], 'prediction')} that reported a confidence between "
-        f"{between(row)} ({percent(row['confidence'])} on average), {row['correct']:,} {were} "
-        f"right ({percent(row['accuracy'])}). If the reported confidence were right within the "
+        f"{bin_range(row, joint='and')} ({row['confidence']:.1%} on average), {row['correct']:,} "
+        f"{were} right ({row['accuracy']:.1%}). If the reported confidence were right within the "
         f"tolerated {points(figures)}, so {many} correct ones would be seen with a probability "
         f"{probability(row)} (corrected for everything that was tested)."
     )
@@ -265,8 +264,8 @@ def _region(region: Row, figures: Figures) -> str:
     part = "" if searched == figures["n_samples"] else f" among the {searched:,} searched"
     return (
         f"Region {region['rule']}: of the {counted(region['count'], 'prediction')} there{part}, "
-        f"which reported a confidence of {percent(region['confidence'])} on average, "
-        f"{region['correct']:,} {were} right ({percent(region['accuracy'])}). If confidence were "
+        f"which reported a confidence of {region['confidence']:.1%} on average, "
+        f"{region['correct']:,} {were} right ({region['accuracy']:.1%}). If confidence were "
         f"right within {points(figures, 'region_alpha')}, this would be seen in any of "
         f"{figures['regions']['n_searched']:,} regions with a probability {probability(region)}."
     )
@@ -280,9 +279,9 @@ def _further_finding(start: str, row: Row) -> str:
     """Another finding, in short, after the first was described in full."""
     were = "was" if row["correct"] == 1 else "were"
     return (
-        f"{start} the {counted(row['count'], 'prediction')} between {between(row)} "
-        f"({percent(row['confidence'])} on average), {row['correct']:,} {were} right "
-        f"({percent(row['accuracy'])}), which would be seen with a probability {probability(row)}."
+        f"{start} the {counted(row['count'], 'prediction')} between {bin_range(row, joint='and')} "
+        f"({row['confidence']:.1%} on average), {row['correct']:,} {were} right "
+        f"({row['accuracy']:.1%}), which would be seen with a probability {probability(row)}."
     )
 
 
@@ -299,12 +298,13 @@ def _runs_of_groups(figures: Figures) -> list[tuple[str, Row]]:
 
 def _tolerated(figures: Figures) -> list[str]:
     """Bins whose confidence is wrong beyond chance, but within the tolerance."""
-    found = [row for row in figures["bins"] if outcome(row) == "tolerated"]
-    in_groups = sum(outcome(row) == "tolerated" for g in figures["groups"] for row in g["bins"])
+    found = [row for row in figures["bins"] if bin_finding(row) == "tolerated"]
+    in_groups = sum(bin_finding(row) == "tolerated" for g in figures["groups"] for row in g["bins"])
     sentences = []
     if found:
         described = [
-            f"between {between(row)} it is {distance(row)} ({counted(row['count'], 'prediction')})"
+            f"between {bin_range(row, joint='and')} it is {distance(row)} "
+            f"({counted(row['count'], 'prediction')})"
             for row in found
         ]
         sentences.append(
@@ -332,8 +332,8 @@ def _within_chance(figures: Figures) -> list[str]:
     if not beyond:
         return sentences
     described = [
-        f"{between(row, joint='to')} ({counted(row['count'], 'prediction')}, "
-        f"{percent(row['confidence'])} reported, {percent(row['accuracy'])} right)"
+        f"{bin_range(row)} ({counted(row['count'], 'prediction')}, "
+        f"{row['confidence']:.1%} reported, {row['accuracy']:.1%} right)"
         for row in beyond
     ]
     return [
@@ -350,7 +350,7 @@ def _filled(rows: Iterable[Row]) -> list[Row]:
 
 def _deviating(rows: Iterable[Row]) -> list[Row]:
     """Bins that are the reason of a finding, without those that only lie among them."""
-    return [row for row in rows if outcome(row) in ("too low", "too high")]
+    return [row for row in rows if bin_finding(row) in ("too low", "too high")]
 
 
 def _runs(rows: Iterable[Row]) -> list[Row]:

@@ -7,13 +7,12 @@ import io
 import os
 import platform
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from html import escape
+from functools import cache
 from importlib import metadata
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -21,72 +20,25 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from skuq.extras import import_optional
 from skuq.files import write_atomically
 
-__all__ = ["Report"]
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MISSING = "\N{EN DASH}"
 LONGEST_WHOLE = 1e9  # a whole number up to which all digits are shown
-NUMBER = ' class="number"'
 NUMERAL = re.compile(r"[-+\N{MINUS SIGN}]?[\d,]+(\.\d+)?%?")
 
-STYLE = """
-:root { --ink: #1c2126; --dim: #59636e; --line: #d5dbe1; --page: #ffffff; --shade: #f4f6f8; }
-* { box-sizing: border-box; }
-body { max-width: 48rem; margin: 0 auto; padding: 2rem 1rem; color: var(--ink);
-  background: var(--page); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { margin: 0 0 0.5rem; font-size: 1.8rem; line-height: 1.2; }
-h2 { margin: 0 0 0.6rem; font-size: 1.2rem; line-height: 1.3; break-after: avoid; }
-p, figure { margin: 0; }
-header, section { padding-bottom: 1.8rem; }
-section, footer { padding-top: 1.6rem; border-top: 1px solid var(--line); }
-figcaption { margin-top: 0.6rem; color: var(--dim); font-size: 0.9rem; }
-img { display: block; max-width: 100%; height: auto; padding: 0.5rem; background: #ffffff;
-  border-radius: 4px; break-inside: avoid; }
-.wide { overflow-x: auto; }
-tr { break-inside: avoid; }
-table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: top; overflow-wrap: normal; }
-thead th { border-bottom: 2px solid var(--dim); vertical-align: bottom; }
-tbody tr:nth-child(even) { background: var(--shade); }
-.number { text-align: right; white-space: nowrap; }
-thead .number { white-space: normal; }
-td:first-child { min-width: 7rem; }
-footer { color: var(--dim); font-size: 0.8rem; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --ink: #e3e7eb; --dim: #9ba6b1; --line: #3a434c; --page: #16191d; --shade: #1f2429; }
-}
-@media (max-width: 40rem) { table { font-size: 0.8rem; } th, td { padding: 0.25rem 0.3rem; } }
-@media print { body { max-width: none; padding: 0; } .wide { overflow: visible; } }
-"""
-
-# The policy lets the page load nothing, so that it stays inert whatever it is given.
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header><h1>{title}</h1>
-<p>{summary}</p></header>
-<main>
-{sections}
-</main>
-<footer>{footer}</footer>
-</body></html>
-"""
+# Controls, halves of characters, and what turns the direction of the text around it.
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class Report:
     """One HTML page of text, figures and tables, in the order they are added.
 
     The page needs no other file and no network. Everything given to it is text,
-    never markup.
+    never markup; control characters, and marks that turn the direction of writing, are shown as
+    escape sequences such as ``\\x1b``.
 
     Parameters
     ----------
@@ -98,7 +50,7 @@ class Report:
     Examples
     --------
     >>> import pandas as pd
-    >>> from skuq.reporting._report import Report
+    >>> from skuq.reporting import Report
     >>> report = Report("Run 7", "Calibration improved.")
     >>> errors = pd.DataFrame({"model": ["<plain>"], "error": [0.123456]})
     >>> report.table("Calibration", errors, caption="Expected calibration error.")
@@ -110,11 +62,11 @@ class Report:
         self.title = title
         self.summary = summary
         self.created = datetime.now(UTC) if created is None else created.astimezone(UTC)
-        self._sections: list[str] = []
+        self._sections: list[dict[str, Any]] = []
 
     def text(self, heading: str, paragraph: str) -> None:
         """Add a paragraph of text."""
-        self._add(heading, f"<p>{escape(paragraph)}</p>")
+        self._sections.append({"heading": str(heading), "paragraph": str(paragraph)})
 
     def figure(self, heading: str, figure: Any, caption: str) -> None:
         """Add a picture; needs matplotlib (extra ``plot``).
@@ -128,9 +80,8 @@ class Report:
         caption : str
             What the picture shows; it also stands in where pictures cannot be seen.
         """
-        data = base64.b64encode(_svg(figure)).decode("ascii")
-        picture = f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(caption)}">'
-        self._add(heading, _captioned(picture, caption))
+        section = {"heading": str(heading), "picture": picture(figure), "caption": str(caption)}
+        self._sections.append(section)
 
     def table(self, heading: str, frame: pd.DataFrame, caption: str) -> None:
         """Add a table.
@@ -148,17 +99,12 @@ class Report:
         """
         if not isinstance(frame, pd.DataFrame):
             raise TypeError(f"`frame` must be a pandas DataFrame, got {type(frame).__name__}.")
-        self._add(heading, _captioned(f'<div class="wide">{_table(frame)}</div>', caption))
+        section = {"heading": str(heading), "cells": cells(frame), "caption": str(caption)}
+        self._sections.append(section)
 
     def html(self) -> str:
         """Return the page as a string."""
-        return PAGE.format(
-            title=escape(self.title),
-            summary=escape(self.summary),
-            style=STYLE,
-            sections="\n".join(self._sections),
-            footer=escape(_footer(self.created)),
-        )
+        return self._rendered("report.html")
 
     def write(self, path: str | os.PathLike[str]) -> Path:
         """Write the page to a file, completely or not at all, and return its path.
@@ -170,12 +116,43 @@ class Report:
         """
         return write_atomically(path, self.html())
 
-    def _add(self, heading: str, content: str) -> None:
-        self._sections.append(f"<section>\n<h2>{escape(heading)}</h2>\n{content}\n</section>")
+    def _rendered(self, template: str, **figures: Any) -> str:
+        """Fill in a template, of which ``report.html`` is the frame."""
+        page = _templates().get_template(template)
+        # Text that calls itself safe, as Markup does, would not be escaped.
+        return page.render(
+            title=str(self.title),
+            summary=str(self.summary),
+            sections=self._sections,
+            footer=_footer(self.created),
+            **figures,
+        )
 
 
-def _captioned(content: str, caption: str) -> str:
-    return f"<figure>\n{content}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("skuq.reporting"),
+        autoescape=True,
+        finalize=_visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _visible(value: Any) -> Any:
+    """Show what a page would hide or obey; what a macro returned was shown in this way already."""
+    if hasattr(value, "__html__"):
+        return value
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))
+
+
+def picture(figure: Any) -> str:
+    """Picture of a matplotlib Figure or a Display, as the address of an image."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(_svg(figure)).decode('ascii')}"
 
 
 def _svg(figure: Any) -> bytes:
@@ -199,21 +176,22 @@ def _svg(figure: Any) -> bytes:
         pyplot.close(drawn)
 
 
-def _table(frame: pd.DataFrame) -> str:
+def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
+    """Texts of a table: ``head`` and ``rows``, and for each column whether it is ``numeric``."""
     # Equally spaced integers of any meaning are a RangeIndex too.
     if frame.index.name is not None or not frame.index.equals(pd.RangeIndex(len(frame))):
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)
     dtypes = frame.infer_objects().dtypes
-    numeric = [
-        (is_numeric_dtype(dtype) and not is_bool_dtype(dtype)) or _all_numerals(frame.iloc[:, k])
-        for k, dtype in enumerate(dtypes)
-    ]
-    head = _row("th", map(_label, frame.columns), numeric)
-    body = "\n".join(
-        _row("td", map(_formatted, row), numeric) for row in frame.itertuples(False, None)
-    )
-    return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    return {
+        "head": [_label(column) for column in frame.columns],
+        "rows": [list(map(_formatted, row)) for row in frame.itertuples(False, None)],
+        "numeric": [
+            (is_numeric_dtype(dtype) and not is_bool_dtype(dtype))
+            or _all_numerals(frame.iloc[:, k])
+            for k, dtype in enumerate(dtypes)
+        ],
+    }
 
 
 def _all_numerals(column: pd.Series) -> bool:
@@ -221,14 +199,6 @@ def _all_numerals(column: pd.Series) -> bool:
     return len(column) > 0 and all(
         isinstance(text, str) and (text == MISSING or NUMERAL.fullmatch(text)) for text in column
     )
-
-
-def _row(tag: str, texts: Iterable[str], numeric: list[bool]) -> str:
-    cells = (
-        f"<{tag}{NUMBER if right else ''}>{escape(text)}</{tag}>"
-        for text, right in zip(texts, numeric, strict=True)
-    )
-    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _label(label: Any) -> str:

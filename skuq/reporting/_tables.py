@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,8 +17,8 @@ from skuq.metrics import (
 )
 from skuq.plotting import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.reporting._audit import audit_data
-from skuq.reporting._audit_phrases import counted, listed, percent
-from skuq.reporting._report import Report
+from skuq.reporting._phrases import counted, listed
+from skuq.reporting._report import Report, cells, picture
 from skuq.tables import TableModel, table_notes
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ UNUSUAL = 0.05  # conformal p-value up to which a row is called unusual
 SHOWN_ROWS = 15
 SHOWN_CLASSES = 10
 FEWEST_FOR_AUDIT = 100  # held-out rows
+SHARE = "{:.1%}".format
 
 
 def table_report(
@@ -52,36 +53,40 @@ def table_report(
         Ready to be written; needs matplotlib (extra ``plot``).
     """
     rows = rows.reset_index(drop=True)
-    report = Report(
+    figures: dict[str, Any] = {
+        "coverage": f"{coverage:.0%}",
+        "quality": cells(_quality(model, coverage)),
+        "audited": _audited(model),
+        "by_true_class": None,
+        "by_class": None,
+        "scores": None,
+        "all_alike": "",
+        "first_rows": cells(_first_rows(model, rows)),
+        "are_counted": model.id_ is None,
+        "histogram": picture(_histogram(model, rows)),
+        "notes": " ".join([*model.notes_, *table_notes(counts)]),
+    }
+    if model.classes_ is not None:
+        figures["by_true_class"] = cells(_by_true_class(model, coverage))
+        figures["n_classes"] = model.held_out_["label"].nunique()
+        figures["by_class"] = cells(_by_class(rows))
+        figures |= _wrong_predictions(model)
+    return _TableReport(
         f"How certain are the predictions of {model.target_}?",
         f"{_how_good(model)} {_how_unusual(rows, len(model.held_out_))}",
+        figures,
     )
-    report.table("How good is the model?", _quality(model, coverage), _quality_caption(model))
-    if model.classes_ is not None:
-        report.table(
-            "How good is it for each class?",
-            _by_true_class(model, coverage),
-            _class_caption(model, coverage),
-        )
-    report.table("Rows to look at first", _first_rows(model, rows), _first_caption(model))
-    if model.classes_ is not None:
-        _add_wrong_predictions(report, model)
-    report.figure(
-        "Epistemic uncertainty of held-out and predicted rows",
-        UncertaintyHistogramDisplay(
-            {
-                "held-out rows": model.held_out_["epistemic"].to_numpy(),
-                "predicted rows": rows["epistemic"].to_numpy(),
-            },
-            label="epistemic uncertainty",
-        ),
-        "Epistemic uncertainty comes from a lack of training data. Predicted rows further to the "
-        "right than the held-out ones differ from the rows that the model was trained on.",
-    )
-    if model.classes_ is not None:
-        report.table("Predictions", _by_class(rows), "Number and mean values by predicted class.")
-    report.text("Treatment of the data", " ".join([*model.notes_, *table_notes(counts)]))
-    return report
+
+
+class _TableReport(Report):
+    """A page of these figures; sections that are added come last."""
+
+    def __init__(self, title: str, summary: str, figures: dict[str, Any]) -> None:
+        super().__init__(title, summary)
+        self._figures = figures
+
+    def html(self) -> str:
+        return self._rendered("table.html", **self._figures)
 
 
 def _how_good(model: TableModel) -> str:
@@ -96,8 +101,8 @@ def _how_good(model: TableModel) -> str:
     right = (held_out["label"] == held_out["prediction"]).mean()
     most = held_out["label"].value_counts(normalize=True).max()
     return (
-        f"{_useless_guess(model)}The model is right for {percent(right)} of {where}; always "
-        f"guessing the most frequent class would be right for {percent(most)}."
+        f"{_useless_guess(model)}The model is right for {right:.1%} of {where}; always "
+        f"guessing the most frequent class would be right for {most:.1%}."
     )
 
 
@@ -130,7 +135,7 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
         )
     unusual = int((rows["conformal_p_value"] <= UNUSUAL).sum())
     return (
-        f"{were} {unusual} of them ({percent(unusual / len(rows))}) "
+        f"{were} {unusual} of them ({unusual / len(rows):.1%}) "
         f"{'is' if unusual == 1 else 'are'} unusual: more so than "
         f"{1 - UNUSUAL:.0%} of the held-out rows. If the rows came from the distribution of the "
         f"training rows, about {UNUSUAL:.0%} would be."
@@ -139,7 +144,7 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
 
 def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
     held_out = model.held_out_
-    covered, size = model.measured_coverage(coverage)
+    meant, (covered, size) = f"{coverage:.0%}", model.measured_coverage(coverage)
     quality = {"held-out rows": f"{len(held_out)}"}
     if model.classes_ is None:
         error = held_out["label"] - held_out["prediction"]
@@ -147,20 +152,18 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
         quality |= {
             "root mean squared error": _number(np.sqrt((error**2).mean())),
             "that of always predicting the mean": _number(spread),
-            f"intervals meant to hold {coverage:.0%} of targets hold": _measured(covered, percent),
+            f"intervals meant to hold {meant} of targets hold": _measured(covered, SHARE),
             "median width of these intervals": _measured(size, _number),
         }
     else:
         right = held_out["label"] == held_out["prediction"]
         loss, guessing = _log_losses(model)
         quality |= {
-            "right predictions": percent(right.mean()),
-            "mean confidence": percent(held_out["confidence"].mean()),
+            "right predictions": f"{right.mean():.1%}",
+            "mean confidence": f"{held_out['confidence'].mean():.1%}",
             "log loss": f"{loss:.3f}",
             "log loss of guessing by frequency": f"{guessing:z.3f}",
-            f"prediction sets meant to hold {coverage:.0%} of labels hold": _measured(
-                covered, percent
-            ),
+            f"prediction sets meant to hold {meant} of labels hold": _measured(covered, SHARE),
             "mean number of classes in a set": _measured(size, "{:.2f}".format),
         }
     return pd.DataFrame({"on held-out rows": quality.keys(), "": quality.values()})
@@ -170,19 +173,16 @@ def _measured(value: float, shown: Callable[[float], str]) -> str:
     return "not measured: too few held-out rows" if np.isnan(value) else shown(value)
 
 
-def _quality_caption(model: TableModel) -> str:
-    caption = (
-        "These rows did not train the model. Coverage is measured on halves of them that did not "
-        "calibrate it."
-    )
+def _audited(model: TableModel) -> str:
+    """Sentence on an audit of the held-out rows, if these are enough for one."""
     if model.classes_ is None or len(model.held_out_) < FEWEST_FOR_AUDIT:
-        return caption
+        return ""
     from skuq.audit import CalibrationAuditor
 
     audit = CalibrationAuditor.from_predictions(
         model.held_out_["label"].to_numpy(), model.held_out_proba_, classes=model.classes_
     )
-    return f"{caption} Audit of the confidence: {_audit_sentence(audit)}"
+    return _audit_sentence(audit)
 
 
 def _audit_sentence(audit: CalibrationAuditor) -> str:
@@ -205,20 +205,9 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "held-out rows": measured["rows"],
-            "right predictions": measured["accuracy"].map(percent),
-            "sets hold it": measured["coverage"].map(lambda share: _measured(share, percent)),
+            "right predictions": measured["accuracy"].map(SHARE),
+            "sets hold it": measured["coverage"].map(lambda share: _measured(share, SHARE)),
         }
-    )
-
-
-def _class_caption(model: TableModel, coverage: float) -> str:
-    n_classes = model.held_out_["label"].nunique()
-    which = "."
-    if n_classes > SHOWN_CLASSES:
-        which = f": of {n_classes}, the {SHOWN_CLASSES} that prediction sets hold least often."
-    return (
-        f"Held-out rows by their true class{which} Sets are meant to hold {coverage:.0%} of all "
-        "labels, not of those of each class: a rare class may be held less often than the others."
     )
 
 
@@ -241,22 +230,21 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
     return shown.reset_index(drop=True)
 
 
-def _first_caption(model: TableModel) -> str:
-    return (
-        "The most unusual rows first. The conformal p-value is the share of rows that are at least "
-        "as unusual, among the held-out ones and the row itself; the prediction for an unusual row "
-        "is an extrapolation. Reasons are "
-        "columns with values that the model was not trained on, and those without whose values "
-        "the epistemic uncertainty would be smaller."
-        + (" Rows are counted from 1." if model.id_ is None else "")
-    )
-
-
 def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
     grouped = rows.groupby("prediction")
     means = grouped[["confidence", "total", "epistemic"]].mean().map("{:.3f}".format)
     means.insert(0, "rows", grouped.size())
     return means
+
+
+def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDisplay:
+    return UncertaintyHistogramDisplay(
+        {
+            "held-out rows": model.held_out_["epistemic"].to_numpy(),
+            "predicted rows": rows["epistemic"].to_numpy(),
+        },
+        label="epistemic uncertainty",
+    )
 
 
 class _Score(NamedTuple):
@@ -268,18 +256,13 @@ class _Score(NamedTuple):
     area: float
 
 
-def _add_wrong_predictions(report: Report, model: TableModel) -> None:
-    """Add which score finds wrong predictions best, and its risk-coverage curve."""
+def _wrong_predictions(model: TableModel) -> dict[str, Any]:
+    """Which score finds wrong predictions best, and its risk-coverage curve."""
     held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted
     if not wrong.any() or wrong.all():
-        which = "wrong" if wrong.any() else "right"
-        report.text(
-            "Which score finds wrong predictions?",
-            f"All held-out rows were predicted {which}, so that nothing can be compared.",
-        )
-        return
+        return {"all_alike": "wrong" if wrong.any() else "right"}
     scores = [
         _Score(
             name,
@@ -295,31 +278,23 @@ def _add_wrong_predictions(report: Report, model: TableModel) -> None:
     ]
     best = max(scores, key=lambda score: score.auroc)
     n_wrong = int(wrong.sum())
-    report.table(
-        "Which score finds wrong predictions?",
-        pd.DataFrame(
-            {
-                "score": [score.name for score in scores],
-                "AUROC": [f"{score.auroc:.3f}" for score in scores],
-                "area under the risk-coverage curve": [f"{score.area:.4f}" for score in scores],
-            }
-        ),
-        f"Wrong predictions among the {counted(len(wrong), 'held-out row')}: {n_wrong}; "
-        f"{_best(scores, n_wrong, len(wrong) - n_wrong)}. AUROC: the chance that a wrong "
-        "prediction has a larger score than a right one; 0.5 is guessing. Small areas are good. "
-        "Epistemic uncertainty is meant to find unusual rows, not wrong predictions.",
+    table = pd.DataFrame(
+        {
+            "score": [score.name for score in scores],
+            "AUROC": [f"{score.auroc:.3f}" for score in scores],
+            "area under the risk-coverage curve": [f"{score.area:.4f}" for score in scores],
+        }
     )
-    # Not drawn yet: the report closes the figures that it draws.
     curve = risk_coverage_curve(label, predicted, best.values)
-    report.figure(
-        "Answering only when sure",
-        RiskCoverageDisplay(curve, best.area, name=best.name),
-        f"Error rate among the held-out rows that are answered, if those of the largest "
-        f"{best.name.removeprefix('low ')} are refused."
-        if best.name != "low confidence"
-        else "Error rate among the held-out rows that are answered, if those of the lowest "
-        "confidence are refused.",
-    )
+    by_confidence = best.name == "low confidence"
+    return {
+        "scores": cells(table),
+        "held_out": counted(len(wrong), "held-out row"),
+        "n_wrong": n_wrong,
+        "best": _best(scores, n_wrong, len(wrong) - n_wrong),
+        "curve": picture(RiskCoverageDisplay(curve, best.area, name=best.name)),
+        "refused": "lowest confidence" if by_confidence else f"largest {best.name}",
+    }
 
 
 def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
@@ -338,13 +313,9 @@ def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
 
 
 def _standard_error(auroc: float, n_wrong: int, n_right: int) -> float:
-    """Standard error of an AUROC.
-
-    References
-    ----------
-    Hanley, McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic (ROC)
-    Curve", Radiology 143, 1982.
-    """
+    """Standard error of an AUROC."""
+    # Hanley, McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic
+    # (ROC) Curve", Radiology 143, 1982.
     square = auroc**2
     two_wrong = auroc / (2 - auroc) - square
     two_right = 2 * square / (1 + auroc) - square
@@ -355,7 +326,7 @@ def _standard_error(auroc: float, n_wrong: int, n_right: int) -> float:
 def _explained(held_out: pd.DataFrame) -> str:
     error, variance = _squared_errors(held_out)
     if error < variance:
-        return f", and explains {percent(1 - error / variance)} of the variance"
+        return f", and explains {1 - error / variance:.1%} of the variance"
     return ""
 
 

@@ -83,27 +83,13 @@ PLAIN = CsvFormat(",", ".", "utf-8")
 
 
 class Sniffed(NamedTuple):
-    """How a file is written.
+    """How a file is written, and what its first rows show."""
 
-    Attributes
-    ----------
-    format : CsvFormat
-        Without gaps.
-    header : list of str
-        Names of the columns.
-    note : str
-        A remark if it is not plain.
-    codes : list of int
-        Columns of digits of which some begin with a zero, which numbers would lose.
-    n_skipped : int
-        Lines above the header.
-    """
-
-    format: CsvFormat
+    format: CsvFormat  # without gaps
     header: list[str]
-    note: str
-    codes: list[int]
-    n_skipped: int
+    note: str  # a remark if it is not plain
+    codes: list[int]  # columns of digits of which some begin with a zero, which numbers would lose
+    n_skipped: int  # lines above the header
 
 
 def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:

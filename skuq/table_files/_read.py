@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import difflib
+import gzip
 import io
+import lzma
 import warnings
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
@@ -24,13 +29,36 @@ from skuq.table_files._csv_format import (
     not_encoded,
     sniff,
 )
-from skuq.table_files._open import DAMAGED, opened
 
 CHUNK_CELLS = 2**21  # values of a chunk: 16 MiB as float64
 PARQUET = (".parquet", ".pq")
 UNNAMED = "Unnamed: "  # begins what columns are called that have no name, as in pandas
 UNKNOWN = CsvFormat()
-Words = bool | Collection[str]  # what words for missing values are read as
+TextColumns = bool | Collection[str]  # where words for missing values are text
+COMPRESSED: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, decompressed by its ending."""
+    ending = path.suffix.lower()
+    if ending == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            if len(archive.namelist()) != 1:
+                raise TableFileError(f"{path} must hold one file, got {len(archive.namelist())}.")
+            with archive.open(archive.namelist()[0]) as stream:
+                yield stream  # type: ignore[misc]
+    elif ending == ".zst":
+        with import_optional("pyarrow", extra="parquet").input_stream(str(path)) as stream:
+            yield stream
+    else:
+        with COMPRESSED.get(ending, open)(path, "rb") as stream:
+            yield stream
 
 
 class TableFile(ABC):
@@ -82,16 +110,18 @@ class TableFile(ABC):
                 hint = f"Did you mean {near[0]!r}?" if near else f"It has {known}."
                 raise TableFileError(f"{self.path} has no column {name!r}. {hint}")
 
-    def read(self, *, dtype: Mapping[str, Any] | None = None, words: Words = False) -> pd.DataFrame:
+    def read(
+        self, *, dtype: Mapping[str, Any] | None = None, text_columns: TextColumns = False
+    ) -> pd.DataFrame:
         """Read the whole table.
 
         Parameters
         ----------
         dtype : mapping of str to dtype, optional
             Columns to read as ``str`` or ``"category"``, also where they hold numbers.
-        words : bool or collection of str, default=False
-            Whether words for missing values in a CSV file, such as "NA", are read as these words;
-            or the columns of which they are. In a Parquet file all words are words.
+        text_columns : bool or collection of str, default=False
+            Columns of a CSV file in which words for missing values, such as "NA", are text; all
+            of them if True. In a Parquet file they are always text.
 
         Returns
         -------
@@ -103,14 +133,14 @@ class TableFile(ABC):
         TableFileError
             If the file is damaged, or not a table. It is a `ValueError`.
         """
-        frames = list(self._checked(self._frames(dtype or {}, words, None)))
+        frames = list(self._checked(self._frames(dtype or {}, text_columns, None)))
         return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
     def chunks(
         self,
         *,
         dtype: Mapping[str, Any] | None = None,
-        words: Words = False,
+        text_columns: TextColumns = False,
         n_rows: int | None = None,
     ) -> Iterator[pd.DataFrame]:
         """Read the table in chunks, of which one at a time is in memory.
@@ -120,9 +150,9 @@ class TableFile(ABC):
         dtype : mapping of str to dtype, optional
             Columns to read as ``str`` or ``"category"``. Of all others the kind may differ
             between the chunks of a CSV file, as their values do.
-        words : bool or collection of str, default=False
-            Whether words for missing values in a CSV file, such as "NA", are read as these words;
-            or the columns of which they are. In a Parquet file all words are words.
+        text_columns : bool or collection of str, default=False
+            Columns of a CSV file in which words for missing values, such as "NA", are text; all
+            of them if True. In a Parquet file they are always text.
         n_rows : int, optional
             Rows of a chunk. Default: as many as hold two million values.
 
@@ -137,7 +167,7 @@ class TableFile(ABC):
             If the file is damaged, or not a table. It is a `ValueError`.
         """
         n_rows = n_rows or max(1, CHUNK_CELLS // len(self.columns))
-        return self._checked(self._frames(dtype or {}, words, n_rows))
+        return self._checked(self._frames(dtype or {}, text_columns, n_rows))
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         """Return values of a column as they would be read with it, given as ``"category"``.
@@ -157,7 +187,7 @@ class TableFile(ABC):
 
     @abstractmethod
     def _frames(
-        self, dtype: Mapping[str, Any], words: Words, n_rows: int | None
+        self, dtype: Mapping[str, Any], text_columns: TextColumns, n_rows: int | None
     ) -> Iterator[pd.DataFrame]: ...
 
     def _checked(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -182,13 +212,7 @@ class TableFile(ABC):
 
 
 class CsvFile(TableFile):
-    """A CSV file, which may be compressed.
-
-    Attributes
-    ----------
-    format : CsvFormat
-        Separator, decimal mark and encoding.
-    """
+    """A CSV file, which may be compressed; ``format`` has no gaps."""
 
     def __init__(self, path: Path, given: CsvFormat) -> None:
         with _errors(path), opened(path) as stream:
@@ -208,13 +232,13 @@ class CsvFile(TableFile):
         return column.tolist()
 
     def _frames(
-        self, dtype: Mapping[str, Any], words: Words, n_rows: int | None
+        self, dtype: Mapping[str, Any], text_columns: TextColumns, n_rows: int | None
     ) -> Iterator[pd.DataFrame]:
         sep, decimal, encoding = self.format
         options: dict[str, Any] = {"sep": sep, "decimal": decimal, "encoding": encoding}
         options |= {"header": 0, "names": self.columns, "index_col": False, "low_memory": False}
         options |= {"skiprows": self._n_skipped, "keep_default_na": False}
-        kept = {*self.columns} if words is True else {*(words or ())}
+        kept = {*self.columns} if text_columns is True else {*(text_columns or ())}
         missing = {name: {""} if name in kept else MISSING_WORDS for name in self.columns}
         options["na_values"] = missing
         kinds = {name: kind for name, kind in dtype.items() if name in self.columns}
@@ -267,7 +291,7 @@ class ParquetFile(TableFile):
                 )
 
     def _frames(
-        self, dtype: Mapping[str, Any], words: Words, n_rows: int | None
+        self, dtype: Mapping[str, Any], text_columns: TextColumns, n_rows: int | None
     ) -> Iterator[pd.DataFrame]:
         with self._opened(self.path) as file:
             size = n_rows or file.metadata.num_rows

@@ -13,8 +13,7 @@ import pandas as pd
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.table_files._csv_format import TableFileError
-from skuq.table_files._open import COMPRESSED
-from skuq.table_files._read import PARQUET
+from skuq.table_files._read import COMPRESSED, PARQUET
 
 SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 ONLY_READ = (".zip", ".zst")

@@ -1,14 +1,19 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
-from skuq.tables._errors import TableError
-from skuq.tables._learners import Comparison
 from skuq.tables._model import TableModel
 from skuq.tables._notes import coverage_notes, table_notes
+from skuq.tables._storage import check_savable, read_estimator
+from skuq.tables._target import MAX_CLASSES
+from skuq.tables._training import Comparison
+from skuq.tables._validation import TableError
 
 __all__ = [
+    "MAX_CLASSES",
     "Comparison",
     "TableError",
     "TableModel",
+    "check_savable",
     "coverage_notes",
+    "read_estimator",
     "table_notes",
 ]

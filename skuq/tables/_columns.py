@@ -1,11 +1,14 @@
-"""Columns of a table as numbers and text, however they were stored."""
+"""Columns of a table as numbers and text, however they were stored, and as learners take them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import (
     infer_dtype,
     is_bool_dtype,
@@ -16,9 +19,14 @@ from pandas.api.types import (
     pandas_dtype,
 )
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.compose import make_column_transformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.labels import as_text
+from skuq.stored import stored
 from skuq.tables._dates_and_units import (
     ISO,
     DateColumn,
@@ -27,66 +35,59 @@ from skuq.tables._dates_and_units import (
     unit_column,
     unread_note,
 )
-from skuq.tables._errors import TableError
+from skuq.tables._validation import TableError, word_among_numbers
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 # What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
-TRUTHS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
-TRUTH = {"True": True, "False": False}
+BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
+BOOLEANS = {"True": True, "False": False}
 INTEGER, DATE = "integer", "date"
+MISSING_TEXT = "(missing)"  # the category that missing text counts as
+ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
+MAX_CATEGORIES = 50  # of a text column; rarer values share one column
+FEW_NUMBERS = 20  # fewer cannot be told from missing ones by a leaf of boosted trees
 
 
+@stored(
+    "tables.clean-columns",
+    fields={
+        "read_text": bool,
+        "names": dict[str, str] | None,
+        "feature_names_in_": NDArray[Any],
+        "dates_": dict[str, DateColumn],
+        "units_": dict[str, UnitColumn],
+        "numbers_": list[str],
+        "booleans_": list[str],
+        "none_columns_": list[str],
+        "kinds_": dict[str, str],
+        "categories_": dict[str, tuple[list[Any], bool]],
+        "notes_": list[str],
+    },
+)
 class CleanColumns(TransformerMixin, BaseEstimator):
     """Columns seen in training, in their order and kind: floats, or text as plain objects.
 
     The training table decides which columns are numbers. Other columns of a table are left
     out. Every kind of missing value becomes NaN.
-
-    Parameters
-    ----------
-    read_text : bool, default=True
-        Whether dates, and numbers with a unit, are read as numbers.
-    names : dict of str to str, default=None
-        What columns are called in the form of the training table, where that is not their name.
-
-    Attributes
-    ----------
-    feature_names_in_ : ndarray of shape (n_features,), object
-        Names of the columns.
-    dates_ : dict of str to DateColumn
-        Columns of dates, in whose place several columns of numbers stand.
-    units_ : dict of str to UnitColumn
-        Columns of numbers with a unit.
-    numbers_ : list of str
-        Those columns of the result that hold numbers.
-    truths_ : list of str
-        Columns of yes and no, which are text in the result.
-    nones_ : list of str
-        Columns of objects in which what is missing is None, and not NaN.
-    kinds_ : dict of str to str
-        Columns that are numbers or text in the result, and were "integer", "date" (objects of
-        Python) or a pandas type of dates.
-    categories_ : dict of str to tuple (list, bool)
-        Columns of pandas' category type: their categories, and whether these are ordered.
-    notes_ : list of str
-        How text was read, in sentences.
     """
 
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
-        self.read_text = read_text
-        self.names = names
+        self.read_text = read_text  # dates, and numbers with a unit, as numbers
+        self.names = names  # in the form of the training table, where these are others
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn names and kinds of the columns."""
         self.feature_names_in_ = np.array(X.columns, dtype=object)
-        self.dates_: dict[str, DateColumn] = {}
+        self.dates_: dict[str, DateColumn] = {}  # in whose place several columns of numbers stand
         self.units_: dict[str, UnitColumn] = {}
-        self.numbers_: list[str] = []
-        self.truths_: list[str] = []
-        self.nones_: list[str] = []
+        self.numbers_: list[str] = []  # of the result
+        self.booleans_: list[str] = []  # yes and no, which are text in the result
+        self.none_columns_: list[str] = []  # objects in which what is missing is None, and not NaN
+        # Those that were whole numbers, dates of Python, or a pandas type of dates.
         self.kinds_: dict[str, str] = {}
+        # Of pandas' category type: their categories, and whether these are ordered.
         self.categories_: dict[str, tuple[list[Any], bool]] = {}
-        self.notes_: list[str] = []
+        self.notes_: list[str] = []  # how text was read
         for name in X.columns:
             self._fit_column(name, _uncategorised(X[name]))
             if isinstance(X[name].dtype, pd.CategoricalDtype):
@@ -103,13 +104,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def _fit_column(self, name: str, column: pd.Series) -> None:
         missing = column[column.isna()]
         if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
-            self.nones_.append(name)
+            self.none_columns_.append(name)
         if kind := _kind(column):
             self.kinds_[name] = kind
         if is_number(column):
             self.numbers_.append(name)
         elif infer_dtype(column, skipna=True) == "boolean":
-            self.truths_.append(name)
+            self.booleans_.append(name)
         elif not self.read_text:
             return
         elif dates := date_column(column):
@@ -140,12 +141,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
         """Bring clean rows into the form of the training table, as its reader saw it.
 
-        Only for columns whose text was not read (`read_text`). Integers come back where a column
-        holds nothing else.
+        Only for columns whose text was not read (`read_text`).
         """
         stored = {name: _stored(X[name], kind) for name, kind in self.kinds_.items()}
-        stored |= {name: X[name].map(lambda v: TRUTH.get(v, v)) for name in self.truths_}
-        for name in self.nones_:
+        stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
+        for name in self.none_columns_:
             column = stored.get(name, X[name]).astype(object)
             stored[name] = column.where(column.notna(), None)
         for name, (categories, ordered) in self.categories_.items():
@@ -160,7 +160,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if name in self.numbers_:
             return {name: _numbers(column, which)}
         texts = _texts(column)
-        return {name: texts.replace(TRUTHS) if name in self.truths_ else texts}
+        return {name: texts.replace(BOOLEAN_TEXTS) if name in self.booleans_ else texts}
 
 
 def _uncategorised(column: pd.Series) -> pd.Series:
@@ -237,3 +237,77 @@ def _texts(column: pd.Series) -> pd.Series:
         as_text(value) if known else np.nan for value, known in zip(column, present, strict=True)
     ]
     return pd.Series(texts, index=column.index, dtype=object)
+
+
+def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
+    """Refuse training columns that nothing can be learnt from."""
+    for name in X.columns:
+        values = X[name].dropna()
+        if values.empty:
+            raise TableError(f"Column {name!r} is empty; leave it out (--drop {quote(name)}).")
+        if name not in numbers and all_different(values):
+            if (word := word_among_numbers(values)) is not None:
+                raise TableError(
+                    f"Column {name!r} holds numbers, but counts as text because of values such as "
+                    f"{word!r}; correct them, or leave them empty if they stand for missing ones."
+                )
+            note = unread_note(values)
+            raise TableError(
+                f"Column {name!r} holds a different text in every row, so nothing can be "
+                f"learnt from it; leave it out (--drop {quote(name)}).{f' {note}' if note else ''}"
+            )
+
+
+def all_different(column: pd.Series) -> bool:
+    """Whether many rows have a text, and no two the same."""
+    values = column.dropna()
+    return len(values) > ALL_DIFFERENT and values.is_unique
+
+
+# --- as learners take them ---------------------------------------------------------------------
+
+
+def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer of training rows into scaled numbers and indicators of categories.
+
+    Missing numbers are replaced by the median and marked. Categories that the training rows lack
+    are marked in a column that is 0 for all of these: what it means is left open by the data.
+    """
+    # A number that only held-out rows have stands as 0, so that it needs no case of its own.
+    numeric = make_pipeline(
+        SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
+        StandardScaler(),
+    )
+    unseen = make_pipeline(_coded(), MissingIndicator(features="all"))
+    one_hot = OneHotEncoder(
+        handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
+    )
+    text = make_pipeline(_filled(), make_union(one_hot, unseen))
+    return make_column_transformer((numeric, list(numbers)), (text, _text_names(X, numbers)))
+
+
+def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer of training rows for trees: numbers as they are, categories as codes.
+
+    Missing numbers, and categories that the training rows lack, are NaN. Columns of so few numbers
+    that a part of the rows may have none, which trees refuse, are filled up.
+    """
+    filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
+    sparse = [name for name in numbers if name not in filled]
+    constant = SimpleImputer(strategy="median", keep_empty_features=True)
+    text = make_pipeline(_filled(), _coded())
+    return make_column_transformer(
+        ("passthrough", filled), (constant, sparse), (text, _text_names(X, numbers))
+    )
+
+
+def _text_names(X: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
+    return [name for name in X.columns if name not in numbers]
+
+
+def _filled() -> SimpleImputer:
+    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT, keep_empty_features=True)
+
+
+def _coded() -> OrdinalEncoder:
+    return OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)

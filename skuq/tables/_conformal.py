@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration import n_at_least, shares
+from skuq.calibration import conformal_p_values
+
+BEYOND = 1e100  # every uncertainty
 
 
 def row_p_values(
@@ -24,50 +26,22 @@ def row_p_values(
     n_unsupported_held: IntArray,
     epistemic_held: FloatArray,
 ) -> FloatArray:
-    """Share of the held-out rows that are at least as unusual, counting the row itself.
+    """Share of the held-out rows that are at least as unusual, counting the row itself; (n_rows,).
 
     Of two rows, that with unsupported values in more columns is the more unusual one, and among
     equals that with the larger epistemic uncertainty.
-
-    Parameters
-    ----------
-    n_unsupported, epistemic : ndarray of shape (n_rows,)
-        Number of columns with values that no training row supports, and epistemic uncertainty.
-    n_unsupported_held, epistemic_held : ndarray of shape (n_held_out,)
-        The same of held-out rows.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,), float64
-        In (0, 1].
-
-    Examples
-    --------
-    >>> held = np.array([0, 0, 1]), np.array([0.1, 0.3, 0.2])
-    >>> row_p_values(np.array([0, 1]), np.array([0.2, 0.1]), *held)
-    array([0.75, 0.5 ])
     """
-    at_least = np.zeros(len(epistemic), dtype=np.int64)
+    p_values = np.ones(len(epistemic))
     for count in np.unique(n_unsupported):
-        rows = n_unsupported == count
-        at_least[rows] = n_at_least(epistemic[rows], epistemic_held[n_unsupported_held == count])
-        at_least[rows] += (n_unsupported_held > count).sum()
-    return shares(at_least, len(epistemic_held))
+        rows, same = n_unsupported == count, n_unsupported_held == count
+        other = np.sign(n_unsupported_held - count) * BEYOND
+        held = np.where(same, epistemic_held, other)
+        p_values[rows] = conformal_p_values(epistemic[rows], held)
+    return p_values
 
 
 def conformal_limit(scores: FloatArray, coverage: float) -> float:
-    """Score that a new row exceeds with probability 1 - coverage at most.
-
-    Returns
-    -------
-    float
-        Infinite if there are too few scores.
-
-    Examples
-    --------
-    >>> conformal_limit(np.arange(9.0), 0.8), conformal_limit(np.arange(3.0), 0.8)
-    (7.0, inf)
-    """
+    """Score that a new row exceeds with probability 1 - coverage at most; infinite if none does."""
     rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
     return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
 
@@ -79,22 +53,10 @@ def set_scores(proba: FloatArray, codes: IntArray) -> FloatArray:
 
 
 def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
-    """Classes that are not excluded at a limit of `set_scores`, always with the most probable one.
+    """Classes not excluded at a limit, and the most probable one; (n_rows, n_classes).
 
-    Returns
-    -------
-    ndarray of shape (n_rows, n_classes), bool
-
-    References
-    ----------
     Sadinle, Lei, Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels",
     Journal of the American Statistical Association 114, 2019.
-
-    Examples
-    --------
-    >>> prediction_sets(np.array([[0.9, 0.1], [0.5, 0.5]]), 0.6)
-    array([[ True, False],
-           [ True,  True]])
     """
     inside: BoolArray = 1 - proba <= limit
     inside[np.arange(len(proba)), proba.argmax(axis=1)] = True

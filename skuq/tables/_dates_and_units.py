@@ -12,7 +12,8 @@ from shlex import quote
 import pandas as pd
 from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype, is_object_dtype
 
-from skuq.tables._errors import TableError
+from skuq.stored import stored
+from skuq.tables._validation import TableError
 
 ISO = "ISO8601"
 # What values look like, and how they are parsed. Points divide dates where one begins with the day;
@@ -62,23 +63,14 @@ STYLES = {
 }
 
 
+@stored("tables.date-column")
 @dataclass(frozen=True)
 class DateColumn:
-    """A column of dates, and the numbers that stand for it.
+    """A column of dates, and the numbers that stand for it."""
 
-    Attributes
-    ----------
-    format : str
-        As `pandas.to_datetime` takes it.
-    first : str
-        Earliest training date.
-    has_time : bool
-        Whether times of the day differ.
-    """
-
-    format: str
-    first: str
-    has_time: bool
+    format: str  # as `pandas.to_datetime` takes it
+    first: str  # earliest training date
+    has_time: bool  # whether times of the day differ
 
     def names(self, name: str) -> list[str]:
         """Names of the columns that take its place."""
@@ -109,21 +101,14 @@ class DateColumn:
         )
 
 
+@stored("tables.unit-column")
 @dataclass(frozen=True)
 class UnitColumn:
-    """A column of numbers that are written with a unit or with divided thousands.
+    """A column of numbers that are written with a unit or with divided thousands."""
 
-    Attributes
-    ----------
-    before, after : str
-        Unit before or after each number.
-    style : {"point", "comma"}
-        The decimal mark; the other one divides thousands.
-    """
-
-    before: str
+    before: str  # unit before each number
     after: str
-    style: str
+    style: str  # "point" or "comma": the decimal mark; the other one divides thousands
 
     def numbers(self, column: pd.Series) -> pd.Series:
         """The numbers, NaN where they are missing."""
@@ -135,7 +120,7 @@ class UnitColumn:
         bad = column[~fits & column.notna()]
         if len(bad):
             raise TableError(
-                f"Column {column.name!r} holds {self._words()} in the training table, but "
+                f"Column {column.name!r} holds {self._form()} in the training table, but "
                 f"{str(bad.iloc[0])!r} in another; write all of them alike."
             )
         numbers = found["number"].str.replace("," if self.style == "point" else ".", "")
@@ -143,9 +128,9 @@ class UnitColumn:
 
     def note(self, name: str) -> str:
         """Sentence that says what was done."""
-        return f"Column {name} holds {self._words()}; it counts as numbers."
+        return f"Column {name} holds {self._form()}; it counts as numbers."
 
-    def _words(self) -> str:
+    def _form(self) -> str:
         if unit := self.before or self.after:
             return f"numbers with the unit {unit!r}"
         commas = {"point": "commas that divide thousands", "comma": "decimal commas"}

@@ -1,4 +1,4 @@
-"""Rows that calibrate and measure a model, and what would make them flatter it."""
+"""Held-out rows, and checks for leakage."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skuq.base import BoolArray, FloatArray
 from skuq.labels import as_text
-from skuq.tables._encoding import as_codes
-from skuq.tables._errors import TableError
+from skuq.tables import _notes as notes
+from skuq.tables._columns import as_codes
+from skuq.tables._validation import TableError
 
 MAX_HELD_OUT = 2000  # training rows that calibrate, a fifth of them at most
-# Equal rows are what columns of few values give, and not copies, if fewer rows than this share are
-# different, or if there are at most this many times as many as independent columns would give.
+# Equal rows count as duplicates only if at least this share of the rows are distinct, and if equal
+# pairs exceed this many times their number under independent columns.
 FEWEST_DIFFERENT = 0.25
 OFTEN = 3
 FEWEST_TO_SUSPECT = 100  # held-out rows on which a model may be too good to be true
@@ -31,6 +32,52 @@ WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")  # as ids are written beside missing on
 Hashes = NDArray[np.uint64]
 
 
+class Parts(NamedTuple):
+    """Clean rows with their targets: those that train, and those that are held out."""
+
+    X: pd.DataFrame
+    y: NDArray[Any]
+    X_held: pd.DataFrame
+    y_held: NDArray[Any]
+    notes: list[str]  # what was done
+
+
+def hold_out_part(
+    table: pd.DataFrame,
+    X: pd.DataFrame,
+    y: NDArray[Any],
+    regression: bool,
+    random_state: int,
+    id_column: str | None,
+) -> Parts:
+    """Hold out a part of the rows of a table, `X` and `y` when clean."""
+    copies = copies_in(table)
+    fit, held = hold_out(y, regression, random_state, copies)
+    found = [notes.split_note(len(fit), len(held))]
+    found += repetition_notes(table, copies, id_column)
+    X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
+    return Parts(X_fit, y[fit], X_held, y[held], found)
+
+
+def drop_overlap(
+    X: pd.DataFrame,
+    y: NDArray[Any],
+    X_held: pd.DataFrame,
+    y_held: NDArray[Any],
+    ids: tuple[pd.Series, pd.Series] | None,
+) -> Parts:
+    """Leave out of given held-out rows those that train; `ids` name the rows of both."""
+    new = ~overlapping_rows(_with_target(X, y), _with_target(X_held, y_held), ids)
+    found = [notes.given_note(int(new.sum()))]
+    if not new.all():
+        found.append(overlap_note(int((~new).sum()), len(new)))
+    return Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found)
+
+
+def _with_target(X: pd.DataFrame, y: NDArray[Any]) -> pd.DataFrame:
+    return pd.concat([X, pd.Series(y)], axis=1)
+
+
 class Split(NamedTuple):
     """Positions of rows."""
 
@@ -39,25 +86,12 @@ class Split(NamedTuple):
 
 
 def hold_out(
-    y: NDArray[Any], regression: bool, random_state: int, copies: Hashes | None = None
+    y: NDArray[Any],
+    regression: bool,
+    random_state: int,
+    copies: Hashes | None = None,  # equal for equal rows; a copy goes where its first one goes
 ) -> Split:
-    """Rows to train on, with at least one of each class, and rows to hold out.
-
-    Parameters
-    ----------
-    y : ndarray of shape (n_rows,)
-        Labels or targets.
-    regression : bool
-        Whether `y` are targets.
-    random_state : int
-        Choice of rows.
-    copies : ndarray of shape (n_rows,), uint64, default=None
-        Equal for equal rows, see `copies_in`. A copy goes where the first of its kind goes.
-
-    Returns
-    -------
-    Split
-    """
+    """Rows to train on, with at least one of each class, and rows to hold out."""
     split = _drawn(y, regression, random_state)
     if copies is None:
         return split
@@ -143,22 +177,12 @@ def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None
     return notes
 
 
-def known_rows(
-    train: pd.DataFrame, held_out: pd.DataFrame, ids: tuple[pd.Series, pd.Series] | None = None
-) -> BoolArray:
-    """Mark held-out rows that are in the training table too; refuse them if all are.
-
-    Parameters
-    ----------
-    train, held_out : DataFrame
-        Clean columns and targets.
-    ids : tuple of (Series, Series) or None
-        Names of the rows of both.
-
-    Returns
-    -------
-    ndarray of shape (n_held_out,), bool
-    """
+def overlapping_rows(
+    train: pd.DataFrame,
+    held_out: pd.DataFrame,
+    ids: tuple[pd.Series, pd.Series] | None = None,  # of the rows of both
+) -> BoolArray:  # (n_held_out,)
+    """Mark held-out rows that are in the training table too; refuse them if all are."""
     rows = _hashes(train)
     known = np.isin(_hashes(held_out), rows)
     n_different = len(np.unique(rows))
@@ -186,7 +210,7 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
     return np.array([name in taken for name in names[1]], dtype=bool)
 
 
-def known_note(n_known: int, n_rows: int) -> str:
+def overlap_note(n_known: int, n_rows: int) -> str:
     """State how many rows of a held-out table were left out."""
     were = "row is" if n_known == 1 else "rows are"
     return (
@@ -195,26 +219,14 @@ def known_note(n_known: int, n_rows: int) -> str:
     )
 
 
-def telling_notes(
+def leakage_warnings(
     train: tuple[pd.DataFrame, NDArray[Any]],
     held_out: tuple[pd.DataFrame, NDArray[Any]],
-    scores: FloatArray,
-    right: BoolArray,
+    scores: FloatArray,  # one minus the probability of the class, (n_held_out,)
+    right: BoolArray,  # whether the model predicts it, (n_held_out,)
     numbers: Sequence[str],
 ) -> list[str]:
-    """Ask about columns that alone predict the class, if the model is too good to be true.
-
-    Parameters
-    ----------
-    train, held_out : tuple of (DataFrame, ndarray)
-        Clean columns, and labels.
-    scores : ndarray of shape (n_held_out,)
-        One minus the probability of the class of each held-out row.
-    right : ndarray of shape (n_held_out,), bool
-        Whether the model predicts it.
-    numbers : sequence of str
-        Columns that hold numbers.
-    """
+    """Name columns that alone predict the class, if the model is too good to be true."""
     share = np.unique(held_out[1], return_counts=True)[1] / len(right)
     loss = -np.log(np.maximum(1 - scores, 1e-12)).mean()
     if len(right) < FEWEST_TO_SUSPECT or loss > SURE * -(share * np.log(share)).sum():

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
+from sklearn.compose import ColumnTransformer
 
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.labels import codes_of
+from skuq.stored import stored
 from skuq.tables import _notes as notes
-from skuq.tables._columns import CleanColumns
+from skuq.tables._columns import CleanColumns, check_training_columns
 from skuq.tables._conformal import (
     conformal_limit,
     halves,
@@ -23,19 +25,24 @@ from skuq.tables._conformal import (
     row_p_values,
     set_scores,
 )
-from skuq.tables._errors import TableError
-from skuq.tables._given import asked, check_fitted, is_given, wanted_columns
-from skuq.tables._held_out import telling_notes
-from skuq.tables._learners import LEARNERS
-from skuq.tables._parts import Parts, divided, without_known
-from skuq.tables._reasons import explained, rows_to_explain
-from skuq.tables._seen import Seen, marked_names
-from skuq.tables._targets import is_regression, target_unit, target_values
-from skuq.tables._training import Training, encoded
+from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
+from skuq.tables._target import is_regression, target_unit, target_values
+from skuq.tables._training import (
+    LEARNERS,
+    Comparison,
+    Training,
+    check_fitted,
+    encoded,
+    is_given,
+    table_errors,
+    trained_columns,
+)
+from skuq.tables._unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.tables._validation import (
+    TableError,
     check_names,
+    check_share,
     check_sizes,
-    check_training_columns,
     feature_names,
 )
 
@@ -56,6 +63,33 @@ OUTPUTS = (
 )
 
 
+@stored(
+    "tables.table-model",
+    fields={
+        "estimator": str,
+        "task": str,
+        "missing": str,
+        "random_state": int,
+        "n_jobs": int | None,
+        "progress": None,
+        "task_": str,
+        "target_": str,
+        "id_": str | None,
+        "feature_names_in_": NDArray[Any],
+        "columns_": CleanColumns,
+        "training_values_": TrainingValues,
+        "encoder_": ColumnTransformer | None,
+        "estimator_": Any,
+        "name_": str,
+        "comparison_": Comparison,
+        "classes_": NDArray[Any] | None,
+        "held_out_": pd.DataFrame,
+        "held_out_proba_": NDArray[Any] | None,
+        "notes_": list[str],
+        "_typical_rows": pd.DataFrame,
+        "_conformal_scores": NDArray[Any],
+    },
+)
 class TableModel:
     """A model of the rows of a table that says how uncertain each of its predictions is.
 
@@ -191,7 +225,7 @@ class TableModel:
             features, found = notes.without_nameless(train[features])
             if not features:
                 raise TableError("The training table has no column left to learn from.")
-        wanted = wanted_columns(self.estimator, features)
+        wanted = trained_columns(self.estimator, features)
         if id_column in OUTPUTS:
             raise TableError(f"The results have a column {id_column!r} too; rename the id column.")
         train, held_out, told = self._with_quantities(train, held_out, target)
@@ -213,13 +247,13 @@ class TableModel:
         self.columns_ = columns
         if held_out is None:
             table = train.drop(columns=[*drop])
-            parts = divided(table, X, y, regression, self.random_state, id_column)
+            parts = hold_out_part(table, X, y, regression, self.random_state, id_column)
         else:
             parts = self._given_rows(train, X, y, held_out)
         found += parts.notes
-        self.seen_ = Seen.in_rows(parts.X, columns.numbers_)
+        self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
-        self._typical = parts.X.iloc[typical].reset_index(drop=True)
+        self._typical_rows = parts.X.iloc[typical].reset_index(drop=True)
         training = Training(
             self.estimator, columns, regression, self.random_state, self.n_jobs, self.progress
         )
@@ -229,11 +263,11 @@ class TableModel:
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         if self.encoder_ is None and held_out is None:
-            found.append(notes.FLATTERY)
-        found += notes.unsupported_notes(self.seen_.unsupported(parts.X_held))
+            found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
+        found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         training.tell(3, "scoring the held-out rows.")
         self._calibrate(parts.X_held, parts.y_held)
-        self.notes_ = found + self._telling_notes(parts)
+        self.notes_ = found + self._leakage_warnings(parts)
         return self
 
     def predict(
@@ -277,7 +311,7 @@ class TableModel:
         check_share(coverage)
         X = self._rows(table)
         scored, outputs = self._scored(X)
-        unsupported, held = self.seen_.unsupported(X), self.held_out_
+        unsupported, held = self.training_values_.unsupported(X), self.held_out_
         p_values = row_p_values(
             unsupported.sum(axis=1).to_numpy(),
             scored["epistemic"].to_numpy(),
@@ -285,14 +319,14 @@ class TableModel:
             held["epistemic"].to_numpy(),
         )
         scored["conformal_p_value"] = p_values
-        limit = conformal_limit(self._scores, coverage)
+        limit = conformal_limit(self._conformal_scores, coverage)
         scored = scored.assign(**self._regions(scored, outputs, limit))
-        scored["unseen"] = marked_names(self.seen_.unseen(X))
-        scored["out_of_range"] = marked_names(self.seen_.out_of_range(X))
+        scored["unseen"] = marked_names(self.training_values_.unseen(X))
+        scored["out_of_range"] = marked_names(self.training_values_.out_of_range(X))
         first = rows_to_explain(p_values, scored["epistemic"].to_numpy(), n_explained)
         scored["reasons"] = ""
         scored.loc[first, "reasons"] = explained(
-            X.iloc[first], unsupported.iloc[first], self._typical, self._disagreement
+            X.iloc[first], unsupported.iloc[first], self._typical_rows, self._disagreement
         )
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
@@ -310,8 +344,8 @@ class TableModel:
         return pd.DataFrame(
             {
                 "missing": X.isna().sum(),
-                "unseen": self.seen_.unseen(X).sum(),
-                "out_of_range": self.seen_.out_of_range(X).sum(),
+                "unseen": self.training_values_.unseen(X).sum(),
+                "out_of_range": self.training_values_.out_of_range(X).sum(),
             }
         )
 
@@ -367,16 +401,16 @@ class TableModel:
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Whether each held-out row is covered, and the size of its set or interval, or NaN."""
         check_share(coverage)
-        n_rows = len(self._scores)
+        n_rows = len(self._conformal_scores)
         covered, size = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
         if n_rows // 2 < notes.fewest_held_out(coverage):  # what a half bounds is everything
             return covered, size
         first, second = halves(n_rows, self.random_state)
         for calibrate, measure in ((first, second), (second, first)):
-            limit = conformal_limit(self._scores[calibrate], coverage)
+            limit = conformal_limit(self._conformal_scores[calibrate], coverage)
             held = self.held_out_.iloc[measure]
             if self.held_out_proba_ is None:
-                covered[measure] = self._scores[measure] <= limit
+                covered[measure] = self._conformal_scores[measure] <= limit
                 size[measure] = 2 * limit * held["scale"].to_numpy()
             else:
                 sets = prediction_sets(self.held_out_proba_[measure], limit)
@@ -488,31 +522,31 @@ class TableModel:
         ids = None
         if self.id_ is not None and self.id_ in table:
             ids = train[self.id_], table[self.id_]
-        return without_known(X, y, X_held, y_held, ids)
+        return drop_overlap(X, y, X_held, y_held, ids)
 
-    def _telling_notes(self, parts: Parts) -> list[str]:
+    def _leakage_warnings(self, parts: Parts) -> list[str]:
         if self.task_ == "regression":
             return []
         right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
-        return telling_notes(
+        return leakage_warnings(
             (parts.X, parts.y),
             (parts.X_held, parts.y_held),
-            self._scores,
+            self._conformal_scores,
             right,
             self.columns_.numbers_,
         )
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any]) -> None:
         scored, outputs = self._scored(X)
-        scored["n_unsupported"] = self.seen_.unsupported(X).sum(axis=1).to_numpy()
+        scored["n_unsupported"] = self.training_values_.unsupported(X).sum(axis=1).to_numpy()
         scored["label"] = y
         if self.task_ == "regression":
             scored["scale"] = outputs
             self.held_out_proba_ = None
-            self._scores = interval_scores(y, scored["prediction"].to_numpy(), outputs)
+            self._conformal_scores = interval_scores(y, scored["prediction"].to_numpy(), outputs)
         else:
             self.held_out_proba_ = outputs
-            self._scores = set_scores(outputs, codes_of(y, self.classes_, "y"))
+            self._conformal_scores = set_scores(outputs, codes_of(y, self.classes_, "y"))
         self.held_out_ = scored
 
     # --- prediction --------------------------------------------------------------------------
@@ -552,7 +586,7 @@ class TableModel:
     def _scored(self, X: pd.DataFrame) -> tuple[pd.DataFrame, FloatArray]:
         """Predictions and uncertainty; and probabilities, or the scale of the intervals."""
         inputs = self._encoded(X)
-        with asked(self.name_, X):
+        with table_errors(self.name_, X):
             frame = predict_uncertainty(self.estimator_, inputs).to_frame()
             if self.task_ == "regression":
                 frame.insert(0, "prediction", self.estimator_.predict(inputs))
@@ -578,9 +612,3 @@ class TableModel:
         names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
-
-
-def check_share(coverage: float) -> None:
-    """Refuse a coverage that is not a share."""
-    if not 0 < coverage < 1:
-        raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 
 from skuq.table_files import UNNAMED
+from skuq.tables._columns import ALL_DIFFERENT
 from skuq.tables._dates_and_units import is_date_in_digits
-from skuq.tables._errors import TableError
-from skuq.tables._learners import LEARNERS, Comparison
-from skuq.tables._seen import ALL_DIFFERENT, SEPARATOR
-from skuq.tables._validation import word_among_numbers
+from skuq.tables._training import LEARNERS, Comparison
+from skuq.tables._unusual_rows import SEPARATOR
+from skuq.tables._validation import TableError, word_among_numbers
 
-FLATTERY = (
+HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "
     "and coverage would be worse on others. Calibrate on rows that it has not seen (--held-out)."
 )
@@ -172,14 +172,14 @@ def class_notes(classes: Any) -> list[str]:
 def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:
     """Say which model predicts, and why."""
     if not comparison.losses:
-        words = LEARNERS[name].words if name in LEARNERS else name
-        return [f"The model is {words}."]
+        label = LEARNERS[name].label if name in LEARNERS else name
+        return [f"The model is {label}."]
     ranked = sorted(comparison.losses.items(), key=lambda item: item[1])
-    listed = ", ".join(f"{LEARNERS[other].words} {loss:.3f}" for other, loss in ranked)
+    listed = ", ".join(f"{LEARNERS[other].label} {loss:.3f}" for other, loss in ranked)
     measure = "mean squared error, relative to guessing," if regression else "log loss"
     guessing = "" if regression else f"; guessing costs {comparison.guessing:.3f}"
     return [
-        f"The model is {LEARNERS[name].words}, which had the smallest {measure} in "
+        f"The model is {LEARNERS[name].label}, which had the smallest {measure} in "
         f"{comparison.n_folds}-fold cross-validation on {comparison.n_rows} rows: "
         f"{listed}{guessing}."
     ]

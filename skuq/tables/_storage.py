@@ -5,23 +5,22 @@ from __future__ import annotations
 import json
 import os
 from copy import copy
-from functools import cache
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED
 
 import joblib
-import numpy as np
-import pandas as pd
 import sklearn
 
 from skuq import __version__
 from skuq.extras import import_optional
 from skuq.files import atomic_path
-from skuq.tables._errors import TableError
+from skuq.stored import StoredError, from_stored, to_stored
+from skuq.tables._model import TableModel
+from skuq.tables._validation import TableError
 
-FORMAT = 5  # of the folder
-ABOUT, PLAIN, CODE = "about.json", "model.skops", "model.joblib"
+FORMAT = 6  # of the folder
+ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
 # not tell it what to do), the preprocessing of a pipeline, and patterns of column names.
 HARMLESS = frozenset(
@@ -34,38 +33,15 @@ HARMLESS = frozenset(
         "sklearn.tree._tree.Tree",
     }
 )
-FRAMES = ("held_out_", "_typical")
 
 
-@cache
-def _known_types() -> frozenset[str]:
-    """Names of the types that a stored model may hold; those of skuq only hold what is in them."""
-    from skuq.models import AdoptedModel, EstimatorModel
-    from skuq.models._adopt import _Chain
-    from skuq.quam import QUAMClassifier, QUAMRegressor
-    from skuq.quam._pool_search import FoundNetworks
-    from skuq.quam._refit_search import Refitted
-    from skuq.quam._search_problem import FittedSearch, SearchProblem
-    from skuq.quam._subnetwork import OutputBias
-    from skuq.tables._columns import CleanColumns
-    from skuq.tables._dates_and_units import DateColumn, UnitColumn
-    from skuq.tables._learners import Comparison
-    from skuq.tables._plain import PlainNetwork, PlainTensor
-    from skuq.tables._seen import Seen
-
-    ours: tuple[type, ...] = (AdoptedModel, EstimatorModel, _Chain, QUAMClassifier, QUAMRegressor)
-    ours += (FoundNetworks, Refitted, FittedSearch, SearchProblem, OutputBias)
-    ours += (CleanColumns, DateColumn, UnitColumn, Comparison, PlainNetwork, PlainTensor, Seen)
-    return HARMLESS | {f"{each.__module__}.{each.__qualname__}" for each in ours}
-
-
-def require_skops() -> Any:
-    """Import skops, which stores estimators without code; an error names the extra."""
+def _skops() -> Any:
+    """Skops, which stores estimators without code; an error names the extra."""
     return import_optional("skops.io", extra="skops")
 
 
 def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
-    """Load a fitted estimator from a file.
+    """Load a fitted estimator from a file, to be given to `TableModel`.
 
     Parameters
     ----------
@@ -96,16 +72,15 @@ def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
     return _read_code(path)
 
 
-def save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
+def save(model: TableModel, folder: str | os.PathLike[str], *, trust: bool) -> None:
     """Write a fitted `TableModel`; see its `save`."""
-    check_new(folder)
-    skops = require_skops()
+    check_savable(folder)
+    skops = _skops()
     with atomic_path(folder) as partial:
         partial.mkdir()
         try:
-            state = _plain_state(model)
-            skops.dump(state, partial / PLAIN, compression=ZIP_DEFLATED)
-            unknown = _unknown_types(skops, partial / PLAIN)
+            skops.dump(to_stored(_kept(model)), partial / MODEL, compression=ZIP_DEFLATED)
+            unknown = _unknown_types(skops, partial / MODEL)
         except (TypeError, AttributeError, ValueError, NotImplementedError) as error:
             unknown = [str(error)]
         if unknown and not trust:
@@ -114,14 +89,28 @@ def save(model: Any, folder: str | os.PathLike[str], *, trust: bool) -> None:
                 "store it as a pickle, which runs code when it is loaded, say so (--trust)."
             )
         if unknown:
-            (partial / PLAIN).unlink(missing_ok=True)
+            (partial / MODEL).unlink(missing_ok=True)
             joblib.dump(_without_progress(model), partial / CODE)
         about = json.dumps(_about(model, runs_code=bool(unknown)), indent=1)
         (partial / ABOUT).write_text(about + "\n", encoding="utf-8")
 
 
-def check_new(folder: str | os.PathLike[str]) -> None:
-    """Refuse a folder that exists, or whose parent does not."""
+def check_savable(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder that `TableModel.save` cannot write, before a model is trained for it.
+
+    Parameters
+    ----------
+    folder : path-like
+        Folder that is to be written.
+
+    Raises
+    ------
+    TableError
+        If it exists, or the folder around it does not. It is a `ValueError`.
+    ImportError
+        If skops is missing (extra ``skops``).
+    """
+    _skops()
     path = Path(folder)
     if path.exists():
         raise TableError(f"{path} exists already; choose a new folder for the model.")
@@ -129,7 +118,7 @@ def check_new(folder: str | os.PathLike[str]) -> None:
         raise TableError(f"The folder {path.parent} does not exist; create it first.")
 
 
-def load(kind: type, folder: str | os.PathLike[str], *, trust: bool) -> Any:
+def load(kind: type[TableModel], folder: str | os.PathLike[str], *, trust: bool) -> Any:
     """Read a `TableModel`; see its `load`."""
     folder = Path(folder)
     about = _read_about(folder)
@@ -140,17 +129,20 @@ def load(kind: type, folder: str | os.PathLike[str], *, trust: bool) -> Any:
                 "it may run code of whoever made it. If you trust the folder, say so (--trust)."
             )
         return _read_code(folder / CODE)
-    from skuq.tables._plain import from_plain
+    import skuq.quam  # noqa: F401  (which names the classes of the models found)
 
-    state = from_plain(_read_skops(folder / PLAIN, trust=False))
-    for name in FRAMES:
-        state[name] = pd.DataFrame(state[name])
+    try:
+        kept = from_stored(_read_skops(folder / MODEL, trust=False))
+    except StoredError as error:
+        raise TableError(f"{folder / MODEL} holds no model that skuq has saved: {error}") from error
+    if type(kept) is not TableModel or not hasattr(kept.estimator_, "predict_uncertainty"):
+        raise TableError(f"{folder / MODEL} holds no model of a table.")
     model = kind()
-    vars(model).update(state)
+    vars(model).update(vars(kept))
     return model
 
 
-def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
+def _about(model: TableModel, *, runs_code: bool) -> dict[str, Any]:
     """Facts that a reader of the folder should know, without loading the model."""
     return {
         "format": FORMAT,
@@ -185,42 +177,22 @@ def _series(version: Any) -> list[str]:
     return str(version).split(".")[:2]
 
 
-def _plain_state(model: Any) -> dict[str, Any]:
-    from skuq.tables._plain import to_plain
-
-    state = dict(vars(_without_progress(model)))
-    if not isinstance(state["estimator"], str):
-        state["estimator"] = state["name_"]  # the fitted one is there
-    state["estimator_"] = _without_training_data(state["estimator_"])
-    for name in FRAMES:
-        state[name] = {column: values.to_numpy() for column, values in state[name].items()}
-    plain: dict[str, Any] = to_plain(state)
-    return plain
+def _kept(model: TableModel) -> TableModel:
+    """A copy that holds what is saved, and nothing else."""
+    kept = TableModel()
+    vars(kept).update(vars(_without_progress(model)))
+    if not isinstance(kept.estimator, str):
+        kept.estimator = kept.name_  # the fitted one is there
+    if hasattr(kept.estimator_, "without_training_data"):
+        kept.estimator_ = kept.estimator_.without_training_data()
+    return kept
 
 
-def _without_progress(model: Any) -> Any:
+def _without_progress(model: TableModel) -> TableModel:
     """A copy without the callable that reports progress."""
     model = copy(model)
     model.progress = None
     return model
-
-
-def _without_training_data(estimator: Any) -> Any:
-    """A copy of QUAM that answers for new rows, but cannot search again."""
-    if not hasattr(estimator, "_found"):
-        return estimator
-    estimator, found = copy(estimator), copy(estimator._found)
-    for name in ("_problem", "_pool", "_background"):
-        vars(estimator).pop(name, None)
-    if hasattr(found, "fitted"):
-        fitted = copy(found.fitted)
-        problem = copy(fitted.problem)
-        for name in ("X", "y", "weight", "reference_loss"):
-            vars(problem)[name] = np.empty(0)
-        vars(fitted)["problem"] = problem
-        vars(found)["fitted"] = fitted
-    estimator._found = found
-    return estimator
 
 
 def _is_zip(path: Path) -> bool:
@@ -229,11 +201,11 @@ def _is_zip(path: Path) -> bool:
 
 
 def _unknown_types(skops: Any, path: Path) -> list[str]:
-    return sorted(set(skops.get_untrusted_types(file=path)) - _known_types())
+    return sorted(set(skops.get_untrusted_types(file=path)) - HARMLESS)
 
 
 def _read_skops(path: Path, *, trust: bool) -> Any:
-    skops = require_skops()
+    skops = _skops()
     try:
         unknown = _unknown_types(skops, path)
         if unknown and not trust:
@@ -241,7 +213,7 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
                 f"{path} holds types that are not of scikit-learn, numpy or scipy, and may run "
                 f"code: {', '.join(unknown)}. If you trust the file, say so (--trust)."
             )
-        return skops.load(path, trusted=sorted({*_known_types(), *unknown}))
+        return skops.load(path, trusted=sorted({*HARMLESS, *unknown}))
     except TableError:
         raise
     except Exception as error:  # whatever a damaged file leads to

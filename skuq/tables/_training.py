@@ -1,46 +1,283 @@
-"""Choosing a learner for the clean rows of a table, training it, and searching around it."""
+"""Training on the clean rows of a table: the choice of a learner, or a model that is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import KFold, StratifiedKFold
 
-from skuq.tables._columns import CleanColumns, as_integers
-from skuq.tables._encoding import as_indicators
-from skuq.tables._given import GIVEN, asked
-from skuq.tables._learners import COMPARED, LEARNERS, Comparison, compare_learners
+from skuq.base import FloatArray
+from skuq.metrics import negative_log_likelihood
+from skuq.stored import stored
+from skuq.tables._columns import CleanColumns, as_codes, as_indicators, as_integers
+from skuq.tables._validation import TableError
 
+N_FOLDS = 3
+MAX_COMPARED = 3000  # rows on which learners are compared
+ENOUGH_TO_STOP = 500  # rows of which boosting may hold out some to know when to stop
+LEAF = 3
 MOST_TARGETS = 10  # classes that QUAM searches for
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
 MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
 LONG = 60.0  # seconds from which an estimate is worth a sentence
+GIVEN = "the given "  # before the name of a model that is given
 
 
-class Trained(NamedTuple):
-    """A trained model of clean rows.
+class Learner(NamedTuple):
+    """A learner that a table can be given to."""
+
+    label: str  # its name in sentences
+    encoder: Callable[[pd.DataFrame, Sequence[str]], Any]  # of training rows and columns of numbers
+    make: Callable[[bool, NDArray[Any], int], Any]  # of (regression, y, seed)
+
+
+def _boosting(regression: bool, y: NDArray[Any], seed: int) -> Any:
+    fewest = len(y) if regression else np.unique(y, return_counts=True)[1].min()
+    stops = len(y) >= ENOUGH_TO_STOP and fewest >= 10
+    learner = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+    return learner(
+        learning_rate=0.05,
+        max_leaf_nodes=15,
+        max_iter=300 if stops else 100,
+        early_stopping=stops,
+        random_state=seed,
+    )
+
+
+def _linear(regression: bool, y: NDArray[Any], seed: int) -> Any:
+    return Ridge() if regression else LogisticRegression(max_iter=1000)
+
+
+def _forest(regression: bool, y: NDArray[Any], seed: int) -> Any:
+    learner = RandomForestRegressor if regression else RandomForestClassifier
+    return learner(min_samples_leaf=LEAF, random_state=seed)
+
+
+LEARNERS = {
+    "hgb": Learner("boosted trees", as_codes, _boosting),
+    "logistic": Learner("a linear model", as_indicators, _linear),
+    "network": Learner("a network", as_indicators, lambda *_: None),  # QUAM's default
+    "forest": Learner("a forest", as_codes, _forest),
+}
+COMPARED = ("hgb", "logistic", "network")
+# Where there are too few rows to compare learners.
+SAFEST = "logistic"
+
+
+@stored("tables.comparison")
+@dataclass(frozen=True)
+class Comparison:
+    """Losses of learners in cross-validation.
 
     Attributes
     ----------
-    encoder : transformer or None
-        Makes its inputs of clean rows; None for a given model, which takes columns as they were.
-    estimator : estimator
-        The model.
-    name : str
-        The learner, or what was given.
-    comparison : Comparison
-        Losses of the learners that were compared.
+    losses : dict of str to float
+        Of each learner: log loss in nats, or mean squared error as a share of the variance.
+    guessing : float
+        Loss of the class frequencies, or 1.
+    n_rows, n_folds : int
+        Rows that took part, and folds.
+    seconds : dict of str to float
+        Time to train each learner on a row.
     """
 
-    encoder: Any
+    losses: dict[str, float] = field(default_factory=dict)
+    guessing: float = float("nan")
+    n_rows: int = 0
+    n_folds: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def best(self) -> str:
+        """Learner of the smallest loss."""
+        return min(self.losses, key=self.losses.__getitem__, default=SAFEST)
+
+
+def compare_learners(
+    X: pd.DataFrame,
+    y: NDArray[Any],
+    numbers: Sequence[str],
+    *,
+    regression: bool,
+    names: Sequence[str] = COMPARED,
+    seed: int = 0,
+) -> Comparison:
+    """Compare learners by cross-validation on 3,000 rows at most; empty if these are too few."""
+    rows = _rows_to_compare(y, regression, seed)
+    X, y = X.iloc[rows].reset_index(drop=True), y[rows]
+    n_folds = N_FOLDS if regression else min(N_FOLDS, _fewest(y))
+    if n_folds < 2 or len(y) < 3 * n_folds or len(np.unique(y)) < 2:
+        return Comparison()
+    folding = (KFold if regression else StratifiedKFold)(n_folds, shuffle=True, random_state=seed)
+    folds = list(folding.split(X, None if regression else y))
+    losses, seconds = {}, {}
+    for name in names:
+        start = time.process_time()
+        parts = [_loss(name, X, y, fold, numbers, regression, seed) for fold in folds]
+        losses[name] = float(np.concatenate(parts).mean())
+        seconds[name] = (time.process_time() - start) / ((n_folds - 1) * len(y))
+    return Comparison(losses, _guessing(y, regression), len(y), n_folds, seconds)
+
+
+def _rows_to_compare(y: NDArray[Any], regression: bool, seed: int) -> NDArray[np.intp]:
+    """No more rows than are needed, of classes that have two at least."""
+    rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:MAX_COMPARED])
+    if regression:
+        return rows
+    _, codes, counts = np.unique(y[rows], return_inverse=True, return_counts=True)
+    return rows[counts[codes] >= 2]
+
+
+def _fewest(y: NDArray[Any]) -> int:
+    return int(np.unique(y, return_counts=True)[1].min()) if len(y) else 0
+
+
+def _guessing(y: NDArray[Any], regression: bool) -> float:
+    if regression:
+        return 1.0
+    share = np.unique(y, return_counts=True)[1] / len(y)
+    return float(-(share * np.log(share)).sum())
+
+
+def _loss(
+    name: str,
+    X: pd.DataFrame,
+    y: NDArray[Any],
+    fold: tuple[NDArray[Any], NDArray[Any]],
+    numbers: Sequence[str],
+    regression: bool,
+    seed: int,
+) -> FloatArray:
+    """Loss of each test row of a fold."""
+    train, test = fold
+    known = X.iloc[train]
+    encoder = LEARNERS[name].encoder(known, numbers)
+    inputs = encoder.fit_transform(known)
+    unknown = encoder.transform(X.iloc[test])
+    learner = LEARNERS[name].make(regression, y[train], seed)
+    if learner is None:
+        predicted, classes = _network_outputs(inputs, y[train], unknown, regression, seed)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            learner.fit(inputs, y[train])
+        predicted = learner.predict(unknown) if regression else learner.predict_proba(unknown)
+        classes = None if regression else learner.classes_
+    if regression:
+        losses: FloatArray = (predicted - y[test]) ** 2 / y.var()
+        return losses
+    loss = negative_log_likelihood(y[test], predicted, classes=classes)
+    return np.full(len(test), loss)
+
+
+def _network_outputs(
+    X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any], regression: bool, seed: int
+) -> tuple[FloatArray, NDArray[Any] | None]:
+    from skuq.models import fit_model
+    from skuq.networks import resolve_device
+
+    device = resolve_device("auto")
+    model = fit_model(None, X, y, regression=regression, seed=seed, device=device)
+    inputs = model.inputs(X_test)
+    if regression:
+        return model.outputs(inputs)[:, 0].numpy(), None
+    return model.outputs(inputs).softmax(-1).numpy(), model.classes
+
+
+def _makes_pool(estimator: Any) -> bool:
+    """Whether QUAM would make a pool of the encoded rows."""
+    from skuq.quam import QUAMClassifier, QUAMRegressor
+
+    if not isinstance(estimator, QUAMClassifier | QUAMRegressor):
+        return False
+    search = estimator.search
+    return search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto"
+
+
+# --- models that are given ---------------------------------------------------------------------
+
+
+def is_given(estimator: Any) -> bool:
+    """Whether a model is somebody else's, who gave it the columns as they are."""
+    return not (isinstance(estimator, str) or hasattr(estimator, "predict_uncertainty"))
+
+
+def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
+    """Columns that a given model was trained on, else all, and the names it knows them by.
+
+    Spaces around its names do not count: they are not in those of tables read from files.
+    """
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return dict(zip(features, features, strict=True))
+    known = {name if name in features else name.strip(): name for name in names}
+    lacking = [name for name in known if name not in features]
+    if lacking:
+        raise TableError(
+            f"The given {type(estimator).__name__} needs the columns "
+            f"{', '.join(lacking)}, which the training table lacks."
+        )
+    return known
+
+
+def check_fitted(estimator: Any, row: pd.DataFrame) -> None:
+    """Refuse a given model that was not fitted, before anything takes long."""
+    try:
+        estimator.predict(row)
+    except NotFittedError as error:
+        raise TableError(
+            f"{type(estimator).__name__} cannot serve this table: it is not fitted. Fit "
+            "it before you save or give it."
+        ) from error
+    except Exception:  # told when all rows are predicted
+        return
+
+
+@contextmanager
+def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
+    """Errors of an estimator of somebody else about rows, as errors of the table.
+
+    A kept model has the name of the estimator in the place of what was given.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if isinstance(error, TableError) or name in LEARNERS:
+            raise
+        holes = [str(column) for column in X.columns[X.isna().any()]]
+        raise TableError(
+            f"{name.removeprefix(GIVEN)} cannot serve this table: {error}"
+            + (f" (Columns with missing values: {', '.join(holes)}.)" if holes else "")
+        ) from error
+
+
+# --- training ----------------------------------------------------------------------------------
+
+
+class Trained(NamedTuple):
+    """A trained model of clean rows."""
+
+    encoder: Any  # makes inputs of clean rows; None for a given model, which takes columns
     estimator: Any
-    name: str
+    name: str  # of the learner, or what was given
     comparison: Comparison
 
 
@@ -82,24 +319,24 @@ class Training:
             learner = LEARNERS[name]
             encoder = learner.encoder(X, numbers)
             estimator = self._quam(learner.make(self.regression, y, self.random_state), y)
-            words = f"training {learner.words} and searching models that contradict it"
+            action = f"training {learner.label} and searching models that contradict it"
         elif hasattr(given, "predict_uncertainty"):
             encoder = as_indicators(X, numbers)
             estimator = clone(given)
             name = type(given).__name__
-            words = f"training {name}"
+            action = f"training {name}"
         else:
             frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
             estimator = self._quam(frozen, y)
             name = f"{GIVEN}{type(given).__name__}"
-            words = f"searching models that contradict {name}"
-        self.tell(2, f"{words}.{self._estimate(X, y, name, comparison)}")
+            action = f"searching models that contradict {name}"
+        self.tell(2, f"{action}.{self._estimate(X, y, name, comparison)}")
         if encoder is not None:
             encoder.fit(X)
         pool = {}
-        if estimator.get_params().get("pool") == "auto":
+        if _makes_pool(estimator):
             pool["X_pool"] = self._pool(encoder, X)
-        with asked(name, X):
+        with table_errors(name, X):
             estimator.fit(encoded(encoder, self.columns, X), y, **pool)
         return Trained(encoder, estimator, name, comparison)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from shlex import quote
 
 import pandas as pd
 
-from skuq.tables._dates_and_units import unread_note
-from skuq.tables._errors import TableError
-from skuq.tables._seen import all_different
-
 TOO_LARGE = 1e38  # trees compute in single precision
+
+
+class TableError(ValueError):
+    """The table cannot be used as it is; the message says what to change."""
 
 
 def check_names(frame: pd.DataFrame, which: str) -> None:
@@ -52,25 +51,6 @@ def feature_names(
     return features
 
 
-def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
-    """Refuse training columns that nothing can be learnt from."""
-    for name in X.columns:
-        values = X[name].dropna()
-        if values.empty:
-            raise TableError(f"Column {name!r} is empty; leave it out (--drop {quote(name)}).")
-        if name not in numbers and all_different(values):
-            if (word := word_among_numbers(values)) is not None:
-                raise TableError(
-                    f"Column {name!r} holds numbers, but counts as text because of values such as "
-                    f"{word!r}; correct them, or leave them empty if they stand for missing ones."
-                )
-            note = unread_note(values)
-            raise TableError(
-                f"Column {name!r} holds a different text in every row, so nothing can be "
-                f"learnt from it; leave it out (--drop {quote(name)}).{f' {note}' if note else ''}"
-            )
-
-
 def word_among_numbers(values: pd.Series) -> str | None:
     """A value that is not a number, in a column of text of which at least half are numbers."""
     no_number = pd.to_numeric(values, errors="coerce").isna()
@@ -87,3 +67,9 @@ def check_sizes(X: pd.DataFrame, numbers: Sequence[str], which: str) -> None:
                 f"Column {name!r} of the {which} holds numbers that are infinite or beyond "
                 f"{TOO_LARGE:g}; correct them or leave them empty."
             )
+
+
+def check_share(coverage: float) -> None:
+    """Refuse a coverage that is not a share."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")

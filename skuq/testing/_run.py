@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
-from skuq.testing import _checks, _table_checks
+from skuq.testing import _checks
 from skuq.testing._data import FitOnce, generated_data, given_data
 
 
@@ -37,7 +37,7 @@ def check_uncertainty_estimator(
     y : array-like of shape (n_samples,), default=None
         Targets that belong to `X`.
     X_predict : array, sparse matrix, data frame or list of n_rows rows, default=None
-        Inputs to predict on, for an estimator that predicts on another kind of input than
+        Inputs to predict on, for an estimator that predicts on a different kind of input from what
         it is fitted on, such as an agent that is fitted on seeds of environments and
         predicts on observations. Needs `X`. None takes rows of `X`.
 
@@ -142,7 +142,7 @@ def parametrize_with_uncertainty_checks(
     --------
     >>> from skuq import QUAMClassifier
     >>> from skuq.testing import parametrize_with_uncertainty_checks
-    >>> @parametrize_with_uncertainty_checks([QUAMClassifier(n_steps=5)])
+    >>> @parametrize_with_uncertainty_checks([QUAMClassifier(random_state=0)])
     ... def test_uncertainty(estimator, check):
     ...     check(estimator)
     """
@@ -177,14 +177,14 @@ def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]
 
 
 def _applicable_to_tables(estimator: Any, allow_nan: bool) -> Iterator[Callable[..., None]]:
-    yield _table_checks.check_number_of_columns
+    yield _checks.check_number_of_columns
     if not allow_nan:
-        yield _table_checks.check_nan
-    yield from (_table_checks.check_empty, _table_checks.check_memory_layout)
-    yield from (_table_checks.check_data_frame, _table_checks.check_pipeline)
-    yield _table_checks.check_other_instances
+        yield _checks.check_nan
+    yield from (_checks.check_empty, _checks.check_memory_layout)
+    yield from (_checks.check_data_frame, _checks.check_pipeline)
+    yield _checks.check_other_instances
     if is_classifier(estimator):
-        yield from (_table_checks.check_two_classes, _table_checks.check_string_labels)
+        yield from (_checks.check_two_classes, _checks.check_string_labels)
 
 
 def _name(check: Callable[..., None]) -> str:

@@ -5,38 +5,35 @@ Parts that need stable-baselines3 (extra ``rl``) are imported when they are used
 process, such as those of stable-baselines3's `SubprocVecEnv`.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-from skuq.uadqn._estimator import UADQN
-from skuq.uadqn._losses import (
-    aleatoric_part,
+from skuq.uadqn._estimator import UADQN, rl_module
+from skuq.uadqn._quantiles import (
     aleatoric_variance,
     bellman_targets,
     epistemic_variance,
-    prior_scale,
     quantile_levels,
     quantile_loss,
     quantile_loss_gradient,
     quantile_variance,
-    risk_adjusted_values,
 )
-from skuq.uadqn._optional_imports import HOME, register_ids, rl_object
 from skuq.uadqn._regressor import AnchoredQuantileRegressor
 
 if TYPE_CHECKING:
     from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
     from skuq.uadqn._baselines import BootstrappedDQN, DQNAlgorithm
-    from skuq.uadqn._callbacks import Episode, TrainingHistory
     from skuq.uadqn._checkpoint import (
         CheckpointError,
         ExactCheckpointCallback,
+        TrainingHistory,
+        TrainingProgress,
         latest_checkpoint,
         load_checkpoint,
-        save_checkpoint,
     )
-    from skuq.uadqn._envs import CliffWindEnv, make_env
-    from skuq.uadqn._extractors import GridCNN
-    from skuq.uadqn._policies import CnnPolicy, GridPolicy, MlpPolicy, MultiInputPolicy
+    from skuq.uadqn._envs import CliffWindEnv, make_env, play_episodes
+    from skuq.uadqn._film import Film, FilmError, estimate_action
+    from skuq.uadqn._policies import CnnPolicy, GridCNN, GridPolicy, MlpPolicy, MultiInputPolicy
     from skuq.uadqn._run_configs import (
         GRIDWORLD,
         MINATAR,
@@ -44,8 +41,7 @@ if TYPE_CHECKING:
         make_run_config,
         settings_for,
     )
-    from skuq.uadqn._runs import load_agent, train_run
-    from skuq.uadqn._seeds import train_seeds
+    from skuq.uadqn._runs import last_saved_step, load_agent, train_run, train_seeds
 
 __all__ = [
     "GRIDWORLD",
@@ -57,8 +53,9 @@ __all__ = [
     "CliffWindEnv",
     "CnnPolicy",
     "DQNAlgorithm",
-    "Episode",
     "ExactCheckpointCallback",
+    "Film",
+    "FilmError",
     "GridCNN",
     "GridPolicy",
     "MlpPolicy",
@@ -66,33 +63,55 @@ __all__ = [
     "QuantileDQN",
     "RunError",
     "TrainingHistory",
+    "TrainingProgress",
     "UADQNAlgorithm",
-    "aleatoric_part",
     "aleatoric_variance",
     "bellman_targets",
     "epistemic_variance",
+    "estimate_action",
+    "last_saved_step",
     "latest_checkpoint",
     "load_agent",
     "load_checkpoint",
     "make_env",
     "make_run_config",
-    "prior_scale",
+    "play_episodes",
     "quantile_levels",
     "quantile_loss",
     "quantile_loss_gradient",
     "quantile_variance",
-    "risk_adjusted_values",
-    "save_checkpoint",
     "settings_for",
     "train_run",
     "train_seeds",
 ]
 
+# Modules of the public names that need stable-baselines3.
+_MODULES = {
+    "_algorithm": ("QuantileDQN", "UADQNAlgorithm"),
+    "_baselines": ("BootstrappedDQN", "DQNAlgorithm"),
+    "_checkpoint": (
+        "CheckpointError",
+        "ExactCheckpointCallback",
+        "TrainingHistory",
+        "TrainingProgress",
+        "latest_checkpoint",
+        "load_checkpoint",
+    ),
+    "_envs": ("CliffWindEnv", "make_env", "play_episodes"),
+    "_film": ("Film", "FilmError", "estimate_action"),
+    "_policies": ("CnnPolicy", "GridCNN", "GridPolicy", "MlpPolicy", "MultiInputPolicy"),
+    "_run_configs": ("GRIDWORLD", "MINATAR", "RunError", "make_run_config", "settings_for"),
+    "_runs": ("last_saved_step", "load_agent", "train_run", "train_seeds"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-register_ids()
+if sys.modules.get("gymnasium") is not None:
+    # It registers the windy cliff. Else that is done when something of `_HOME` is used: nobody
+    # waits for a package that nothing uses.
+    from skuq.uadqn import _envs as _envs
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOME:
+    if name not in _HOME:
         raise AttributeError(f"module 'skuq.uadqn' has no attribute {name!r}")
-    return rl_object(name)
+    return getattr(rl_module(_HOME[name]), name)

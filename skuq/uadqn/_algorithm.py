@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import Parameter, signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -14,15 +15,6 @@ from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
 from skuq.uadqn._envs import check_spaces, ensure_registered
-from skuq.uadqn._losses import (
-    aleatoric_part,
-    bellman_targets,
-    epistemic_variance,
-    quantile_loss,
-    quantile_loss_gradient,
-    risk_adjusted_values,
-    sampled_values,
-)
 from skuq.uadqn._policies import (
     DECISION_SETTINGS,
     CnnPolicy,
@@ -31,6 +23,15 @@ from skuq.uadqn._policies import (
     MultiInputPolicy,
     StackedQuantileNetwork,
     checked_setting,
+)
+from skuq.uadqn._quantiles import (
+    aleatoric_part,
+    bellman_targets,
+    epistemic_variance,
+    quantile_loss,
+    quantile_loss_gradient,
+    risk_adjusted_values,
+    sampled_values,
 )
 
 # Options of an epsilon-greedy exploration.
@@ -185,19 +186,11 @@ class QuantileDQN(QRDQN):
 
 
 class Decision(NamedTuple):
-    """Uncertainty behind the actions taken, averaged over the environments that were stepped.
+    """Uncertainty behind the actions taken, averaged over the environments that were stepped."""
 
-    Attributes
-    ----------
-    epistemic, aleatoric : float
-        Variances of the chosen actions' returns (Eq. 7), squared return.
-    exploratory : float
-        Share of actions other than the best one by risk-adjusted value.
-    """
-
-    epistemic: float
+    epistemic: float  # variances of the chosen actions' returns (Eq. 7), squared return
     aleatoric: float
-    exploratory: float
+    exploratory: float  # share of actions other than the best one by risk-adjusted value
 
 
 def _setting_of_the_policy(name: str) -> Any:
@@ -220,11 +213,24 @@ def _check_settings(settings: dict[str, Any]) -> None:
     prior_scale = settings.get("prior_scale")
     if prior_scale is not None and not 0 < prior_scale < np.inf:
         raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
+    if prior_scale is not None and settings.get("noise_scale") == 0:
+        raise ValueError(f"prior_scale={prior_scale} has no effect without a prior: noise_scale=0.")
     if refused := EPSILON & set(settings):
         raise TypeError(
             f"UADQNAlgorithm has no {', '.join(sorted(refused))}: it explores by posterior "
             "sampling, without an epsilon. Its strength is epistemic_factor."
         )
+
+
+def names_of_arguments() -> list[str]:
+    """Arguments that an agent of `UADQNAlgorithm` can be made with, apart from policy and env."""
+    named = {
+        name
+        for cls in (UADQNAlgorithm, QuantileDQN, QRDQN)
+        for name, parameter in signature(cls).parameters.items()
+        if parameter.kind is not Parameter.VAR_KEYWORD
+    }
+    return sorted(named - EPSILON - {"policy", "env", "_init_setup_model"})
 
 
 class UADQNAlgorithm(QuantileDQN):
@@ -266,7 +272,10 @@ class UADQNAlgorithm(QuantileDQN):
     Attributes
     ----------
     decision : Decision
-        Uncertainty behind the action that was taken last while learning.
+        Uncertainty behind the actions that were taken last while learning, averaged over
+        environments: ``epistemic`` and ``aleatoric``, variances of the chosen actions' returns
+        (Eq. 7), and ``exploratory``, the share of actions other than the best one by
+        risk-adjusted value.
 
     Raises
     ------

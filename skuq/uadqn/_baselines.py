@@ -16,33 +16,24 @@ from stable_baselines3.common.torch_layers import (
     FlattenExtractor,
 )
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
 from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm
 from skuq.uadqn._envs import check_spaces, ensure_registered
-from skuq.uadqn._extractors import DictExtractor, GridCNN, default_arch, image_extractor
 from skuq.uadqn._networks import stacked_mlp
-from skuq.uadqn._policies import optimizer_options
+from skuq.uadqn._policies import (
+    DictExtractor,
+    GridCNN,
+    check_activation,
+    default_arch,
+    image_extractor,
+    optimizer_options,
+)
 
 
 class DQNMlpPolicy(DQNPolicy):
-    """Policy of DQN with the features and widths that the other agents have.
-
-    Parameters
-    ----------
-    observation_space, action_space, lr_schedule
-        As stable-baselines3 passes them.
-    net_arch : list of int, default=None
-        Widths of hidden layers after the features; None is [128] after `GridCNN`, none
-        after `NatureCNN`, else [100, 100].
-    features_extractor_class : type, default=None
-        None takes the one of the policy.
-    optimizer_class, optimizer_kwargs
-        As in stable-baselines3; the default is torch's fused Adam.
-    **options
-        Those of stable-baselines3's policy for DQN.
-    """
+    """Policy of DQN with the features, widths and optimiser that the other agents have."""
 
     def __init__(
         self,
@@ -50,17 +41,21 @@ class DQNMlpPolicy(DQNPolicy):
         action_space: spaces.Discrete,
         lr_schedule: Any,
         net_arch: list[int] | None = None,
+        activation_fn: type[nn.Module] = nn.ReLU,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ):
         extractor = features_extractor_class or self._default_extractor(observation_space)
+        net_arch = default_arch(extractor) if net_arch is None else net_arch
+        check_activation(activation_fn, net_arch)
         super().__init__(
             observation_space,
             action_space,
             lr_schedule,
-            net_arch=default_arch(extractor) if net_arch is None else net_arch,
+            net_arch=net_arch,
+            activation_fn=activation_fn,
             features_extractor_class=extractor,
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_options(optimizer_class, optimizer_kwargs),
@@ -138,15 +133,7 @@ class DQNAlgorithm(DQN):
 
 
 class HeadsNetwork(QNetwork):
-    """Values of all actions by several heads on shared features.
-
-    Parameters
-    ----------
-    n_members : int
-        Number of heads.
-    **options
-        Those of stable-baselines3's network for DQN.
-    """
+    """Values of all actions by several heads on shared features."""
 
     def __init__(self, n_members: int, **options: Any):
         super().__init__(**options)
@@ -163,17 +150,7 @@ class HeadsNetwork(QNetwork):
 
 
 class BootstrappedPolicy(DQNMlpPolicy):
-    """Policy of bootstrapped DQN: heads of their own on shared features.
-
-    Parameters
-    ----------
-    *spaces_and_schedule
-        As stable-baselines3 passes them.
-    n_members : int, default=10
-        Number of heads; the algorithm sets it.
-    **options
-        Those of `DQNMlpPolicy`.
-    """
+    """Policy of bootstrapped DQN: heads of their own on shared features."""
 
     def __init__(self, *spaces_and_schedule: Any, n_members: int = 10, **options: Any):
         self.n_members = n_members

@@ -1,10 +1,9 @@
-"""Checkpoints from which training continues bit for bit.
+"""Callbacks of training: its history, a progress bar, and checkpoints.
 
-stable-baselines3 saves networks and settings. Identical continuation also needs the replay
-buffer, the environments in the middle of their episodes, and all random generators.
-
-A checkpoint is a folder, complete or not there at all. It holds pickled Python objects: load
-only what you trust.
+From a checkpoint, training continues bit for bit. stable-baselines3 saves networks and settings.
+Identical continuation also needs the replay buffer, the environments in the middle of their
+episodes, and all random generators. A checkpoint is a folder, complete or not there at all, of
+pickled Python objects: load only what you trust.
 """
 
 from __future__ import annotations
@@ -15,27 +14,154 @@ import json
 import random
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_type_hints
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from tqdm.auto import tqdm
 
 import skuq
 from skuq.files import atomic_folder
 from skuq.uadqn._baselines import METHODS
-from skuq.uadqn._callbacks import TrainingHistory
 
 MANIFEST, ALGORITHM, BUFFER, STATE = "manifest.json", "algorithm.zip", "buffer.pkl", "state.pkl"
 ALGORITHMS = {cls.__name__: cls for cls in METHODS.values()}
 LIBRARIES = ("stable-baselines3", "sb3-contrib", "gymnasium", "torch", "numpy")
 _GENERATORS = threading.RLock()
+
+
+class Episode(NamedTuple):
+    """One episode of training."""
+
+    step: int
+    score: float
+    length: int
+    falls: int
+    epistemic: float
+    aleatoric: float
+    exploratory: float
+
+
+DTYPES = get_type_hints(Episode)  # of columns, those of an empty table too
+
+
+class TrainingHistory(BaseCallback):
+    """Callback that keeps a row for each episode of training.
+
+    It works with any algorithm of stable-baselines3. Columns of `to_frame`:
+
+    - ``step``: steps taken in all environments when the episode ended;
+    - ``score``: undiscounted return, of rewards as they were before a `VecNormalize`;
+    - ``length``: steps in it;
+    - ``falls``: steps whose ``info["fell"]`` was true; 0 where environments do not report it;
+    - ``epistemic``, ``aleatoric``: mean variances of the chosen actions' returns, squared return;
+      NaN for agents that do not estimate them (those without an attribute ``decision``). With
+      several environments, means over all of them;
+    - ``exploratory``: share of actions that were not the best by the agent's own values; likewise.
+
+    Parameters
+    ----------
+    episodes : sequence of episodes, default=()
+        Those of a training that is continued.
+
+    Attributes
+    ----------
+    episodes : list
+        Finished episodes, oldest first: named tuples with these fields.
+
+    Examples
+    --------
+    >>> from skuq.uadqn import TrainingHistory, UADQNAlgorithm
+    >>> history = TrainingHistory()
+    >>> agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0)
+    >>> agent = agent.learn(100, callback=history)
+    >>> bool(history.to_frame().score.sum() <= 100)
+    True
+    """
+
+    def __init__(self, episodes: Sequence[Episode] = ()):
+        super().__init__()
+        self.episodes = list(episodes)
+        self.running: np.ndarray | None = None  # sums of the unfinished episodes
+        self.left_at: Any = None  # observation with which training ended
+
+    def _on_training_start(self) -> None:
+        last = self.model._last_obs  # another one after the environments were reset
+        if self.model.num_timesteps == 0 or (self.left_at is not None and last is not self.left_at):
+            self.running = None  # no episode is unfinished
+        self.left_at = None
+
+    def _on_training_end(self) -> None:
+        self.left_at = self.model._last_obs
+
+    def _on_step(self) -> bool:
+        rewards, dones = self.locals["rewards"], self.locals["dones"]
+        normalize = self.model.get_vec_normalize_env()
+        if normalize is not None:
+            rewards = normalize.get_original_reward()
+        if self.running is None:
+            self.running = np.zeros((len(rewards), 6))
+        decision = getattr(self.model, "decision", (np.nan,) * 3)
+        self.running[:, 0] += rewards
+        self.running[:, 1] += 1
+        self.running[:, 2] += [info.get("fell", False) for info in self.locals["infos"]]
+        self.running[:, 3:] += decision
+        for i in np.flatnonzero(dones):
+            score, length, falls, *sums = self.running[i].tolist()
+            means = [value / length for value in sums]
+            self.episodes.append(
+                Episode(self.num_timesteps, score, int(length), int(falls), *means)
+            )
+            self.running[i] = 0
+        return True
+
+    def to_frame(self) -> pd.DataFrame:
+        """DataFrame with one row for each episode."""
+        return pd.DataFrame(self.episodes, columns=list(Episode._fields)).astype(DTYPES)
+
+
+class TrainingProgress(BaseCallback):
+    """Progress bar of training, with the mean score of the last episodes.
+
+    Parameters
+    ----------
+    total_timesteps : int
+        Steps at which training ends.
+    """
+
+    INTERVAL = 50  # steps from one update of the bar to the next
+
+    def __init__(self, total_timesteps: int):
+        super().__init__()
+        self.total_timesteps = total_timesteps
+
+    def _on_training_start(self) -> None:
+        self.bar = tqdm(
+            total=self.total_timesteps, initial=self.num_timesteps, unit="step", mininterval=1.0
+        )
+
+    def _on_step(self) -> bool:
+        if self.n_calls % self.INTERVAL == 0:
+            self._show()
+        return True
+
+    def _show(self) -> None:
+        self.bar.update(self.num_timesteps - self.bar.n)
+        scores = [info["r"] for info in self.model.ep_info_buffer or ()]
+        if scores:
+            self.bar.set_postfix(score=f"{np.mean(scores):.2f}", refresh=False)
+
+    def _on_training_end(self) -> None:
+        self._show()
+        self.bar.close()
 
 
 class CheckpointError(ValueError):
@@ -45,34 +171,9 @@ class CheckpointError(ValueError):
 def save_checkpoint(
     folder: str | Path, algorithm: Any, history: TrainingHistory, env_name: str
 ) -> Path:
-    """Save everything that is needed to continue training.
-
-    Call it between two steps, as `ExactCheckpointCallback` does.
-
-    Parameters
-    ----------
-    folder : str or Path
-        Folder of the checkpoints; this one is ``step-NNN`` in it. Others are removed once it
-        is complete, and one of the same step is replaced.
-    algorithm : stable_baselines3 off-policy algorithm
-        One of those of `skuq.uadqn`, no subclass of them; its environments must live in this
-        process.
-    history : TrainingHistory
-        Episodes so far.
-    env_name : str
-        Name of the environment, which `load_checkpoint` compares.
-
-    Returns
-    -------
-    Path
-        The checkpoint.
-
-    Raises
-    ------
-    CheckpointError
-        If the algorithm is another one, or the environments cannot be pickled; then those
-        that were saved before stay.
-    """
+    """Save everything that is needed to continue training, between two steps."""
+    # The folder is "step-NNN" in `folder`. Others are removed once it is complete, and one of the
+    # same step is replaced; if it cannot be written, those that were saved before stay.
     name = type(algorithm).__name__
     if ALGORITHMS.get(name) is not type(algorithm):
         raise CheckpointError(
@@ -144,7 +245,18 @@ def _put_together(env: VecEnv, wrappers: list[tuple[type, dict[str, Any]]]) -> V
 
 
 def latest_checkpoint(folder: str | Path) -> Path | None:
-    """The checkpoint with the most steps in a folder; None if there is none."""
+    """The checkpoint with the most steps in a folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder that an `ExactCheckpointCallback` saves to.
+
+    Returns
+    -------
+    Path or None
+        Folder of the checkpoint; None if there is none.
+    """
     found = sorted(Path(folder).glob("step-*"))
     return found[-1] if found else None
 
@@ -155,7 +267,7 @@ def load_checkpoint(checkpoint: str | Path, env_name: str, device: str = "auto")
     Parameters
     ----------
     checkpoint : str or Path
-        What `save_checkpoint` returned.
+        Folder of the checkpoint, see `latest_checkpoint`.
     env_name : str
         Environment that is expected.
     device : str, default="auto"
@@ -228,7 +340,8 @@ def _digest(path: Path) -> str:
 class ExactCheckpointCallback(BaseCallback):
     """Save checkpoints from which training continues bit for bit.
 
-    stable-baselines3's own `CheckpointCallback` saves networks and settings alone.
+    stable-baselines3's own `CheckpointCallback` saves networks and settings alone. The last
+    checkpoint is ``step-NNN`` in the folder; older ones are removed once it is complete.
 
     Parameters
     ----------
@@ -239,7 +352,30 @@ class ExactCheckpointCallback(BaseCallback):
     history : TrainingHistory
         Callback of the same run; it must come before this one.
     env_name : str
-        Name of the environment.
+        Name of the environment, which `load_checkpoint` compares.
+
+    Raises
+    ------
+    CheckpointError
+        While training, if the algorithm is none of those of `skuq.uadqn` (a subclass neither), or
+        its environments cannot be pickled, such as those in other processes.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.uadqn import (
+    ...     ExactCheckpointCallback, TrainingHistory, UADQNAlgorithm, latest_checkpoint,
+    ...     load_checkpoint,
+    ... )
+    >>> agent, history = UADQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0), TrainingHistory()
+    >>> with TemporaryDirectory() as folder:
+    ...     saver = ExactCheckpointCallback(folder, 50, history, "CartPole-v1")
+    ...     agent = agent.learn(80, callback=[history, saver])
+    ...     agent, history = load_checkpoint(latest_checkpoint(folder), "CartPole-v1")
+    >>> agent.num_timesteps
+    50
+    >>> agent.learn(30, callback=history, reset_num_timesteps=False).num_timesteps
+    80
     """
 
     def __init__(

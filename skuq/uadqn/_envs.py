@@ -1,4 +1,4 @@
-"""Environments: the windy cliff of the paper, making them, and episodes in them."""
+"""Environments: the windy cliff of the paper, making them, and episodes, seeds, observations."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from skuq.base import IntArray
 from skuq.extras import import_optional
-from skuq.uadqn._optional_imports import register_ids
 
 Env = gym.Env[Any, Any]
 Space = spaces.Space[Any]
@@ -187,13 +187,7 @@ def make_env(env: EnvLike, **options: Any) -> Env:
 
 
 def check_spaces(observations: Space, actions: Space) -> None:
-    """Refuse what networks cannot read, and what is not counted from 0, as their outputs are.
-
-    Raises
-    ------
-    ValueError
-        For such spaces.
-    """
+    """Refuse what networks cannot read, and what is not counted from 0, as their outputs are."""
     if np.any(getattr(actions, "start", 0)):
         raise ValueError(f"Actions must be counted from 0, the environment has {actions}.")
     parts = list(observations.values()) if isinstance(observations, spaces.Dict) else [observations]
@@ -227,29 +221,18 @@ def _by_id(name: str, **options: Any) -> Env:
 
 
 def ensure_registered(env: Any) -> None:
-    """Register MinAtar's ids with gymnasium, which its package does not do by itself.
-
-    Those of skuq are registered when skuq is imported. Anything but an id is ignored.
-    """
+    """Register MinAtar's ids with gymnasium, which its package does not do by itself."""
     minatar = isinstance(env, str) and env.startswith("MinAtar/")
     if minatar and "MinAtar/Breakout-v1" not in gym.registry:
         import_optional("minatar.gym", extra="rl").register_envs()
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Episodes that take given seeds in turn.
+    """Episodes that take given seeds in turn."""
 
-    In the first round, episode i is reset with seed i itself. In later rounds each seed is
-    replaced by one derived from it and the round: otherwise an agent would meet the same
-    random events again and again, and learn them as certain.
-
-    Parameters
-    ----------
-    env : gymnasium.Env
-        Environment.
-    seeds : sequence of int
-        Seeds of the environment.
-    """
+    # In the first round, episode i is reset with seed i itself. In later rounds each seed is
+    # replaced by one derived from it and the round: otherwise an agent would meet the same random
+    # events again and again, and learn them as certain.
 
     def __init__(self, env: Env, seeds: Sequence[int]):
         super().__init__(env)
@@ -269,24 +252,12 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Played(NamedTuple):
-    """One episode, as it was played.
+    """One episode, as it was played."""
 
-    Attributes
-    ----------
-    score : float
-        Undiscounted return.
-    steps : int
-        Steps in it.
-    falls : int or None
-        Steps whose ``info["fell"]`` was true; None if the environment does not report it.
-    ended : bool
-        Whether it came to an end, and was not cut by the limit of steps.
-    """
-
-    score: float = 0.0
+    score: float = 0.0  # undiscounted return
     steps: int = 0
-    falls: int | None = None
-    ended: bool = False
+    falls: int | None = None  # steps whose info["fell"] was true; None if it is not reported
+    ended: bool = False  # and not cut by the limit of steps
 
 
 def play_episodes(
@@ -318,12 +289,23 @@ def play_episodes(
     Returns
     -------
     list of Played
-        One for each seed.
+        One for each seed: its undiscounted return ``score``, the number of ``steps``, whether it
+        ``ended`` by itself or was cut, and ``falls``, the number of steps whose ``info["fell"]``
+        was true (None where the environment does not report it).
 
     Raises
     ------
     ValueError
         If `make` returns one environment twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.uadqn import make_env, play_episodes
+    >>> up = lambda observations: np.zeros(len(observations), int)
+    >>> (played,) = play_episodes(lambda: make_env("CliffWind-v0"), up, seeds=[0])
+    >>> played.score, played.steps, played.ended
+    (-15.0, 15, True)
     """
     played: list[Played] = []
     for i in range(0, len(seeds), MAX_ENVS):
@@ -372,4 +354,60 @@ def _batch(observations: list[Any]) -> Any:
     return np.stack(observations)
 
 
-register_ids()
+def checked_seeds(X: Any) -> IntArray:
+    """Seeds as an array (n_seeds,), or a ValueError that says what they should be."""
+    seeds = np.asarray(X)
+    if seeds.ndim == 2 and seeds.shape[1] == 1:
+        seeds = seeds[:, 0]
+    if seeds.ndim != 1 or not len(seeds):
+        raise ValueError(
+            "X must be seeds of the environment, of shape (n_seeds,) or (n_seeds, 1) with at "
+            f"least one seed, got shape {np.shape(X)}."
+        )
+    try:
+        whole = [int(seed) for seed in seeds.tolist()] if seeds.dtype.kind in "iufO" else []
+    except (TypeError, ValueError, OverflowError):
+        whole = []
+    if whole != seeds.tolist() or min(whole) < 0 or max(whole) >= 2**63:
+        raise ValueError(
+            f"Seeds of an environment are integers from 0 to 2**63 - 1, got {seeds[:5]}..."
+        )
+    return seeds.astype(np.int64)
+
+
+def checked_observations(X: Any, space: Any) -> Any:
+    """Observations of the space's shape and dtype, or a ValueError that says what is wrong."""
+    if hasattr(space, "spaces"):
+        if not isinstance(X, dict) or set(X) != set(space.spaces):
+            raise ValueError(f"Observations must be a dict with keys {sorted(space.spaces)}.")
+        parts = {key: checked_observations(X[key], part) for key, part in space.spaces.items()}
+        if len({len(part) for part in parts.values()}) > 1:
+            sizes = {key: len(part) for key, part in parts.items()}
+            raise ValueError(f"Observations have different numbers of samples: {sizes}.")
+        return parts
+    X = np.asarray(X)
+    if X.shape[1:] != space.shape or not X.size:
+        hint = "; one observation needs a first axis of length 1" if X.shape == space.shape else ""
+        raise ValueError(
+            f"Observations must have the shape (n_samples, {', '.join(map(str, space.shape))}) "
+            f"with at least one sample, got {X.shape}{hint}."
+        )
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"Observations must be numbers, got dtype {X.dtype}.")
+    return _converted(X, space)
+
+
+def _converted(X: np.ndarray, space: Any) -> np.ndarray:
+    """Numbers in the dtype of a space, which must hold them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = X.astype(space.dtype)
+    if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
+        raise ValueError(f"Observations contain NaN, or infinity as {space.dtype}.")
+    counted = converted.dtype.kind in "biu"  # cells, states or pixels: those that there are
+    if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
+        raise ValueError(f"Observations must be elements of {space}, got other values.")
+    return converted
+
+
+if "CliffWind-v0" not in gym.registry:
+    gym.register("CliffWind-v0", "skuq.uadqn._envs:CliffWindEnv", max_episode_steps=15)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import warnings
 import zipfile
+from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
@@ -15,14 +15,20 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    validate_parameter_constraints,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin
+from skuq.extras import import_optional
 from skuq.files import atomic_path
-from skuq.models import resolve_device
-from skuq.uadqn._losses import aleatoric_part, epistemic_variance, risk_adjusted_values
-from skuq.uadqn._optional_imports import rl_module, rl_object
+from skuq.networks import resolve_device
+from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
+from skuq.validation import warn_user
 
 SAVED = "uadqn.pkl"  # what `UADQN.save` adds to the file of its algorithm
 BATCH = 4096  # observations that are evaluated at once
@@ -34,11 +40,19 @@ PASSED_ON = (
     "noise_scale",
     "learning_rate",
     "gamma",
-    "buffer_size",
-    "learning_starts",
-    "batch_size",
-    "target_update_interval",
 )
+# Arguments of the algorithm and its policy that a parameter of the estimator sets.
+OWN = {name: name for name in (*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy")}
+OWN["seed"] = "random_state"
+# The paper's values are for millions of steps.
+SMALL = {"learning_starts": 200, "target_update_interval": 200}
+
+
+def rl_module(name: str) -> Any:
+    """A module of this package that needs extra ``rl``, or an ImportError that names the extra."""
+    for package in ("gymnasium", "stable_baselines3", "sb3_contrib"):
+        import_optional(package, extra="rl")
+    return import_module(f"skuq.uadqn.{name}")
 
 
 class UADQN(UncertaintyMixin, BaseEstimator):
@@ -60,8 +74,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Fitted agents are pickled with it, so a function of a module is better than a lambda.
     total_timesteps : int, default=10_000
         Steps of training.
-    n_quantiles : int, default=50
-        Quantiles of the return of each action; at least 2.
     epistemic_factor : float, default=2.0
         Beta: the value of an action is sampled with this multiple of its epistemic standard
         deviation while learning. 2 is the authors' choice for the grid world, 0.2 the paper's
@@ -79,19 +91,18 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Step size of Adam.
     gamma : float, default=0.99
         Discount factor.
-    buffer_size : int, default=100_000
-        Transitions kept for learning.
-    learning_starts : int, default=200
-        Steps before the first update. Actions are chosen by uncertainty from the first.
-    batch_size : int, default=32
-        Transitions of an update; there is one update per step.
-    target_update_interval : int, default=200
-        Steps between updates of the target network.
+    n_quantiles : int, default=50
+        Quantiles of the return of each action; at least 2.
     policy : {"auto", "MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"}, default="auto"
         Networks; "auto" goes by the observations. "CnnPolicy" takes images, "GridPolicy"
         small grids (height, width, channels).
-    policy_kwargs : dict, default=None
-        Arguments of the policy: ``net_arch``, ``levels``, ``init_gain``, ``prior_gain``, ...
+    algorithm_kwargs : dict, default=None
+        Further arguments of `skuq.uadqn.UADQNAlgorithm`, those of stable-baselines3's DQN
+        included: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the
+        first update, here 200; actions are chosen by uncertainty from the first step),
+        ``batch_size`` (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs``
+        (``net_arch``, ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so
+        on. Parameters of this estimator are refused in it.
     device : str, default="auto"
         "auto" takes a GPU if there is one.
     random_state : int, RandomState instance or None, default=None
@@ -107,7 +118,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     algorithm_ : UADQNAlgorithm
         The agent, with everything stable-baselines3 offers.
     history_ : pandas.DataFrame
-        One row for each episode of training; columns as `skuq.uadqn.Episode`.
+        One row for each episode of training; columns as in `skuq.uadqn.TrainingHistory`.
     observation_space_, action_space_ : gymnasium.spaces.Space
         Spaces of the environment.
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
@@ -142,24 +153,28 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     _parameter_constraints: dict[str, list[Any]] = {
         "env": [str, callable, HasMethods(["reset", "step"])],
         "total_timesteps": [Interval(Integral, 1, None, closed="left")],
-        "n_quantiles": [Interval(Integral, 2, None, closed="left")],
         "epistemic_factor": [Interval(Real, 0, None, closed="left")],
         "aleatoric_factor": [Interval(Real, 0, None, closed="left")],
         "aleatoric": [StrOptions({"covariance", "variance"})],
         "noise_scale": [Interval(Real, 0, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "gamma": [Interval(Real, 0, 1, closed="both")],
+        "n_quantiles": [Interval(Integral, 2, None, closed="left")],
+        "policy": [
+            StrOptions({"auto", "MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"})
+        ],
+        "algorithm_kwargs": [dict, None],
+        "device": [str, torch.device],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+    # Those of `algorithm_kwargs` that stable-baselines3 does not check.
+    _algorithm_constraints: dict[str, list[Any]] = {
         "buffer_size": [Interval(Integral, 1, None, closed="left")],
         "learning_starts": [Interval(Integral, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "target_update_interval": [Interval(Integral, 1, None, closed="left")],
-        "policy": [
-            StrOptions({"auto", "MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"})
-        ],
         "policy_kwargs": [dict, None],
-        "device": [str, torch.device],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -167,38 +182,30 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         env: Any,
         *,
         total_timesteps: int = 10_000,
-        n_quantiles: int = 50,
         epistemic_factor: float = 2.0,
         aleatoric_factor: float = 0.0,
         aleatoric: str = "covariance",
         noise_scale: float = 1.0,
         learning_rate: float = 1e-3,
         gamma: float = 0.99,
-        buffer_size: int = 100_000,
-        learning_starts: int = 200,
-        batch_size: int = 32,
-        target_update_interval: int = 200,
+        n_quantiles: int = 50,
         policy: str = "auto",
-        policy_kwargs: dict[str, Any] | None = None,
+        algorithm_kwargs: dict[str, Any] | None = None,
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
     ):
         self.env = env
         self.total_timesteps = total_timesteps
-        self.n_quantiles = n_quantiles
         self.epistemic_factor = epistemic_factor
         self.aleatoric_factor = aleatoric_factor
         self.aleatoric = aleatoric
         self.noise_scale = noise_scale
         self.learning_rate = learning_rate
         self.gamma = gamma
-        self.buffer_size = buffer_size
-        self.learning_starts = learning_starts
-        self.batch_size = batch_size
-        self.target_update_interval = target_update_interval
+        self.n_quantiles = n_quantiles
         self.policy = policy
-        self.policy_kwargs = policy_kwargs
+        self.algorithm_kwargs = algorithm_kwargs
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
@@ -226,36 +233,54 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         ImportError
             If stable-baselines3 is not installed; the message names extra ``rl``.
         """
-        seeds = checked_seeds(X)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        options = {name: getattr(self, name) for name in PASSED_ON}
-        options |= {"seed": seed, "device": str(resolve_device(self.device))}
-        policy_kwargs = dict(self.policy_kwargs or {})
-        if "n_quantiles" in policy_kwargs:
-            raise ValueError(
-                "n_quantiles is a parameter of its own; leave it out of policy_kwargs."
-            )
-        options["policy_kwargs"] = policy_kwargs | {"n_quantiles": self.n_quantiles}
-        if self.learning_starts >= self.total_timesteps:
-            warnings.warn(
+        envs, callbacks = rl_module("_envs"), rl_module("_checkpoint")
+        seeds = envs.checked_seeds(X)
+        options = self._algorithm_options()
+        if options["learning_starts"] >= self.total_timesteps:
+            warn_user(
                 f"Nothing is learnt in total_timesteps={self.total_timesteps}: the first update "
-                f"comes after learning_starts={self.learning_starts} steps.",
-                stacklevel=3,  # past scikit-learn's own wrapper
+                f"comes after learning_starts={options['learning_starts']} steps (a key of "
+                "algorithm_kwargs)."
             )
-        envs, callbacks = rl_module("_envs"), rl_module("_callbacks")
         env = envs.SeededEpisodes(envs.make_env(self.env), seeds)
         policy = self._policy_for(env.observation_space)
         history = callbacks.TrainingHistory()
         shown = [callbacks.TrainingProgress(self.total_timesteps)] if self.verbose else []
-        with rl_module("_checkpoint").random_states_kept():
+        with callbacks.random_states_kept():
             try:
-                algorithm = rl_object("UADQNAlgorithm")(policy, env, **options)
+                algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
             except AssertionError as error:  # how stable-baselines3 refuses observations
                 raise ValueError(str(error)) from error
             algorithm.learn(self.total_timesteps, callback=[history, *shown])
         self.algorithm_, self.history_ = algorithm, history.to_frame()
         self.observation_space_, self.action_space_ = env.observation_space, env.action_space
         return self
+
+    def _algorithm_options(self) -> dict[str, Any]:
+        """Arguments of the algorithm: those of parameters, and `algorithm_kwargs`, checked."""
+        given = SMALL | (self.algorithm_kwargs or {})
+        policy_kwargs = given.get("policy_kwargs") or {}
+        if twice := set(given) & set(OWN) | set(policy_kwargs) & {"n_quantiles"}:
+            own = ", ".join(sorted({OWN[name] for name in twice}))
+            raise ValueError(
+                f"Leave {', '.join(sorted(twice))} out of algorithm_kwargs: parameters of UADQN "
+                f"set it ({own})."
+            )
+        known = rl_module("_algorithm").names_of_arguments()
+        if unknown := sorted(set(given) - set(known)):
+            raise ValueError(
+                f"algorithm_kwargs has {', '.join(unknown)}, which UADQNAlgorithm does not take; "
+                f"known are {', '.join(name for name in known if name not in OWN)}."
+            )
+        validate_parameter_constraints(
+            self._algorithm_constraints, given, caller_name="UADQN(algorithm_kwargs=...)"
+        )
+        return given | {
+            **{name: getattr(self, name) for name in PASSED_ON},
+            "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
+            "device": str(resolve_device(self.device)),
+            "policy_kwargs": {**policy_kwargs, "n_quantiles": self.n_quantiles},
+        }
 
     def _policy_for(self, observation_space: Any) -> str:
         if self.policy == "auto":
@@ -358,17 +383,16 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             If an episode had to be cut after 27,000 steps.
         """
         check_is_fitted(self)
-        seeds = checked_seeds(X)
         envs = rl_module("_envs")
+        seeds = envs.checked_seeds(X)
         played = envs.play_episodes(
             lambda: envs.make_env(self.env), self._act, seeds, max_steps=envs.MAX_STEPS
         )
         n_cut = sum(not episode.ended for episode in played)
         if n_cut:
-            warnings.warn(
+            warn_user(
                 f"{n_cut} of {len(played)} episodes had not ended after {envs.MAX_STEPS} steps and "
-                "were cut; wrap the environment in gymnasium's TimeLimit.",
-                stacklevel=2,
+                "were cut; wrap the environment in gymnasium's TimeLimit."
             )
         return float(np.mean([episode.score for episode in played]))
 
@@ -423,7 +447,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 "loaded with skuq.uadqn.UADQNAlgorithm.load."
             ) from error
         agent = cls.__new__(cls)
-        agent.__setstate__(state | {"algorithm_": (rl_object("UADQNAlgorithm"), content)})
+        agent.__setstate__(
+            state | {"algorithm_": (rl_module("_algorithm").UADQNAlgorithm, content)}
+        )
         return agent
 
     @property
@@ -445,7 +471,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     def _in_batches(self, function: Any, X: Any, axis: int = 0) -> Any:
         """Apply a function to checked observations, some at a time."""
         check_is_fitted(self)
-        X = checked_observations(X, self.observation_space_)
+        X = rl_module("_envs").checked_observations(X, self.observation_space_)
         if isinstance(X, dict):
             n_samples = len(next(iter(X.values())))
             starts = range(0, n_samples, BATCH)
@@ -473,58 +499,3 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 device = "cpu"
             with rl_module("_checkpoint").random_states_kept():  # loading seeds them
                 self.algorithm_ = cls.load(io.BytesIO(saved), device=device)
-
-
-def checked_seeds(X: Any) -> IntArray:
-    """Seeds as an array (n_seeds,), or a ValueError that says what they should be."""
-    seeds = np.asarray(X)
-    if seeds.ndim == 2 and seeds.shape[1] == 1:
-        seeds = seeds[:, 0]
-    if seeds.ndim != 1 or not len(seeds):
-        raise ValueError(
-            "X must be seeds of the environment, of shape (n_seeds,) or (n_seeds, 1) with at "
-            f"least one seed, got shape {np.shape(X)}."
-        )
-    try:
-        whole = [int(seed) for seed in seeds.tolist()] if seeds.dtype.kind in "iufO" else []
-    except (TypeError, ValueError, OverflowError):
-        whole = []
-    if whole != seeds.tolist() or min(whole) < 0 or max(whole) >= 2**63:
-        raise ValueError(
-            f"Seeds of an environment are integers from 0 to 2**63 - 1, got {seeds[:5]}..."
-        )
-    return seeds.astype(np.int64)
-
-
-def checked_observations(X: Any, space: Any) -> Any:
-    """Observations of the space's shape and dtype, or a ValueError that says what is wrong."""
-    if hasattr(space, "spaces"):
-        if not isinstance(X, dict) or set(X) != set(space.spaces):
-            raise ValueError(f"Observations must be a dict with keys {sorted(space.spaces)}.")
-        parts = {key: checked_observations(X[key], part) for key, part in space.spaces.items()}
-        if len({len(part) for part in parts.values()}) > 1:
-            sizes = {key: len(part) for key, part in parts.items()}
-            raise ValueError(f"Observations have different numbers of samples: {sizes}.")
-        return parts
-    X = np.asarray(X)
-    if X.shape[1:] != space.shape or not X.size:
-        hint = "; one observation needs a first axis of length 1" if X.shape == space.shape else ""
-        raise ValueError(
-            f"Observations must have the shape (n_samples, {', '.join(map(str, space.shape))}) "
-            f"with at least one sample, got {X.shape}{hint}."
-        )
-    if X.dtype.kind not in "biuf":
-        raise ValueError(f"Observations must be numbers, got dtype {X.dtype}.")
-    return _converted(X, space)
-
-
-def _converted(X: np.ndarray, space: Any) -> np.ndarray:
-    """Numbers in the dtype of a space, which must hold them."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        converted = X.astype(space.dtype)
-    if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
-        raise ValueError(f"Observations contain NaN, or infinity as {space.dtype}.")
-    counted = converted.dtype.kind in "biu"  # cells, states or pixels: those that there are
-    if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
-        raise ValueError(f"Observations must be elements of {space}, got other values.")
-    return converted

@@ -13,7 +13,7 @@ import torch
 from skuq.extras import import_optional
 from skuq.files import atomic_path
 from skuq.uadqn._envs import Env, make_env
-from skuq.uadqn._losses import aleatoric_part, epistemic_variance, quantile_variance
+from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, quantile_variance
 
 SIDE = 320  # pixels of a frame's longer side, at least; larger ones are made smaller
 MAX_FRAMES = 1_000  # for they are all in memory until the end
@@ -30,18 +30,10 @@ _NO_PICTURES = "The environment has no pictures (render mode 'rgb_array')"
 
 
 class ActionEstimate(NamedTuple):
-    """Value and uncertainty of an action, as an agent estimates them.
+    """Value and uncertainty of an action, as an agent estimates them."""
 
-    Attributes
-    ----------
-    value : float
-        Expected return.
-    epistemic, aleatoric : float
-        Standard deviations of the return; NaN where the agent does not estimate them.
-    """
-
-    value: float
-    epistemic: float = np.nan
+    value: float  # expected return
+    epistemic: float = np.nan  # standard deviations of the return; NaN if the agent has no estimate
     aleatoric: float = np.nan
 
 
@@ -60,8 +52,17 @@ def estimate_action(algorithm: Any, observation: Any, action: int) -> ActionEsti
     Returns
     -------
     ActionEstimate
-        UA-DQN estimates both uncertainties, QR-DQN the aleatoric one (epistemic uncertainty
-        included), bootstrapped DQN the epistemic one, DQN none.
+        The expected return ``value``, and standard deviations of the return, ``epistemic`` and
+        ``aleatoric``. UA-DQN estimates both, QR-DQN the aleatoric one (epistemic uncertainty
+        included), bootstrapped DQN the epistemic one, DQN none; what is not estimated is NaN.
+
+    Examples
+    --------
+    >>> from skuq.uadqn import DQNAlgorithm, estimate_action, make_env
+    >>> env = make_env("CliffWind-v0")
+    >>> observation, _ = env.reset(seed=0)
+    >>> estimate_action(DQNAlgorithm("MlpPolicy", env), observation, action=1).aleatoric
+    nan
     """
     if not hasattr(algorithm, "predict_quantiles"):
         tensor, _ = algorithm.policy.obs_to_tensor(observation)
@@ -140,6 +141,9 @@ class _Shot(NamedTuple):
 class Film:
     """Frames of episodes, written as a GIF.
 
+    `begin_episode` makes the environment of each episode, `take` takes a frame of it; a frame
+    shows what the agent expects, and a bar for each uncertainty. At most 1,000 are kept.
+
     Parameters
     ----------
     name : str
@@ -173,13 +177,23 @@ class Film:
                 self._options = _options_of_pictures(name, env)
 
     def begin_episode(self) -> Env:
-        """Make the environment of the next episode, which its player closes."""
+        """Return the environment of the next episode, new; who plays in it closes it."""
         self.episode += 1
         self.env = make_env(self._name, **self._options)
         return self.env
 
     def take(self, observation: Any, estimate: ActionEstimate | None, score: float) -> None:
-        """Take a frame; at the end of an episode there is no action to estimate."""
+        """Take a frame of the current episode.
+
+        Parameters
+        ----------
+        observation : ndarray
+            Current observation.
+        estimate : result of `estimate_action` or None
+            Of the action that is taken next; None at the end of an episode.
+        score : float
+            Return so far.
+        """
         if len(self._shots) >= MAX_FRAMES:
             self.n_left_out += 1
             return
@@ -198,8 +212,14 @@ class Film:
         size = (max(round(width * factor), 1), max(round(height * factor), 1))
         return np.asarray(self._image.fromarray(picture).resize(size))
 
-    def save(self, path: Path) -> None:
-        """Write the film, completely or not at all."""
+    def save(self, path: str | Path) -> None:
+        """Write the film, completely or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The GIF file.
+        """
         estimates = [shot.estimate for shot in self._shots if shot.estimate is not None]
         spreads = np.array([(t.epistemic, t.aleatoric) for t in estimates])
         # One scale for all bars: they are compared over time and with each other.

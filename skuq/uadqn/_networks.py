@@ -1,17 +1,23 @@
-"""Several networks of one shape, computed as one: layers whose weights are stacked.
+"""Several networks of one shape, computed as one: stacked layers, and anchored networks of them.
 
 Weights lie as (n_members, inputs, outputs), so that a batched product needs no transposed
-copy, neither forward nor for the gradient.
+copy, neither forward nor for the gradient. Each network has a gain of its own for its orthogonal
+initialisation; biases of stacked layers start at 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+
+from skuq.uadqn._quantiles import prior_scale, quantile_levels, quantile_loss
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
 def _orthogonal(shape: tuple[int, ...], n_members: int, gains: Sequence[float]) -> Tensor:
@@ -22,15 +28,7 @@ def _orthogonal(shape: tuple[int, ...], n_members: int, gains: Sequence[float]) 
 
 
 class StackedLinear(nn.Module):
-    """Linear layers of several networks.
-
-    Parameters
-    ----------
-    n_members, in_features, out_features : int
-        Number of networks, and the shape of each one's layer.
-    gains : sequence of float of length n_members
-        Gain of each network's orthogonal initialisation; biases start at 0.
-    """
+    """Linear layers of several networks."""
 
     def __init__(self, n_members: int, in_features: int, out_features: int, gains: Sequence[float]):
         super().__init__()
@@ -47,26 +45,14 @@ class StackedLinear(nn.Module):
 
 
 class StackedConv2d(nn.Module):
-    """The same convolution of one input by several networks.
-
-    Parameters
-    ----------
-    n_members : int
-        Number of networks.
-    image_shape : tuple of int
-        Height, width and channels of an image.
-    out_channels, kernel_size : int
-        Shape of each network's layer; stride 1, no padding.
-    gains : sequence of float of length n_members
-        Gain of each network's orthogonal initialisation; biases start at 0.
-    """
+    """The same convolution of one input by several networks, with stride 1 and no padding."""
 
     patches: Tensor
 
     def __init__(
         self,
         n_members: int,
-        image_shape: tuple[int, ...],
+        image_shape: tuple[int, ...],  # height, width, channels
         out_channels: int,
         kernel_size: int,
         gains: Sequence[float],
@@ -98,31 +84,8 @@ def stacked_mlp(
     gains: Sequence[float],
     activation: type[nn.Module] = nn.ReLU,
 ) -> nn.Sequential:
-    """Stack multilayer perceptrons: linear layers with an activation between them.
-
-    Parameters
-    ----------
-    n_members : int
-        Number of networks.
-    sizes : sequence of int
-        Width of input, hidden layers and output.
-    gains : sequence of float of length n_members
-        Gain of each network's orthogonal initialisation.
-    activation : type of torch.nn.Module, default=torch.nn.ReLU
-        Activation between the layers.
-
-    Returns
-    -------
-    torch.nn.Sequential
-        Maps (n_samples, in) or (n_members, n_samples, in) to (n_members, n_samples, out).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skuq.uadqn._networks import stacked_mlp
-    >>> stacked_mlp(3, [4, 16, 2], gains=[1.0, 3.0, 3.0])(torch.zeros(5, 4)).shape
-    torch.Size([3, 5, 2])
-    """
+    """Stack multilayer perceptrons: linear layers with an activation between them."""
+    # Maps (n_samples, in) or (n_members, n_samples, in) to (n_members, n_samples, out).
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
         layers += [StackedLinear(n_members, n_in, n_out, gains), activation()]
@@ -133,3 +96,62 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     """Trained weights of a module without biases, from which a prior's scale is taken."""
     named = module.named_parameters()
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
+
+
+class QuantileNetworks(nn.Module):
+    """Quantile networks for rows of a table, in float64, whose anchors are their random starts."""
+
+    def __init__(
+        self,
+        n_members: int,
+        sizes: Sequence[int],
+        prior_gain: float,
+        activation: str,
+        *,
+        n_varying: int | None = None,  # inputs that vary in the training data; None: all
+    ):
+        super().__init__()
+        gains = [prior_gain] * n_members
+        self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
+        if n_varying is not None:
+            # More inputs than units share the gain; those that do not vary must take no part.
+            with torch.no_grad():
+                first = cast(StackedLinear, self.networks[0])
+                first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
+        for layer in self.networks:
+            if isinstance(layer, StackedLinear):
+                # A bias is the weight of a constant input. With biases of 0 all kinks of a
+                # ReLU network lie in one point, and the anchors would keep them there.
+                nn.init.normal_(layer.bias, std=float(layer.weight.detach().std()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (n_samples, n_features) to (n_samples, n_members, n_quantiles)."""
+        outputs: Tensor = self.networks(inputs)
+        return outputs.transpose(0, 1)  # skorch and batched evaluation want samples first
+
+
+class AnchoredLoss(nn.Module):
+    """Quantile loss of all networks, each of them pulled towards its own start."""
+
+    # Minimising it from independent starts samples approximately from the posterior (randomised
+    # maximum a posteriori sampling). The networks share no weights, so the sum of their losses
+    # trains each as if it were alone. `n_samples` is the sum of the sample weights.
+
+    def __init__(self, module: QuantileNetworks, noise_scale: float, n_samples: float):
+        super().__init__()
+        self.trained = list(module.parameters())
+        self.anchors = [p.detach().clone() for p in self.trained]
+        variance = prior_scale([w.detach() for w in weights_of(module)]) ** 2
+        self.strength = noise_scale**2 / (variance * n_samples)
+        n_quantiles = self.trained[-1].shape[-1]
+        self.levels = quantile_levels(n_quantiles, dtype=torch.float64, device=variance.device)
+
+    def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Loss of a batch: samples come first, one target and one weight, of mean 1, for each."""
+        losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
+        data = (losses @ batch["weight"]).sum() / len(targets)
+        pulls = [
+            (p - anchor).square().flatten(1).sum(1)
+            for p, anchor in zip(self.trained, self.anchors, strict=True)
+        ]
+        return data + self.strength @ torch.stack(pulls).sum(0)

@@ -1,8 +1,9 @@
-"""Policies for stable-baselines3 whose networks are computed as one stacked module."""
+"""Policies for stable-baselines3: feature extractors and networks, several computed as one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -10,24 +11,18 @@ import torch
 from gymnasium import spaces
 from sb3_contrib.qrdqn.policies import QRDQNPolicy
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
+    CombinedExtractor,
     FlattenExtractor,
+    NatureCNN,
 )
 from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
 
-from skuq.uadqn._extractors import (
-    MIN_GRID,
-    MIN_IMAGE,
-    DictExtractor,
-    GridCNN,
-    default_arch,
-    image_extractor,
-    is_large_enough,
-    stack_extractors,
-)
-from skuq.uadqn._losses import (
+from skuq.uadqn._networks import StackedConv2d, stacked_mlp, weights_of
+from skuq.uadqn._quantiles import (
     check_estimate,
     epistemic_variance,
     prior_scale,
@@ -35,22 +30,182 @@ from skuq.uadqn._losses import (
     risk_adjusted_values,
     sampled_values,
 )
-from skuq.uadqn._networks import stacked_mlp, weights_of
 
 Space = spaces.Space[Any]
 Discrete = spaces.Discrete[Any]
 
 DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
+MIN_GRID = 3  # cells that `GridCNN` needs each way
+MIN_IMAGE = 36  # pixels that `NatureCNN` of stable-baselines3 does
+# Layers that behave differently in training.
+MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+PRIOR_GAIN = 3.0  # of auxiliary networks
 
 
-def checked_setting(name: str, value: Any) -> Any:
-    """Return a setting of the choice of actions, or a strength, if it can be one.
+class GridCNN(BaseFeaturesExtractor):
+    """Features of small grids such as MinAtar's: 16 filters of 3 x 3, then ReLU.
+
+    Parameters
+    ----------
+    observation_space : gymnasium.spaces.Box
+        Observations of shape (height, width, channels), not images of bytes, whose axes
+        stable-baselines3 reorders.
 
     Raises
     ------
     ValueError
-        For a number that is negative or not finite, or an unknown estimate.
+        For other observations.
     """
+
+    N_FILTERS, KERNEL = 16, MIN_GRID
+
+    def __init__(self, observation_space: spaces.Box):
+        if len(observation_space.shape) != 3 or min(observation_space.shape[:2]) < self.KERNEL:
+            raise ValueError(
+                f"GridCNN takes grids of shape (height, width, channels), at least {self.KERNEL} "
+                f"cells high and wide, got observations of shape {observation_space.shape}."
+            )
+        if is_image_space(observation_space):
+            raise ValueError(
+                "GridCNN takes grids of bool or float: of images of bytes, stable-baselines3 puts "
+                "the channels first. Wrap the environment, or take another extractor."
+            )
+        height, width, channels = observation_space.shape
+        outputs = (height - self.KERNEL + 1) * (width - self.KERNEL + 1) * self.N_FILTERS
+        super().__init__(observation_space, outputs)
+        self.image_shape = (height, width, channels)
+        self.convolution = nn.Conv2d(channels, self.N_FILTERS, self.KERNEL)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Map (n_samples, height, width, channels) to (n_samples, features), channels last."""
+        maps = self.convolution(observations.permute(0, 3, 1, 2)).relu()
+        return maps.permute(0, 2, 3, 1).flatten(1)
+
+    def stacked(self, gains: Sequence[float]) -> nn.Module:
+        """The same for several networks at once; outputs (n_members, n_samples, features)."""
+        return _StackedGridCNN(self.image_shape, gains)
+
+
+class DictExtractor(CombinedExtractor):
+    """Features of dictionaries, in which images too small for `NatureCNN` are flattened."""
+
+    def __init__(
+        self,
+        observation_space: spaces.Dict,
+        cnn_output_dim: int = 256,
+        normalized_image: bool = False,
+    ):
+        parts: dict[str, Space] = {}
+        for name, part in observation_space.items():
+            is_image = is_image_space(part, normalized_image=normalized_image)
+            if is_image and not is_large_enough(part):
+                part = spaces.flatten_space(part)  # one axis, as only vectors have
+            parts[name] = part
+        super().__init__(spaces.Dict(parts), cnn_output_dim, normalized_image)
+
+
+class _StackedGridCNN(nn.Module):
+    def __init__(self, image_shape: tuple[int, ...], gains: Sequence[float]):
+        super().__init__()
+        n_filters, kernel = GridCNN.N_FILTERS, GridCNN.KERNEL
+        self.convolution = StackedConv2d(len(gains), image_shape, n_filters, kernel, gains)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        maps: Tensor = self.convolution(observations)
+        # In place before the view: after it, the gradient would be copied three times.
+        return maps.relu_().view(len(maps), len(observations), -1)
+
+
+class _VmappedExtractor(nn.Module):
+    """Any feature extractor, once for each network, computed as one batch."""
+
+    def __init__(self, extractors: Sequence[nn.Module]):
+        super().__init__()
+        parameters, buffers = stack_module_state(list(extractors))
+        trained = {name: p.requires_grad for name, p in extractors[0].named_parameters()}
+        # A dictionary of parameters sorts its keys, and takes none with a dot.
+        self.keys = {name: name.replace(".", "__") for name in [*parameters, *buffers]}
+        self.stacked = nn.ParameterDict(
+            {
+                self.keys[name]: nn.Parameter(p.detach().clone(), trained[name])
+                for name, p in parameters.items()
+            }
+        )
+        self.constants = nn.Module()
+        for name, buffer in buffers.items():
+            self.constants.register_buffer(self.keys[name], buffer)
+        # In a tuple it is not a submodule: its own parameters are never used.
+        self.template = (deepcopy(extractors[0]).to("meta"),)
+
+    def forward(self, observations: Any) -> Tensor:
+        def one(state: dict[str, Tensor]) -> Tensor:
+            features: Tensor = functional_call(self.template[0], state, (observations,))
+            return features
+
+        tensors = dict(self.stacked.items()) | dict(self.constants.named_buffers())
+        stacked = {name: tensors[key] for name, key in self.keys.items()}
+        features: Tensor = vmap(one, randomness="different")(stacked)
+        return features
+
+
+def stack_extractors(
+    make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
+) -> tuple[nn.Module, int]:
+    """Build the feature extractors of several networks as one module; return it and its width."""
+    # Outputs are (n_members, n_samples, features), or (n_samples, features) if there is nothing to
+    # learn in the extractor, so that all networks have the same features. Frozen weights stay as
+    # `make` sets them; weights of linear and convolutional layers that are trained are drawn anew.
+    first = make()
+    if any(isinstance(module, MODAL) for module in first.modules()):
+        raise ValueError(
+            f"{type(first).__name__} has batch normalisation or dropout, which networks that "
+            "stand for samples of a posterior cannot have; use an extractor without."
+        )
+    if not any(parameter.requires_grad for parameter in first.parameters()):
+        return first, first.features_dim
+    if type(first) is GridCNN:  # subclasses may compute something else
+        return first.stacked(gains), first.features_dim
+    extractors = [make() for _ in gains]
+    for extractor, gain in zip(extractors, gains, strict=True):
+        for module in extractor.modules():
+            if all(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+                BasePolicy.init_weights(module, gain)
+    return _VmappedExtractor(extractors), first.features_dim
+
+
+def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
+    """`NatureCNN`, or a ValueError where images of bytes are too small for it."""
+    if is_image_space(space) and not is_large_enough(space):
+        raise ValueError(
+            f"Images of {space.shape} bytes are too small for CnnPolicy, which takes images of "
+            f"at least {MIN_IMAGE} x {MIN_IMAGE} pixels. Take MlpPolicy, or wrap the environment "
+            "so that its observations are float, and take GridPolicy."
+        )
+    return NatureCNN
+
+
+def is_large_enough(image: Any) -> bool:
+    """Return whether `NatureCNN` can take such images, as stable-baselines3 reads their axes."""
+    shape = image.shape or (0, 0, 0)
+    return min(shape[1:] if is_image_space_channels_first(image) else shape[:2]) >= MIN_IMAGE
+
+
+def default_arch(extractor: type[BaseFeaturesExtractor]) -> list[int]:
+    """Widths of the hidden layers that follow the features."""
+    return {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
+
+
+def check_activation(activation: type[nn.Module], net_arch: Sequence[int]) -> None:
+    """Refuse an activation where no hidden layers follow the features."""
+    if activation is not nn.ReLU and not net_arch:
+        raise ValueError(
+            f"activation_fn={activation.__name__} has no effect without hidden layers after the "
+            "features; give net_arch a width."
+        )
+
+
+def checked_setting(name: str, value: Any) -> Any:
+    """Return a setting of the choice of actions, or a strength, or refuse it with a ValueError."""
     if name == "aleatoric":
         check_estimate(value)
     elif not 0 <= value < np.inf:  # NaN is refused, too
@@ -73,29 +228,7 @@ def _read_scale(networks: Any, _: Any = None) -> None:
 
 
 class StackedQuantileNetwork(BasePolicy):
-    """Value network and auxiliary networks for the quantiles of all actions' returns.
-
-    Parameters
-    ----------
-    observation_space, action_space : gymnasium.spaces.Space
-        Spaces of the environment.
-    features_extractor_class, features_extractor_kwargs
-        Feature extractor of one network, as in stable-baselines3.
-    n_quantiles : int
-        Number of quantiles.
-    net_arch : list of int
-        Widths of hidden layers after the features.
-    activation_fn : type of torch.nn.Module
-        Activation between them.
-    gains : sequence of float
-        Gain of each network's orthogonal initialisation; the value network comes first.
-    levels : {"midpoint", "paper"}
-        Levels of the quantiles, see `skuq.uadqn.quantile_levels`.
-    epistemic_factor, aleatoric_factor, aleatoric
-        Choice of actions, see `MlpPolicy`.
-    normalize_images : bool, default=True
-        Whether images are divided by 255.
-    """
+    """Value network and auxiliary networks for the quantiles of all actions' returns."""
 
     levels: Tensor
     prior_scale: Tensor
@@ -110,7 +243,7 @@ class StackedQuantileNetwork(BasePolicy):
         n_quantiles: int,
         net_arch: list[int],
         activation_fn: type[nn.Module],
-        gains: Sequence[float],
+        gains: Sequence[float],  # of each network's initialisation; the value network comes first
         levels: str,
         epistemic_factor: float = 0.0,
         aleatoric_factor: float = 0.0,
@@ -247,7 +380,7 @@ class MlpPolicy(QRDQNPolicy):
         net_arch: list[int] | None = None,
         activation_fn: type[nn.Module] = nn.ReLU,
         init_gain: float = 2**0.5,
-        prior_gain: float = 3.0,
+        prior_gain: float = PRIOR_GAIN,
         n_auxiliary: int = 0,
         epistemic_factor: float = 0.0,
         aleatoric_factor: float = 0.0,
@@ -263,13 +396,25 @@ class MlpPolicy(QRDQNPolicy):
         for name, gain in (("init_gain", init_gain), ("prior_gain", prior_gain)):
             if not 0 < gain < np.inf:  # NaN is refused, too
                 raise ValueError(f"{name} must be positive and finite, got {gain}.")
+        extractor = features_extractor_class or self._default_extractor(observation_space)
+        net_arch = default_arch(extractor) if net_arch is None else net_arch
+        check_activation(activation_fn, net_arch)
+        if not n_auxiliary and prior_gain != PRIOR_GAIN:
+            raise ValueError(
+                f"prior_gain={prior_gain} has no effect: there are no auxiliary networks, which "
+                "UADQNAlgorithm has."
+            )
+        if not n_auxiliary and not aleatoric_factor and aleatoric != "covariance":
+            raise ValueError(
+                f"aleatoric={aleatoric!r} has no effect without an aleatoric_factor: there are no "
+                "auxiliary networks, which UADQNAlgorithm has."
+            )
         needs_two = epistemic_factor or (aleatoric_factor and aleatoric == "covariance")
         if needs_two and n_auxiliary < 2:
             raise ValueError(
                 "epistemic_factor and aleatoric_factor need two auxiliary networks, which "
                 "UADQNAlgorithm has; this agent has a value network alone."
             )
-        extractor = features_extractor_class or self._default_extractor(observation_space)
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
         self.levels = levels
         self._decision_settings = {
@@ -282,7 +427,7 @@ class MlpPolicy(QRDQNPolicy):
             action_space,
             lr_schedule,
             n_quantiles,
-            default_arch(extractor) if net_arch is None else net_arch,
+            net_arch,
             activation_fn,
             extractor,
             features_extractor_kwargs,
@@ -359,19 +504,10 @@ class MultiInputPolicy(MlpPolicy):
 
 
 def policy_for(observation_space: spaces.Space[Any]) -> str:
-    """Name of the policy that suits an observation space.
-
-    Images are those of stable-baselines3: bytes from 0 to 255. Three-dimensional arrays of float
-    or bool are grids of (height, width, channels) if they cannot be anything else: smaller than
-    an image each way, with no more channels than cells on either side. All others are flattened.
-
-    Examples
-    --------
-    >>> from gymnasium.spaces import Box
-    >>> from skuq.uadqn._policies import policy_for
-    >>> policy_for(Box(0, 1, (10, 10, 4)))
-    'GridPolicy'
-    """
+    """Name of the policy that suits an observation space."""
+    # Images are those of stable-baselines3: bytes from 0 to 255. Three-dimensional arrays of float
+    # or bool are grids of (height, width, channels) if they cannot be anything else: smaller than
+    # an image each way, with no more channels than cells on either side. All others are flattened.
     if isinstance(observation_space, spaces.Dict):
         return "MultiInputPolicy"
     if is_image_space(observation_space):

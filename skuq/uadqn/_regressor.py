@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,28 +14,12 @@ from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor, nn
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.models import (
-    Trained,
-    TrainingSettings,
-    checked_widths,
-    evaluate,
-    resolve_device,
-    seeded,
-    train,
-)
-from skuq.uadqn._losses import (
-    aleatoric_variance,
-    epistemic_variance,
-    prior_scale,
-    quantile_levels,
-    quantile_loss,
-)
-from skuq.uadqn._networks import StackedLinear, stacked_mlp, weights_of
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
+from skuq.networks import TrainingSettings, evaluate, resolve_device, seeded, train
+from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
+from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
+from skuq.validation import checked_widths, refuse_ineffective
 
 # A feature's standard deviation, as the networks see it, times the number of features that vary:
 # the more of them, the further apart are samples, and the smoother a function must be to learn
@@ -214,39 +198,27 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             not a positive integer, or the training diverges.
         """
         checked_widths(self.hidden_sizes)
+        if not len(self.hidden_sizes):
+            context = "without hidden layers; give `hidden_sizes` a width, or leave it out."
+            refuse_ineffective(self, ["activation"], context)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
-        y = np.asarray(y, np.float64)
-        weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
-        kept = weight > 0
-        if not kept.any():
-            raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
-        if not np.isfinite(weight.sum()):
-            raise ValueError("The sum of `sample_weight` is too large; divide it by a constant.")
-        X, y, weight = X[kept], y[kept], weight[kept]
+        X, y, weight = _weighted(X, np.asarray(y, np.float64), sample_weight)
         mean, spread = _mean_and_spread(X, weight, "X")
         n_varying = max(1, int(np.count_nonzero(spread)))
         self._X_scaling = mean, np.where(spread > 0, spread, 1.0) * n_varying / INPUT_SCALE
         self._y_scaling = _target_scaling(y, weight)
-        data = TrainingData(
-            _standardised(X, self._X_scaling),
-            _standardised(y, self._y_scaling)[:, None],
-            weight,
-        )
-        settings = TrainingSettings(
-            learning_rate=self.learning_rate,
-            max_epochs=self.max_epochs,
-            batch_size=self.batch_size,
-            optimizer=partial(torch.optim.Adam, fused=True),
-            # Steps of constant length would leave each network at random near its optimum, and
-            # that noise would count as epistemic variance.
-            cosine=True,
-            device=resolve_device(self.device),
-            verbose=self.verbose,
-        )
+        device = resolve_device(self.device)
+        with seeded(seed):
+            start = self._new_networks(n_varying, X.shape[1]).to(device)
         noise_scale = self.noise_scale * n_varying**0.5
-        self.networks_, self.history_ = fit_anchored(
-            data, partial(self._new_networks, n_varying), noise_scale, settings=settings, seed=seed
+        self.networks_, self.history_ = train(
+            start,
+            AnchoredLoss(start, noise_scale, weight.sum()),
+            {"inputs": _standardised(X, self._X_scaling), "weight": weight},
+            _standardised(y, self._y_scaling)[:, None],
+            settings=self._training_settings(device),
+            seed=seed,
         )
         self.quantile_levels_ = quantile_levels(self.n_quantiles, dtype=torch.float64).numpy()
         return self
@@ -310,6 +282,19 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         aleatoric = np.maximum(aleatoric_variance(quantiles), 0.0)
         return Uncertainty.from_parts(aleatoric, epistemic_variance(quantiles))
 
+    def _training_settings(self, device: torch.device) -> TrainingSettings:
+        return TrainingSettings(
+            learning_rate=self.learning_rate,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            optimizer=partial(torch.optim.Adam, fused=True),
+            # Steps of constant length would leave each network at random near its optimum, and
+            # that noise would count as epistemic variance.
+            cosine=True,
+            device=device,
+            verbose=self.verbose,
+        )
+
     def _new_networks(self, n_varying: int, n_features: int) -> QuantileNetworks:
         sizes = [n_features, *self.hidden_sizes, self.n_quantiles]
         return QuantileNetworks(
@@ -326,6 +311,19 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         outputs = evaluate(self.networks_, inputs, device=device).transpose(0, 1).numpy()
         mean, scale = self._y_scaling
         return mean + scale * outputs
+
+
+def _weighted(
+    X: FloatArray, y: FloatArray, sample_weight: Any
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Samples of positive weight, and their weights."""
+    weight = _check_sample_weight(sample_weight, y, dtype=np.float64, ensure_non_negative=True)
+    kept = weight > 0
+    if not kept.any():
+        raise ValueError("`sample_weight` is 0 for all samples; at least one must count.")
+    if not np.isfinite(weight.sum()):
+        raise ValueError("The sum of `sample_weight` is too large; divide it by a constant.")
+    return X[kept], y[kept], weight[kept]
 
 
 def _target_scaling(y: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
@@ -381,149 +379,3 @@ def _interpolated(
     above = np.searchsorted(known, asked).clip(1)
     share = (asked - known[above - 1]) / (known[above] - known[above - 1])
     return quantiles[:, above - 1] * (1 - share) + quantiles[:, above] * share
-
-
-class QuantileNetworks(nn.Module):
-    """Anchored quantile networks for rows of a table, in float64.
-
-    Parameters
-    ----------
-    n_members : int
-        Number of networks.
-    sizes : sequence of int
-        Width of input, hidden layers and output (the number of quantiles).
-    prior_gain : float
-        Gain of the orthogonal initialisation, which is also where the anchors are.
-    activation : {"relu", "tanh"}
-        Activation between the layers.
-    n_varying : int, default=None
-        Number of inputs that vary in the training data. None: all.
-    """
-
-    def __init__(
-        self,
-        n_members: int,
-        sizes: Sequence[int],
-        prior_gain: float,
-        activation: str,
-        *,
-        n_varying: int | None = None,
-    ):
-        super().__init__()
-        gains = [prior_gain] * n_members
-        self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
-        if n_varying is not None:
-            # More inputs than units share the gain; those that do not vary must take no part.
-            with torch.no_grad():
-                first = cast(StackedLinear, self.networks[0])
-                first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
-        for layer in self.networks:
-            if isinstance(layer, StackedLinear):
-                # A bias is the weight of a constant input. With biases of 0 all kinks of a
-                # ReLU network lie in one point, and the anchors would keep them there.
-                nn.init.normal_(layer.bias, std=float(layer.weight.detach().std()))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Map (n_samples, n_features) to (n_samples, n_members, n_quantiles)."""
-        outputs: Tensor = self.networks(inputs)
-        return outputs.transpose(0, 1)  # skorch and batched evaluation want samples first
-
-
-class AnchoredLoss(nn.Module):
-    """Quantile loss of all networks, each of them pulled towards its own start.
-
-    Minimising it from independent starts samples approximately from the posterior
-    (randomised maximum a posteriori sampling). The networks share no weights, so the sum of
-    their losses trains each as if it were alone.
-
-    Parameters
-    ----------
-    module : QuantileNetworks
-        Networks as they were initialised.
-    noise_scale : float
-        Scale of the noise; its square is the strength of the anchors.
-    n_samples : float
-        Size of the data: the sum of the sample weights.
-    """
-
-    def __init__(self, module: QuantileNetworks, noise_scale: float, n_samples: float):
-        super().__init__()
-        self.trained = list(module.parameters())
-        self.anchors = [p.detach().clone() for p in self.trained]
-        variance = prior_scale([w.detach() for w in weights_of(module)]) ** 2
-        self.strength = noise_scale**2 / (variance * n_samples)
-        n_quantiles = self.trained[-1].shape[-1]
-        self.levels = quantile_levels(n_quantiles, dtype=torch.float64, device=variance.device)
-
-    def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        """Loss of a batch: samples come first, one target and one weight, of mean 1, for each."""
-        losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
-        data = (losses @ batch["weight"]).sum() / len(targets)
-        pulls = [
-            (p - anchor).square().flatten(1).sum(1)
-            for p, anchor in zip(self.trained, self.anchors, strict=True)
-        ]
-        return data + self.strength @ torch.stack(pulls).sum(0)
-
-
-class TrainingData(NamedTuple):
-    """Standardised training data, float64.
-
-    Attributes
-    ----------
-    inputs : ndarray of shape (n_samples, n_features)
-        Features.
-    targets : ndarray of shape (n_samples, 1)
-        One sample of each target's distribution.
-    weight : ndarray of shape (n_samples,)
-        Positive weights: 2 equals a sample given twice.
-    """
-
-    inputs: NDArray[np.float64]
-    targets: NDArray[np.float64]
-    weight: NDArray[np.float64]
-
-
-def fit_anchored(
-    data: TrainingData,
-    networks: Callable[[int], QuantileNetworks],
-    noise_scale: float,
-    *,
-    settings: TrainingSettings,
-    seed: int,
-) -> Trained:
-    """Initialise anchored networks and train them.
-
-    Parameters
-    ----------
-    data : TrainingData
-        What the networks learn from.
-    networks : callable
-        Builds the untrained networks from the number of features.
-    noise_scale : float
-        As in `AnchoredLoss`.
-    settings : TrainingSettings
-        How they are trained.
-    seed : int
-        Governs initial weights and the order of batches.
-
-    Returns
-    -------
-    Trained
-        The networks and the losses of each epoch.
-
-    Raises
-    ------
-    ValueError
-        If the training diverges.
-    """
-    with seeded(seed):
-        start = networks(data.inputs.shape[1]).to(settings.device)
-    return train(
-        start,
-        AnchoredLoss(start, noise_scale, data.weight.sum()),
-        {"inputs": data.inputs, "weight": data.weight},
-        data.targets,
-        settings=settings,
-        seed=seed,
-    )

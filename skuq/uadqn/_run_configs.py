@@ -25,29 +25,33 @@ MINATAR_EXPLORATION = 100_000  # steps from epsilon 1 to its final value
 
 # Table 1, and levels of quantiles as the paper prints them (see `quantile_levels`).
 MINATAR: dict[str, Any] = {
-    "learning_rate": 1e-4,
-    "buffer_size": 100_000,
-    "learning_starts": 5_000,
-    "batch_size": 32,
-    "gamma": 0.99,
-    "target_update_interval": 1_000,
     "epistemic_factor": 0.2,
     "aleatoric_factor": 0.0,
-    "policy_kwargs": {"levels": "paper"},
+    "learning_rate": 1e-4,
+    "gamma": 0.99,
+    "algorithm_kwargs": {
+        "buffer_size": 100_000,
+        "learning_starts": 5_000,
+        "batch_size": 32,
+        "target_update_interval": 1_000,
+        "policy_kwargs": {"levels": "paper"},
+    },
 }
 
 # Of the grid world of Sec. 3.1 the paper gives lambda alone; the rest are values with which
 # its authors' code was released.
 GRIDWORLD: dict[str, Any] = {
-    "learning_rate": 2e-3,
-    "buffer_size": 10_000,
-    "learning_starts": 500,
-    "batch_size": 64,
-    "gamma": 1.0,
-    "target_update_interval": 100,
     "epistemic_factor": 2.0,
     "aleatoric_factor": 0.5,
-    "policy_kwargs": {"init_gain": 3.0, "prior_gain": 3.0},
+    "learning_rate": 2e-3,
+    "gamma": 1.0,
+    "algorithm_kwargs": {
+        "buffer_size": 10_000,
+        "learning_starts": 500,
+        "batch_size": 64,
+        "target_update_interval": 100,
+        "policy_kwargs": {"init_gain": 3.0, "prior_gain": 3.0},
+    },
 }
 
 
@@ -56,39 +60,36 @@ class RunError(ValueError):
 
 
 def settings_for(env_name: str) -> dict[str, Any]:
-    """Settings that suit an environment: those of MinAtar for its games, else the grid world's.
+    """Parameters of `UADQN` that suit an environment: for MinAtar's games those of the paper.
+
+    Parameters
+    ----------
+    env_name : str
+        Id of the environment; ids that begin with ``MinAtar/`` get `MINATAR`, others `GRIDWORLD`.
+
+    Returns
+    -------
+    dict
+        A copy; arguments of the algorithm that are not parameters of `UADQN` are under
+        ``"algorithm_kwargs"``.
 
     Examples
     --------
     >>> from skuq.uadqn import settings_for
-    >>> settings_for("MinAtar/Breakout-v1")["batch_size"]
+    >>> settings_for("MinAtar/Breakout-v1")["algorithm_kwargs"]["batch_size"]
     32
     """
     return deepcopy(MINATAR if env_name.startswith("MinAtar/") else GRIDWORLD)
 
 
 class RunConfig(NamedTuple):
-    """Environment, length and agent of a training run.
-
-    Attributes
-    ----------
-    env : str
-        Id of the environment.
-    steps : int
-        Steps in all.
-    seed : int
-        Seed of networks, exploration and environment.
-    method : str
-        Key of `METHODS`.
-    settings : dict
-        Arguments of the algorithm, apart from policy, environment, seed and device.
-    """
+    """Environment, length and agent of a training run."""
 
     env: str
     steps: int
     seed: int
-    method: str
-    settings: dict[str, Any]
+    method: str  # key of `METHODS`
+    settings: dict[str, Any]  # of the algorithm, apart from policy, environment, seed and device
 
     def as_json(self) -> dict[str, Any]:
         """The configuration as it comes back from a file: lists for tuples, names for classes."""
@@ -124,6 +125,8 @@ def make_run_config(
     Returns
     -------
     RunConfig
+        A named tuple of ``env``, ``steps``, ``seed``, ``method`` and ``settings``: the arguments
+        of the algorithm, apart from policy, environment, seed and device.
 
     Raises
     ------
@@ -148,12 +151,14 @@ def make_run_config(
         raise RunError(f"There must be at least one step, got {steps}.")
     check_seeds(seed)
     settings = settings_for(env)
+    settings |= settings.pop("algorithm_kwargs", {})  # flat, as the algorithms take them
     factors = {"epistemic_factor": epistemic_factor, "aleatoric_factor": aleatoric_factor}
     given = {name: float(value) for name, value in factors.items() if value is not None}
     if method == "uadqn":
         return RunConfig(env, steps, seed, method, settings | given)
     if given:
-        raise RunError(f"{' and '.join(given)} are of method 'uadqn'; {method!r} has none.")
+        verb = "apply" if len(given) > 1 else "applies"
+        raise RunError(f"{' and '.join(given)} {verb} only to method='uadqn', not to {method!r}.")
     settings = {name: value for name, value in settings.items() if name not in _UNCERTAIN}
     networks = settings.pop("policy_kwargs", None) or {}
     networks = {name: v for name, v in networks.items() if name not in _NETWORKS[method]}
@@ -176,13 +181,7 @@ def check_seeds(first: int, n_seeds: int = 1) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """Configuration that a folder's run was begun with; None if the folder is new or empty.
-
-    Raises
-    ------
-    RunError
-        If it holds something else.
-    """
+    """Configuration that a folder's run was begun with; None if the folder is new or empty."""
     if not folder.exists():
         return None
     if not folder.is_dir():
@@ -211,7 +210,7 @@ def write_config(folder: Path, config: RunConfig) -> None:
 
 
 def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
-    """Refuse to continue a run with another configuration than it was begun with.
+    """Refuse to continue a run with a different configuration from the one it was begun with.
 
     UA-DQN may get more steps: nothing in it depends on their number.
     """
@@ -220,7 +219,7 @@ def check_same(folder: Path, config: RunConfig, known: dict[str, Any]) -> None:
         _check_equal(folder, name, known[name], wanted[name])
     steps = known["steps"]
     if config.steps < steps:
-        raise RunError(f"{folder} is a run of {steps} steps; ask for as many, or for more.")
+        raise RunError(f"{folder} is a run of {steps} steps; request at least {steps} steps.")
     if config.steps > steps and config.method != "uadqn":
         raise RunError(
             f"{folder} is a run of {steps} steps, and the exploration of method "

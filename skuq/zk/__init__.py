@@ -1,19 +1,24 @@
 """Audits and predictions with proofs, of a model whose weights stay secret (extra ``zk``)."""
 
-from skuq.zk._attest import attest
 from skuq.zk._certificate import Certificate, certify, check_certificate
-from skuq.zk._check import check
 from skuq.zk._commit import commit
 from skuq.zk._ezkl import ProofSystemError
 from skuq.zk._files import VerificationError
-from skuq.zk._groups import group_confidence_level, joint_verdict
-from skuq.zk._prove import Bundle, prove, reported_predictions
+from skuq.zk._prove import Bundle, attest, prove, reported_predictions
 from skuq.zk._public_commitment import Commitment, load_commitment
-from skuq.zk._results import Attestation, VerifiedAudit
+from skuq.zk._reference_string import REFERENCE_STRINGS
+from skuq.zk._results import (
+    Attestation,
+    VerifiedAudit,
+    group_confidence_level,
+    joint_verdict,
+    shown_classes,
+)
 from skuq.zk._statements import sample_size
-from skuq.zk._verify import challenge, verify
+from skuq.zk._verify import challenge, check, verify
 
 __all__ = [
+    "REFERENCE_STRINGS",
     "Attestation",
     "Bundle",
     "Certificate",
@@ -33,5 +38,6 @@ __all__ = [
     "prove",
     "reported_predictions",
     "sample_size",
+    "shown_classes",
     "verify",
 ]

@@ -25,9 +25,8 @@ from typing import Any
 
 from skuq import __version__
 from skuq.extras import import_optional
-from skuq.zk._architecture import Architecture
 from skuq.zk._bn254 import root_of_unity
-from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, digit_base, digits_of
+from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_base, digits_of
 
 VERSION = "23.0.5"  # the one for which soundness of the circuits was looked into
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001

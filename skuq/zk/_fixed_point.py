@@ -1,16 +1,29 @@
-"""Fixed-point arithmetic of the committed function, number for number as the circuits have it.
+"""Public architecture of a committed model, and fixed-point arithmetic of its function.
 
-A proven confidence is the result of this arithmetic, up to the rounding of one division per
-logit that the proof system leaves to the prover (see `ROUNDING`).
+The arithmetic is that of the circuits, number for number. A proven confidence is its result, up to
+the rounding of one division per logit that the proof system leaves to the prover (see `ROUNDING`).
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from skuq.base import IntArray
+
+# A circuit for attestations, and one for each disclosure level. Level "verdict" takes two: one
+# proves the sums of a chunk of rows under a one-time pad, the other one the verdict on the sums of
+# all chunks.
+CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
+# Numbers side by side in a row of a circuit, at most: with four, constraints get a higher degree.
+MAX_COLUMNS = 3
+LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
+MAX_BINS = 1000  # a verifier must not be made to build a huge circuit
+CONTEXT_BITS = 248  # of the SHA-256 that binds a proof to its statement
+PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
+N_ALPHAS = 3  # thresholds of a verdict: alpha minus the tolerance, alpha, alpha plus it
 
 CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
 ONE = 1 << CONFIDENCE_BITS
@@ -24,24 +37,74 @@ LARGEST_EXACT = (1 << 51) - 1  # double precision holds integers, and sums on th
 # The circuit accepts a quotient rounded either way: a prover may move each logit by one unit,
 # and hence a confidence p by p (1 - p) times two units.
 ROUNDING = 0.25 * 2 * 2.0**-LOGIT_BITS
+# The proof system reads the argument of its table of powers in units of 2 ** -CONFIDENCE_BITS,
+# but it is in units of 2 ** -LOGIT_BITS. The base, in single precision, corrects for that.
+EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
+
+
+class Architecture(NamedTuple):
+    """All that a verifying key depends on; public."""
+
+    widths: tuple[int, ...]  # integers per input row, neurons of each hidden layer, classes
+    logit_bits: int  # binary digits after the point of the logits
+    digits: int  # that hold every number in the circuit
+    n_salts: int  # random numbers that are committed to beside the weights
+    n_pads: int  # chunks of rows whose sums can have a one-time pad, for level "verdict"
+    n_bins: int  # largest number of confidence bins
+    log_rows: int  # logarithm (base 2) of the number of rows of the circuits
+    rows_per_proof: dict[str, int]  # rows of data that one proof of each circuit covers
+    columns: dict[str, int] = {}  # side by side in a circuit's row; `MAX_COLUMNS` if not named
+
+    @property
+    def circuits(self) -> tuple[str, ...]:
+        """Names of the circuits; those of level "verdict" exist only where there are pads."""
+        return CIRCUITS if self.n_pads else CIRCUITS[:3]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Shapes of the committed constants: weights and biases by layer, salt, pads."""
+        layers = zip(self.widths[:-1], self.widths[1:], strict=True)
+        shapes: list[tuple[int, ...]] = [s for a, b in layers for s in ((a, b), (1, b))]
+        shapes.append((1, self.n_salts))
+        if self.n_pads:
+            shapes.append((self.n_pads, PAD_LIMBS * 3 * self.n_bins))
+        return shapes
+
+    def parts_of(self, circuit: str) -> list[tuple[range, tuple[int, int]]]:
+        """Committed numbers that a circuit computes with: positions and shape of each part.
+
+        These are the layers, each one's biases below its weights, and the pads.
+        """
+        layers = list(zip(self.widths[:-1], self.widths[1:], strict=True))
+        shapes = [*((a + 1, b) for a, b in layers), (1, self.n_salts)]
+        shapes.append((self.n_pads, PAD_LIMBS * 3 * self.n_bins))
+        ends = np.cumsum([a * b for a, b in shapes]).tolist()
+        parts = [
+            (range(end - a * b, end), (a, b)) for end, (a, b) in zip(ends, shapes, strict=True)
+        ]
+        used = [] if circuit == "verdict" else parts[: len(layers)]
+        return [*used, parts[-1]] if circuit in ("padded_bins", "verdict") else used
+
+    @property
+    def n_committed(self) -> int:
+        """Number of integers under the commitment."""
+        return sum(math.prod(shape) for shape in self.shapes)  # of numpy's, large ones overflow
+
+    def columns_of(self, circuit: str) -> int:
+        """Numbers side by side in a row of a circuit."""
+        return self.columns.get(circuit, MAX_COLUMNS)
+
+    def rows_of(self, circuit: str) -> int:
+        """Rows of data that one proof of a circuit covers; 0 if it has none."""
+        return self.rows_per_proof.get(circuit, 0)
 
 
 class IntegerNetwork(NamedTuple):
-    """A network whose weights are integers.
+    """A network whose weights are integers."""
 
-    Attributes
-    ----------
-    weights : list of ndarray of shape (n_in, n_out), int64
-        Multiples of ``2 ** -weight_bits``.
-    biases : list of ndarray of shape (n_out,), int64
-        In the units of their layer's sums.
-    input_bits, weight_bits : int
-        Binary digits after the point of inputs and weights.
-    """
-
-    weights: list[IntArray]
-    biases: list[IntArray]
-    input_bits: int
+    weights: list[IntArray]  # (n_in, n_out) each, multiples of 2 ** -weight_bits
+    biases: list[IntArray]  # (n_out,) each, in the units of their layer's sums
+    input_bits: int  # binary digits after the point
     weight_bits: int
 
     @property
@@ -57,18 +120,10 @@ class IntegerNetwork(NamedTuple):
 
 
 class IntegerPredictions(NamedTuple):
-    """Label and confidence of rows as integers, arrays of shape (n_samples,), int64.
+    """Label and confidence of rows as integers, arrays of shape (n_samples,)."""
 
-    Attributes
-    ----------
-    label : ndarray
-        Index of the most probable class; of equal ones the first.
-    confidence : ndarray
-        Its probability in units of ``2 ** -CONFIDENCE_BITS``.
-    """
-
-    label: IntArray
-    confidence: IntArray
+    label: IntArray  # index of the most probable class; of equal ones the first
+    confidence: IntArray  # its probability in units of 2 ** -CONFIDENCE_BITS
 
 
 def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
@@ -131,19 +186,7 @@ def integer_logits(network: IntegerNetwork, X: IntArray) -> IntArray:
 
 
 def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredictions:
-    """Label and confidence of encoded rows.
-
-    Parameters
-    ----------
-    network : IntegerNetwork
-        The committed function.
-    X : ndarray of shape (n_samples, width), int64
-        Encoded inputs.
-
-    Returns
-    -------
-    IntegerPredictions
-    """
+    """Label and confidence of encoded rows, shape (n_samples, width)."""
     n_classes = network.n_classes
     factor = tie_factor(n_classes)
     ordered = integer_logits(network, X) * factor - np.arange(n_classes)
@@ -157,11 +200,6 @@ def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredicti
     weight = np.rint(one * EXP_BASE ** (exponent / one)).astype(np.int64)
     total = weight.sum(axis=1)
     return IntegerPredictions(label, (2 * one * one + total) // (2 * total))
-
-
-# The proof system reads the argument of its table of powers in units of 2 ** -CONFIDENCE_BITS,
-# but it is in units of 2 ** -LOGIT_BITS. The base, in single precision, corrects for that.
-EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 
 
 def _product(left: IntArray, right: IntArray) -> IntArray:

@@ -1,15 +1,17 @@
-"""Public side of a commitment: the published folder, read and validated."""
+"""Public side of a commitment: the published folder, its classes, and its encoding of inputs."""
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from skuq.base import FloatArray, IntArray
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import LOG_ROWS, MAX_BINS, MAX_COLUMNS, Architecture
-from skuq.zk._encoding import Encoding, encoding_of
 from skuq.zk._files import (
     COMMITMENT,
     FORMAT,
@@ -24,15 +26,20 @@ from skuq.zk._files import (
 )
 from skuq.zk._fixed_point import (
     LARGEST_EXACT,
+    LOG_ROWS,
+    MAX_BINS,
+    MAX_COLUMNS,
     MAX_SHIFT,
     ROUNDING,
     WEIGHT_BITS,
+    Architecture,
     digits_of,
     logit_shift,
 )
-from skuq.zk._names import check_classes
-from skuq.zk._reference_string import check_ends
+from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
+MAX_NAME = 200  # characters
+LARGEST_INTEGER = 2.0**62  # of the encoded ones, which have 64 bits
 BUDGETS = ("n_proofs", "n_attestations")  # proofs that may be made of audits and of predictions
 MAX_PROOFS = 2 ** max(LOG_ROWS)  # salt for more would not fit
 
@@ -80,6 +87,16 @@ class Commitment(NamedTuple):
         return str(self.record["reference_string"]["sha256"])
 
     @property
+    def ceremony_string(self) -> str:
+        """Name, size and SHA-256 of the string of the public ceremony for circuits of this size."""
+        return needed_string(self.shape.log_rows)
+
+    @property
+    def uses_ceremony(self) -> bool:
+        """Whether the reference string is that of the public ceremony, by its SHA-256."""
+        return self.srs_digest == CEREMONY[self.shape.log_rows]
+
+    @property
     def tolerance(self) -> float:
         """Tolerated difference between proven and floating-point confidences."""
         return float(self.record["tolerance"])
@@ -111,13 +128,14 @@ def load_commitment(folder: str | Path) -> Commitment:
     made = field(field(record, "versions", dict, where), "ezkl", str, where)
     if made != backend.version():
         raise VerificationError(
-            f"The commitment was made with another version of ezkl than {backend.version()}, which "
-            "is installed; proofs are valid for one version only."
+            "The commitment was made with a different version of ezkl from the installed "
+            f"{backend.version()}; proofs are valid for one version only."
         )
+    sizes = field(record, "architecture", dict, where)
+    columns = field(record, "encoding", dict, where)
+    labels = field(record, "classes", list, where)
     try:
-        shape = _architecture(field(record, "architecture", dict, where))
-        encoding = encoding_of(field(record, "encoding", dict, where))
-        classes = check_classes(field(record, "classes", list, where))
+        shape, encoding, classes = _architecture(sizes), encoding_of(columns), check_classes(labels)
     except ValueError as error:
         raise VerificationError(f"{COMMITMENT}: {error}") from error
     # Any other precision could make a quotient ambiguous in the field.
@@ -195,3 +213,167 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     if max(shape.n_committed, max(shape.rows_per_proof.values()) * sum(shape.widths)) > room:
         raise ValueError("the architecture is malformed (more numbers than rows)")
     return shape
+
+
+class Encoding(NamedTuple):
+    """Encoding of inputs as the integers that a proof is about; public."""
+
+    columns: tuple[Column, ...]  # one per input column
+    bits: int  # binary digits after the point of a scaled number
+    names: tuple[str, ...] | None = None  # of the columns, where the provider's data had some
+
+    @property
+    def width(self) -> int:
+        """Integers per row."""
+        return sum(column.width for column in self.columns)
+
+    def limits(self) -> IntArray:
+        """Largest absolute value of each integer, shape (width,)."""
+        return np.concatenate(
+            [
+                np.ones(c.width, np.int64)
+                if c.levels
+                else np.array([int(np.ceil(c.limit * 2**self.bits))], np.int64)
+                for c in self.columns
+            ]
+        )
+
+    def encode(self, X: ArrayLike) -> IntArray:
+        """Encode rows, shape (n_samples, n_features), as integers, shape (n_samples, width).
+
+        `ValueError` if the shape is wrong, a value is not finite or outside the committed range, or
+        a data frame has other columns than the committed ones.
+        """
+        values = self._checked(X)
+        blocks = []
+        for j, column in enumerate(self.columns):
+            x = values[:, j]
+            if column.levels:
+                code = x.astype(np.int64)
+                known = (code >= 0) & (code < column.levels)
+                place = np.where(known, code, column.levels)
+                blocks.append((place[:, None] == np.arange(column.width)).astype(np.int64))
+                continue
+            scaled = (x - column.center) / column.scale
+            outside = np.abs(scaled) > column.limit
+            if outside.any():
+                row = int(outside.argmax())
+                reach = column.limit * column.scale
+                raise ValueError(
+                    f"Feature {j} is {x[row]:.6g} in row {row}, outside the committed range "
+                    f"[{column.center - reach:.6g}, {column.center + reach:.6g}]; commit again "
+                    "with calibration data that cover such values, or leave the row out."
+                )
+            blocks.append(np.rint(scaled * 2**self.bits).astype(np.int64)[:, None])
+        return np.concatenate(blocks, axis=1)
+
+    def _checked(self, X: ArrayLike) -> FloatArray:
+        values = np.asarray(X, dtype=np.float64)
+        if values.ndim != 2 or values.shape[1] != len(self.columns):
+            raise ValueError(
+                f"Inputs must have shape (n_samples, {len(self.columns)}), got {values.shape}."
+            )
+        names = columns_of(X)
+        if self.names is not None and names not in (None, self.names):
+            raise ValueError(
+                f"Inputs must have the committed columns in their order: {', '.join(self.names)}; "
+                f"got {', '.join(names or ())}."
+            )
+        if len(values) == 0:
+            raise ValueError("At least one row is needed, got none.")
+        if not np.isfinite(values).all():
+            row = int((~np.isfinite(values)).any(axis=1).argmax())
+            raise ValueError(f"Inputs must be finite numbers; row {row} has NaN or infinity.")
+        return values
+
+
+class Column(NamedTuple):
+    """Encoding of one input column; ``round((x - center) / scale * 2**bits)`` for a number x."""
+
+    levels: int  # 0 for a number, else the number of category codes
+    center: float = 0.0
+    scale: float = 1.0
+    limit: float = 1.0  # largest abs(x - center) / scale that is accepted
+
+    @property
+    def width(self) -> int:
+        """Number of integers: 1, or one indicator per level and one for all other values."""
+        return self.levels + 1 if self.levels else 1
+
+
+def record_of(encoding: Encoding) -> dict[str, Any]:
+    """Return an encoding as JSON."""
+    names = None if encoding.names is None else list(encoding.names)
+    columns = [list(column) for column in encoding.columns]
+    return {"bits": encoding.bits, "columns": columns, "names": names}
+
+
+def encoding_of(record: dict[str, Any]) -> Encoding:
+    """Read an encoding from JSON; `ValueError` if it is malformed."""
+    try:
+        columns = tuple(
+            Column(integer(levels), _number(center), _number(scale), _number(limit))
+            for levels, center, scale, limit in record["columns"]
+        )
+        names = record["names"]
+        if names is not None:
+            names = check_columns(names, len(columns))
+        encoding = Encoding(columns, integer(record["bits"]), names)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"The encoding of inputs is malformed: {error}") from error
+    numbers = np.array([column[1:] for column in columns])
+    if not columns or not np.isfinite(numbers).all() or (numbers[:, 1:] <= 0).any():
+        raise ValueError("The encoding of inputs is malformed: scales and limits must be > 0.")
+    if min(column.levels for column in columns) < 0:
+        raise ValueError("The encoding of inputs is malformed: levels must be >= 0.")
+    if encoding.bits >= 64 or (numbers[:, 2] * 2.0**encoding.bits > LARGEST_INTEGER).any():
+        raise ValueError("The encoding of inputs is malformed: limits must fit into integers.")
+    return encoding
+
+
+def _number(value: Any) -> float:
+    return float(value if type(value) is float else integer(value))
+
+
+def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
+    """Check that classes are of one type and cannot be mistaken for each other; return them.
+
+    Two classes of one name would let a model be right or wrong as its provider likes.
+    """
+    kinds = {type(label) for label in labels}
+    if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
+        raise ValueError("the classes must all be texts, or all integers, floats or booleans")
+    classes = np.array(labels)
+    if classes.dtype.kind not in "Uifb" or len(set(classes.tolist())) < len(labels):
+        raise ValueError("the classes must be different texts or numbers")
+    if kinds == {str}:
+        check_texts(labels, "classes")
+    return classes
+
+
+def check_columns(names: Sequence[Any], width: int) -> tuple[str, ...]:
+    """Check names of input columns, and return them."""
+    if len(names) != width or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"there must be the names of {width} columns")
+    check_texts(names, "columns")
+    return tuple(names)
+
+
+def check_texts(texts: Sequence[str], what: str) -> None:
+    """Check that texts are printable, and differ by more than case, width or spaces."""
+    if not all(text.isprintable() and 0 < len(text) <= MAX_NAME for text in texts):
+        raise ValueError(f"the names of {what} must be printable, and neither empty nor long")
+    folded = {_folded(text) for text in texts}
+    if len(folded) < len(texts) or "" in folded:
+        raise ValueError(f"the names of {what} must differ by more than case or spaces")
+
+
+def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
+    """Names of the columns of a data frame, without spaces around them; None for an array."""
+    names = getattr(X, "columns", None)
+    return None if names is None else tuple(str(name).strip() for name in names)
+
+
+def _folded(text: str) -> str:
+    once = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(unicodedata.normalize("NFKC", once).split())

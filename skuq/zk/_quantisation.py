@@ -1,16 +1,20 @@
-"""Rounding of a network to fixed-point numbers, within a tolerance of its confidences."""
+"""Classifiers folded into affine layers with ReLU between them, and rounded to integers."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+from torch import nn
 
 from skuq.base import FloatArray, IntArray
-from skuq.zk._dense_network import DenseNetwork
-from skuq.zk._encoding import Column, Encoding
+from skuq.models import adopt
+from skuq.networks import BinaryLogits, Columns, ScaledLogits, TabularNet
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     LARGEST_EXACT,
@@ -23,109 +27,25 @@ from skuq.zk._fixed_point import (
     largest_value,
     logit_shift,
 )
+from skuq.zk._public_commitment import Column, Encoding
 
+SUPPORTED = (
+    "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
+    "skuq.networks.MLP and skuq.networks.TabularNet"
+)
 # Features are accepted up to this many standard deviations from the mean, or twice as far as any of
 # the calibration data if that is farther.
 SATURATION = 8.0
-
-
-class Agreement(NamedTuple):
-    """Difference between the integer function and the model that was committed to.
-
-    Attributes
-    ----------
-    maximum, mean : float
-        Difference of confidences on the calibration data, in probability.
-    argmax : float
-        Fraction of rows with the same most probable class.
-    """
-
-    maximum: float
-    mean: float
-    argmax: float
-
-
-def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int) -> IntegerNetwork:
-    """Round the weights of a network that takes encoded inputs."""
-    center = np.concatenate(
-        [np.zeros(c.width) if c.levels else [c.center] for c in encoding.columns]
-    )
-    scale = np.concatenate([np.ones(c.width) if c.levels else [c.scale] for c in encoding.columns])
-    # An indicator is the integer 1, not 2 ** bits.
-    unit = np.concatenate(
-        [np.full(c.width, 2.0**encoding.bits if c.levels else 1.0) for c in encoding.columns]
-    )
-    first = network.weights[0]
-    weights = [first * scale[:, None] * unit[:, None], *network.weights[1:]]
-    biases = [network.biases[0] + center @ first, *network.biases[1:]]
-    bits = encoding.bits + weight_bits
-    offsets = []
-    for bias in biases:
-        offsets.append(_single(bias * 2.0**bits))
-        bits += weight_bits + 1
-    rounded = [_single(weight * 2.0**weight_bits) for weight in weights]
-    return IntegerNetwork(rounded, offsets, encoding.bits, weight_bits)
-
-
-def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
-    """Fit centre, scale and limit of each feature to calibration data, in few digits.
-
-    Scales have three digits, and so has a centre, unless it is far from 0 for its scale, as that
-    of times is: then it is as precise as the scale.
-    """
-    values = np.asarray(X, np.float64)
-    columns = []
-    for j, levels in enumerate(network.levels):
-        if levels:
-            columns.append(Column(levels))
-            continue
-        mean = float(values[:, j].mean())
-        # Rounding gives equal values a deviation that is not always 0.
-        spread = values[:, j].std() if np.ptp(values[:, j]) else 1.0
-        scale = float(f"{spread:.3g}")
-        center = round(mean, 2 - math.floor(math.log10(min(scale, abs(mean) or scale))))
-        seen = float(np.abs((values[:, j] - center) / scale).max())
-        columns.append(Column(0, center, scale, float(np.ceil(max(SATURATION, 2 * seen)))))
-    return Encoding(tuple(columns), bits)
-
-
-def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
-    """Compare integer predictions with probabilities, shape (n_samples, n_classes)."""
-    label = reference.argmax(axis=1)
-    # A tie that rounding decides differently is not a difference in confidence.
-    confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
-    difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
-    return Agreement(
-        float(difference.max()), float(difference.mean()), float((label == found.label).mean())
-    )
+MAX_FOLDING_ERROR = 1e-4  # in probability: that of single precision is smaller
 
 
 def fit_fixed_point(
     network: DenseNetwork, X: ArrayLike, tolerance: float
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
-    """Choose the smallest precision that keeps every confidence within a tolerance.
+    """Choose the smallest precision that keeps every confidence on `X` within a tolerance.
 
-    Parameters
-    ----------
-    network : DenseNetwork
-        Network to round.
-    X : array-like of shape (n_samples, n_features)
-        Calibration data.
-    tolerance : float
-        Largest allowed difference of a confidence, in probability, with what `ROUNDING`
-        leaves to the prover included.
-
-    Returns
-    -------
-    encoding : Encoding
-    rounded : IntegerNetwork
-    agreement : Agreement
-        On the calibration data.
-
-    Raises
-    ------
-    ValueError
-        If no number of bits is enough, with the difference that was reached.
+    The tolerance includes what `ROUNDING` leaves to the prover. `ValueError` if no number of bits
+    is enough, with the difference that was reached.
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
@@ -155,6 +75,69 @@ def _precisions(n_layers: int) -> list[tuple[int, int]]:
     return sorted(pairs, key=lambda bits: bits[0] + n_layers * bits[1])
 
 
+def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
+    """Fit centre, scale and limit of each feature to calibration data, in few digits.
+
+    Scales have three digits, and so has a centre, unless it is far from 0 for its scale, as that
+    of times is: then it is as precise as the scale.
+    """
+    values = np.asarray(X, np.float64)
+    columns = []
+    for j, levels in enumerate(network.levels):
+        if levels:
+            columns.append(Column(levels))
+            continue
+        mean = float(values[:, j].mean())
+        # Rounding gives equal values a deviation that is not always 0.
+        spread = values[:, j].std() if np.ptp(values[:, j]) else 1.0
+        scale = float(f"{spread:.3g}")
+        center = round(mean, 2 - math.floor(math.log10(min(scale, abs(mean) or scale))))
+        seen = float(np.abs((values[:, j] - center) / scale).max())
+        columns.append(Column(0, center, scale, float(np.ceil(max(SATURATION, 2 * seen)))))
+    return Encoding(tuple(columns), bits)
+
+
+def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int) -> IntegerNetwork:
+    """Round the weights of a network that takes encoded inputs."""
+    center = np.concatenate(
+        [np.zeros(c.width) if c.levels else [c.center] for c in encoding.columns]
+    )
+    scale = np.concatenate([np.ones(c.width) if c.levels else [c.scale] for c in encoding.columns])
+    # An indicator is the integer 1, not 2 ** bits.
+    unit = np.concatenate(
+        [np.full(c.width, 2.0**encoding.bits if c.levels else 1.0) for c in encoding.columns]
+    )
+    first = network.weights[0]
+    weights = [first * scale[:, None] * unit[:, None], *network.weights[1:]]
+    biases = [network.biases[0] + center @ first, *network.biases[1:]]
+    bits = encoding.bits + weight_bits
+    offsets = []
+    for bias in biases:
+        offsets.append(_single(bias * 2.0**bits))
+        bits += weight_bits + 1
+    rounded = [_single(weight * 2.0**weight_bits) for weight in weights]
+    return IntegerNetwork(rounded, offsets, encoding.bits, weight_bits)
+
+
+class Agreement(NamedTuple):
+    """Difference between the integer function and the model that was committed to."""
+
+    maximum: float  # difference of confidences on the calibration data, in probability
+    mean: float
+    argmax: float  # fraction of rows with the same most probable class
+
+
+def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
+    """Compare integer predictions with probabilities, shape (n_samples, n_classes)."""
+    label = reference.argmax(axis=1)
+    # A tie that rounding decides differently is not a difference in confidence.
+    confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
+    difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
+    return Agreement(
+        float(difference.max()), float(difference.mean()), float((label == found.label).mean())
+    )
+
+
 def probabilities(network: DenseNetwork, X: ArrayLike) -> FloatArray:
     """Softmax of the folded network in floating point, shape (n_samples, n_classes)."""
     values = np.asarray(X, np.float64)
@@ -180,3 +163,197 @@ def _single(values: FloatArray) -> IntArray:
     """Round to integers that single precision holds, as ONNX stores them."""
     # Larger weights fail later, at the number of bits that a circuit can hold.
     return np.clip(np.rint(values), -(2.0**62), 2.0**62).astype(np.float32).astype(np.int64)
+
+
+class DenseNetwork(NamedTuple):
+    """Network of affine maps with ReLU between them, from numbers and one-hot codes to logits."""
+
+    weights: list[FloatArray]  # (n_in, n_out) of each layer
+    biases: list[FloatArray]  # (n_out,) of each layer
+    # Of each input column: 0 for a number; for category codes the number of known levels. Such a
+    # column becomes levels + 1 indicators, the last one of which stands for all other values.
+    levels: tuple[int, ...]
+    classes: NDArray[Any]  # labels in the order of the logits
+
+
+def dense_network(estimator: Any) -> DenseNetwork:
+    """Fold a fitted classifier into affine layers with ReLU between them.
+
+    Batch normalisation, scaling of features and temperature are folded into the neighbouring
+    layer, dropout is left out, and embeddings become rows of the first layer. `TypeError` names a
+    layer, or a step of a pipeline, that a circuit does not support.
+    """
+    adopted = adopt(estimator)
+    folded = _Folded()
+    levels = folded.add(adopted.module)
+    weights, biases = folded.layers()
+    if adopted.transform is not None:
+        scaling = _scaling(adopted.transform)
+        if any(levels):
+            raise TypeError(
+                "A pipeline that scales category codes cannot be put into a circuit; commit to "
+                "the network itself and give it preprocessed features."
+            )
+        center, factor = (np.broadcast_to(part, len(weights[0])) for part in scaling)
+        biases[0] = biases[0] - (center * factor) @ weights[0]
+        weights[0] = factor[:, None] * weights[0]
+    n_classes = weights[-1].shape[1]
+    if n_classes < 2:
+        raise TypeError(
+            f"A classifier with one logit per class is needed, got {n_classes} output; wrap a "
+            "binary network so that it returns two logits, or give its skorch net."
+        )
+    classes = np.arange(n_classes) if adopted.classes is None else np.asarray(adopted.classes)
+    return DenseNetwork(weights, biases, levels or (0,) * len(weights[0]), classes)
+
+
+def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
+    """Compare the probabilities of the folded network with those of the estimator."""
+    adopted = adopt(estimator)
+    with torch.no_grad():
+        proba = adopted.module(adopted.inputs(X)).double().softmax(dim=-1).numpy()
+    found = probabilities(network, X)
+    if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
+        raise TypeError(
+            "The model computes something else than its layers do; it cannot be put into a circuit."
+        )
+
+
+_FOLDED: tuple[type[nn.Module], ...] = (
+    TabularNet,
+    nn.Sequential,
+    nn.Linear,
+    nn.BatchNorm1d,
+    nn.ReLU,
+    nn.Identity,
+    nn.Dropout,
+    nn.Flatten,
+    nn.LogSoftmax,
+    ScaledLogits,
+    BinaryLogits,
+    Columns,
+)
+
+
+class _Folded:
+    """Affine maps, with ReLU between them, in the order in which they are applied."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[FloatArray, FloatArray]] = []
+        self._open = False  # whether the next affine map joins the last one
+        self._ended = False  # by a LogSoftmax, which does not change probabilities
+
+    def add(self, module: nn.Module) -> tuple[int, ...]:
+        """Append a module; return the levels of its input columns if it has its own."""
+        kind = next((kind for kind in _FOLDED if isinstance(module, kind)), None)
+        # A subclass that computes something else is another layer.
+        if self._ended or kind is None or type(module).forward is not kind.forward:
+            raise TypeError(
+                f"The layer {type(module).__name__} cannot be put into a circuit"
+                f"{' after a LogSoftmax' if self._ended else ''}; supported are {SUPPORTED}."
+            )
+        if isinstance(module, TabularNet):
+            return self._tabular(module)
+        if isinstance(module, nn.Sequential):
+            levels: tuple[int, ...] = ()
+            for part in module:
+                levels = self.add(part) or levels
+            return levels
+        if isinstance(module, nn.Linear):
+            bias = np.zeros(module.out_features) if module.bias is None else _array(module.bias)
+            self._affine(_array(module.weight).T, bias)
+        elif isinstance(module, nn.BatchNorm1d):
+            self._affine(*_batch_norm(module))
+        elif isinstance(module, nn.ReLU):
+            self._open = False
+        elif isinstance(module, ScaledLogits):
+            width = self._steps[-1][0].shape[1]
+            self._affine(module.factor * np.eye(width), np.zeros(width))
+        elif isinstance(module, BinaryLogits):
+            self._affine(np.array([[0.0, 1.0]]), np.zeros(2))
+        elif isinstance(module, Columns):
+            self._affine(np.eye(len(module.order))[:, module.order], np.zeros(len(module.order)))
+        elif isinstance(module, nn.LogSoftmax):
+            self._ended = True
+        return ()
+
+    def layers(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        """Weights and biases of the affine maps."""
+        weights, biases = zip(*self._steps, strict=True)
+        return list(weights), list(biases)
+
+    def _affine(self, weight: FloatArray, bias: FloatArray) -> None:
+        if self._open:
+            before, offset = self._steps.pop()
+            weight, bias = before @ weight, offset @ weight + bias
+        self._steps.append((weight, bias))
+        self._open = True
+
+    def _tabular(self, net: TabularNet) -> tuple[int, ...]:
+        """Append embeddings as products with indicators, and the layers after them."""
+        n_columns = len(net.numeric) + len(net.categorical)
+        levels = [0] * n_columns
+        for column, n_levels in zip(net.categorical, net.levels, strict=True):
+            levels[column] = n_levels
+        widths = [1 if n == 0 else n + 1 for n in levels]
+        start = np.concatenate([[0], np.cumsum(widths)])
+        embedded = [_array(table.weight) for table in net.embeddings]
+        n_inner = len(net.numeric) + sum(table.shape[1] for table in embedded)
+        weight = np.zeros((start[-1], n_inner))
+        for position, column in enumerate(net.numeric):
+            weight[start[column], position] = 1.0
+        position = len(net.numeric)
+        for column, table in zip(net.categorical, embedded, strict=True):
+            rows = slice(start[column], start[column + 1])
+            weight[rows, position : position + table.shape[1]] = table
+            position += table.shape[1]
+        self._affine(weight, np.zeros(n_inner))
+        self.add(net.mlp)
+        return tuple(levels)
+
+
+def _batch_norm(module: nn.BatchNorm1d) -> tuple[FloatArray, FloatArray]:
+    if module.running_mean is None or module.running_var is None:
+        raise TypeError(
+            "A BatchNorm1d without running statistics depends on the batch and cannot be put "
+            "into a circuit; train it with track_running_stats=True."
+        )
+    factor = 1 / np.sqrt(_array(module.running_var) + module.eps)
+    if module.affine:
+        factor = factor * _array(module.weight)
+    bias = -_array(module.running_mean) * factor
+    if module.affine:
+        bias = bias + _array(module.bias)
+    return np.diag(factor), bias
+
+
+def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
+    """Centre and factor of preprocessing that scales features one by one."""
+    pipeline = getattr(transform, "__self__", None)
+    if not isinstance(pipeline, Pipeline):
+        raise TypeError("Preprocessing in several pipelines cannot be put into a circuit.")
+    center: Any = np.float64(0.0)
+    factor: Any = np.float64(1.0)
+    for name, step in pipeline.steps:
+        if step is None or step == "passthrough":
+            continue
+        if isinstance(step, StandardScaler):
+            mean = step.mean_ if step.with_mean else np.zeros(step.n_features_in_)
+            scale = step.scale_ if step.with_std else np.ones(step.n_features_in_)
+            own, times = mean, 1 / scale
+        elif isinstance(step, MinMaxScaler) and not step.clip:
+            own, times = -step.min_ / step.scale_, step.scale_
+        elif isinstance(step, MaxAbsScaler):
+            own, times = np.zeros(step.n_features_in_), 1 / step.scale_
+        else:
+            raise TypeError(
+                f"The step {name!r} ({type(step).__name__}) cannot be put into a circuit; "
+                "supported are StandardScaler, MinMaxScaler and MaxAbsScaler. Commit to the "
+                "network itself and give it preprocessed features."
+            )
+        center, factor = center + own / factor, factor * times
+    return np.asarray(center, np.float64), np.asarray(factor, np.float64)
+
+
+def _array(tensor: Any) -> FloatArray:
+    return tensor.detach().double().numpy()

@@ -1,4 +1,4 @@
-"""Structured reference strings: those of the public ceremony, and the form of all others.
+"""Structured reference strings, whom they are trusted from, and commitments computed with them.
 
 Whoever knows the secret of a reference string can forge any proof. A verifier therefore accepts a
 string for one of three reasons, and never on the provider's word: it is that of the public ceremony
@@ -8,9 +8,14 @@ with many contributors, by its SHA-256; the verifier has a copy; or the verifier
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.zk import _ezkl as backend
 from skuq.zk._bn254 import (
     G1,
     G1_GENERATOR,
@@ -19,6 +24,7 @@ from skuq.zk._bn254 import (
     ORDER,
     P,
     add,
+    affine,
     combination,
     jacobian,
     multiply,
@@ -29,9 +35,15 @@ from skuq.zk._bn254 import (
     root_of_unity,
 )
 from skuq.zk._files import VerificationError, digest_file, read_bytes
+from skuq.zk._fixed_point import Architecture
 
 Trust = Literal["ceremony", "own", "test"]
-
+# Why a verifier trusts a reference string, in words that follow "the reference string is".
+REFERENCE_STRINGS: dict[Trust, str] = {
+    "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
+    "own": "the one that whoever verifies brought along",
+    "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
+}
 # "Perpetual powers of tau" for BN254, by the logarithm of the size; the file of each is named
 # perpetual-powers-of-tau-raw-<logarithm>. The sums are those that ezkl checks downloads against.
 CEREMONY = {
@@ -41,11 +53,6 @@ CEREMONY = {
     16: "2a1a494630e71bc026dd5c0eab4c1b9a5dbc656228c1f0d48f5dbd3909b161d3",
     17: "41509f380362a8d14401c5ae92073154922fe23e45459ce6f696f58607655db7",
     18: "d0148475717a2ba269784a178cb0ab617bc77f16c58d4a3cbdfe785b591c7034",
-}
-DESCRIPTIONS: dict[Trust, str] = {
-    "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
-    "own": "the one that whoever verifies brought along",
-    "test": "TEST ONLY: unknown; whoever generated it could forge these proofs",
 }
 G1_BYTES, G2_BYTES = 64, 128
 MONTGOMERY = pow(2, -256, P)  # coordinates are stored times 2 ** 256
@@ -68,7 +75,7 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
     """Say why a verifier may trust a reference string of this SHA-256; fail without a reason."""
     if srs is not None:
         if digest_file(Path(srs)) != found:
-            raise VerificationError("The structured reference string is another one than yours.")
+            raise VerificationError("The structured reference string differs from yours.")
         return "own"
     if found == CEREMONY[log_rows]:
         return "ceremony"
@@ -131,11 +138,6 @@ def check_form(path: Path, log_rows: int) -> None:
         )
 
 
-def lagrange_points(path: Path, log_rows: int) -> list[G1]:
-    """Read the points that commit to a 1 in each row of a column."""
-    return _g1_points(_read(path, log_rows), first=2**log_rows, count=2**log_rows)
-
-
 def _evaluations(z: int, log_rows: int) -> list[int]:
     """Values of the polynomial with coefficients z ** i at all roots of unity."""
     n, root = 2**log_rows, root_of_unity(log_rows)
@@ -144,6 +146,48 @@ def _evaluations(z: int, log_rows: int) -> list[int]:
         found.append(above * pow(point - 1, -1, ORDER) % ORDER)
         point = point * root % ORDER
     return found
+
+
+def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs: Path) -> str:
+    """Compute the commitment to constants in the order of ``shape.shapes``, as a compressed point.
+
+    The numbers stand in one column in that order, and the rows that the proof system cannot use
+    hold 1. The commitment is the sum of each number times the Lagrange point of its row.
+    """
+    points = lagrange_points(srs, shape.log_rows)
+    scalars = [int(value) for part in constants for value in part.ravel()]
+    # Short scalars are quicker than the negative ones modulo the order.
+    used = [
+        (x, y if scalar >= 0 else P - y)
+        for scalar, (x, y) in zip(scalars, points[: len(scalars)], strict=True)
+    ]
+    used += points[-backend.UNUSABLE_ROWS :]
+    total = affine(combination([*map(abs, scalars), *[1] * backend.UNUSABLE_ROWS], used))
+    return "" if total is None else backend.compressed(total)
+
+
+def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
+    """Fixed constants, no two of them equal, with which any circuit runs on zeros.
+
+    No other order of them has the same commitment. Negative biases make hidden layers 0, and biases
+    are the smallest numbers, so that none gets large whatever the architecture.
+    """
+    last_bias = 2 * len(shape.widths) - 3
+    biases = list(range(last_bias, 0, -2))
+    others = [k for k in range(len(shape.shapes)) if k not in biases]
+    constants, first = {}, 1
+    for k in biases + others:
+        size = shape.shapes[k]
+        count = int(np.prod(size))
+        values = np.arange(first, first + count).reshape(size)
+        constants[k] = -values if k in biases[1:] else values
+        first += count
+    return [constants[k] for k in range(len(shape.shapes))]
+
+
+def lagrange_points(path: Path, log_rows: int) -> list[G1]:
+    """Read the points that commit to a 1 in each row of a column."""
+    return _g1_points(_read(path, log_rows), first=2**log_rows, count=2**log_rows)
 
 
 def _read(path: Path, log_rows: int) -> bytes:

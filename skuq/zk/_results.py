@@ -1,20 +1,26 @@
-"""Results of verification: a verified audit, an attested prediction."""
+"""Results of verification: a verified audit, the verdict on several groups, a prediction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from skuq.base import FloatArray
-from skuq.calibration import AuditResult, BinSums, detectable_gap
-from skuq.zk._files import MAX_MESSAGE, printable
+from skuq.calibration import AuditResult, BinSums, audit_sums, detectable_gap
+from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import Trust
-from skuq.zk._statement_entries import AuditStatement
+from skuq.zk._statements import AuditStatement
 
 POWER = 0.8  # probability of a finding, for the smallest gap that is reported
+COULD_NOT_FAIL = (
+    "This audit could not have failed, whatever the true labels were: take more reference samples, "
+    "a smaller alpha or fewer bins."
+)
+SAME = ("commitment_digest", "level", "alpha", "n_bins", "confidence_level")
 
 
 class VerifiedAudit(NamedTuple):
@@ -119,15 +125,84 @@ class Attestation(NamedTuple):
     certificate: dict[str, Any] | None
 
 
-def shown_classes(classes: list[Any]) -> str:
-    """List classes; texts with letters beyond ASCII twice, because some of these look alike."""
+def judged(
+    committed: Commitment,
+    statement: AuditStatement,
+    sums: BinSums,
+    n_proofs: int,
+    extra: list[str],
+    trust: Trust,
+    tolerance: float | None,
+) -> VerifiedAudit:
+    """Judge sums at alpha, and at alpha minus and plus the tolerance."""
+    if int(sums.count.sum()) != statement.n_samples:
+        raise VerificationError("The proven sums do not add up to the number of reference samples.")
+    alpha, confidence_level = statement.alpha, statement.confidence_level
+    allowed = committed.tolerance if tolerance is None else tolerance
+    verdicts = [
+        _passes(sums, value, confidence_level)
+        for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
+    ]
+    result = None
+    if confidence_level is not None:
+        result = audit_sums(sums, alpha=alpha, confidence_level=confidence_level)
+    robust = len(set(verdicts)) == 1
+    if all(_passes(extreme, alpha, confidence_level) for extreme in _extremes(sums)):
+        raise VerificationError(COULD_NOT_FAIL)
+    notes = [*extra, *_power_notes(result, alpha)]
+    return VerifiedAudit(
+        passed=verdicts[1] if tolerance is None else all(verdicts),
+        robust=robust,
+        level=statement.level,
+        statement=statement.record(),
+        sums=sums,
+        result=result,
+        n_proofs=n_proofs,
+        notes=notes_of(committed, statement, robust, notes, tolerance),
+        reference_string=trust,
+        classes=committed.classes.tolist(),
+        tolerance=tolerance,
+    )
+
+
+def _extremes(sums: BinSums) -> list[BinSums]:
+    """Sums with the same confidences if every prediction were right, and if none were."""
+    return [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
+
+
+def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
+    if confidence_level is not None:
+        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
+    return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
+
+
+def shown_classes(classes: Sequence[Any]) -> str:
+    r"""List classes as text that nobody can mistake for other classes.
+
+    Parameters
+    ----------
+    classes : sequence
+        Classes of a `VerifiedAudit` or an `Attestation`.
+
+    Returns
+    -------
+    str
+        One line of at most 500 characters. Names with letters beyond ASCII, of which some look
+        alike, are followed by their codes.
+
+    Examples
+    --------
+    >>> from skuq.zk import shown_classes
+    >>> print(shown_classes(["tea", "café"]))
+    'tea', 'café' ('caf\xe9')
+    """
     parts = [
         repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
     ]
     return printable(", ".join(parts), MAX_MESSAGE)
 
 
-def power_notes(result: AuditResult | None, alpha: float) -> list[str]:
+def _power_notes(result: AuditResult | None, alpha: float) -> list[str]:
     """Say which underconfidence the audit would have found in each bin, with probability 0.8."""
     if result is None:
         return []
@@ -181,3 +256,76 @@ def notes_of(
         notes.append(f"The verdict would change at alpha minus or plus {named}.")
     notes.append("An audit says nothing about inputs that the reference data do not cover.")
     return notes
+
+
+def group_confidence_level(confidence_level: float, n_groups: int) -> float:
+    """Compute the confidence level of each audit such that several have a joint one.
+
+    Each of the audits may wrongly fail a model within alpha; all of them together do so with at
+    most the sum of these probabilities (Bonferroni), whatever the groups have in common.
+
+    Parameters
+    ----------
+    confidence_level : float
+        Least probability, in (0, 1), that a model within alpha in every group passes them all.
+    n_groups : int
+        Number of audits.
+
+    Returns
+    -------
+    float
+        The `confidence_level` to prove and to verify each audit with.
+
+    Examples
+    --------
+    >>> from skuq.zk import group_confidence_level
+    >>> group_confidence_level(0.95, 4)
+    0.9875
+    """
+    if not 0 < confidence_level < 1:
+        raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
+    if int(n_groups) != n_groups or n_groups < 1:
+        raise ValueError(f"`n_groups` must be an integer of at least 1, got {n_groups}.")
+    # So many digits that both parties have the same number.
+    return round(1 - (1 - confidence_level) / n_groups, 12)
+
+
+def joint_verdict(audits: Sequence[VerifiedAudit], *, confidence_level: float) -> bool:
+    """Decide on the audits of several groups at one joint confidence level.
+
+    Parameters
+    ----------
+    audits : sequence of VerifiedAudit
+        What `verify` returned for each group, all with the `confidence_level` that
+        `group_confidence_level` gives for their number.
+    confidence_level : float
+        Least probability that a model within alpha in every group passes.
+
+    Returns
+    -------
+    bool
+        Whether every group passed.
+
+    Raises
+    ------
+    VerificationError
+        If the audits are about different commitments or questions, if two are about the same
+        reference data, or if their confidence level does not give the joint one.
+    """
+    if not audits:
+        raise ValueError("`audits` must hold the audit of at least one group, got none.")
+    each = group_confidence_level(confidence_level, len(audits))
+    for name in SAME:
+        found = {audit.statement[name] for audit in audits}
+        if len(found) > 1:
+            raise VerificationError(f"The audits of the groups differ in {name}.")
+    if len({audit.tolerance for audit in audits}) > 1:
+        raise VerificationError("The audits of the groups differ in tolerance.")
+    if len({audit.statement["reference_digest"] for audit in audits}) < len(audits):
+        raise VerificationError("Two of the audits are about the same reference data.")
+    if audits[0].statement["confidence_level"] != each:
+        raise VerificationError(
+            f"A joint confidence level of {confidence_level:g} needs {each:g} in each of "
+            f"{len(audits)} audits, they have {audits[0].statement['confidence_level']}."
+        )
+    return all(audit.passed for audit in audits)

@@ -1,22 +1,38 @@
-"""Verification of proofs of one statement under one commitment, with public data alone."""
+"""Keys of the circuits, made alike by both parties, and proofs verified with them."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from numpy.typing import NDArray
+
+from skuq import __version__
 from skuq.base import IntArray
+from skuq.files import atomic_paths
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import CHUNKS, VerificationError, field, read_json
-from skuq.zk._keys import verifying_key
+from skuq.zk._circuits import build, zeros
+from skuq.zk._files import (
+    CHUNKS,
+    COMMITMENT,
+    VerificationError,
+    digest,
+    digest_file,
+    field,
+    read_json,
+)
+from skuq.zk._fixed_point import Architecture
 from skuq.zk._public_commitment import Commitment
-from skuq.zk._statement_entries import AuditStatement, Statement
+from skuq.zk._reference_string import commitment_point, sample_constants
 from skuq.zk._statements import (
+    AuditStatement,
+    Statement,
     context,
     known_outputs,
     n_outputs,
@@ -25,22 +41,95 @@ from skuq.zk._statements import (
 )
 
 
-class Verifier:
-    """Verifier of all proofs that belong to one statement under one commitment.
+def make_keys(
+    folder: Path,
+    circuit: str,
+    shape: Architecture,
+    constants: Sequence[NDArray[Any]],
+    srs: Path,
+    point: str,
+) -> None:
+    """Write a circuit, its settings and both of its keys to a folder.
 
-    Parameters
-    ----------
-    committed : Commitment
-        The published commitment.
-    statement : Statement
-        What the proofs must be bound to.
-    keys : str, Path or None
-        The verifier's own folder for verifying keys; None builds them anew.
+    Fail unless the circuit computes with the committed numbers, and commits to them as
+    `commitment_point` does. Proofs of different circuits are about the same weights only if all
+    have these in the same order.
     """
+    ends = ("onnx", "settings", "circuit")
+    model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
+    model.write_bytes(build(circuit, shape, constants))
+    rows = backend.describe(model, settings, circuit, shape)["num_rows"]
+    if rows > 2**shape.log_rows - backend.BLINDING_ROWS:
+        raise VerificationError(f"The circuit {circuit!r} does not fit into its size.")
+    numbers = [int(value) for part in constants for value in part.ravel()]
+    backend.compile_circuit(model, settings, compiled, numbers)
+    key = folder / f"{circuit}.vk"
+    proving = folder / f"{circuit}.pk"
+    backend.setup(compiled, key, proving, srs)
+    backend.check_ties(proving, circuit, shape)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        target = Path(temporary) / "witness"
+        _, found = backend.witness(zeros(circuit, shape), compiled, target, key, srs)
+    if found != point:
+        raise backend.ProofSystemError(
+            f"The circuit {circuit!r} does not commit to its constants in the order that all "
+            "circuits must share."
+        )
+
+
+@contextmanager
+def verifying_key(
+    commitment: Commitment, circuit: str, keys: Path | None
+) -> Iterator[tuple[Path, Path]]:
+    """Build settings and verifying key of a circuit from the public architecture alone.
+
+    The provider's key is never used: it might belong to another circuit. Keys are kept in
+    `keys`, a folder of the verifier, or thrown away if that is None.
+    """
+    if circuit not in commitment.shape.circuits:
+        raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
+    shape, constants = commitment.shape, sample_constants(commitment.shape)
+    # All that a key depends on, as this version of skuq has it: a key made by an older one, whose
+    # circuit was another, is not found.
+    name = digest(
+        {
+            "circuit": digest(build(circuit, shape, constants)),
+            "options": backend.options(circuit, shape),
+            "srs": commitment.srs_digest,
+            "ezkl": backend.version(),
+            "skuq": __version__,
+        }
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        settings, key = work / f"{circuit}.settings", work / f"{circuit}.vk"
+        if keys is not None:
+            settings, key = keys / f"{name}.settings", keys / f"{name}.vk"
+        if not (settings.exists() and key.exists()):
+            point = commitment_point(shape, constants, commitment.srs)
+            make_keys(work, circuit, shape, constants, commitment.srs, point)
+            if keys is not None:
+                keys.mkdir(parents=True, exist_ok=True)
+                with atomic_paths(settings, key) as partials:
+                    for made, partial in zip(("settings", "vk"), partials, strict=True):
+                        shutil.copyfile(work / f"{circuit}.{made}", partial)
+        published = field(
+            field(commitment.record, "keys", dict, COMMITMENT), circuit, str, COMMITMENT
+        )
+        if digest_file(key) != published:
+            raise VerificationError(
+                f"The verifying key of {circuit!r} does not follow from the public architecture: "
+                "the provider uses another circuit."
+            )
+        yield settings, key
+
+
+class Verifier:
+    """Verifier of all proofs of one statement under one commitment, with public data alone."""
 
     def __init__(self, committed: Commitment, statement: Statement, keys: str | Path | None):
         self.committed, self.statement = committed, statement
-        self._keys = None if keys is None else Path(keys)
+        self._keys = None if keys is None else Path(keys)  # None builds them anew
 
     def verify(
         self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
@@ -75,16 +164,17 @@ class Verifier:
         return self.chunks(bundle, circuit, values)
 
     @contextmanager
-    def _tools(self, circuit: str) -> Iterator[_Tools]:
+    def _tools(self, circuit: str) -> Iterator[tuple[Path, Path, Path]]:
+        """Settings and verifying key of a circuit, and a temporary folder."""
         with (
             tempfile.TemporaryDirectory() as temporary,
             verifying_key(self.committed, circuit, self._keys) as (settings, key),
         ):
-            yield _Tools(settings, key, Path(temporary))
+            yield settings, key, Path(temporary)
 
     def _verify(
         self,
-        tools: _Tools,
+        tools: tuple[Path, Path, Path],
         circuit: str,
         part: str,
         values: dict[str, Any],
@@ -113,14 +203,6 @@ class Verifier:
                 f"The proof of {part!r} does not hold for this statement, these data and these "
                 "results."
             )
-
-
-class _Tools(NamedTuple):
-    """Settings and verifying key of a circuit, and a temporary folder."""
-
-    settings: Path
-    key: Path
-    work: Path
 
 
 def integers(record: Any, where: str, name: str = "outputs", bits: int = 128) -> list[int]:

@@ -1,4 +1,4 @@
-"""Challenge and verification of an audit, by the auditor."""
+"""Challenge and verification of an audit, by the auditor, and of a prediction, by a client."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
-from skuq.calibration import BinSums, audit_sums
-from skuq.zk._architecture import N_ALPHAS
+from skuq.zk._certificate import checked_certificate
 from skuq.zk._files import (
     REPORTED,
     STATEMENT,
@@ -24,20 +23,20 @@ from skuq.zk._files import (
     read_json,
     write_json,
 )
-from skuq.zk._fixed_point import ONE, IntegerPredictions
+from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
 from skuq.zk._public_commitment import Commitment, load_commitment
 from skuq.zk._reference_string import Trust, trust_in
-from skuq.zk._results import VerifiedAudit, notes_of, power_notes, shown_classes
-from skuq.zk._statement_entries import (
-    AuditStatement,
+from skuq.zk._results import Attestation, VerifiedAudit, judged, notes_of, shown_classes
+from skuq.zk._statements import (
+    ATTESTATION,
     SpotCheckStatement,
     VerdictStatement,
-    read_audit,
-)
-from skuq.zk._statements import (
     chosen_rows,
     encoded,
     prediction_inputs,
+    prediction_outputs,
+    read_attestation,
+    read_audit,
     read_predictions,
     read_sums,
     reference_digest,
@@ -47,11 +46,6 @@ from skuq.zk._statements import (
     verdict_inputs,
 )
 from skuq.zk._verifier import Verifier, integers
-
-COULD_NOT_FAIL = (
-    "This audit could not have failed, whatever the true labels were: take more reference samples, "
-    "a smaller alpha or fewer bins."
-)
 
 
 def challenge(
@@ -208,7 +202,96 @@ def verify(
         totals = [int(v) for v in np.array(outputs, dtype=object).sum(axis=0)]
         n_proofs = len(outputs)
     sums = read_sums(totals, statement.n_bins, committed.shape.n_bins)
-    return _judged(committed, statement, sums, n_proofs, extra, trust, tolerance)
+    return judged(committed, statement, sums, n_proofs, extra, trust, tolerance)
+
+
+def check(
+    attestation: str | Path,
+    commitment: str | Path,
+    *,
+    x: ArrayLike,
+    nonce: str,
+    srs: str | Path | None = None,
+    allow_test_string: bool = False,
+    keys: str | Path | None = None,
+    certificate: str | Path | None = None,
+    auditor: str | Path | None = None,
+    revoked: str | Path | None = None,
+) -> Attestation:
+    """Verify that a prediction comes from the committed model.
+
+    Parameters
+    ----------
+    attestation : str or Path
+        File that `attest` wrote.
+    commitment : str or Path
+        The public folder as it was published: the one that was audited.
+    x : array-like of shape (n_features,)
+        The client's own input.
+    nonce : str
+        The text that the client chose, without which an older attestation could be replayed.
+    srs : str or Path, default=None
+        The client's own copy of the structured reference string. Default: it must be that of the
+        public ceremony.
+    allow_test_string : bool, default=False
+        Accept any reference string, with which whoever generated it could forge proofs.
+    keys : str or Path, default=None
+        The client's folder for verifying keys.
+    certificate, auditor, revoked : str or Path, default=None
+        The auditor's certificate, the auditor's public key, and a list of revoked certificates:
+        the prediction is accepted only if `check_certificate` accepts them for this commitment.
+        Default: nothing is demanded, and whether the commitment was ever audited is not known.
+
+    Returns
+    -------
+    Attestation
+
+    Raises
+    ------
+    VerificationError
+        If anything does not hold; the message says what.
+    """
+    if not nonce:
+        raise ValueError("`nonce` must be the text that you chose, got none.")
+    if (certificate is None) != (auditor is None):
+        raise ValueError("`certificate` and `auditor`, whose key it is, belong together.")
+    committed = load_commitment(commitment)
+    trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
+    certified = None
+    if certificate is not None and auditor is not None:
+        found = checked_certificate(certificate, committed, auditor, revoked, allow_test_string)
+        certified = found.record
+    path = Path(attestation)
+    record = read_json(path)
+    stated = field(record, "statement", dict, path.name)
+    statement = read_attestation(stated, committed, path.name)
+    values = np.array(statement.x, dtype=np.float64)
+    if not np.array_equal(np.asarray(x, np.float64), values):
+        raise VerificationError("The attestation is about another input.")
+    if statement.nonce != nonce:
+        raise VerificationError("The attestation answers another nonce; it may be an older one.")
+    label, confidence = statement.label, statement.confidence
+    try:
+        rows = committed.encoding.encode(values[None])
+    except ValueError as error:
+        raise VerificationError(str(error)) from error
+    claimed = IntegerPredictions(np.array([label]), np.array([confidence]))
+    Verifier(committed, statement, keys).verify(
+        ATTESTATION,
+        ATTESTATION,
+        prediction_inputs(committed.shape, rows, ATTESTATION),
+        prediction_outputs(committed.shape, claimed, ATTESTATION),
+        field(record, "proof", str, path.name),
+    )
+    return Attestation(
+        committed.classes[label].item(),
+        confidence / ONE,
+        values.tolist(),
+        statement.record(),
+        trust,
+        committed.classes.tolist(),
+        certified,
+    )
 
 
 def _check_tolerance(tolerance: float | None, committed: Commitment, level: str) -> None:
@@ -312,8 +395,8 @@ def _check_challenge(
     for name in ("commitment_digest", "reference_digest"):
         if field(asked, name, str, "The challenge") != getattr(statement, name):
             raise VerificationError(
-                "The challenge was about another commitment or other reference data than this "
-                "audit; they must not change after it."
+                "The challenge was about another commitment or other reference data; they must "
+                "not change after it."
             )
     answered = field(asked, "reported_digest", str, "The challenge")
     if statement.reported_digest != reported or answered != reported:
@@ -352,54 +435,3 @@ def _spot_check_notes(n: int, k: int) -> list[str]:
         "A smaller fraction may go unnoticed. It may hide an expected calibration error of up to "
         "twice that fraction, or a whole bin that holds fewer predictions.",
     ]
-
-
-def _judged(
-    committed: Commitment,
-    statement: AuditStatement,
-    sums: BinSums,
-    n_proofs: int,
-    extra: list[str],
-    trust: Trust,
-    tolerance: float | None,
-) -> VerifiedAudit:
-    """Judge sums at alpha, and at alpha minus and plus the tolerance."""
-    if int(sums.count.sum()) != statement.n_samples:
-        raise VerificationError("The proven sums do not add up to the number of reference samples.")
-    alpha, confidence_level = statement.alpha, statement.confidence_level
-    allowed = committed.tolerance if tolerance is None else tolerance
-    verdicts = [
-        _passes(sums, value, confidence_level)
-        for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
-    ]
-    result = None
-    if confidence_level is not None:
-        result = audit_sums(sums, alpha=alpha, confidence_level=confidence_level)
-    robust = len(set(verdicts)) == 1
-    if all(_passes(extreme, alpha, confidence_level) for extreme in _extremes(sums)):
-        raise VerificationError(COULD_NOT_FAIL)
-    notes = [*extra, *power_notes(result, alpha)]
-    return VerifiedAudit(
-        passed=verdicts[1] if tolerance is None else all(verdicts),
-        robust=robust,
-        level=statement.level,
-        statement=statement.record(),
-        sums=sums,
-        result=result,
-        n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, tolerance),
-        reference_string=trust,
-        classes=committed.classes.tolist(),
-        tolerance=tolerance,
-    )
-
-
-def _extremes(sums: BinSums) -> list[BinSums]:
-    """Sums with the same confidences if every prediction were right, and if none were."""
-    return [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
-
-
-def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
-    if confidence_level is not None:
-        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
-    return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())

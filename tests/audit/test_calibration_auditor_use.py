@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from skuq import CalibrationAuditor, predict_uncertainty
-from skuq.reporting._audit import audit_data
+from skuq.reporting import audit_data
 from tests.reporter import Reporter, assert_same_numbers, slow_ece
 
 # Searches
@@ -327,3 +327,50 @@ def test_one_attribute_may_come_without_a_name(wrap):
         [0, 1] * 10, np.full((20, 2), 0.5), sensitive_features=wrap(["a", "b"] * 10)
     )
     assert list(audit.group_bins_) == ["group=a", "group=b"]
+
+
+# Parameters have an effect, or are refused
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_bins": 7},
+        {"alpha": 0.2},
+        {"strategy": "quantile"},
+        {"groups": 0},
+        {"confidence_level": 0.5},
+        {"search_regions": True},
+        {"search_regions": 0.3},
+        {"estimator": LogisticRegression(C=1e-4)},
+    ],
+)
+def test_each_parameter_changes_the_findings(model, reference, change):
+    X, y = reference[0].round(), reference[1]
+    default = audit_data(CalibrationAuditor(model).fit(X, y))
+    changed = audit_data(CalibrationAuditor(**{"estimator": model, **change}).fit(X, y))
+    for data in (default, changed):
+        data.pop("parameters")
+    assert changed != default
+
+
+def test_arguments_without_effect_are_refused(model, reference):
+    X, y = reference
+    proba = model.predict_proba(X)
+    sums = CalibrationAuditor.from_predictions(y, proba).sums_
+    message = "groups=0 has no effect without X; pass the columns themselves"
+    with pytest.raises(ValueError, match=message):
+        CalibrationAuditor.from_predictions(y, proba, groups=0)
+    with pytest.raises(ValueError, match=message):
+        CalibrationAuditor.from_sums(sums, groups=0)
+    with pytest.raises(ValueError, match=message):
+        CalibrationAuditor(None, groups=0).partial_fit_predictions(y, proba, classes=[0, 1])
+    with pytest.raises(ValueError, match="`X` has no effect with search_regions=False"):
+        CalibrationAuditor.from_predictions(y, proba, X=X)
+    with pytest.raises(ValueError, match="of at most 1,000 columns, got ndarray of shape"):
+        CalibrationAuditor(Logits().fit(None, None), search_regions=True).fit(
+            np.zeros((20, 1001)), np.arange(20) % 2
+        )
+    audit = CalibrationAuditor(model).partial_fit(X, y, [1, 0])
+    with pytest.raises(ValueError, match=r"those of the classifier, \[0, 1\], got \[0, 2\]"):
+        audit.partial_fit(X, y, classes=[0, 2])

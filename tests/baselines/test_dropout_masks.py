@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 import torch
+from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 from torch import nn
 
-from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 from skuq.models import NetworkModel, adopt
 from tests.baselines.oracles import seeded_module
 

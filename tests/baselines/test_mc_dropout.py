@@ -6,9 +6,9 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 
 from skuq.baselines import MCDropoutClassifier
-from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 from skuq.models import adopt
 from skuq.networks import LeNet
 from tests.baselines.oracles import by_hand, seeded_module

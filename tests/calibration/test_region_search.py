@@ -7,9 +7,13 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from skuq.audit import region_mask
-from skuq.calibration import TopLabelPredictions, search_regions
-from skuq.calibration._conditions import Conditions, conditions_of
+from skuq.calibration import (
+    Conditions,
+    TopLabelPredictions,
+    conditions_of,
+    region_mask,
+    search_regions,
+)
 from skuq.calibration._region_search import Region, region_tolerance
 from tests.reporter import slow_evidence
 

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from skuq import extras
+from skuq.cli._agents import train_agent
 from skuq.cli._main import main
-from skuq.cli._train_agent import train_agent
 
 FILES = {".lock", "agent.zip", "checkpoints", "config.json", "history.csv"}
 QUICK = {
@@ -28,9 +29,7 @@ QUICK = {
 def rl(monkeypatch, tmp_path):
     """Settings that a test can wait for; runs lie in the current folder."""
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import _run_configs
-
-    monkeypatch.setattr(_run_configs, "settings_for", lambda env: dict(QUICK))
+    monkeypatch.setattr("skuq.uadqn._run_configs.settings_for", lambda env: dict(QUICK))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -39,11 +38,11 @@ def rl(monkeypatch, tmp_path):
 def run_folder(tmp_path_factory):
     """A finished run that no test may change."""
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import _runs as runs
+    from skuq.uadqn import make_run_config, train_run
 
     folder = tmp_path_factory.mktemp("runs") / "run"
-    settings = QUICK | {"learning_starts": 20}
-    runs.train_run(folder, runs.RunConfig("CliffWind-v0", 120, 0, "uadqn", settings), device="cpu")
+    config = make_run_config("CliffWind-v0", 120, 0, "uadqn")
+    train_run(folder, config._replace(settings=QUICK | {"learning_starts": 20}), device="cpu")
     return folder
 
 
@@ -136,7 +135,7 @@ def test_the_same_command_again_changes_nothing(rl):
 
 @pytest.mark.slow
 def test_an_interrupt_names_the_step_and_the_same_command_goes_on_from_there(rl, monkeypatch):
-    from skuq.uadqn._callbacks import TrainingHistory
+    from skuq.uadqn import TrainingHistory
 
     def interrupted(self):
         if self.num_timesteps == 70:
@@ -200,20 +199,6 @@ def test_several_seeds_in_the_folder_of_one_run_are_refused(rl):
     assert not (rl / "new").exists()
 
 
-@pytest.mark.slow
-def test_seeds_in_processes_equal_those_trained_in_turn(tmp_path):
-    pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import _runs as runs
-    from skuq.uadqn import train_seeds
-
-    config = runs.RunConfig("CliffWind-v0", 90, 5, "uadqn", QUICK)
-    for n_jobs in (1, 2):
-        list(train_seeds(tmp_path / str(n_jobs), config, 2, n_jobs=n_jobs, device="cpu"))
-    found = [tmp_path / f"{n}/seed-{seed}/history.csv" for seed in (5, 6) for n in (1, 2)]
-    texts = [path.read_text() for path in found]
-    assert texts[0] == texts[1] != texts[2] == texts[3]
-
-
 def test_a_run_without_a_finished_episode_is_a_run(rl):
     result = train(steps=3)
     assert result.exit_code == 0, result.output
@@ -227,7 +212,7 @@ def test_a_run_without_a_finished_episode_is_a_run(rl):
         ({"env": "Absent-v0"}, "Environment 'Absent-v0' cannot be made: There is no environment"),
         ({"env": "Absent-v0", "arguments": ["--seeds", "2", "--jobs", "1"]}, "cannot be made"),
         ({"env": "Pendulum-v1"}, "chooses among finitely many actions"),
-        ({"arguments": ["--method", "dqn", "--aleatoric-factor", "1"]}, "'dqn' has none"),
+        ({"arguments": ["--method", "dqn", "--aleatoric-factor", "1"]}, "not to 'dqn'"),
         ({"arguments": ["--device", "toaster"]}, "toaster"),
         ({"arguments": ["--epistemic-factor", "nan"]}, "epistemic_factor"),
     ],
@@ -245,13 +230,12 @@ def test_what_cannot_be_trained_is_refused_in_one_line_and_leaves_nothing(rl, op
         (["--seed", "1"], "was begun with seed 0, not 1; go on with that, or name another"),
         (["--method", "qrdqn"], "was begun with method 'uadqn', not 'qrdqn'"),
         (["--aleatoric-factor", "2"], "was begun with aleatoric_factor 0.5, not 2.0"),
-        (["--steps", "90"], "is a run of 120 steps; ask for as many, or for more"),
+        (["--steps", "90"], "is a run of 120 steps; request at least 120 steps"),
     ],
 )
 def test_a_run_is_not_overwritten_by_another(rl, run_folder, monkeypatch, changed, message):
-    from skuq.uadqn import _run_configs
-
-    monkeypatch.setattr(_run_configs, "settings_for", lambda env: QUICK | {"learning_starts": 20})
+    settings = QUICK | {"learning_starts": 20}
+    monkeypatch.setattr("skuq.uadqn._run_configs.settings_for", lambda env: settings)
     before = contents(run_folder)
     assert message in refused(train(*changed, out=run_folder))
     assert contents(run_folder) == before
@@ -271,12 +255,10 @@ def test_what_goes_wrong_inside_an_environment_is_shown_as_it_is(rl):
 
 
 def test_a_disk_without_room_is_reported_in_one_line(rl, monkeypatch):
-    from skuq.uadqn import _checkpoint as checkpoint
-
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_digest", full)
+    monkeypatch.setattr("skuq.uadqn._checkpoint._digest", full)
     assert "No space left on device" in refused(train())
 
 
@@ -308,10 +290,11 @@ def test_values_out_of_range_are_refused(rl, option, value):
 
 def test_the_methods_are_those_of_the_package():
     pytest.importorskip("stable_baselines3")
-    from skuq.uadqn._baselines import METHODS
+    from skuq.uadqn import RunError, make_run_config
 
     (option,) = [p for p in train_agent.params if p.name == "method"]
-    assert list(option.type.choices) == list(METHODS)
+    with pytest.raises(RunError, match=f"known are {', '.join(option.type.choices)}"):
+        make_run_config("CliffWind-v0", 100, 0, "sarsa")
 
 
 # --- play --------------------------------------------------------------------------------------
@@ -323,9 +306,7 @@ LINE = re.compile(
 
 
 def test_play_prints_a_line_for_each_episode_as_it_is(run_folder):
-    from skuq.uadqn._envs import make_env
-    from skuq.uadqn._losses import aleatoric_variance, epistemic_variance
-    from skuq.uadqn._runs import load_agent
+    from skuq.uadqn import aleatoric_variance, epistemic_variance, load_agent, make_env
 
     result = run("play", run_folder, "--episodes", 4, "--seed", 7)
     assert result.exit_code == 0, result.output
@@ -366,40 +347,6 @@ def test_play_states_the_uncertainties_that_an_agent_has(rl, method, names):
     line = run("play", "run", "--episodes", 1).stdout.splitlines()[0]
     assert re.findall(r"(\w+) sd [\d.]+", line) == names
     assert "falls" not in line  # the environment does not say
-
-
-def test_the_estimate_is_of_the_chosen_action(rl):
-    from skuq.uadqn import BootstrappedDQN, DQNAlgorithm
-    from skuq.uadqn._film import estimate_action
-
-    kwargs = {"net_arch": [8]}
-    observation = np.array([0.1, -0.2, 0.3, 0.4], np.float32)
-    heads = BootstrappedDQN("MlpPolicy", "CartPole-v1", seed=0, device="cpu", policy_kwargs=kwargs)
-    values = heads.q_net(heads.policy.obs_to_tensor(observation)[0]).detach().numpy()
-    for action in (0, 1):
-        found = estimate_action(heads, observation, action)
-        np.testing.assert_allclose(found.value, values[:, 0, action].mean(), rtol=1e-5)
-        np.testing.assert_allclose(found.epistemic, values[:, 0, action].std(ddof=1), rtol=1e-5)
-        assert np.isnan(found.aleatoric)
-    plain = DQNAlgorithm("MlpPolicy", "CartPole-v1", seed=0, device="cpu", policy_kwargs=kwargs)
-    values = plain.q_net(plain.policy.obs_to_tensor(observation)[0]).detach().numpy()
-    found = estimate_action(plain, observation, 1)
-    np.testing.assert_allclose(found.value, values[0, 1], rtol=1e-5)
-    assert np.isnan(found.epistemic)
-    assert np.isnan(found.aleatoric)
-
-
-def test_the_aleatoric_part_is_the_one_that_the_agent_uses():
-    pytest.importorskip("stable_baselines3")
-    from skuq.uadqn import UADQNAlgorithm
-    from skuq.uadqn._film import estimate_action
-
-    agent = UADQNAlgorithm("MlpPolicy", "CartPole-v1", aleatoric="variance", device="cpu")
-    observation = np.zeros(4, np.float32)
-    quantiles = agent.predict_quantiles(observation[None])[0, 0, 1]
-    np.testing.assert_allclose(
-        estimate_action(agent, observation, 1).aleatoric, quantiles.std(), rtol=1e-5
-    )
 
 
 def test_an_episode_without_end_is_cut(rl):
@@ -452,7 +399,7 @@ def frames(path):
 
 def test_a_gif_shows_every_step_and_the_end_of_every_episode(rl, run_folder):
     pytest.importorskip("PIL")
-    from skuq.uadqn._envs import make_env
+    from skuq.uadqn import make_env
 
     result = run("play", run_folder, "--episodes", 2, "--gif", "film.gif")
     assert result.exit_code == 0, result.output
@@ -482,58 +429,12 @@ def test_minatar_is_drawn_from_its_observations(rl, monkeypatch):
     assert len(np.unique(cells.reshape(-1, 3), axis=0)) >= 3  # ground, bricks, paddle
 
 
-def test_earlier_channels_of_a_grid_lie_on_top():
-    pytest.importorskip("stable_baselines3")
-    from skuq.uadqn._film import picture_of_grid
-
-    grid = np.zeros((1, 4, 3), bool)
-    grid[0, 0, 0] = grid[0, 1, 2] = True
-    grid[0, 2, [0, 2]] = True
-    picture = picture_of_grid(grid)[0]
-    assert (picture[2] == picture[0]).all()
-    assert len(np.unique(picture[[0, 1, 3]], axis=0)) == 3
-
-
 def test_a_long_film_is_cut_and_says_so(run_folder, rl, monkeypatch):
     pytest.importorskip("PIL")
-    from skuq.uadqn import _film as film
-
-    monkeypatch.setattr(film, "MAX_FRAMES", 5)
+    monkeypatch.setattr("skuq.uadqn._film.MAX_FRAMES", 5)
     result = run("play", run_folder, "--episodes", 3, "--gif", "film.gif")
     steps = sum(int(match[3]) for match in LINE.finditer(result.stdout))
     assert f"GIF: film.gif (without the last {steps + 3 - 5} frames)" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("shape", "size"), [((400, 800), (320, 160)), ((50, 20), (320, 300)), ((320, 320), (320, 320))]
-)
-def test_frames_are_brought_to_a_size_that_can_be_seen(shape, size):
-    pytest.importorskip("PIL")
-    pytest.importorskip("stable_baselines3")
-    from skuq.uadqn._film import LINE as HEIGHT
-    from skuq.uadqn._film import ActionEstimate, Film
-    from tests.uadqn.environments import RandomEnv
-
-    class Painting(RandomEnv):
-        metadata = {"render_modes": ["rgb_array"], "render_fps": None}
-
-        def __init__(self, render_mode=None):
-            super().__init__()
-            self.render_mode = render_mode
-
-        def render(self):
-            return np.full((*shape, 3), 0.5)
-
-    name = f"Painting{shape[0]}-v0"
-    register(name, Painting)
-    film = Film(name)
-    film.begin_episode().reset()
-    film.take(None, ActionEstimate(1.0), 0.0)
-    film.take(None, None, 1.0)
-    film._shots[0] = film._shots[0]._replace(estimate=ActionEstimate(1.0, 0.5, 2.0))
-    (first, last) = film._frames(2.0, np.array([True, True]))
-    assert first.size == last.size == (size[0], size[1] + 3 * HEIGHT + 8)
-    assert first.getpixel((160, 1)) == (127, 127, 127)
 
 
 @pytest.mark.parametrize(
@@ -603,17 +504,17 @@ def test_every_environment_of_a_film_is_closed(rl, options, draws):
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
 def test_seeds_of_which_no_episode_has_ended_have_no_part_in_the_mean(rl, monkeypatch, ended):
-    from skuq.uadqn import _seeds
+    from skuq import uadqn
 
     lengths = iter([10] * ended + [0] * (3 - ended))
 
     def trained(*args, **options):
         for seed, length in enumerate(lengths):
             history = pd.DataFrame({"score": np.full(length, float(seed)), "falls": 0})
-            yield _seeds.SeedOutcome(seed, rl / f"seed-{seed}", history)
+            yield SimpleNamespace(folder=rl / f"seed-{seed}", history=history)
 
-    monkeypatch.setattr(_seeds, "train_seeds", trained)
-    monkeypatch.setattr("skuq.cli._train_agent._picture", lambda *args: "")
+    monkeypatch.setattr(uadqn, "train_seeds", trained)
+    monkeypatch.setattr("skuq.cli._agents._picture", lambda *args: "")
     result = train("--seeds", "3")
     assert result.exit_code == 0, result.output
     said = {0: None, 1: "Mean over 1 of 3 seeds: 0", 2: "Mean over 2 of 3 seeds: 0.5 (standard"}

@@ -11,9 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from skuq import CalibrationAuditor, extras
-from skuq.audit import _calibration_auditor as auditor_module
-from skuq.cli._main import main
-from skuq.cli._verdict import FAILED
+from skuq.cli._main import FAILED, main
 from skuq.reporting import audit_data
 from skuq.table_files import write_table
 
@@ -304,7 +302,7 @@ def test_a_crash_is_no_verdict(folder, monkeypatch, error):
     def fail(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(auditor_module, "audit_sums", fail)
+    monkeypatch.setattr("skuq.audit._prediction_audit.audit_sums", fail)
     result = audit(predictions="faked.csv")
     assert result.exit_code == 1
     assert "Failed" not in result.output
@@ -314,7 +312,7 @@ def test_an_interrupt_is_no_verdict(folder, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(auditor_module, "audit_sums", interrupt)
+    monkeypatch.setattr("skuq.audit._prediction_audit.audit_sums", interrupt)
     result = audit(predictions="faked.csv")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Aborted!" in result.stderr

@@ -10,10 +10,8 @@ from click.testing import CliRunner
 
 import skuq
 from skuq import QUAMClassifier
-from skuq.cli import _estimators
 from skuq.cli._audit import audit
-from skuq.cli._main import main
-from skuq.cli._verdict import FAILED
+from skuq.cli._main import FAILED, main
 from skuq.plugins import Plugin, discover
 
 
@@ -40,7 +38,8 @@ def test_estimators_are_listed_with_summary_and_origin():
 
 def test_a_broken_plugin_is_listed_by_name_and_stops_nothing(monkeypatch):
     broken = Plugin("BrokenClassifier", "acme", "acme:Broken", error="libneeded is missing")
-    monkeypatch.setattr(_estimators, "discover", lambda: [broken, *discover()])
+    found = [broken, *discover()]
+    monkeypatch.setattr("skuq.plugins.discover", lambda: found)
     result = run("estimators")
     assert result.exit_code == 0
     words = result.output.splitlines()[0].split()
@@ -92,16 +91,14 @@ def test_the_list_of_commands_imports_none_of_them():
         "except SystemExit: print([name for name in sys.modules if name.startswith('skuq.')])\n"
     )
     imported = python(code).stdout.splitlines()[-1]
-    assert set(ast.literal_eval(imported)) == {
-        *("skuq._version", "skuq.cli", "skuq.cli._main", "skuq.cli._lazy")
-    }
+    assert set(ast.literal_eval(imported)) == {*("skuq._version", "skuq.cli", "skuq.cli._main")}
 
 
 @pytest.mark.parametrize(
     ("broken", "command", "others"),
     [
         ("skuq.cli._audit", ["audit"], [["quantify"], ["demo"]]),
-        ("skuq.cli._audit_prove", ["audit", "prove"], [["audit"], ["audit", "verify"]]),
+        ("skuq.cli._proofs", ["audit", "prove"], [["audit"], ["audit", "verify"]]),
     ],
 )
 def test_a_command_that_cannot_be_loaded_stops_no_other(monkeypatch, broken, command, others):
@@ -120,7 +117,7 @@ CRASHES = {
     "no click": "sys.modules['click'] = None",
     "no numpy": "sys.modules['numpy'] = None",
     "broken command": "sys.modules['skuq.cli._audit'] = None",
-    "broken subcommand": "sys.modules['skuq.cli._audit_verify'] = None",
+    "broken subcommand": "sys.modules['skuq.cli._proofs_verify'] = None",
     "defect": "import skuq.cli._files as f\nf.check_outputs = lambda *a: 1 / 0",
     "defect in proofs": "import skuq.cli._proof_options as o\no.require_zk = lambda: 1 / 0",
     "exit": "import skuq.cli._files as f\nf.check_outputs = lambda *a: sys.exit(10)",

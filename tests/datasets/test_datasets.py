@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from skuq.audit import region_mask
+from skuq.calibration import region_mask
 from skuq.datasets import (
     GAUSSIAN_REGION,
     load_digits_with_ood,
@@ -236,7 +236,7 @@ def test_a_damaged_file_is_refused_by_name(folder, damage, reason):
     path = folder / "flowers.npz"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(
-        ValueError, match=rf"flowers\.npz is no complete \.npz file .*: .*{reason}"
+        ValueError, match=rf"flowers\.npz is not a complete \.npz file .*: .*{reason}"
     ) as caught:
         load_npz("flowers", folder)
     assert "unsafely" not in str(caught.value)
@@ -245,11 +245,13 @@ def test_a_damaged_file_is_refused_by_name(folder, damage, reason):
 def test_other_files_under_the_name_of_an_archive_are_refused(folder):
     with (folder / "flowers.npz").open("wb") as file:
         np.save(file, np.arange(3))
-    with pytest.raises(ValueError, match=r"flowers\.npz is no complete \.npz file"):
+    with pytest.raises(ValueError, match=r"flowers\.npz is not a complete \.npz file"):
         load_npz("flowers", folder)
     with zipfile.ZipFile(folder / "flowers.npz", "w") as archive:
         archive.writestr("sheet.xml", "<table/>")
-    with pytest.raises(ValueError, match=r"flowers\.npz is no .*: 'sheet\.xml' in it is no array"):
+    with pytest.raises(
+        ValueError, match=r"flowers\.npz is not an .*: 'sheet\.xml' in it is not an array"
+    ):
         load_npz("flowers", folder)
 
 

@@ -1,14 +1,22 @@
-"""Uncertainty of Dirichlet distributions against sampling, integration and limits."""
+"""Dirichlet distributions: uncertainty against sampling; propagation against dense formulas."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from scipy import stats
+from scipy import sparse, stats
 from scipy.special import entr, expit
 
-from skuq.evidential import dirichlet_uncertainty, expected_entropy
+from skuq.evidential import dirichlet_uncertainty, propagate
+from skuq.evidential._dirichlet import (
+    diffuse_vacuity,
+    expected_entropy,
+    neighbour_mean,
+    normalised_with_loops,
+    propagate_evidence,
+    smooth,
+)
 
 ALPHA = np.array([[0.3, 2.0, 5.0], [1.0, 1.0, 1.0], [40.0, 0.5, 7.0], [300.0, 200.0, 0.01]])
 MEASURES = ["vacuity", "information"]
@@ -103,3 +111,165 @@ def test_smallest_concentrations_give_no_nan(measure):
 
 def test_lists_are_taken():
     assert dirichlet_uncertainty([[1, 3]]).epistemic.tolist() == [0.5]
+
+
+SCHEMES = ["diffusion", "vacuity", "evidence", "both"]
+
+
+@pytest.fixture
+def adjacency():
+    """Nodes 0 to 7 at random, node 8 alone."""
+    upper = np.triu(np.random.default_rng(0).random((9, 9)) < 0.4, 1)
+    upper[:, 8] = False
+    return (upper | upper.T).astype(float)
+
+
+@pytest.fixture
+def alpha():
+    """Each with some evidence: the sum is above the number of classes."""
+    return 1 + np.random.default_rng(1).gamma(2.0, size=(9, 3))
+
+
+def dense_mean(adjacency):
+    rows = adjacency.copy()
+    for i, row in enumerate(rows):
+        rows[i] = row / row.sum() if row.sum() else np.eye(len(rows))[i]
+    return rows
+
+
+def dense_smooth(adjacency, values, n_steps=2, keep=0.5):
+    mean = dense_mean(adjacency)
+    step = keep * np.eye(len(mean)) + (1 - keep) * mean
+    return np.linalg.matrix_power(step, n_steps) @ values
+
+
+def dense_evidence(adjacency, alpha, n_steps=10, teleport=0.1):
+    looped = adjacency + np.eye(len(adjacency))
+    root = np.diag(looped.sum(axis=1) ** -0.5)
+    matrix, result = root @ looped @ root, alpha
+    for _ in range(n_steps):
+        result = (1 - teleport) * matrix @ result + teleport * alpha
+    return result
+
+
+def dense_vacuity(adjacency, alpha):
+    proba = alpha / alpha.sum(axis=1, keepdims=True)
+    vacuity = dense_smooth(adjacency, alpha.shape[1] / alpha.sum(axis=1))
+    return alpha.shape[1] / vacuity[:, None] * proba
+
+
+DENSE = {
+    "vacuity": dense_vacuity,
+    "evidence": dense_evidence,
+    "both": lambda a, alpha: dense_vacuity(a, dense_evidence(a, alpha)),
+}
+
+
+def test_neighbour_mean_is_the_dense_one(adjacency):
+    matrix = neighbour_mean(sparse.csr_array(adjacency)).toarray()
+    np.testing.assert_allclose(matrix, dense_mean(adjacency))
+    np.testing.assert_allclose(matrix.sum(axis=1), 1)
+
+
+def test_normalised_matrix_is_the_dense_one_and_symmetric(adjacency):
+    looped = adjacency + np.eye(9)
+    degree = looped.sum(axis=1)
+    matrix = normalised_with_loops(sparse.csr_array(adjacency)).toarray()
+    np.testing.assert_allclose(matrix, looped / np.sqrt(np.outer(degree, degree)))
+    np.testing.assert_array_equal(matrix, matrix.T)
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("n_steps", [0, 1, 5])
+def test_smoothing_is_the_dense_formula(adjacency, alpha, n_steps, keep):
+    for values in (alpha, alpha[:, 0]):
+        result = smooth(sparse.csr_array(adjacency), values, n_steps=n_steps, keep=keep)
+        np.testing.assert_allclose(result, dense_smooth(adjacency, values, n_steps, keep))
+
+
+@pytest.mark.parametrize("teleport", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("n_steps", [0, 1, 7])
+def test_evidence_propagation_is_the_dense_formula(adjacency, alpha, n_steps, teleport):
+    result = propagate_evidence(
+        sparse.csr_array(adjacency), alpha, n_steps=n_steps, teleport=teleport
+    )
+    np.testing.assert_allclose(result, dense_evidence(adjacency, alpha, n_steps, teleport))
+
+
+@pytest.mark.parametrize("scheme", DENSE)
+def test_schemes_are_the_dense_formulas_with_the_paper_s_settings(adjacency, alpha, scheme):
+    result = propagate(sparse.csr_array(adjacency), alpha, scheme)
+    np.testing.assert_allclose(result, DENSE[scheme](adjacency, alpha))
+
+
+def test_order_of_the_two_steps_matters(adjacency, alpha):
+    result = propagate(sparse.csr_array(adjacency), alpha, "both")
+    swapped = dense_evidence(adjacency, dense_vacuity(adjacency, alpha))
+    assert np.abs(result - swapped).max() > 1e-3
+
+
+def test_no_scheme_changes_nothing(adjacency, alpha):
+    np.testing.assert_array_equal(propagate(sparse.csr_array(adjacency), alpha, None), alpha)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_node_without_neighbours_keeps_its_value(adjacency, alpha, scheme):
+    result = propagate(sparse.csr_array(adjacency), alpha, scheme)
+    np.testing.assert_allclose(result[8], alpha[8])
+    assert np.abs(result[:8] - alpha[:8]).max() > 0.1
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_graph_without_edges_changes_nothing(alpha, scheme):
+    result = propagate(sparse.csr_array((9, 9)), alpha, scheme)
+    np.testing.assert_allclose(result, alpha)
+
+
+@pytest.mark.parametrize("scheme", ["diffusion", "vacuity"])
+def test_schemes_of_strength_leave_expected_probabilities(adjacency, alpha, scheme):
+    result = propagate(sparse.csr_array(adjacency), alpha, scheme)
+    expected = alpha / alpha.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(result / result.sum(axis=1, keepdims=True), expected)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_inputs_are_not_altered(adjacency, alpha, scheme):
+    matrix, before = sparse.csr_array(adjacency), alpha.copy()
+    propagate(matrix, alpha, scheme)
+    np.testing.assert_array_equal(matrix.toarray(), adjacency)
+    np.testing.assert_array_equal(alpha, before)
+
+
+@st.composite
+def relabelled_graphs(draw):
+    n = draw(st.integers(1, 8))
+    edges = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=20))
+    adjacency = np.zeros((n, n))
+    for u, v in edges:
+        if u != v:
+            adjacency[u, v] = adjacency[v, u] = 1
+    alpha = draw(st.lists(st.floats(1.01, 1e4), min_size=2 * n, max_size=2 * n))
+    return adjacency, np.reshape(alpha, (n, 2)), draw(st.permutations(range(n)))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@settings(deadline=None, max_examples=50)
+@given(drawn=relabelled_graphs())
+def test_names_of_nodes_do_not_matter_and_concentrations_stay_positive(scheme, drawn):
+    adjacency, alpha, order = drawn
+    result = propagate(sparse.csr_array(adjacency), alpha, scheme)
+    renamed = sparse.csr_array(adjacency[np.ix_(order, order)])
+    np.testing.assert_allclose(propagate(renamed, alpha[order], scheme), result[order], rtol=1e-9)
+    assert (result > 0).all()
+
+
+def test_diffusion_is_personalised_pagerank_of_the_vacuity(adjacency, alpha):
+    looped = adjacency + np.eye(len(adjacency))
+    walk = looped / looped.sum(axis=1, keepdims=True)
+    start = alpha.shape[1] / alpha.sum(axis=1)
+    # n steps of the recursion, as the sum over walks of each length.
+    expected = 0.9**10 * np.linalg.matrix_power(walk, 10) @ start
+    for length in range(10):
+        expected += 0.1 * 0.9**length * np.linalg.matrix_power(walk, length) @ start
+    spread = diffuse_vacuity(sparse.csr_array(adjacency), alpha)
+    np.testing.assert_allclose(alpha.shape[1] / spread.sum(axis=1), expected, rtol=1e-12)

@@ -89,7 +89,7 @@ def test_best_epoch_is_kept(data, nodes, others, noisy, max_epochs):
 
 
 def test_without_validation_all_epochs_run(data, nodes, y):
-    model = GraphClassifier(data.graph, patience=1, **QUICK).fit(nodes, y)
+    model = GraphClassifier(data.graph, **QUICK).fit(nodes, y)
     assert len(model.history_) == 10
     assert "valid_loss" not in model.history_[-1]
 
@@ -204,7 +204,7 @@ def test_interrupted_training_keeps_what_was_learnt(data, nodes, y):
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 def test_prediction_needs_a_fit(data, method):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         getattr(GraphClassifier(data.graph), method)([0])
 
 

@@ -13,8 +13,8 @@ from sklearn.base import clone
 from torch import nn
 
 from skuq.evidential import GraphClassifier, NodeGraph, as_node_graph
-from skuq.evidential._graphs import call_on_graph, checked_nodes, dense_features
-from skuq.evidential._sparse import SparseFeatures
+from skuq.evidential._graphs import SparseFeatures, checked_nodes
+from skuq.evidential._network_outputs import call_on_graph
 
 # A loop at 0, the edge 0-1 in one direction, twice; 1-2 in both directions; 3 alone.
 SOURCE, TARGET = [0, 0, 0, 1, 2], [0, 1, 1, 2, 1]
@@ -29,7 +29,7 @@ def coo(kind=sparse.coo_array):
 def check(graph):
     assert isinstance(graph, NodeGraph)
     np.testing.assert_array_equal(graph.adjacency.toarray(), EXPECTED)
-    np.testing.assert_array_equal(dense_features(graph).numpy(), FEATURES)
+    np.testing.assert_array_equal(graph.features.to_dense().numpy(), FEATURES)
     assert (graph.n_nodes, graph.n_features) == (4, 2)
     assert repr(graph) == "NodeGraph(n_nodes=4, n_edges=2, n_features=2)"
 
@@ -104,7 +104,7 @@ def test_features_may_be_sparse_and_stay_so():
     values = sparse.csr_array(([1.0], ([2], [30])), shape=(4, 50))
     graph = as_node_graph((EXPECTED, values))
     assert isinstance(graph.features, SparseFeatures)
-    np.testing.assert_array_equal(dense_features(graph).numpy(), values.toarray())
+    np.testing.assert_array_equal(graph.features.to_dense().numpy(), values.toarray())
 
 
 def test_stored_zeros_are_no_edges_and_stay_in_the_given_matrix():

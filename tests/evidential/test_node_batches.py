@@ -8,12 +8,15 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from skuq.evidential import GraphClassifier, as_node_graph
-from skuq.evidential import _node_batches as node_batches
-from skuq.evidential._graph_parts import Edges, Reads, call_on_part
-from skuq.evidential._graphs import call_on_graph
-from skuq.evidential._network_reads import what_is_read
-from skuq.evidential._node_batches import NodeBatches, batched_outputs
+from skuq.evidential import GraphClassifier, NodeBatches, _node_batches, as_node_graph
+from skuq.evidential._network_outputs import call_on_graph
+from skuq.evidential._node_batches import (
+    Edges,
+    ReceptiveField,
+    batched_outputs,
+    call_on_part,
+    receptive_field,
+)
 from tests.evidential.probes import new_probe
 
 CPU = torch.device("cpu")
@@ -86,25 +89,29 @@ class OfPygData(Layers):
 
 def from_dgl(nn):
     make = partial(Layers, is_dgl=True)
-    yield "convolutions", make(nn.GraphConv(6, 5), nn.GraphConv(5, 3)), Reads(2, out_of=True)
-    yield "sage", make(nn.SAGEConv(6, 5, "mean"), nn.SAGEConv(5, 3, "pool")), Reads(2)
-    yield "several hops", make(nn.TAGConv(6, 3, k=3)), Reads(3, into=True)
+    yield (
+        "convolutions",
+        make(nn.GraphConv(6, 5), nn.GraphConv(5, 3)),
+        ReceptiveField(2, out_of=True),
+    )
+    yield "sage", make(nn.SAGEConv(6, 5, "mean"), nn.SAGEConv(5, 3, "pool")), ReceptiveField(2)
+    yield "several hops", make(nn.TAGConv(6, 3, k=3)), ReceptiveField(3, into=True)
     weighted = OfDGLData(nn.GraphConv(6, 5), nn.GraphConv(5, 3), is_dgl=True)
-    yield "data of edges", weighted, Reads(2, out_of=True)
+    yield "data of edges", weighted, ReceptiveField(2, out_of=True)
 
 
 def from_pyg(nn):
     make = partial(Layers, is_dgl=False)
     against = {"flow": "target_to_source"}
-    yield "convolutions", make(nn.GCNConv(6, 5), nn.GCNConv(5, 3)), Reads(2, into=True)
-    yield "sage", make(nn.SAGEConv(6, 5), nn.SAGEConv(5, 5), nn.SAGEConv(5, 3)), Reads(3)
-    yield "attention", make(nn.GATConv(6, 5), nn.GATConv(5, 3)), Reads(2)
+    yield "convolutions", make(nn.GCNConv(6, 5), nn.GCNConv(5, 3)), ReceptiveField(2, into=True)
+    yield "sage", make(nn.SAGEConv(6, 5), nn.SAGEConv(5, 5), nn.SAGEConv(5, 3)), ReceptiveField(3)
+    yield "attention", make(nn.GATConv(6, 5), nn.GATConv(5, 3)), ReceptiveField(2)
     weighted = OfPygData(nn.GCNConv(6, 5), nn.GCNConv(5, 3), is_dgl=False)
-    yield "data of edges", weighted, Reads(2, into=True)
+    yield "data of edges", weighted, ReceptiveField(2, into=True)
     yield (
         "against",
         make(nn.SAGEConv(6, 5, **against), nn.SAGEConv(5, 3, **against)),
-        Reads(2, True, True, True),
+        ReceptiveField(2, True, True, True),
     )
 
 
@@ -116,7 +123,7 @@ def check_equality(network, given, expected_reads):
             size: batched_outputs(network, graph, -1, CPU, NodeBatches(size))[0] for size in (11, N)
         }
         call = partial(call_on_part, network, graph, CPU)
-        assert what_is_read(call, N, Edges(graph).ids) == expected_reads
+        assert receptive_field(call, N, Edges(graph).ids) == expected_reads
     assert expected.std() > 0.05
     for logits in found.values():
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-6)
@@ -149,9 +156,9 @@ def test_messages_come_along_the_edges(pyg, hops):
     """0 -> 1 -> 2 -> 3 <- 4, and 5 alone."""
     edges = torch.tensor([[0, 1, 2, 4], [1, 2, 3, 3]])
     graph = as_node_graph(pyg.data.Data(x=torch.eye(6), edge_index=edges))
-    part = Edges(graph).around(np.array([2]), Reads(hops))
+    part = Edges(graph).around(np.array([2]), ReceptiveField(hops))
     assert part.nodes[:-1].tolist() == [2, 1, 0][: hops + 1]
-    part = Edges(graph).around(np.array([5, 3]), Reads(hops, into=True, out_of=True))
+    part = Edges(graph).around(np.array([5, 3]), ReceptiveField(hops, into=True, out_of=True))
     assert part.nodes[:-1].tolist() == [5, 3, 2, 4, 1][: 2 * hops + 2]
     assert np.bincount(part.target, minlength=4)[:4].tolist() == [0, 2, 1, 0]
 
@@ -162,7 +169,7 @@ def test_fewer_hops_than_are_read_are_not_enough(pyg, pyg_graph, monkeypatch):
     graph = as_node_graph(pyg_graph)
     with torch.no_grad():
         expected = call_on_graph(network, graph)
-    monkeypatch.setattr(node_batches, "what_is_read", lambda *_: Reads(1))
+    monkeypatch.setattr(_node_batches, "receptive_field", lambda *_: ReceptiveField(1))
     found, _ = batched_outputs(network, graph, -1, CPU, NodeBatches(7))
     assert (found - expected).abs().max() > 0.05
 
@@ -200,7 +207,6 @@ def test_networks_whose_parts_are_not_enough_are_refused(pyg_graph, nodes, netwo
     [
         ({"batch_size": 0}, "'batch_size' parameter"),
         ({"batch_size": 10, "max_neighbors": 0}, "'max_neighbors' parameter"),
-        ({"max_neighbors": 3}, "set `batch_size` too"),
     ],
 )
 def test_wrong_settings_are_refused(pyg_graph, nodes, settings, message):
@@ -210,10 +216,10 @@ def test_wrong_settings_are_refused(pyg_graph, nodes, settings, message):
 
 def test_batches_are_for_networks_of_users_on_graphs(pyg_graph, nodes):
     X = np.random.default_rng(0).normal(size=(len(nodes), 3))
-    with pytest.raises(ValueError, match="`batch_size` is for a network on a graph"):
+    with pytest.raises(ValueError, match=r"batches=NodeBatches.* no effect without a graph"):
         new_probe(LogisticRegression(), batch_size=10).fit(X, nodes % 3)
     network = GraphClassifier(pyg_graph, max_epochs=1).fit(nodes, nodes % 3)
-    with pytest.raises(ValueError, match="`batch_size` is for networks of your own"):
+    with pytest.raises(ValueError, match="`batches` are for networks of your own"):
         new_probe(network, batch_size=10).fit(nodes, nodes % 3)
 
 
@@ -233,7 +239,7 @@ def test_rounding_is_not_taken_for_reading(pyg, pyg_graph):
     network, graph = Noisy(pyg.nn.SAGEConv(6, 3)), as_node_graph(pyg_graph)
     call = partial(call_on_part, network, graph, CPU)
     with torch.no_grad():
-        assert what_is_read(call, graph.n_nodes, np.arange(20)) == Reads(1)
+        assert receptive_field(call, graph.n_nodes, np.arange(20)) == ReceptiveField(1)
 
 
 class CountedRows:
@@ -303,7 +309,7 @@ def test_sampled_result_is_that_of_the_graph_with_the_edges_that_are_kept(pyg, p
     kept = torch.from_numpy(Edges(graph, 2, seed=4).ids)
     with torch.no_grad():
         expected, whole = network(pyg_graph.edge_subgraph(kept)), network(pyg_graph)
-    found, _ = batched_outputs(network, graph, -1, CPU, NodeBatches(11, 2, 4))
+    found, _ = batched_outputs(network, graph, -1, CPU, NodeBatches(11, 2), seed=4)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert (found - whole).abs().max() > 0.05
 
@@ -320,8 +326,8 @@ def test_other_graph_is_evaluated_in_batches_too(pyg, pyg_graph, nodes):
     network = Layers(pyg.nn.GCNConv(6, 3), is_dgl=False)
     twice = pyg.data.Data(x=2 * pyg_graph.x, edge_index=pyg_graph.edge_index.flip(0))
     whole, parts = (
-        new_probe(network, graph=pyg_graph, batch_size=size).fit(nodes, nodes % 3)
-        for size in (None, 10)
+        new_probe(network, graph=pyg_graph, batches=batches).fit(nodes, nodes % 3)
+        for batches in (None, NodeBatches(10))
     )
     alphas = [probe.with_graph(twice).alpha_ for probe in (whole, parts)]
     np.testing.assert_allclose(*alphas, rtol=1e-4)

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNet, NeuralNetClassifier
 from torch import nn
 
-from skuq.evidential import GraphClassifier, _node_model, as_node_graph
+from skuq.evidential import GraphClassifier, NodeBatches, _graph_classifier, as_node_graph
 from tests.evidential.probes import new_probe
 
 
@@ -270,9 +270,9 @@ def test_caches_of_pyg_layers_do_not_answer_for_another_graph(pyg, pyg_graph, no
     caching, plain = Network(True), Network(False)
     caching(pyg_graph.x, pyg_graph.edge_index)  # as its training does
     kept = vars(caching.layer).copy()
-    for size in (None, 40):
+    for batches in (None, NodeBatches(40)):
         probes = [
-            new_probe(network, graph=pyg_graph, batch_size=size).fit(nodes, y)
+            new_probe(network, graph=pyg_graph, batches=batches).fit(nodes, y)
             for network in (caching, plain)
         ]
         np.testing.assert_allclose(*[probe.alpha_ for probe in probes], rtol=1e-4)
@@ -408,10 +408,10 @@ def test_skorch_net_that_is_no_classifier_is_a_network_without_labels(pyg_module
 
 def test_networks_of_pyg_are_evaluated_where_dgl_is_not(monkeypatch, dgl_graph, pyg_graph):
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    monkeypatch.setattr(_node_model, "resolve_device", lambda device: cuda)
-    monkeypatch.setattr(_node_model, "graph_device", lambda device: cpu)
+    monkeypatch.setattr(_graph_classifier, "resolve_device", lambda device: cuda)
+    monkeypatch.setattr(_graph_classifier, "graph_device", lambda device: cpu)
     found = [
-        _node_model.node_model(Altering(), as_node_graph(graph), None).resolved("auto")
+        _graph_classifier.node_model(Altering(), as_node_graph(graph), None).resolved("auto")
         for graph in (pyg_graph, dgl_graph)
     ]
     assert found == [cuda, cpu]

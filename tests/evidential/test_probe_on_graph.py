@@ -17,14 +17,15 @@ from torch import nn
 
 from skuq import EvidentialProbe, ReferenceClassifier, predict_uncertainty
 from skuq.evidential import (
+    EvidenceLoss,
     EvidentialGNN,
     GraphClassifier,
+    NetworkHead,
     as_node_graph,
-    diffuse_vacuity,
     dirichlet_uncertainty,
     propagate,
 )
-from tests.evidential.probes import QUICK, new_probe
+from tests.evidential.probes import new_probe
 
 pytestmark = pytest.mark.usefixtures("dgl")
 
@@ -118,7 +119,10 @@ def test_grid_search_shares_graph_and_model(data, gcn, nodes, y):
     graph = as_node_graph(data.graph)
     Recording.seen = []
     search = GridSearchCV(
-        Recording(gcn, graph=graph, **QUICK), {"lambda_ice": [0.0, 1e-2]}, cv=2, error_score="raise"
+        Recording(gcn, graph=graph, loss=EvidenceLoss(), max_epochs=5, random_state=0),
+        {"loss__ice_weight": [0.0, 1e-2]},
+        cv=2,
+        error_score="raise",
     )
     search.fit(nodes, y)
     assert len(Recording.seen) == 5
@@ -223,9 +227,9 @@ def swapped(data, a, b):
 @pytest.mark.parametrize(
     ("settings", "matters"),
     [
-        ({"lambda_ice": 0.0, "lambda_pcl": 0.0}, False),
-        ({"lambda_ice": 0.1, "lambda_pcl": 0.0}, True),
-        ({"lambda_ice": 0.0, "lambda_pcl": 0.1}, True),
+        ({"ice_weight": 0.0, "pcl_weight": 0.0}, False),
+        ({"ice_weight": 0.1, "pcl_weight": 0.0}, True),
+        ({"ice_weight": 0.0, "pcl_weight": 0.1}, True),
     ],
 )
 def test_unlabelled_nodes_enter_the_regularisers_alone(data, nodes, y, settings, matters):
@@ -238,7 +242,7 @@ def test_unlabelled_nodes_enter_the_regularisers_alone(data, nodes, y, settings,
 
 
 def test_labelled_nodes_enter_the_first_term(data, nodes, y):
-    plain = {"lambda_ice": 0.0, "lambda_pcl": 0.0}
+    plain = {"ice_weight": 0.0, "pcl_weight": 0.0}
     heads = [
         new_probe(Rows(), graph=data.graph, layer=-2, **plain).fit(nodes, labels)
         for labels in (y, np.roll(y, 1))
@@ -255,7 +259,7 @@ def test_weight_zero_is_no_label(gcn, nodes, y):
 
 
 def test_weight_counts_as_repetition(gcn, nodes, y):
-    plain = {"lambda_ice": 0.0, "lambda_pcl": 0.0}
+    plain = {"ice_weight": 0.0, "pcl_weight": 0.0}
     weight = np.ones(60)
     weight[:20] = 3
     weighted = new_probe(gcn, **plain).fit(nodes, y, sample_weight=weight)
@@ -274,7 +278,7 @@ def test_repeated_nodes_do_not_pass_for_all_nodes(gcn, nodes, y):
 
 def test_best_epoch_is_kept(gcn, nodes, y, others, data):
     settings = {"learning_rate": 0.1, "patience": 5, "max_epochs": 300, "random_state": 0}
-    probe = new_probe(gcn, lambda_ice=0, lambda_pcl=0, **settings)
+    probe = new_probe(gcn, ice_weight=0, pcl_weight=0, **settings)
     wrong = (data.labels[others] + (others % 3 == 0)) % 3  # more evidence soon does harm
     probe.fit(nodes, y, X_val=others, y_val=wrong)
     losses = np.array(probe.history_[:, "valid_loss"])
@@ -337,7 +341,7 @@ def test_prediction_for_nodes_that_are_none_is_refused(probe):
 
 
 def test_prediction_needs_a_fit(gcn):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         new_probe(gcn, graph=gcn.graph_).predict([0])
 
 
@@ -374,7 +378,7 @@ def test_model_that_returns_no_logits_of_the_classes_is_refused(data, nodes, y, 
         ({"layer": 0}, "'layer' parameter"),
         ({"propagation": "energy"}, "'propagation' parameter"),
         ({"measure": "entropy"}, "'measure' parameter"),
-        ({"lambda_ice": -1.0}, "'lambda_ice' parameter"),
+        ({"ice_weight": -1.0}, "'ice_weight' parameter"),
         ({"evidence_id": 5.0, "evidence_ood": 5.0}, "`evidence_ood`=5.0 must be smaller"),
     ],
 )
@@ -385,7 +389,7 @@ def test_wrong_settings_are_refused(gcn, nodes, y, change, message):
 
 def test_failed_fit_leaves_an_earlier_one_alone(gcn, probe, nodes, y, data):
     twice = new_probe(gcn).fit(nodes, y)
-    twice.set_params(graph=(data.adjacency[:50, :50], data.features[:50]), layer="nope")
+    twice.set_params(graph=(data.adjacency[:50, :50], data.features[:50]), head__layer="nope")
     with pytest.raises(ValueError, match="no such module"):
         twice.fit(range(50), data.labels[:50])
     np.testing.assert_array_equal(twice.predict_dirichlet([100]), probe.predict_dirichlet([100]))
@@ -429,7 +433,9 @@ def test_by_default_evidence_is_the_models_own_and_vacuity_is_diffused(gcn, data
     scale, level = float(plain.head_.log_scale.exp()), float(plain.head_.offset)
     expected = (scale * network_logits + level).exp().sum(dim=1).numpy()
     np.testing.assert_allclose(evidence, expected, rtol=5e-3)
-    np.testing.assert_allclose(probe.alpha_, diffuse_vacuity(gcn.graph_.adjacency, plain.alpha_))
+    np.testing.assert_allclose(
+        probe.alpha_, propagate(gcn.graph_.adjacency, plain.alpha_, "diffusion")
+    )
     np.testing.assert_allclose(probe.predict_proba(nodes), gcn.predict_proba(nodes), rtol=1e-12)
 
 
@@ -438,24 +444,17 @@ def test_level_of_evidence_is_near_the_asked_one(gcn, nodes, y):
         probe = EvidentialProbe(
             gcn,
             propagation=None,
-            evidence_id=level,
-            lambda_pcl=1 / level**2,
+            loss=EvidenceLoss(evidence_id=level, pcl_weight=1 / level**2),
             random_state=0,
         ).fit(nodes, y)
         known = probe.alpha_[nodes].sum(axis=1) - 3
         assert level / 3 < np.median(known) < 3 * level
 
 
-@pytest.mark.parametrize("settings", [{"hidden_sizes": (8,)}, {"layer": -2}])
-def test_layers_need_the_other_head(gcn, nodes, y, settings):
-    with pytest.raises(ValueError, match="settings of head='network'"):
-        EvidentialProbe(gcn, **settings).fit(nodes, y)
-
-
 @pytest.mark.parametrize("hidden_sizes", [(0,), (-3,), ("a",), (2.5,)])
 def test_widths_that_are_none_are_refused(gcn, nodes, y, hidden_sizes):
     with pytest.raises(ValueError, match="`hidden_sizes` must hold positive integers"):
-        EvidentialProbe(gcn, head="network", hidden_sizes=hidden_sizes).fit(nodes, y)
+        EvidentialProbe(gcn, head=NetworkHead(hidden_sizes=hidden_sizes)).fit(nodes, y)
 
 
 class Shuffled(nn.Module):

@@ -7,8 +7,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from skuq.evidential import dirichlet_uncertainty
-from skuq.evidential._head import NetworkHead
-from skuq.evidential._losses import uce_loss
+from skuq.evidential._head import NetworkEvidence, uce_loss
 from tests.evidential.probes import new_probe
 
 FAR, NEAR = np.array([5.0, 2.0]), np.array([1.0, 0.5])
@@ -45,20 +44,20 @@ def auroc_of_ood(probe):
 
 @pytest.mark.parametrize("strength", [1.0, 100.0])
 def test_intra_class_evidence_ranks_the_origin_as_most_uncertain(strength):
-    probe = fitted(lambda_ice=strength, lambda_pcl=0.0, learning_rate=0.05)
+    probe = fitted(ice_weight=strength, pcl_weight=0.0, learning_rate=0.05)
     vacuity = probe.predict_uncertainty(np.array([0 * FAR, FAR, -FAR])).epistemic
     assert vacuity[0] > vacuity[1:].max() + 0.1
     assert auroc_of_ood(probe) > 0.9
 
 
 def test_regularised_probe_tells_ood_from_known():
-    probe = fitted(lambda_ice=1e-2, lambda_pcl=1e-2, learning_rate=0.05)
+    probe = fitted(ice_weight=1e-2, pcl_weight=1e-2, learning_rate=0.05)
     assert auroc_of_ood(probe) > 0.9
 
 
 def constant_head(n):
     """The parameters of Eq. 19."""
-    head = NetworkHead(torch.zeros(2), torch.ones(2), 2).double().requires_grad_(False)
+    head = NetworkEvidence(torch.zeros(2), torch.ones(2), 2).double().requires_grad_(False)
     (layer,) = head.layers
     layer.weight.zero_()
     layer.bias.copy_(n * torch.tensor([1.0, -1.0]))

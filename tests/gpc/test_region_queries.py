@@ -13,9 +13,9 @@ from scipy.special import ndtr
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
+from skuq import RobustGPC
 from skuq.gpc._certificates import probability_bounds
 from skuq.gpc._neighbourhoods import around
-from skuq.gpc._robust_gpc import RobustGPC
 from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
 from skuq.gpc.inference._posterior import BinaryPosterior
 
@@ -377,7 +377,7 @@ def test_bad_points_are_refused_by_every_method(model, method):
         getattr(model, method)(np.zeros((1, 3)), **call)
     with pytest.raises(ValueError, match="NaN"):
         getattr(model, method)(np.full((1, 2), np.nan), **call)
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
         getattr(RobustGPC(), method)(np.zeros((1, 2)), **call)
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_moons
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -292,29 +292,6 @@ def test_uncomputable_start_is_an_error_with_advice(moons):
 def test_what_cannot_be_used_is_refused_in_fit(iris, params, message):
     with pytest.raises(ValueError, match=message):
         RobustGPC(**params).fit(*iris)
-
-
-def test_bad_data_are_refused(iris):
-    X, y = iris
-    for bad, target, message in [
-        (np.where(X > 2, np.nan, X), y, "NaN"),
-        (X, np.zeros(len(y)), "one class"),
-        (X, X[:, 0], "Unknown label type"),
-        (X[:, 0], y, "2D array"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            RobustGPC(**FIXED).fit(bad, target)
-
-
-@pytest.mark.parametrize("ask", ["predict", "predict_proba", "predict_uncertainty"])
-def test_bad_questions_are_refused(iris, ask):
-    with pytest.raises(NotFittedError):
-        getattr(RobustGPC(), ask)(iris[0])
-    gpc = RobustGPC(**FIXED).fit(*iris)
-    with pytest.raises(ValueError, match="3 features"):
-        getattr(gpc, ask)(iris[0][:, :3])
-    with pytest.raises(ValueError, match="NaN"):
-        getattr(gpc, ask)(np.full((1, 4), np.nan))
 
 
 def test_far_points_have_the_prior(iris):

@@ -126,7 +126,7 @@ def test_a_fold_without_errors_scores_nan_with_a_warning_and_the_search_goes_on(
 
 def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_searches():
     X, y = make_moons(50, noise=0.2, random_state=0)
-    pipe = make_pipeline(StandardScaler(), RobustGPC(max_iter=3, random_state=0, device="cpu"))
+    pipe = make_pipeline(StandardScaler(), RobustGPC(random_state=0, device="cpu"))
     pipe.fit(X, y)
     safe = pipe[-1].certify(pipe[:-1].transform(X), y, radius=0.1).status == "safe"
     scorer = certified_accuracy(0.1)
@@ -140,6 +140,7 @@ def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_s
     assert pickle.loads(pickle.dumps(scorer)).request == scorer.request
     kernels = [RBF(0.01), RBF(1.0)]
     grid = {"robustgpc__kernel": kernels, "robustgpc__optimizer": [None]}
+    pipe.set_params(robustgpc__max_iter=100)  # the default: without an optimizer it has no effect
     search = GridSearchCV(pipe, grid, scoring=scorer, cv=2, error_score="raise").fit(X, y)
     assert search.best_params_["robustgpc__kernel"] == RBF(1.0)
     with pytest.raises(TypeError, match=r"certify.*LogisticRegression has none"):

@@ -30,6 +30,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.models import adopt, encode_labels, fit_or_adopt
 from skuq.networks import MLP
+from skuq.quam import PoolSearch
 
 TINY = {"max_iter": 15, "random_state": 0}
 

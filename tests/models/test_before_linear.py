@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from skuq.models import split_before_linear
-from skuq.networks import LayerInput, LeNet, MLP, TabularNet
+from skuq.networks import MLP, LayerInput, LeNet, TabularNet
 
 
 def convolutional():

@@ -7,6 +7,7 @@ from torch.func import functional_call
 
 from skuq.models import split_head
 from skuq.networks import (
+    MLP,
     BinaryLogits,
     LeNet,
     MLP,

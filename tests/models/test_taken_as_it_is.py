@@ -18,9 +18,9 @@ from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
 from skuq.baselines import ReferenceClassifier
+from skuq.models import _default_networks as networks
 from skuq.models import fit_or_adopt, fit_or_adopt_regressor, is_fitted, is_prefit
 from skuq.networks import MLP
-from skuq.models import _default_networks as networks
 
 CPU = torch.device("cpu")
 TRAINING = {"sample_weight": None, "seed": 0, "device": CPU}

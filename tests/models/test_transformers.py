@@ -21,8 +21,9 @@ from skuq import (
     QUAMRegressor,
     ReferenceClassifier,
 )
+from skuq.evidential import NetworkHead
 from skuq.models import adopt, as_rows
-from skuq.quam import make_token_pool
+from skuq.quam import PointwiseSearch, make_token_pool
 
 transformers = pytest.importorskip("transformers")
 
@@ -80,7 +81,7 @@ ESTIMATORS = {
     ),
     "probe": lambda model: EvidentialProbe(model, max_epochs=2, random_state=0),
     "probe of hidden": lambda model: EvidentialProbe(
-        model, head="network", layer=-2, max_epochs=2, random_state=0
+        model, head=NetworkHead(layer=-2), max_epochs=2, random_state=0
     ),
     "auditor": CalibrationAuditor,
     "Laplace": lambda model: LaplaceClassifier(model, setting="selected", random_state=0),

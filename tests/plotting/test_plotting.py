@@ -104,6 +104,7 @@ def draw_everything(problem, model, ax=None):
         ReliabilityDisplay.from_predictions(y, proba, ax=ax),
         UncertaintyMapDisplay.from_predictions(*grid, grid[0] + grid[1], ax=ax),
         CalibrationAuditDisplay.from_estimator(audit_of(lowered=True), ax=ax),
+        CalibrationAuditDisplay.from_predictions(audit_of(lowered=True).bins_, 0.05, ax=ax),
         ConfidenceDensityDisplay.from_predictions({"all": proba.max(axis=1)}, ax=ax),
     ]
 
@@ -548,6 +549,22 @@ def test_weights_that_draw_nothing_or_do_not_fit_are_refused(weights):
 def test_weights_are_for_each_group():
     with pytest.raises(ValueError, match="weights for each group, none for `b`"):
         ConfidenceDensityDisplay({"a": [0.5], "b": [0.6]}, weights={"a": [1]})
+    with pytest.raises(ValueError, match="weights for `b`, which is not a group"):
+        ConfidenceDensityDisplay({"a": [0.5]}, weights={"a": [1], "b": [1]})
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"threshold": 70}, r"`threshold` must lie in \[0, 1\], got 70"),
+        ({"threshold": np.nan}, r"`threshold` must lie in \[0, 1\], got nan"),
+        ({"marked": [(0.6, 0.5)]}, r"increasing pairs in \[0, 1\], got \(0.6, 0.5\)"),
+        ({"marked": [(50, 60)]}, r"increasing pairs in \[0, 1\], got \(50, 60\)"),
+    ],
+)
+def test_what_would_lie_outside_of_the_picture_is_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        ConfidenceDensityDisplay({"all": [0.5]}, **setting)
 
 
 def test_densities_from_estimator_are_of_the_largest_probability(problem, model):
@@ -699,6 +716,22 @@ def test_a_map_tells_a_few_numbers_apart(moons):
     y = np.arange(len(X)) % 20 / 2
     display = UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, X=X, y=y)
     assert legend_texts(display) == [str(value) for value in np.unique(y)]
+
+
+def test_a_map_drawn_again_has_its_points_again(moons):
+    X, y = moons
+    xx0, xx1 = np.meshgrid(np.linspace(-2, 2, 5), np.linspace(-2, 2, 5))
+    display = UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, X=X, y=y)
+    drawn = [points.get_offsets() for points in display.ax_.collections[1:]]
+    again = [points.get_offsets() for points in display.plot().ax_.collections[1:]]
+    np.testing.assert_array_equal(np.concatenate(drawn), np.concatenate(again))
+    assert legend_texts(display) == ["lower", "upper"]
+
+
+def test_labels_without_points_are_refused(moons):
+    xx0, xx1 = np.meshgrid(np.arange(3.0), np.arange(3.0))
+    with pytest.raises(ValueError, match="`y` needs `X`, the points"):
+        UncertaintyMapDisplay.from_predictions(xx0, xx1, xx0, y=moons[1])
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, pd.NaT])

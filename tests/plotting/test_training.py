@@ -82,7 +82,7 @@ def test_panels_hold_scores_falls_and_deviations():
     ],
 )
 def test_panels_without_anything_to_show_are_left_out(given, labels):
-    display = AgentTrainingDisplay.from_history(episodes(**given))
+    display = AgentTrainingDisplay.from_predictions(episodes(**given))
     assert y_labels(display) == labels
     assert display.axes_[-1].get_xlabel() == "steps"
     one = AgentTrainingDisplay(episodes(falls=False, epistemic=np.nan, aleatoric=np.nan))
@@ -90,7 +90,7 @@ def test_panels_without_anything_to_show_are_left_out(given, labels):
 
 
 def test_an_agent_with_one_uncertainty_has_one_line():
-    display = AgentTrainingDisplay.from_history(episodes(epistemic=np.nan))
+    display = AgentTrainingDisplay.from_predictions(episodes(epistemic=np.nan))
     legend = display.axes_[-1].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["aleatoric"]
 

@@ -25,9 +25,9 @@ from skuq.networks import MLP, LeNet
 from skuq.quam import PointwiseSearch, PoolSearch
 
 
-def quick(**params):
-    """Parameters of an estimator that searches with few steps and these parameters."""
-    return {"search": PointwiseSearch(n_steps=6, **params), "random_state": 0}
+def quick(**search):
+    """Parameters of a short search."""
+    return {"search": PointwiseSearch(**{"n_steps": 6, **search}), "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -278,8 +278,9 @@ def test_training_a_fitted_estimator_again_is_warned_of(iris):
     ("params", "message"),
     [
         ({"setting": "both"}, "'setting' parameter"),
-        ({"search": PointwiseSearch(n_steps=0)}, "'n_steps' parameter"),
-        ({"search": PoolSearch(eta=0.5)}, "'eta' parameter"),
+        ({"search": PoolSearch(n_steps=0)}, "'n_steps' parameter"),
+        ({"search": PointwiseSearch(eta=0.5)}, "'eta' parameter"),
+        ({"search": "grid"}, "'search' parameter"),
         ({"temperature": 0.0}, "'temperature' parameter"),
         ({"device": "quantum"}, "cannot be used here"),
     ],
@@ -438,9 +439,8 @@ def test_all_weights_of_a_recurrent_network_are_searched(search):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 6)), np.arange(12) % 2
     torch.manual_seed(0)
-    quam = QUAMClassifier(
-        Recurrent(), search=search(parameters="all", n_steps=6), random_state=0
-    ).fit(X, y)
+    quam = QUAMClassifier(Recurrent(), search=search(parameters="all", n_steps=6), random_state=0)
+    quam.fit(X, y)
     u = quam.predict_uncertainty(X)
     assert (u.epistemic > 0).all()
     np.testing.assert_allclose(quam.predict_uncertainty(X[:2]).total, u.total[:2], rtol=1e-4)

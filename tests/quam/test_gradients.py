@@ -12,9 +12,9 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
-from skuq.networks import MLP
-from skuq.quam import _search as search_module
-from skuq.quam._subnetwork import choose_subnetwork
+from skuq.networks import MLP, cut_network
+from skuq.quam import PointwiseSearch, PoolSearch
+from skuq.quam import _pointwise_search as search_module
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def network():
 )
 def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
     x = torch.randn(7, 4)
-    module, moved, body = choose_subnetwork(network, parameters, x)
+    body, module, moved = cut_network(network, parameters, x)
     if parameters in ("all", "bias"):
         names = names | {"5.bias"}
     assert set(moved) == names
@@ -75,7 +75,7 @@ class OwnArguments(nn.Sequential):
 )
 def test_kinds_of_sequential_are_cut_only_where_they_run_their_layers_in_turn(network, cut):
     x = torch.randn(7, 4)
-    module, moved, body = choose_subnetwork(network, lambda name, _: name.startswith("2."), x)
+    body, module, moved = cut_network(network, lambda name, _: name.startswith("2."), x)
     assert moved == ("2.weight", "2.bias")
     assert (body is not None) == cut
     torch.testing.assert_close(module(body(x) if cut else x), network(x))
@@ -83,11 +83,12 @@ def test_kinds_of_sequential_are_cut_only_where_they_run_their_layers_in_turn(ne
 
 def test_nothing_to_move_is_said(network):
     with pytest.raises(ValueError, match="no parameters of kind 'norm'"):
-        choose_subnetwork(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))
+        cut_network(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))
     with torch.no_grad():
         network[3].bias.zero_()
+    search = PoolSearch(parameters=lambda name, _: name == "3.bias")
     with pytest.raises(ValueError, match="are zero"):
-        choose_subnetwork(network, lambda name, _: name == "3.bias", torch.zeros(1, 4))
+        QUAMClassifier(network, search=search).fit(np.eye(4, dtype=np.float32), [0, 1, 2, 0])
 
 
 def test_only_chosen_weights_move(iris, monkeypatch):
@@ -123,10 +124,12 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris):
     assert len(penalties) == 50
     assert penalties[0] == pytest.approx(12)
     assert penalties[-1] == pytest.approx(120)
-    slower = model.set_params(update_every=7, learning_rate_decay=2.0)._settings(problem)
+    slower = model.set_params(search__update_every=7, search__learning_rate_decay=2.0)._settings(
+        problem
+    )
     assert slower.schedule.penalties[-1] == pytest.approx(120)
     assert slower.schedule.learning_rates[-1] == pytest.approx(0.1 / 2**7)
-    constant = model.set_params(c0=3.0, eta=1.0)._settings(problem)
+    constant = model.set_params(search__c0=3.0, search__eta=1.0)._settings(problem)
     assert constant.schedule.penalties == (3.0,) * 50
 
 
@@ -162,7 +165,7 @@ def test_prior_counts_in_the_losses_of_the_models(iris):
         FrozenEstimator(net), search=PointwiseSearch(n_steps=1, c0=0.0), random_state=0
     ).fit(X, y)
     plain = model.adversarial_models(X[:2])
-    prior = model.set_params(prior_precision=15.0).adversarial_models(X[:2])
+    prior = model.set_params(search__prior_precision=15.0).adversarial_models(X[:2])
     # One step of Adam without penalty: every weight moves by its step size, so the models are
     # the same, and only their losses differ, by the growth of the weights.
     np.testing.assert_allclose(prior.proba, plain.proba, rtol=1e-5)
@@ -203,7 +206,7 @@ def test_cheap_and_full_search_detect_ood_inputs_alike():
         model = QUAMClassifier(
             FrozenEstimator(net), search=PointwiseSearch(parameters=parameters), random_state=0
         )
-        model.set_params(train_batch_size=64, n_steps=60)
+        model.set_params(search__train_batch_size=64, search__n_steps=60)
         model.fit(data.X_train.astype(np.float32), data.y_train)
         known = model.predict_uncertainty(data.X_test.astype(np.float32)).epistemic
         ood = model.predict_uncertainty(data.ood["inverted"].astype(np.float32)).epistemic

@@ -10,15 +10,16 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.information import decompose_expected, decompose_selected, entropy
 from skuq.networks import BinaryLogits
+from skuq.quam import PointwiseSearch
 from skuq.quam._importance_sampling import (
     ImportanceSampling,
+    Trajectories,
     best_adversarial_models,
     estimate_uncertainty,
     importance_weights,
     pool_weights,
     trajectory_weights,
 )
-from skuq.quam._search import Trajectories
 
 PRIOR_SCALE = 2.0
 TEST_POINTS = np.array([[1.0, 0.2], [3.0, -2.0], [-2.0, 2.5], [0.0, 0.0]])

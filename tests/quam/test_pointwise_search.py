@@ -9,14 +9,14 @@ from sklearn.datasets import make_classification
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from skuq.baselines._curvature import last_layer_curvature
-from skuq.networks import LeNet, MLP, TrainingSet, stack_parameters, training_batches
-from skuq.quam import QUAMClassifier
-from skuq.quam import _search as search_module
-from skuq.quam._importance_sampling import best_adversarial_models
+from skuq.networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
+from skuq.quam import PointwiseSearch, QUAMClassifier
+from skuq.quam import _gradients as search_module
+from skuq.quam import _pointwise_search as pointwise_module
+from skuq.quam._gradients import ExcessLoss, penalty_schedule
+from skuq.quam._importance_sampling import Trajectories, best_adversarial_models
 from skuq.quam._objectives import Targeted
-from skuq.quam._search import ExcessLoss, Trajectories, search_adversarial_models
-from skuq.quam._search_problem import penalty_schedule
+from skuq.quam._pointwise_search import search_adversarial_models
 
 HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
 GAMMA = 0.05
@@ -144,7 +144,12 @@ def test_weighted_posterior_is_that_of_the_laplace_approximation():
     """
     module = nn.Linear(2, 3).double().requires_grad_(False)
     _, train = make_problem(module, (2,), 3)
-    curvature = last_layer_curvature(train.X, module(train.X).log_softmax(-1), train.weight)
+    phi = torch.cat([train.X, torch.ones(12, 1)], dim=1).double()
+    p = module(train.X).softmax(-1)
+    curvature = sum(
+        w * torch.kron(torch.diag(q) - torch.outer(q, q), torch.outer(f, f))
+        for w, q, f in zip(train.weight, p, phi, strict=True)
+    )
     precision = curvature + 7.0 * torch.eye(9)
     step = 1e-3 * torch.randn(9, generator=torch.Generator().manual_seed(1)).double()
     both_ways = torch.stack([step, -step]).reshape(2, 3, 3)
@@ -256,11 +261,11 @@ def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_ta
     together = model.predict_uncertainty(X[:3])
     found = model.adversarial_models(X[:3])
     stacks = []
-    original = search_module.stack_parameters
+    original = pointwise_module.stack_parameters
     model_bytes = sum(p.nbytes for p in model.model_.module.parameters())
     monkeypatch.setattr(search_module, "_STACK_BYTES", 3 * 2 * model_bytes)
     monkeypatch.setattr(
-        search_module,
+        pointwise_module,
         "stack_parameters",
         lambda m, n, names: stacks.append(n) or original(m, n, names),
     )

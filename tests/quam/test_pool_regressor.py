@@ -31,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures
 
 from skuq import QUAMRegressor
-from skuq.quam import make_pool
+from skuq.quam import PoolSearch, RefitSearch, make_pool
 
 BOOSTING = HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=5, random_state=0)
 LEARNERS = {
@@ -71,9 +71,7 @@ def piped(learner):
 @pytest.mark.parametrize("name", LEARNERS)
 def test_rows_unlike_the_data_are_more_uncertain(related, name):
     X, y = related
-    quam = QUAMRegressor(LEARNERS[name], search=PoolSearch(n_steps=60), random_state=0).fit(
-        X[:200], y[:200]
-    )
+    quam = QUAMRegressor(LEARNERS[name], random_state=0).fit(X[:200], y[:200])
     strange = X[200:] * [1, 1, -1, -1] + [0, 0, 4, 0]
     ordinary, unlike = (quam.predict_model_std(rows) for rows in (X[200:], strange))
     assert roc_auc_score(np.repeat([0, 1], 100), np.r_[ordinary, unlike]) > 0.9
@@ -145,10 +143,13 @@ def test_categories_of_pandas_and_names_of_columns(table):
 def test_pools_pickles_copies_and_new_inputs(related, estimator):
     X, y = related
     pool = make_pool(X, n_inputs=200, random_state=5)
-    quam = QUAMRegressor(estimator, search=PoolSearch(n_steps=10), noise=0.09, random_state=0)
+    search = PoolSearch(n_steps=10) if estimator is None else RefitSearch()
+    quam = QUAMRegressor(estimator, search=search, noise=0.09, random_state=0)
     u = quam.fit(X, y, X_pool=pool).predict_uncertainty(X[:9])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(quam)).predict_uncertainty(X[:9]), u)
-    by_function = clone(quam).set_params(pool=partial(make_pool, n_inputs=200, random_state=5))
+    by_function = clone(quam).set_params(
+        search__pool=partial(make_pool, n_inputs=200, random_state=5)
+    )
     np.testing.assert_array_equal(by_function.fit(X, y).predict_uncertainty(X[:9]), u)
     one = quam.predict_uncertainty(X[4:5])
     np.testing.assert_allclose(one.epistemic, u.epistemic[4:5], rtol=1e-4)
@@ -157,13 +158,11 @@ def test_pools_pickles_copies_and_new_inputs(related, estimator):
     assert not np.allclose(new.predict_uncertainty(X[:9]).epistemic, u.epistemic)
 
 
-@pytest.mark.parametrize("params", [{}, {"estimator": BOOSTING}])
+@pytest.mark.parametrize("params", [{"search": PoolSearch(n_steps=5)}, {"estimator": BOOSTING}])
 def test_units_of_the_target_do_not_matter(related, params):
     X, y = related
     quam, scaled = (
-        QUAMRegressor(
-            search=PoolSearch(n_steps=5), noise=0.09 * unit**2, random_state=0, **params
-        ).fit(X[:100], unit * y[:100])
+        QUAMRegressor(noise=0.09 * unit**2, random_state=0, **params).fit(X[:100], unit * y[:100])
         for unit in (1.0, 64.0)
     )
     spread = quam.predict_model_std(X[:9] * 2)
@@ -189,9 +188,6 @@ def test_what_cannot_be_searched_is_refused(related):
         QUAMRegressor(KNeighborsRegressor()).fit(X, y)
     with pytest.raises(ValueError, match="network with two outputs"):
         QUAMRegressor(BOOSTING, noise="learned").fit(X, y)
-    refits = QUAMRegressor(Ridge(), noise=1.0).fit(X, y)
-    with pytest.raises(ValueError, match="fit it again with search='pointwise'"):
-        refits.set_params(search="pointwise").predict_model_std(X)
 
 
 def test_spread_of_heteroscedastic_data_is_not_their_noise():

@@ -12,7 +12,8 @@ from torch import nn
 
 from skuq import QUAMClassifier
 from skuq.networks import LeNet
-from skuq.quam import _search as search_module
+from skuq.quam import PoolSearch
+from skuq.quam import _gradients as search_module
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_new_inputs_are_searched_for_the_same_classes(linear):
         X, y, X_pool=pool
     )
     new = quam.search_pool(X[:50] + 3)
-    assert new._found.sought.tolist() == quam._found.sought.tolist()
+    assert new._found.targets.tolist() == quam._found.targets.tolist()
     x = torch.tensor(X[:5])
     assert not torch.allclose(new._found.outputs(x), quam._found.outputs(x))
 
@@ -147,7 +148,7 @@ def test_a_prior_counts_in_the_losses(linear):
     X, y, net, pool = linear
     quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=1, c0=0.0))
     plain = quam.fit(X, y, X_pool=pool)._found
-    prior = quam.set_params(prior_precision=30.0).fit(X, y, X_pool=pool)._found
+    prior = quam.set_params(search__prior_precision=30.0).fit(X, y, X_pool=pool)._found
     norms = [
         sum(float(w[k].square().sum()) for w in plain.weights[0].values())
         - sum(float(p.square().sum()) for p in net.parameters())

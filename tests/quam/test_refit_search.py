@@ -19,7 +19,8 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.class_weight import compute_class_weight
 
 from skuq import QUAMClassifier
-from skuq.quam._refit_search import RefitProblem, check_takes_weights, refit_on_pool
+from skuq.models import LearnerModel
+from skuq.quam._refit_search import RefitProblem, RefitSearch, refit_on_pool
 
 SHARES, SIGNS = (0.1, 0.3), np.array([1, -1])
 
@@ -44,7 +45,7 @@ def plane():
 
 def refitted(learner, plane, **params):
     X, y, weight, pool, wanted = plane
-    problem = RefitProblem(learner.fit(X, y), X, y, weight, None, seed=0)
+    problem = RefitProblem(LearnerModel(estimator=learner.fit(X, y)), X, y, weight, seed=0)
     return refit_on_pool(problem, pool, wanted, SHARES, half_square, SIGNS, **params)
 
 
@@ -119,7 +120,7 @@ def test_held_out_samples_are_the_same_for_all_and_seen_by_none(plane):
 def test_few_samples_are_compared_by_several(n):
     rng = np.random.default_rng(0)
     X, y, pool = rng.normal(size=(n, 2)), rng.normal(size=n), rng.normal(size=(10, 2))
-    problem = RefitProblem(Ridge().fit(X, y), X, y, np.ones(n), None, seed=0)
+    problem = RefitProblem(LearnerModel(estimator=Ridge().fit(X, y)), X, y, np.ones(n), seed=0)
     found = refit_on_pool(problem, pool, [np.ones((1, 10))], (0.1,), half_square, SIGNS[:1])
     assert found.standard_error > 1e-6  # of a single one it would be 0
 
@@ -134,7 +135,9 @@ def test_weights_of_classes_do_not_count_the_pool(given, atol):
 
     def found(learner, weight):
         learner.fit(X, y, sample_weight=weight)
-        problem = RefitProblem(learner, X, y, weight, np.arange(2), seed=0)
+        problem = RefitProblem(
+            LearnerModel(estimator=learner, classes=np.arange(2)), X, y, weight, seed=0
+        )
         return refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
 
     # The same weights by hand, of rows instead of classes; "balanced" is of the rows kept.
@@ -155,7 +158,9 @@ def unbalanced():
 
     def outputs(learner, weight):
         learner.fit(X, y, sample_weight=weight)
-        problem = RefitProblem(learner, X, y, weight, np.arange(2), seed=0)
+        problem = RefitProblem(
+            LearnerModel(estimator=learner, classes=np.arange(2)), X, y, weight, seed=0
+        )
         found = refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
         return found.outputs(pool).numpy()
 
@@ -197,7 +202,9 @@ def test_refits_stop_early_if_the_given_model_did():
     X, pool = rng.normal(size=(10_200, 2)), rng.normal(3, 1, size=(50, 2))
     y = (X[:, 0] > 0).astype(int)
     given = HistGradientBoostingClassifier(max_iter=2).fit(X, y)
-    problem = RefitProblem(given, X, y, np.ones(len(y)), np.arange(2), seed=0)
+    problem = RefitProblem(
+        LearnerModel(estimator=given, classes=np.arange(2)), X, y, np.ones(len(y)), seed=0
+    )
     asked = [np.zeros((1, 50), dtype=int), np.ones((1, 50), dtype=int)]
     found = refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
     assert given.do_early_stopping_
@@ -226,7 +233,7 @@ def test_trees_that_memorise_are_limited(plane, learner, memorises):
 
 def test_one_sample_is_its_own_comparison():
     X, y = np.zeros((1, 2)), np.zeros(1)
-    problem = RefitProblem(Ridge().fit(X, y), X, y, np.ones(1), None, seed=0)
+    problem = RefitProblem(LearnerModel(estimator=Ridge().fit(X, y)), X, y, np.ones(1), seed=0)
     found = refit_on_pool(
         problem, np.ones((2, 2)), [np.ones((1, 2))], (0.1,), half_square, SIGNS[:1]
     )
@@ -254,6 +261,6 @@ def test_each_class_keeps_a_sample_to_be_fitted_on():
 
 
 def test_learners_without_weights_are_refused():
-    check_takes_weights(Ridge())
+    RefitSearch().check_suits(Ridge())
     with pytest.raises(TypeError, match=r"KNeighborsRegressor\.fit takes no `sample_weight`"):
-        check_takes_weights(KNeighborsRegressor())
+        RefitSearch().check_suits(KNeighborsRegressor())

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from skuq.networks import MLP
-from skuq.quam import _search as search_module
-from skuq.quam._importance_sampling import ImportanceSampling, pool_weights
+from skuq.quam import _gradients as search_module
+from skuq.quam._gradients import SearchProblem, SearchSettings, output_bias, penalty_schedule
+from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
+from skuq.quam._objectives import OutputBias
+from skuq.quam._pointwise_search import search_batch
 from skuq.quam._regression_objectives import (
     DIRECTIONS,
     Divergence,
@@ -21,12 +24,9 @@ from skuq.quam._regression_objectives import (
 from skuq.quam._regression_sampling import (
     best_adversarial_regressors,
     estimate_spread,
-    estimate_uncertainty,
+    gaussian_uncertainty,
     mixture_information,
 )
-from skuq.quam._search import Trajectories, search_batch
-from skuq.quam._search_problem import SearchProblem, SearchSettings, penalty_schedule
-from skuq.quam._subnetwork import OutputBias, output_bias
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
@@ -210,7 +210,7 @@ def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
     reference, found = trajectories(n_outputs=n_outputs)
     noise = NOISE if n_outputs == 1 else None
     selected, expected = (
-        estimate_uncertainty(reference, found, sampling, noise_variance=noise) for sampling in BOTH
+        gaussian_uncertainty(reference, found, sampling, noise_variance=noise) for sampling in BOTH
     )
     about, among = (
         estimate_spread(reference, found, sampling, noise_variance=noise) for sampling in BOTH
@@ -273,7 +273,7 @@ def test_the_mixture_of_searches_holds_the_given_model_too(held_out):
     means = np.column_stack([reference[:, 0], found.outputs[..., 0].flatten(1)])
     squares = (means - reference[:, :1].numpy()) ** 2
     np.testing.assert_allclose(spread, np.sqrt((weights * squares).sum(axis=1)))
-    expected = estimate_uncertainty(
+    expected = gaussian_uncertainty(
         reference, found, sampling._replace(setting="expected"), noise_variance=None
     )
     log_variance = np.column_stack([reference[:, 1], found.outputs[..., 1].flatten(1)])

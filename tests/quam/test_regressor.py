@@ -21,9 +21,15 @@ from torch import nn
 
 from skuq import QUAMRegressor
 from skuq.networks import MLP
+from skuq.quam import PointwiseSearch
 
-QUICK = {"search": "pointwise", "setting": "selected", "n_steps": 6, "random_state": 0}
 LEARNED = {"noise": "learned", "setting": "expected"}
+
+
+def quick(**search):
+    """Parameters of a short search."""
+    search = PointwiseSearch(**{"n_steps": 6, **search})
+    return {"search": search, "setting": "selected", "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +89,7 @@ def test_divergence_outruns_the_penalty_far_out(plane):
     X, y, net, points, exact = plane
     ratios = [
         QUAMRegressor(
-            FrozenEstimator(net), noise=0.09, search="pointwise", attack=attack, random_state=0
+            FrozenEstimator(net), search="pointwise", noise=0.09, attack=attack, random_state=0
         )
         .fit(X, y)
         .predict_model_std(points[-5:])
@@ -96,20 +102,24 @@ def test_divergence_outruns_the_penalty_far_out(plane):
 @pytest.mark.parametrize(
     "params",
     [
-        {"noise_variance": 0.04},
-        pytest.param({"noise_variance": 0.04, "setting": "expected"}, marks=pytest.mark.slow),
-        pytest.param({**LEARNED, "learning_rate": 0.02}, marks=pytest.mark.slow),
+        {"noise": 0.04},
+        pytest.param({"noise": 0.04, "setting": "expected"}, marks=pytest.mark.slow),
+        pytest.param(
+            {**LEARNED, "search": PointwiseSearch(n_steps=50, learning_rate=0.02)},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_inputs_far_from_the_data_are_more_uncertain(sine, params):
-    quam = QUAMRegressor(search=PointwiseSearch(n_steps=50), random_state=0, **params).fit(*sine)
+    params = {"search": PointwiseSearch(n_steps=50), **params}
+    quam = QUAMRegressor(random_state=0, **params).fit(*sine)
     assert quam.score(*sine) > 0.85
     spread = quam.predict_model_std([[-3.0], [-0.5], [0.5], [3.0]])
     assert spread[[0, 3]].min() > 2 * spread[[1, 2]].max()
 
 
 def test_parts_of_the_given_model(sine):
-    quam = QUAMRegressor(validation_fraction=0.4, **QUICK).fit(*sine)
+    quam = QUAMRegressor(validation_fraction=0.4, **quick()).fit(*sine)
     u = quam.predict_uncertainty(sine[0][:5])
     assert 0.02 < quam.noise_variance_ < 0.08  # in truth 0.04
     entropy = np.log(2 * np.pi * np.e * quam.noise_variance_) / 2
@@ -123,7 +133,7 @@ def test_learned_noise_follows_the_noise():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(400, 1))
     y = np.where(X[:, 0] > 0, 1.0, 0.1) * rng.normal(size=400)
-    quam = QUAMRegressor(noise="learned", **QUICK).fit(X, y)
+    quam = QUAMRegressor(noise="learned", **quick()).fit(X, y)
     assert quam.noise_variance_ is None
     sd = np.exp(quam.predict_uncertainty([[-0.5], [0.5]]).aleatoric) / np.sqrt(2 * np.pi * np.e)
     assert sd == pytest.approx([0.1, 1.0], rel=0.3)
@@ -133,7 +143,9 @@ def test_learned_noise_follows_the_noise():
 @pytest.mark.parametrize("params", [{}, {"noise": "learned"}])
 def test_units_of_the_target_do_not_matter(sine, params):
     X, y = sine
-    quam, scaled = (QUAMRegressor(**QUICK, **params).fit(X, target) for target in (y, 1000 * y - 7))
+    quam, scaled = (
+        QUAMRegressor(**quick(), **params).fit(X, target) for target in (y, 1000 * y - 7)
+    )
     points = X[:5] * 1.5
     np.testing.assert_allclose(scaled.predict(points), 1000 * quam.predict(points) - 7, rtol=1e-6)
     spread = quam.predict_model_std(points)
@@ -146,10 +158,10 @@ def test_units_of_the_target_do_not_matter(sine, params):
 @pytest.mark.slow
 def test_noise_is_the_error_of_a_copy_on_samples_it_has_not_seen(sine):
     X, y = sine
-    quam = QUAMRegressor(validation_fraction=0.25, **QUICK).fit(X, y)
+    quam = QUAMRegressor(validation_fraction=0.25, **quick()).fit(X, y)
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=2)[0]
     rows, held_out = train_test_split(np.arange(120), test_size=0.25, random_state=seed)
-    copy = QUAMRegressor(**QUICK, noise=1.0).fit(X[rows], y[rows])
+    copy = QUAMRegressor(**quick(), noise=1.0).fit(X[rows], y[rows])
     error = np.mean((copy.predict(X[held_out]) - y[held_out]) ** 2)
     assert quam.noise_variance_ == pytest.approx(error)
     assert copy.noise_variance_ == 1.0
@@ -159,7 +171,7 @@ def test_frozen_module_is_taken_as_it_is_and_never_altered(sine):
     torch.manual_seed(0)
     module = MLP(1, 1, hidden_sizes=(8,))
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    quam = QUAMRegressor(FrozenEstimator(module), **QUICK).fit(*sine)
+    quam = QUAMRegressor(FrozenEstimator(module), **quick()).fit(*sine)
     with torch.no_grad():
         outputs = module(torch.tensor(sine[0], dtype=torch.float32))[:, 0].double().numpy()
     assert quam.noise_variance_ == pytest.approx(np.mean((outputs - sine[1]) ** 2))
@@ -190,7 +202,7 @@ ESTIMATORS = {
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_given_estimators_are_cloned_and_trained(sine, name):
     mine = ESTIMATORS[name]
-    quam = QUAMRegressor(mine, **QUICK).fit(*sine)
+    quam = QUAMRegressor(mine, **quick()).fit(*sine)
     assert not hasattr(mine, "n_features_in_")
     assert not hasattr(mine, "module_")
     u = quam.predict_uncertainty(sine[0][:4])
@@ -200,7 +212,7 @@ def test_given_estimators_are_cloned_and_trained(sine, name):
 
 def test_frozen_regressor_predicts_as_before(sine):
     mine = MLPRegressor(hidden_layer_sizes=(10,), max_iter=30, random_state=0, tol=1.0).fit(*sine)
-    quam = QUAMRegressor(FrozenEstimator(mine), **QUICK).fit(*sine)
+    quam = QUAMRegressor(FrozenEstimator(mine), **quick()).fit(*sine)
     np.testing.assert_allclose(quam.predict(sine[0]), mine.predict(sine[0]), atol=1e-9)
 
 
@@ -210,10 +222,10 @@ def test_pipeline_takes_text_columns():
     table = make_column_transformer((StandardScaler(), ["size"]), (OneHotEncoder(), ["colour"]))
     mine = make_pipeline(table, MLPRegressor(hidden_layer_sizes=(5,), max_iter=10, tol=1.0))
     weight = np.arange(20) > 3
-    quam = QUAMRegressor(mine, **QUICK).fit(frame, y)
+    quam = QUAMRegressor(mine, **quick()).fit(frame, y)
     assert quam.predict_uncertainty(frame[:3]).total.shape == (3,)
     mine.fit(frame, y)
-    frozen = QUAMRegressor(FrozenEstimator(mine), **QUICK).fit(frame, y, sample_weight=weight)
+    frozen = QUAMRegressor(FrozenEstimator(mine), **quick()).fit(frame, y, sample_weight=weight)
     error = (mine.predict(frame[4:]) - y[4:]) ** 2
     assert frozen.noise_variance_ == pytest.approx(error.mean())
     with pytest.raises(ValueError, match="NaN"):
@@ -245,10 +257,10 @@ def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("params", [{}, LEARNED, {"mixture": "dirac", "attack": "divergence"}])
 def test_batch_size_does_not_change_the_result(sine, params):
-    quam = QUAMRegressor(search=PoolSearch(train_batch_size=40), **{**QUICK, **params}).fit(*sine)
+    quam = QUAMRegressor(**{**quick(train_batch_size=40), **params}).fit(*sine)
     points = sine[0][:10]
-    whole = quam.set_params(batch_size=10).predict_uncertainty(points)
-    pieces = quam.set_params(batch_size=3).predict_uncertainty(points)
+    whole = quam.set_params(search__batch_size=10).predict_uncertainty(points)
+    pieces = quam.set_params(search__batch_size=3).predict_uncertainty(points)
     np.testing.assert_allclose(pieces.epistemic, whole.epistemic, rtol=1e-7)
     np.testing.assert_allclose(pieces.aleatoric, whole.aleatoric, rtol=1e-7)
 
@@ -259,15 +271,15 @@ def test_batch_size_does_not_change_the_result(sine, params):
 def test_weight_zero_leaves_a_sample_out_and_weights_count_as_copies(sine, params):
     X, y = sine[0][:30], sine[1][:30]
     weight = np.arange(30) % 3
-    weighted = QUAMRegressor(**QUICK, **params).fit(X, y, sample_weight=weight)
-    removed = QUAMRegressor(**QUICK, **params).fit(
+    weighted = QUAMRegressor(**quick(), **params).fit(X, y, sample_weight=weight)
+    removed = QUAMRegressor(**quick(), **params).fit(
         X[weight > 0], y[weight > 0], sample_weight=weight[weight > 0]
     )
     first, second = (each.predict_uncertainty(X[:4]) for each in (weighted, removed))
     np.testing.assert_allclose(first.total, second.total)
-    repeated = QUAMRegressor(**QUICK, **params).fit(X.repeat(weight, axis=0), y.repeat(weight))
+    repeated = QUAMRegressor(**quick(), **params).fit(X.repeat(weight, axis=0), y.repeat(weight))
     np.testing.assert_allclose(repeated.predict(X), weighted.predict(X), rtol=1e-6)
-    uniform = QUAMRegressor(**QUICK, **params).fit(X, y)
+    uniform = QUAMRegressor(**quick(), **params).fit(X, y)
     assert np.abs(uniform.predict(X) - weighted.predict(X)).max() > 0.01
 
 
@@ -275,9 +287,7 @@ def test_weight_zero_leaves_a_sample_out_and_weights_count_as_copies(sine, param
 def test_fitted_regressor_survives_pickling_and_leaves_random_states_alone(sine):
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
-    quam = QUAMRegressor(search=PoolSearch(parameters="last"), attack="divergence", **QUICK).fit(
-        *sine
-    )
+    quam = QUAMRegressor(attack="divergence", **quick(parameters="last")).fit(*sine)
     expected = quam.predict_uncertainty(sine[0][:5])
     assert torch.equal(state, torch.random.get_rng_state())
     again = pickle.loads(pickle.dumps(quam))
@@ -291,8 +301,7 @@ def test_fitted_regressor_survives_pickling_and_leaves_random_states_alone(sine)
         ({"noise": "none"}, "'noise' parameter"),
         ({"attack": "both"}, "'attack' parameter"),
         ({"validation_fraction": 1.0}, "'validation_fraction' parameter"),
-        ({"noise_variance": 0.0}, "'noise_variance' parameter"),
-        ({"noise_variance": 1.0, "noise": "learned"}, "can only be given with noise='homosced"),
+        ({"noise": 0.0}, "'noise' parameter"),
         ({"estimator": FrozenEstimator(MLP(1, 1)), "noise": "learned"}, "mean and log variance"),
     ],
 )
@@ -305,7 +314,7 @@ def test_training_a_fitted_estimator_again_is_warned_of_once(sine):
     mine = MLPRegressor(hidden_layer_sizes=(4,), max_iter=20, random_state=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        QUAMRegressor(mine.fit(*sine), **QUICK).fit(*sine)
+        QUAMRegressor(mine.fit(*sine), **quick()).fit(*sine)
     assert sum("FrozenEstimator" in str(each.message) for each in caught) == 1
 
 
@@ -326,7 +335,7 @@ def test_no_noise_and_no_samples_are_refused(sine):
     X, y = np.eye(3), np.zeros(3)
     net = nn.Linear(3, 1, bias=False).double()
     nn.init.zeros_(net.weight)
-    with pytest.raises(ValueError, match=r"errs nowhere .* give `noise_variance`"):
+    with pytest.raises(ValueError, match=r"errs nowhere .* as `noise`"):
         QUAMRegressor(FrozenEstimator(net)).fit(X, y)
     with pytest.raises(ValueError, match="at least one"):
         QUAMRegressor().fit(*sine, sample_weight=np.zeros(120))
@@ -339,7 +348,7 @@ def test_no_noise_and_no_samples_are_refused(sine):
 def test_predicting_needs_a_fit_and_inputs_like_those_of_training(sine, method):
     with pytest.raises(NotFittedError, match="not fitted"):
         getattr(QUAMRegressor(), method)(sine[0])
-    quam = QUAMRegressor(noise=0.04, **QUICK).fit(*sine)
+    quam = QUAMRegressor(noise=0.04, **quick()).fit(*sine)
     with pytest.raises(ValueError, match="NaN"):
         getattr(quam, method)([[np.nan]])
     with pytest.raises(ValueError, match="2 features"):
@@ -351,6 +360,6 @@ def test_predicting_needs_a_fit_and_inputs_like_those_of_training(sine, method):
 
 @pytest.mark.usefixtures("short_training")
 def test_diverging_search_is_an_error_with_advice(sine):
-    quam = QUAMRegressor(search=PoolSearch(c0=1e300, eta=1e10), noise=0.04, **QUICK).fit(*sine)
+    quam = QUAMRegressor(noise=0.04, **quick(c0=1e300, eta=1e10)).fit(*sine)
     with pytest.raises(ValueError, match=r"diverged .* smaller `learning_rate`"):
         quam.predict_uncertainty(sine[0][:2])

@@ -12,11 +12,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from sklearn.linear_model import LogisticRegression
 
 from skuq import CalibrationAuditor
-from skuq.reporting import AuditReport, audit_data, audit_report
-from skuq.reporting._audit_phrases import between
+from skuq.reporting import AuditReport, audit_data, audit_report, bin_range
 from tests.reporter import drawn_audit
 
 HOSTILE = "</td><script>alert('a & \"b\"')</script>$\\frac{$"
@@ -152,21 +152,48 @@ def test_the_page_tells_all_and_needs_no_other_file(faked, plt):
     assert not {"script", "link", "iframe", "a"} & {tag for tag, _ in page.tags}
     assert not re.search(r"https?://|url\(|@import", html)
     for row in report.data["bins"]:
-        cell = between(row, joint="to").replace(" ", "\N{NO-BREAK SPACE}")
+        cell = bin_range(row).replace(" ", "\N{NO-BREAK SPACE}")
         assert (cell in page.texts["td"]) == (row["count"] > 0)
     for group in report.data["groups"]:
         assert group["name"] in page.texts["td"]
 
 
-def test_hostile_names_stay_text(plt):
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (HOSTILE, HOSTILE),
+        (Markup("<script>alert(1)</script>"), "<script>alert(1)</script>"),
+        ("{{ 7 * 7 }}{% raise %}", "{{ 7 * 7 }}{% raise %}"),
+        ("a\x00\x1b[31m", r"a\x00\x1b[31m"),
+        ("\u202egnp\u2066.exe", r"\u202egnp\u2066.exe"),
+    ],
+)
+def test_hostile_names_stay_text(name, shown, plt, tmp_path):
     n = 1500
-    audit = drawn_audit("third", n, groups={HOSTILE: np.where(np.arange(n) % 2, HOSTILE, "x")})
-    report = audit_report(audit, HOSTILE, notes=[HOSTILE])
+    audit = drawn_audit("third", n, groups={name: np.where(np.arange(n) % 2, name, "x")})
+    report = audit_report(audit, name, notes=[name])
     page = Page(report.html())
     assert "script" not in {tag for tag, _ in page.tags}
-    assert f"{HOSTILE}={HOSTILE}" in page.texts["td"]
-    assert HOSTILE in page.texts["li"]
+    assert page.texts["h1"] == page.texts["title"] == [shown]
+    assert f"{shown}={shown}" in page.texts["td"]
+    assert shown in page.texts["li"]
+    assert any(text.startswith(f"Group {shown}={shown}: of") for text in page.texts["li"])
     assert json.loads(report.json())["groups"][0]["name"] in audit.group_bins_
+    report.write(tmp_path / "audit.html")
+
+
+def test_a_page_of_the_figures_alone_has_all_but_the_pictures(faked, plt):
+    with_pictures, plain = audit_report(faked), audit_report_without_pictures(faked)
+    page = Page(plain.html())
+    assert "img" not in {tag for tag, _ in page.tags}
+    for tag in ("li", "td", "th"):
+        assert page.texts[tag] == Page(with_pictures.html()).texts[tag]
+
+
+def test_sections_that_are_added_come_last(faked):
+    report = audit_report_without_pictures(faked)
+    report.text("Further", "More.")
+    assert Page(report.html()).texts["h2"][-2:] == ["All samples", "Further"]
 
 
 def test_the_same_audit_gives_the_same_page(faked, plt):

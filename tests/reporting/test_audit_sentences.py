@@ -8,9 +8,8 @@ import pytest
 
 from skuq import CalibrationAuditor
 from skuq.reporting import _audit_sentences as sentences
-from skuq.reporting import audit_report
-from skuq.reporting._audit import audit_data
-from skuq.reporting._audit_phrases import between, distance, outcome, points, probability
+from skuq.reporting import audit_data, audit_report, bin_finding, bin_range
+from skuq.reporting._phrases import distance, points, probability
 from tests.reporter import drawn_audit
 
 
@@ -139,7 +138,7 @@ def test_what_is_wrong_beyond_chance_but_tolerated_is_told_with_its_size():
     assert "70% and 80%" not in found  # 0.4 points may be chance
     assert "2 bins of groups" in in_groups
     assert "wrong by more than the tolerated 5 percentage" in sentences.meaning(data)[0]
-    words = {row["lower"]: outcome(row) for row in data["bins"] if row["count"]}
+    words = {row["lower"]: bin_finding(row) for row in data["bins"] if row["count"]}
     assert words == {0.7: "none", 0.8: "tolerated"}
 
 
@@ -252,29 +251,30 @@ def test_a_bin_amid_a_finding_is_not_said_to_deviate_as_its_neighbours_do(right)
     audit = recorded([(0.55, 48, 37), (0.65, 5, right), (0.75, 44, 41), (0.85, 7, 6)])
     assert audit.bins_.finding[5:8].tolist() == [1, 1, 1]
     data = audit_data(audit)
-    words = {row["lower"]: outcome(row) for row in data["bins"] if row["count"]}
+    words = {row["lower"]: bin_finding(row) for row in data["bins"] if row["count"]}
     assert words[0.5] == words[0.7] == "too low"
     assert (words[0.6] == "too low") == (right == 4)
     n_low = list(words.values()).count("too low")
     assert data["verdict"]["headline"].startswith(f"Failed: in {n_low} of 4 confidence bins ")
 
 
-def test_regions_of_a_part_of_the_samples_are_said_to_be_of_that_part(monkeypatch):
-    from skuq.calibration import _conditions
-
-    monkeypatch.setattr(_conditions, "MAX_SAMPLES", 1000)
-    kind = np.where(np.arange(4000) // 100 % 2, "a", "b")
-    wrong = (np.arange(4000) % 10 < 3) & (kind == "b")
+def test_regions_of_a_part_of_the_samples_are_said_to_be_of_that_part():
+    n = 60_000  # more than are searched
+    kind = np.where(np.arange(n) // 100 % 2, "a", "b")
+    wrong = (np.arange(n) % 10 < 3) & (kind == "b")
     audit = CalibrationAuditor.from_predictions(
-        wrong.astype(int), [[0.7, 0.3]] * 4000, X=pd.DataFrame({"kind": kind}), search_regions=True
+        wrong.astype(int),
+        np.tile([0.7, 0.3], (n, 1)),
+        X=pd.DataFrame({"kind": kind}),
+        search_regions=True,
     )
     data = audit_data(audit)
     told = " ".join(data["verdict"]["sentences"])
     count = data["regions"]["found"][0]["count"]
-    assert f"of the {count} predictions there among the 1,000 searched, which" in told
-    assert "were compared in 1,000 of the 4,000 samples, drawn at random." in told
+    assert f"of the {count:,} predictions there among the 50,000 searched, which" in told
+    assert "were compared in 50,000 of the 60,000 samples, drawn at random." in told
     pytest.importorskip("matplotlib")
-    assert audit_report(audit).html().count("in 1,000 of the 4,000 samples") == 3
+    assert audit_report(audit).html().count("in 50,000 of the 60,000 samples") == 3
 
 
 def test_a_larger_tolerance_of_regions_is_part_of_what_passing_means():
@@ -326,14 +326,15 @@ def test_a_second_finding_of_a_group_is_named():
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ({"lower": 0.99999, "upper": 1.0}, "99.999% and 100%"),
-        ({"lower": 0.999999998, "upper": 0.999999999}, "99.9999998% and 99.9999999%"),
-        ({"lower": 0.6, "upper": 0.6}, "60% and 60%"),
-        ({"lower": 1 / 3, "upper": 2 / 3}, "33.33% and 66.67%"),
+        ({"lower": 0.99999, "upper": 1.0}, "99.999% to 100%"),
+        ({"lower": 0.999999998, "upper": 0.999999999}, "99.9999998% to 99.9999999%"),
+        ({"lower": 0.6, "upper": 0.6}, "60% to 60%"),
+        ({"lower": 1 / 3, "upper": 2 / 3}, "33.33% to 66.67%"),
     ],
 )
 def test_edges_of_bins_can_be_told_apart(row, text):
-    assert between(row) == text
+    assert bin_range(row) == text
+    assert bin_range(row, joint="and") == text.replace("to", "and")
 
 
 def test_a_distance_is_never_written_as_none():

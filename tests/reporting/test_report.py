@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from markupsafe import Markup
 
 from skuq.plotting import (
     ReliabilityDisplay,
@@ -22,7 +23,7 @@ from skuq.plotting import (
     UncertaintyHistogramDisplay,
     UncertaintyMapDisplay,
 )
-from skuq.reporting._report import Report
+from skuq.reporting import Report
 
 MOMENT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOSTILE = "</title><script>alert('a & \"b\"')</script><img src=x onerror=alert(1)>{0}{title}"
@@ -118,16 +119,33 @@ def test_sections_come_in_the_order_they_were_added(report):
     assert page.texts["figcaption"] == ["A table."]
 
 
-def test_whatever_the_user_gives_is_text_and_never_markup():
-    report = Report(HOSTILE, HOSTILE)
-    report.text(HOSTILE, HOSTILE)
-    index = pd.Index([HOSTILE], name=HOSTILE)
-    report.table(HOSTILE, pd.DataFrame({HOSTILE: [HOSTILE]}, index=index), HOSTILE)
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (HOSTILE, HOSTILE),
+        (Markup(HOSTILE), HOSTILE),  # that calls itself safe
+        ("{{ 7 * 7 }} {% include 'x' %} {# y #}", "{{ 7 * 7 }} {% include 'x' %} {# y #}"),
+        ("a\x00\x08\x0c\x1b[31m\x7f\x9b", r"a\x00\x08\x0c\x1b[31m\x7f\x9b"),
+        ("\u200f\u061c1\u202e2\u2066<3\u2069", r"\u200f\u061c1\u202e2\u2066<3\u2069"),
+        ("line\n\ttab, é, ש, 不, \u200d", "line\n\ttab, é, ש, 不, \u200d"),
+    ],
+)
+def test_whatever_the_user_gives_is_text_and_never_markup(given, shown):
+    report = Report(given, given)
+    report.text(given, given)
+    index = pd.Index([given], name=given)
+    report.table(given, pd.DataFrame({given: [given]}, index=index), given)
     page = Page(report.html())
-    assert not {"script", "img"} & {tag for tag, _ in page.tags}
-    assert page.rows == [[HOSTILE, HOSTILE], [HOSTILE, HOSTILE]]
+    assert not {"script", "img", "b"} & {tag for tag, _ in page.tags}
+    assert page.rows == [[shown, shown], [shown, shown]]
     for tag in ("title", "h1", "h2", "figcaption", "p"):
-        assert set(page.texts[tag]) == {HOSTILE}
+        assert set(page.texts[tag]) == {shown}
+
+
+def test_text_that_utf8_cannot_hold_is_written_all_the_same(report, tmp_path):
+    report.text("Name", "cut\ud800")
+    page = report.write(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert r"<p>cut\ud800</p>" in page
 
 
 def test_a_hostile_caption_cannot_leave_the_attribute_of_its_picture(report, plt):
@@ -184,7 +202,7 @@ def test_a_package_without_version_does_not_cost_the_report(report, monkeypatch)
 @pytest.mark.slow
 def test_the_module_imports_neither_torch_nor_matplotlib():
     code = (
-        "import sys; from skuq.reporting._report import Report; Report('t', 's').html();"
+        "import sys; from skuq.reporting import Report; Report('t', 's').html();"
         "sys.exit(bool({'torch', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,12 +1,15 @@
 """Sentences of the report on a table, where numbers alone would mislead."""
 
+import re
+from html import unescape
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.audit import CalibrationAuditor
+from skuq import CalibrationAuditor
+from skuq.reporting import table_report
 from skuq.reporting._tables import (
     _audit_sentence,
     _best,
@@ -16,7 +19,9 @@ from skuq.reporting._tables import (
     _useless_guess,
     _useless_mean,
 )
+from skuq.tables import TableModel
 
+SCRIPT, QUOTES = "<script>alert(1)</script>", "\"quoted\" 'twice' &amp; \u202eturned\x1b"
 NAMES = ("low confidence", "total uncertainty", "epistemic uncertainty")
 
 
@@ -101,3 +106,34 @@ def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used(labels, sure,
         held_out_=pd.DataFrame({"label": list(labels)}), held_out_proba_=proba, classes_=["a", "b"]
     )
     assert _useless_guess(model).startswith("The model is no better than guessing") == is_useless
+
+
+def test_names_of_classes_and_columns_stay_text():
+    pytest.importorskip("matplotlib")
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=400)
+    table = pd.DataFrame({"size": size, QUOTES: rng.choice([SCRIPT, "b"], 400)})
+    table["<i>target"] = np.where(size + rng.normal(size=400) > 0, SCRIPT, "{{ 7 * 7 }}")
+    table["id"] = [f"<u>{k}" for k in range(400)]
+    model = TableModel("logistic").fit(table, "<i>target", id_column="id")
+    new = table.assign(size=100.0, **{QUOTES: "</td>unseen"}).head(5)
+    page = table_report(model, model.predict(new), model.count(new)).html()
+    assert not {"i", "u", "script"} & set(re.findall(r"<(\w+)", page))
+    cells = [unescape(text) for text in re.findall(r"<td[^>]*>(.*?)</td>", page)]
+    assert {SCRIPT, "{{ 7 * 7 }}", "<u>0"} <= set(cells)
+    shown = QUOTES.replace("\u202e", r"\u202e").replace("\x1b", r"\x1b")
+    assert any(shown in text for text in cells)
+    assert "predictions of &lt;i&gt;target?" in page
+
+
+def test_captions_of_many_classes_that_were_all_predicted_right():
+    pytest.importorskip("matplotlib")
+    label = np.arange(360) % 12
+    table = pd.DataFrame(10.0 * (label[:, None] == np.arange(12))).add_prefix("x")
+    table += np.random.default_rng(0).normal(size=table.shape)
+    table["label"] = [f"class {k}" for k in label]
+    model = TableModel("logistic").fit(table, "label")
+    page = " ".join(table_report(model, model.predict(table), model.count(table)).html().split())
+    assert "true class: of 12, the 10 that prediction sets hold least often. Sets are" in page
+    assert "All held-out rows were predicted right, so that nothing can be compared." in page
+    assert "Rows are counted from 1." in page

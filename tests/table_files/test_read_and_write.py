@@ -46,7 +46,7 @@ def test_rows_come_back_in_order_whole_and_in_chunks(path):
 def test_columns_are_read_as_text_or_as_values_that_repeat(path):
     write_table(path, [TABLE])
     kinds = {"whole": "category", "text": str, "absent": str}
-    frame = open_table(path).read(dtype=kinds, words=True)
+    frame = open_table(path).read(dtype=kinds, text_columns=True)
     assert frame["text"].tolist()[3:] == ["NA", "01"]
     assert isinstance(frame["whole"].dtype, pd.CategoricalDtype)
 

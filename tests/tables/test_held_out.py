@@ -12,9 +12,9 @@ from skuq.tables import TableError, TableModel
 from skuq.tables._held_out import (
     copies_in,
     hold_out,
-    known_rows,
+    leakage_warnings,
+    overlapping_rows,
     repetition_notes,
-    telling_notes,
 )
 
 
@@ -141,7 +141,7 @@ def test_a_held_out_table_of_training_rows_alone_is_refused(table, options):
 
 def test_equal_rows_of_few_values_are_not_taken_for_training_rows():
     frame = pd.DataFrame({"a": np.arange(100) % 3, "kind": np.arange(100) % 2})
-    assert not known_rows(frame, frame[:5]).any()
+    assert not overlapping_rows(frame, frame[:5]).any()
 
 
 # --- columns that know the outcome -------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_model_that_needs_several_columns_is_not_suspected():
     X = pd.DataFrame(random.normal(size=(600, 2)), columns=[*"ab"])
     y = np.where(X["a"] + X["b"] > 0, "yes", "no")
     parts = (X[:400], y[:400]), (X[400:], y[400:])
-    assert telling_notes(*parts, np.full(200, 1e-4), np.full(200, True), ["a", "b"]) == []
+    assert leakage_warnings(*parts, np.full(200, 1e-4), np.full(200, True), ["a", "b"]) == []
 
 
 def test_rows_of_known_ids_are_left_out_though_another_id_is_no_number():
@@ -198,14 +198,14 @@ def test_rows_of_known_ids_are_left_out_though_another_id_is_no_number():
 def test_ids_are_compared_as_numbers_only_where_all_are(first, second, known):
     held = pd.Series(second, index=[7] * len(second))
     train = pd.DataFrame({"a": np.arange(float(len(first)))})
-    marked = known_rows(train, train[:2] + 0.5, (pd.Series(first), held))
+    marked = overlapping_rows(train, train[:2] + 0.5, (pd.Series(first), held))
     assert marked.tolist() == known
 
 
 def test_whole_ids_are_the_same_where_a_missing_one_made_floats_of_them():
     train = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0]})
     ids = pd.Series(["1", "2", "3", "4"]), pd.Series([1.0, np.nan, 9.0, 4.0])
-    assert known_rows(train, train + 0.5, ids).tolist() == [True, False, False, True]
+    assert overlapping_rows(train, train + 0.5, ids).tolist() == [True, False, False, True]
 
 
 # --- models that were not fitted -----------------------------------------------------------------

@@ -6,8 +6,8 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from skuq.tables import TableError, TableModel
-from skuq.tables._learners import SAFEST, compare_learners
-from skuq.tables._targets import is_regression
+from skuq.tables._target import is_regression
+from skuq.tables._training import SAFEST, compare_learners
 
 
 def table(kind, n=600, seed=0):

@@ -1,7 +1,9 @@
 """Models of tables in folders: the same predictions again, and nothing that runs unasked."""
 
 import json
+import shutil
 import zipfile
+from dataclasses import dataclass
 
 import joblib
 import numpy as np
@@ -13,11 +15,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
-from torch import nn
 
-from skuq.tables import TableError, TableModel
-from skuq.tables._plain import NotPlainError, from_plain, to_plain
-from skuq.tables._storage import read_estimator
+from skuq.stored import CLASSES, stored
+from skuq.tables import TableError, TableModel, check_savable, read_estimator
+from skuq.tables._storage import HARMLESS
 
 pytest.importorskip("skops")
 
@@ -80,11 +81,13 @@ def test_a_kept_given_model_predicts_the_same(flowers, tmp_path):
 
 def test_a_folder_is_never_written_over(flowers, tmp_path):
     model = TableModel("logistic").fit(flowers, "target")
+    check_savable(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
-    with pytest.raises(TableError, match="exists already"):
-        model.save(tmp_path / "kept")
-    with pytest.raises(TableError, match="does not exist; create it first"):
-        model.save(tmp_path / "absent" / "kept")
+    for check in (model.save, check_savable):
+        with pytest.raises(TableError, match="exists already"):
+            check(tmp_path / "kept")
+        with pytest.raises(TableError, match="does not exist; create it first"):
+            check(tmp_path / "absent" / "kept")
 
 
 def shouting(X):
@@ -113,7 +116,7 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 1}, "saved with format 1, and this is format 5"),
+        ({"format": 1}, "saved with format 1, and this is format 6"),
         ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, and this is skuq .*; load it with that"),
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],
@@ -139,6 +142,116 @@ def test_a_forged_folder_runs_no_code(flowers, tmp_path):
         TableModel.load(tmp_path / "kept")
     (tmp_path / "kept" / "model.skops").write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(TableError, match="cannot be loaded"):
+        TableModel.load(tmp_path / "kept")
+
+
+@pytest.fixture(scope="module")
+def kept(flowers, patients, tmp_path_factory):
+    """Folders with a network's model and with a linear regression."""
+    folder = tmp_path_factory.mktemp("kept")
+    TableModel("network").fit(flowers[["petal length (cm)", "soil", "target"]], "target").save(
+        folder / "network"
+    )
+    TableModel("logistic").fit(patients, "target").save(folder / "line")
+    return folder
+
+
+def contents(folder):
+    return pytest.importorskip("skops.io").load(folder / "model.skops", trusted=[*HARMLESS])
+
+
+def names_in(value):
+    """Names of the format in what was loaded, and whether all else is plain or of scikit-learn."""
+    if isinstance(value, dict):
+        own = {value["skuq"]} if "skuq" in value else set()
+        return own.union(*map(names_in, value.values()))
+    if isinstance(value, list | tuple):
+        return set().union(*map(names_in, value))
+    assert type(value).__module__.split(".")[0] in ("builtins", "numpy", "sklearn"), value
+    return set()
+
+
+def test_the_file_names_formats_and_no_class_of_skuq(kept):
+    with zipfile.ZipFile(kept / "network" / "model.skops") as file:
+        schema = file.read("schema.json").decode()
+    assert '"skuq.' not in schema
+    assert '"torch"' not in schema
+    common = {"tables.table-model", "tables.clean-columns", "tables.training-values"}
+    common |= {"tables.comparison", "pandas.frame"}
+    assert names_in(contents(kept / "network")) == common | {
+        *("quam.classifier", "quam.pool-search", "quam.classification"),
+        *("quam.found-networks", "quam.fitted-search", "quam.search-problem"),
+        *("models.network", "models.rows"),
+        *("torch.tensor", "torch.chain", "torch.linear", "torch.relu"),
+    }
+    assert names_in(contents(kept / "line")) == common | {
+        *("quam.regressor", "quam.refit-search", "quam.regression", "quam.refitted"),
+        *("models.learner", "models.table"),
+    }
+
+
+def test_a_class_that_moved_still_loads(kept, patients, monkeypatch):
+    expected = TableModel.load(kept / "line").predict(patients[:5], n_explained=0)
+    for name in ("tables.training-values", "quam.refitted", "models.learner"):
+        moved = dataclass(frozen=True)(type("Moved", (CLASSES[name],), {}))
+        monkeypatch.delitem(CLASSES, name)
+        stored(name)(moved)
+    again = TableModel.load(kept / "line")
+    assert type(again.training_values_).__qualname__ == "Moved"
+    assert type(again.training_values_).__module__ == __name__
+    pd.testing.assert_frame_equal(again.predict(patients[:5], n_explained=0), expected)
+
+
+def at(tree, *path):
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+FOUND = ("estimator_", "_found")
+TAMPERED = {
+    "another name": lambda t: t.update(skuq="tables.other"),
+    "another object": lambda t: t.update(columns_=t["comparison_"]),
+    "no field": lambda t: t.pop("training_values_"),
+    "no field within": lambda t: at(t, *FOUND).pop("excess_loss"),
+    "one field more": lambda t: t.update(os="system"),
+    "one field more within": lambda t: at(t, "estimator_", "model_").update(hook="run"),
+    "text for a number": lambda t: t.update(random_state="0"),
+    "text for text of columns": lambda t: at(t, "columns_").update(numbers_="petal"),
+    "a list for an array": lambda t: at(t, *FOUND).update(sought=[0, 1]),
+    "text for an array of numbers": lambda t: at(t, *FOUND).update(excess_loss=np.array(["a"])),
+    "a parameter out of range": lambda t: t["estimator_"].update(gamma=-1.0),
+    "no estimator": lambda t: t.update(estimator_=t["comparison_"]),
+    "columns of different lengths": lambda t: at(t, "held_out_", "columns").update(
+        total=np.zeros(1)
+    ),
+    "a layer for a network": lambda t: at(t, *FOUND, "fitted", "problem").update(module="relu"),
+    "an unknown layer": lambda t: at(t, "estimator_", "model_", "module", "layers")[1].update(
+        skuq="torch.gelu"
+    ),
+    "weights that do not fit": lambda t: at(t, "estimator_", "model_", "module", "layers")[
+        0
+    ].update(bias=np.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("change", TAMPERED)
+def test_a_file_that_was_tampered_with_is_refused(kept, tmp_path, change):
+    skops = pytest.importorskip("skops.io")
+    shutil.copytree(kept / "network", tmp_path / "kept")
+    tree = contents(kept / "network")
+    TAMPERED[change](tree)
+    skops.dump(tree, tmp_path / "kept" / "model.skops")
+    with pytest.raises(TableError, match=r"model\.skops holds no model"):
+        TableModel.load(tmp_path / "kept")
+
+
+@pytest.mark.parametrize("forged", [[], {}, {"estimator_": None}, LogisticRegression()])
+def test_a_file_of_something_else_is_refused(kept, tmp_path, forged):
+    skops = pytest.importorskip("skops.io")
+    shutil.copytree(kept / "network", tmp_path / "kept")
+    skops.dump(forged, tmp_path / "kept" / "model.skops")
+    with pytest.raises(TableError, match="holds no model of a table"):
         TableModel.load(tmp_path / "kept")
 
 
@@ -181,14 +294,3 @@ def test_no_training_row_is_kept_but_those_that_explain(flowers, tmp_path):
         content = b"".join(file.read(name) for name in file.namelist())
     assert b"plant 1" not in content
     assert largest < 10**7
-
-
-def test_networks_of_known_layers_are_arrays():
-    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2, bias=False)).double()
-    plain = to_plain({"a": [network]})
-    again = from_plain(plain)["a"][0]
-    assert not any("torch" in type(value).__module__ for value in plain["a"])
-    for name, value in network.state_dict().items():
-        assert again.state_dict()[name].equal(value)
-    with pytest.raises(NotPlainError, match="GELU"):
-        to_plain(nn.Sequential(nn.Linear(3, 4), nn.GELU()))

@@ -412,6 +412,21 @@ def test_strengths_of_a_prior_given_on_loading_are_taken(tmp_path):
     assert (loaded.noise_scale, loaded.prior_scale) == (0.5, 2.0)
 
 
+@pytest.mark.parametrize("setting", [{"prior_gain": 2.0}, {"aleatoric": "variance"}])
+def test_what_a_value_network_alone_does_not_use_is_refused(setting):
+    with pytest.raises(ValueError, match=f"{next(iter(setting))}=.* has no effect"):
+        QuantileDQN("MlpPolicy", RandomEnv(), policy_kwargs=SMALL | setting)
+
+
+def test_a_scale_of_no_prior_is_refused(tmp_path):
+    message = "prior_scale=2.0 has no effect without a prior: noise_scale=0"
+    with pytest.raises(ValueError, match=message):
+        make(noise_scale=0, prior_scale=2.0)
+    make().save(tmp_path / "agent.zip")
+    with pytest.raises(ValueError, match=message):
+        UADQNAlgorithm.load(tmp_path / "agent.zip", noise_scale=0, prior_scale=2.0)
+
+
 @pytest.mark.parametrize("setting", [{"epistemic_factor": 1.0}, {"aleatoric_factor": 1.0}])
 def test_a_value_network_alone_estimates_neither_uncertainty(setting):
     with pytest.raises(ValueError, match="need two auxiliary networks"):

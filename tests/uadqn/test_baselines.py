@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import huber_loss
 
 from skuq.uadqn._baselines import BootstrappedDQN, BootstrappedPolicy, DQNAlgorithm
-from skuq.uadqn._extractors import GridCNN
+from skuq.uadqn._policies import GridCNN
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, collect, perturb
 from tests.uadqn.plain import (
     ChannelsLast,

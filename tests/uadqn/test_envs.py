@@ -1,4 +1,4 @@
-"""The windy cliff against its closed form, and what turns a parameter into an environment."""
+"""The windy cliff, environments that are given, episodes in them, their seeds and observations."""
 
 import subprocess
 import sys
@@ -17,9 +17,21 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from skuq import UADQN
-from skuq.uadqn import UADQNAlgorithm
-from skuq.uadqn._envs import DOWN, LEFT, RIGHT, UP, CliffWindEnv, make_env
-from tests.uadqn.environments import RandomEnv
+from skuq.uadqn import UADQNAlgorithm, _envs
+from skuq.uadqn._envs import (
+    DOWN,
+    LEFT,
+    RIGHT,
+    UP,
+    CliffWindEnv,
+    Played,
+    SeededEpisodes,
+    checked_observations,
+    checked_seeds,
+    make_env,
+    play_episodes,
+)
+from tests.uadqn.environments import MIXED, RandomEnv, SeedTeller
 
 LEDGE, SAFE = [RIGHT] * 4, [UP, *[RIGHT] * 4, DOWN]
 
@@ -319,7 +331,8 @@ def test_states_are_counted_from_0(space, make):
     ids=str,
 )
 def test_observations_that_are_not_one_box_are_learnt_from(space):
-    agent = UADQN(lambda: RandomEnv(space), total_timesteps=20, learning_starts=5).fit([0])
+    starts = {"learning_starts": 5}
+    agent = UADQN(lambda: RandomEnv(space), total_timesteps=20, algorithm_kwargs=starts).fit([0])
     observations = [space.sample() for _ in range(3)]
     if isinstance(space, spaces.Dict):
         observations = {key: np.stack([o[key] for o in observations]) for key in space}
@@ -352,3 +365,264 @@ def test_the_cliff_lives_in_other_processes(start_method):
         assert env.reset().argmax(-1).tolist() == [5, 5]
     finally:
         env.close()
+
+
+def seeds_of(n_episodes, seeds):
+    env = SeededEpisodes(SeedTeller(), seeds)
+    for _ in range(n_episodes):
+        env.reset()
+    return env.unwrapped.seeds
+
+
+def test_the_first_round_takes_the_seeds_themselves():
+    assert seeds_of(4, [7, 0, 123, 5]) == [7, 0, 123, 5]
+    assert seeds_of(2, np.array([7, 0, 123])) == [7, 0]
+
+
+def test_later_rounds_are_new_and_reproducible():
+    seeds = [4, 0, 9]
+    drawn = seeds_of(60, seeds)
+    assert len(set(drawn)) == 60
+    assert all(isinstance(seed, int) and seed >= 0 for seed in drawn)
+    assert drawn == seeds_of(60, seeds)
+
+
+def test_a_stream_belongs_to_its_seed_whatever_the_others_are():
+    first, second = seeds_of(15, [4, 0, 9]), seeds_of(10, [9, 4])
+    assert first[2::3] == second[0::2]
+    assert first[0::3] == second[1::2]
+
+
+def test_seeds_beyond_32_bits_are_told_apart():
+    drawn = seeds_of(40, [1, 2**32 + 1, 2**33, 2**62])
+    assert drawn[:4] == [1, 2**32 + 1, 2**33, 2**62]
+    assert len(set(drawn)) == 40
+
+
+def test_a_seed_of_the_caller_is_left_aside_and_options_are_passed_on():
+    env = SeededEpisodes(SeedTeller(), [3, 8])
+    observation, info = env.reset(seed=55, options={"a": 1})
+    assert env.unwrapped.seeds == [3]
+    assert env.unwrapped.options == [{"a": 1}]
+    np.testing.assert_array_equal(observation, [3, 0])
+    assert info == {}
+
+
+@pytest.fixture(autouse=True)
+def made():
+    SeedTeller.made.clear()
+    return SeedTeller.made
+
+
+def alone(make, act, seed):
+    """Return of one episode, played with nobody beside it."""
+    env, total = make(), 0.0
+    observation, _ = env.reset(seed=seed)
+    for _ in range(1000):
+        action = act(observation)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total += reward
+        if terminated or truncated:
+            return total
+    raise AssertionError("the episode did not end")
+
+
+def scores(played):
+    return [episode.score for episode in played]
+
+
+def guess(observation):
+    """Right in the first step alone, so that each step counts differently."""
+    return int(observation[0]) % 100 if observation[1] == 0 else 99
+
+
+@pytest.mark.parametrize("seeds", [[3], [0, 1, 2, 3, 4], [14, 5, 3, 3, 0, 77]])
+def test_returns_are_those_of_episodes_played_alone(seeds):
+    returns = scores(play_episodes(SeedTeller, lambda X: np.array([guess(x) for x in X]), seeds))
+    assert returns == [alone(SeedTeller, guess, seed) for seed in seeds]
+
+
+def test_returns_on_the_cliff_are_those_of_episodes_played_alone():
+    def act(X):
+        return np.where(np.argmax(X, axis=1) == 9, 0, 1)  # along the ledge
+
+    def make():
+        return make_env("CliffWind-v0")
+
+    played = play_episodes(make, act, range(60))
+    returns = scores(played)
+    assert returns == [alone(make, lambda x: act(x[None])[0], seed) for seed in range(60)]
+    # Along the ledge, an episode without a fall is worth 10 - 4.
+    assert [episode.falls for episode in played] == [int(score < 6) for score in returns]
+    assert len(set(returns)) > 2
+
+
+def test_only_running_episodes_are_asked_for_and_all_are_closed(made):
+    asked = []
+
+    def act(X):
+        asked.append(X.tolist())
+        return np.zeros(len(X), np.int64)
+
+    play_episodes(SeedTeller, act, np.array([1, 4, 2]))
+    assert asked[0] == [[1, 0], [4, 0], [2, 0]]
+    assert asked[2] == [[4, 2], [2, 2]]
+    assert asked[4] == [[4, 4]]
+    assert [len(X) for X in asked] == [3, 3, 2, 1, 1]
+    assert [env.closed for env in made] == [1, 1, 1]
+    assert [env.seeds for env in made] == [[1], [4], [2]]
+
+
+def test_dictionaries_of_observations_come_as_a_batch():
+    def act(X):
+        assert set(X) == {"seed", "step"}
+        assert X["seed"].shape == X["step"].shape == (len(X["seed"]), 1)
+        return X["seed"][:, 0] % 100
+
+    played = play_episodes(lambda: SeedTeller(as_dict=True), act, [0, 3, 4])
+    assert played == [
+        Played(100, 1, None, True),
+        Played(400, 4, None, True),
+        Played(500, 5, None, True),
+    ]
+
+
+@pytest.mark.parametrize(("limit", "ended"), [(3, [True, False, False, True]), (5, [True] * 4)])
+def test_episodes_are_cut_at_the_limit_and_not_those_that_end_with_it(limit, ended):
+    def act(X):
+        return np.full(len(X), 99)
+
+    played = play_episodes(SeedTeller, act, [2, 3, 4, 0], max_steps=limit)
+    assert [episode.ended for episode in played] == ended
+    assert [episode.steps for episode in played] == [min(steps, limit) for steps in (3, 4, 5, 1)]
+
+
+def test_an_episode_can_be_watched():
+    seen = []
+    play_episodes(
+        SeedTeller,
+        lambda X: np.full(len(X), 99),
+        [2],
+        watch=lambda observation, action, score: seen.append((*observation, action, score)),
+    )
+    assert seen == [(2, 0, 99, 0), (2, 1, 99, -1), (2, 2, 99, -3), (2, 3, None, -6)]
+
+
+def test_an_environment_cannot_play_beside_itself():
+    env = SeedTeller()
+    with pytest.raises(ValueError, match="same environment at each call"):
+        play_episodes(lambda: env, lambda X: np.zeros(len(X), int), [1, 2])
+
+
+def test_many_seeds_are_played_some_at_a_time(monkeypatch):
+    open_now, most = set(), []
+
+    class Watched(CliffWindEnv):
+        def __init__(self):
+            super().__init__()
+            open_now.add(self)
+            most.append(len(open_now))
+
+        def close(self):
+            open_now.discard(self)
+
+    def act(observations):
+        return np.full(len(observations), RIGHT)
+
+    seeds = range(7)
+    at_once = play_episodes(CliffWindEnv, act, seeds)
+    monkeypatch.setattr(_envs, "MAX_ENVS", 3)
+    assert play_episodes(Watched, act, seeds) == at_once
+    assert (max(most), len(open_now)) == (3, 0)
+
+
+CELL = spaces.Box(0, 1, (10,), np.float32)
+CELLS = np.eye(10, dtype=np.float32)
+OBSERVATIONS = {
+    "nan": (np.full((2, 10), np.nan), "contain NaN, or infinity"),
+    "infinity": (np.full((2, 10), -np.inf), "contain NaN, or infinity"),
+    "empty": (np.zeros((0, 10)), r"at least one sample, got \(0, 10\)"),
+    "too wide": (np.zeros((2, 11)), r"\(n_samples, 10\) .* got \(2, 11\)"),
+    "too deep": (np.zeros((2, 10, 1)), r"\(n_samples, 10\) .* got \(2, 10, 1\)"),
+    "a single one": (np.zeros(10), r"got \(10,\); one observation needs a first axis"),
+    "a number": (3.0, r"\(n_samples, 10\) .* got \(\)"),
+    "strings": ([["a"] * 10], "must be numbers, got dtype <U1"),
+    "objects": (np.full((1, 10), None), "must be numbers, got dtype object"),
+    "overflow": (np.full((1, 10), 1e300), "infinity as float32"),
+    "a dictionary": ({"cell": CELLS}, r"\(n_samples, 10\)"),
+}
+
+
+@pytest.mark.parametrize(("X", "message"), OBSERVATIONS.values(), ids=OBSERVATIONS)
+def test_bad_observations(X, message):
+    with pytest.raises(ValueError, match=message):
+        checked_observations(X, CELL)
+
+
+def test_cells_of_a_grid_are_0_or_1():
+    grid = spaces.Box(0, 1, (2, 2, 1), bool)
+    assert checked_observations(np.ones((1, 2, 2, 1)), grid).dtype == bool
+    with pytest.raises(ValueError, match="must be elements of Box"):
+        checked_observations(np.full((1, 2, 2, 1), 7.3), grid)
+
+
+def test_observations_take_the_dtype_of_their_space():
+    X = checked_observations(CELLS.tolist(), CELL)
+    assert X.dtype == np.float32
+    np.testing.assert_array_equal(X, CELLS)
+
+
+def mixed(n_samples=5):
+    samples = [MIXED.sample() for _ in range(n_samples)]
+    return {key: np.stack([sample[key] for sample in samples]) for key in MIXED.spaces}
+
+
+def test_bad_dictionaries_of_observations():
+    X = mixed()
+    for wrong in (X["vector"], {"vector": X["vector"]}, X | {"more": X["vector"]}):
+        with pytest.raises(ValueError, match=r"dict with keys \['image', 'vector'\]"):
+            checked_observations(wrong, MIXED)
+    with pytest.raises(ValueError, match="one observation needs a first axis"):
+        checked_observations({key: x[0] for key, x in X.items()}, MIXED)
+    with pytest.raises(ValueError, match="NaN"):
+        checked_observations(X | {"vector": X["vector"] * np.nan}, MIXED)
+    for n_samples in (1, 3):
+        with pytest.raises(ValueError, match="numbers of samples"):
+            checked_observations(X | {"vector": X["vector"][:n_samples]}, MIXED)
+
+
+@pytest.mark.parametrize("X", [[5], [-1], [1.5]])
+def test_discrete_observations_out_of_range(X):
+    with pytest.raises(ValueError, match="Observations"):
+        checked_observations(X, spaces.Discrete(5))
+
+
+SEEDS_OF = "integers from 0"
+BAD_SEEDS = {
+    "fractions": ([0.5, 1.0], SEEDS_OF),
+    "negative": ([3, -1], SEEDS_OF),
+    "nan": ([np.nan], SEEDS_OF),
+    "strings": (["a", "b"], SEEDS_OF),
+    "none": ([None], SEEDS_OF),
+    "two columns": ([[1, 2]], r"\(n_seeds, 1\) with at least one seed, got shape \(1, 2\)"),
+    "empty": ([], r"at least one seed, got shape \(0,\)"),
+    "a number": (3, r"got shape \(\)"),
+    "observations": (CELLS, r"got shape \(10, 10\)"),
+}
+
+
+@pytest.mark.parametrize(("X", "message"), BAD_SEEDS.values(), ids=BAD_SEEDS)
+def test_bad_seeds(X, message):
+    with pytest.raises(ValueError, match=message):
+        checked_seeds(X)
+
+
+@pytest.mark.parametrize("X", [[np.inf], [1e300], np.array([2**64 - 1], np.uint64), [1j]])
+def test_seeds_that_are_no_int64(X):
+    with pytest.raises(ValueError, match="Seeds of an environment"):
+        checked_seeds(X)
+
+
+@pytest.mark.parametrize("X", [[3, 1], [[3], [1]], [3.0, 1.0], np.array([3, 1], np.uint8)])
+def test_seeds_become_int64(X):
+    np.testing.assert_array_equal(checked_seeds(X), np.array([3, 1], np.int64), strict=True)

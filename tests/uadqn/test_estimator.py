@@ -24,7 +24,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
 from skuq.uadqn import UADQNAlgorithm, _envs, _estimator
-from skuq.uadqn._callbacks import Episode
+from skuq.uadqn._checkpoint import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
 
@@ -33,16 +33,14 @@ CELLS = np.eye(10, dtype=np.float32)
 SEEDS = np.arange(6)
 QUICK = {
     "total_timesteps": 120,
-    "learning_starts": 40,
-    "buffer_size": 500,
     "n_quantiles": 7,
-    "policy_kwargs": {"net_arch": [16]},
     "random_state": 0,
 }
+SMALL = {"learning_starts": 40, "buffer_size": 500, "policy_kwargs": {"net_arch": [16]}}
 
 
-def make(env=CLIFF, **options):
-    return UADQN(env, **(QUICK | options))
+def make(env=CLIFF, algorithm=None, **options):
+    return UADQN(env, algorithm_kwargs=SMALL | (algorithm or {}), **(QUICK | options))
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +116,12 @@ def test_parameters_are_stored_untouched():
 
 
 def test_parameters_can_be_set_and_cloned():
-    env, kwargs = RandomEnv(length=7), {"net_arch": [3]}
-    model = make(env, policy_kwargs=kwargs).set_params(gamma=0.5, n_quantiles=11)
+    env, kwargs = RandomEnv(length=7), {"policy_kwargs": {"net_arch": [3]}}
+    model = make(env).set_params(gamma=0.5, n_quantiles=11, algorithm_kwargs=kwargs)
     assert (model.gamma, model.n_quantiles) == (0.5, 11)
     copied = clone(model)
     assert copied.get_params().keys() == model.get_params().keys()
-    assert copied.policy_kwargs == kwargs
+    assert copied.algorithm_kwargs == kwargs
     assert isinstance(copied.env, RandomEnv)
     assert copied.env.length == 7
     assert clone(make(RandomEnv)).env is RandomEnv
@@ -133,7 +131,7 @@ def test_parameters_can_be_set_and_cloned():
 
 
 def test_clone_is_not_fitted(agent):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted"):
         clone(agent).predict(CELLS)
 
 
@@ -233,7 +231,7 @@ def test_a_saved_agent_is_the_same_and_its_file_is_one_of_stable_baselines3(agen
 
 
 def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_path):
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted"):
         make().save(tmp_path / "agent.zip")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "text").write_text("mine")
@@ -241,14 +239,14 @@ def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_pat
     for name in ("text", "algorithm.zip"):
         with pytest.raises(ValueError, match=r"was not written by UADQN\.save"):
             UADQN.load(tmp_path / name)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="absent"):
         UADQN.load(tmp_path / "absent.zip")
 
 
 def test_an_unfitted_agent_can_be_pickled():
     loaded = pickle.loads(pickle.dumps(make(gamma=0.3)))
     assert loaded.gamma == 0.3
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted"):
         loaded.predict(CELLS)
 
 
@@ -379,14 +377,14 @@ def test_quantiles_are_those_of_the_value_network(agent):
 def test_levels_of_quantiles(agent):
     np.testing.assert_allclose(agent.quantile_levels_, [(i + 0.5) / 7 for i in range(7)])
     assert agent.quantile_levels_.dtype == np.float64
-    kwargs = {"levels": "paper", "net_arch": [4]}
-    of_paper = make(n_quantiles=4, policy_kwargs=kwargs, total_timesteps=1).fit(SEEDS)
+    kwargs = {"policy_kwargs": {"levels": "paper", "net_arch": [4]}}
+    of_paper = make(algorithm=kwargs, n_quantiles=4, total_timesteps=1).fit(SEEDS)
     np.testing.assert_allclose(of_paper.quantile_levels_, [0.2, 0.4, 0.6, 0.8])
 
 
 def test_more_auxiliary_networks_are_averaged_over_pairs():
     kwargs = {"n_auxiliary": 3, "net_arch": [8]}
-    model = make(policy_kwargs=kwargs, total_timesteps=60).fit(SEEDS)
+    model = make(algorithm={"policy_kwargs": kwargs}, total_timesteps=60).fit(SEEDS)
     value, *others = all_quantiles(model, CELLS)
     pairs = [(value, others[i], others[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
     epistemic = np.mean([by_hand(pair)[1] for pair in pairs], axis=0)
@@ -441,7 +439,7 @@ SPACES = {
 
 @pytest.mark.parametrize(("space", "policy"), SPACES.values(), ids=SPACES)
 def test_observations_of_any_kind(space, policy):
-    model = make(RandomEnv(space), total_timesteps=26, learning_starts=20).fit(SEEDS)
+    model = make(RandomEnv(space), {"learning_starts": 20}, total_timesteps=26).fit(SEEDS)
     assert model.algorithm_.policy_class is model.algorithm_.policy_aliases[policy]
     assert model.observation_space_ == space
     assert model.action_space_ == spaces.Discrete(3)
@@ -484,10 +482,9 @@ class Bandit(gym.Env):
 def test_it_learns_value_risk_and_what_it_does_not_know():
     options = {
         "total_timesteps": 900,
-        "learning_starts": 50,
         "learning_rate": 3e-3,
         "n_quantiles": 20,
-        "policy_kwargs": {"net_arch": [32]},
+        "algorithm_kwargs": {"learning_starts": 50, "policy_kwargs": {"net_arch": [32]}},
         "random_state": 0,
     }
     neutral = UADQN(Bandit, **options).fit(SEEDS)
@@ -542,21 +539,104 @@ def test_options_reach_the_algorithm():
         "noise_scale": 2.5,
         "learning_rate": 2e-3,
         "gamma": 0.8,
+    }
+    further = {
         "buffer_size": 321,
         "learning_starts": 17,
         "batch_size": 9,
         "target_update_interval": 13,
+        "prior_scale": 0.2,
+        "max_grad_norm": 10.0,
     }
-    kwargs = {"net_arch": [6, 5], "prior_gain": 4.0}
+    kwargs = further | {"policy_kwargs": {"net_arch": [6, 5], "prior_gain": 4.0}}
     given = copy.deepcopy(kwargs)
-    model = make(total_timesteps=40, n_quantiles=3, policy_kwargs=kwargs, **options).fit(SEEDS)
-    assert {name: getattr(model.algorithm_, name) for name in options} == options
+    model = UADQN(
+        CLIFF,
+        total_timesteps=40,
+        n_quantiles=3,
+        algorithm_kwargs=kwargs,
+        device="cpu",
+        random_state=0,
+        **options,
+    ).fit(SEEDS)
+    everything = options | further
+    assert {name: getattr(model.algorithm_, name) for name in everything} == everything
     assert model.algorithm_.num_timesteps == 40
     assert model.algorithm_.policy.prior_gain == 4.0
     shapes = [tuple(layer.weight.shape[1:]) for layer in model.algorithm_.quantile_net.head[::2]]
     assert shapes == [(10, 6), (6, 5), (5, 4 * 3)]
     assert kwargs == given
-    assert model.policy_kwargs is kwargs
+    assert model.algorithm_kwargs is kwargs
+
+
+CHANGES = {
+    "env": lambda: RandomEnv(GRID, length=3),
+    "total_timesteps": 91,
+    "epistemic_factor": 0.1,
+    "aleatoric_factor": 5.0,
+    "aleatoric": "variance",
+    "noise_scale": 20.0,
+    "learning_rate": 1e-2,
+    "gamma": 0.1,
+    "n_quantiles": 8,
+    "policy": "MlpPolicy",
+    "random_state": 1,
+}
+FURTHER = {
+    "learning_starts": 30,
+    "buffer_size": 20,
+    "batch_size": 33,
+    "target_update_interval": 10,
+    "policy_kwargs": {"net_arch": [8], "levels": "paper"},
+    "prior_scale": 0.01,
+    "tau": 0.5,
+    "train_freq": 2,
+    "gradient_steps": 2,
+    "n_steps": 2,
+    "max_grad_norm": 1e-3,
+}
+
+
+@pytest.fixture(scope="module")
+def beliefs():
+    """Uncertainty of an agent by its parameters."""
+    base = {
+        "learning_starts": 40,
+        "target_update_interval": 20,
+        "policy_kwargs": {"net_arch": [8]},
+    }
+    X = observations(GRID)
+
+    def of(algorithm, **options):
+        options = {"total_timesteps": 90, "n_quantiles": 7, "random_state": 0} | options
+        env = options.pop("env", RandomEnv(GRID))
+        agent = UADQN(env, algorithm_kwargs=base | algorithm, device="cpu", **options)
+        return np.array(agent.fit(SEEDS).predict_uncertainty(X, per_action=True))
+
+    return of
+
+
+@pytest.mark.parametrize("name", [*CHANGES, *FURTHER])
+def test_every_parameter_has_an_effect(beliefs, name):
+    options = {name: CHANGES[name]} if name in CHANGES else {}
+    further = {name: FURTHER[name]} if name in FURTHER else {}
+    assert not np.array_equal(beliefs(further, **options), beliefs({}))
+    assert {*CHANGES, "algorithm_kwargs"} == set(UADQN("").get_params()) - {"device", "verbose"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_scale": 0, "algorithm": {"prior_scale": 2.0}}, "prior_scale=2.0 has no effect"),
+        (
+            {"algorithm": {"policy_kwargs": {"net_arch": [], "activation_fn": torch.nn.Tanh}}},
+            "activation_fn=Tanh has no effect",
+        ),
+    ],
+)
+def test_what_cannot_have_an_effect_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options).fit(SEEDS)
 
 
 def test_an_environment_that_is_given_is_not_used_itself():
@@ -655,23 +735,48 @@ PARAMETERS = {
     "no steps": ({"total_timesteps": 0}, "'total_timesteps' .* Got 0"),
     "part of a step": ({"total_timesteps": 10.5}, "'total_timesteps' .* Got 10.5"),
     "no learning rate": ({"learning_rate": 0}, "'learning_rate' .* Got 0"),
-    "no buffer": ({"buffer_size": 0}, "'buffer_size' .* Got 0"),
-    "no batch": ({"batch_size": 0}, "'batch_size' .* Got 0"),
-    "target": ({"target_update_interval": 0}, "'target_update_interval' .* Got 0"),
-    "starts": ({"learning_starts": -1}, "'learning_starts' .* Got -1"),
+    "no buffer": ({"algorithm": {"buffer_size": 0}}, "'buffer_size' .* Got 0"),
+    "no batch": ({"algorithm": {"batch_size": 0}}, "'batch_size' .* Got 0"),
+    "target": (
+        {"algorithm": {"target_update_interval": 0}},
+        "'target_update_interval' .* Got 0",
+    ),
+    "starts": ({"algorithm": {"learning_starts": -1}}, "'learning_starts' .* Got -1"),
+    "a parameter of its own": (
+        {"algorithm": {"gamma": 0.5, "seed": 3}},
+        r"Leave gamma, seed out of algorithm_kwargs: .* set it \(gamma, random_state\)",
+    ),
+    "quantiles twice": (
+        {"algorithm": {"policy_kwargs": {"n_quantiles": 3}}},
+        "Leave n_quantiles out of algorithm_kwargs",
+    ),
+    "unknown": (
+        {"algorithm": {"bufer_size": 3}},
+        "has bufer_size, which UADQNAlgorithm does not take; known are batch_size, buffer_size, ",
+    ),
+    "an epsilon": (
+        {"algorithm": {"exploration_fraction": 0.1}},
+        "has exploration_fraction, which UADQNAlgorithm does not take",
+    ),
     "random state": ({"random_state": "now"}, "'random_state' .* Got 'now'"),
-    "kwargs": ({"policy_kwargs": [("net_arch", [3])]}, "'policy_kwargs'"),
+    "kwargs": ({"algorithm_kwargs": [("batch_size", 3)]}, "'algorithm_kwargs'"),
     "images of vectors": ({"policy": "CnnPolicy"}, "only with images"),
     "grids of vectors": ({"policy": "GridPolicy"}, r"observations of shape \(10,\)"),
     "vectors of dicts": ({"env": RandomEnv(MIXED), "policy": "MlpPolicy"}, "MultiInputPolicy"),
-    "one auxiliary": ({"policy_kwargs": {"n_auxiliary": 1}}, "n_auxiliary must be at least 2"),
+    "policy arguments": ({"algorithm": {"policy_kwargs": [3]}}, "'policy_kwargs'"),
+    "one auxiliary": (
+        {"algorithm": {"policy_kwargs": {"n_auxiliary": 1}}},
+        "n_auxiliary must be at least 2",
+    ),
 }
 
 
 @pytest.mark.parametrize(("options", "message"), PARAMETERS.values(), ids=PARAMETERS)
 def test_bad_parameters(options, message):
+    own = {name: value for name, value in options.items() if name != "algorithm"}
+    model = make(algorithm=options.get("algorithm")).set_params(**own)
     with pytest.raises(ValueError, match=message):
-        make(**options).fit(SEEDS)
+        model.fit(SEEDS)
 
 
 def test_a_callable_that_makes_no_environment():

@@ -496,7 +496,7 @@ def test_hyperparameters_of_the_zoo_are_taken(tmp_path):
     """The example of the guide, read as rl_zoo3 reads it: strings in `policy_kwargs` are code."""
     yaml = pytest.importorskip("yaml")
     page = (Path(__file__).parents[2] / "docs" / "guide" / "uadqn.rst").read_text(encoding="utf-8")
-    block = page.partition(".. code-block:: yaml\n")[2].partition("\nLong runs")[0]
+    block = page.partition(".. code-block:: yaml\n")[2].partition("\nAgents to compare")[0]
     (options,) = yaml.safe_load(textwrap.dedent(block)).values()
     n_timesteps, policy = int(options.pop("n_timesteps")), options.pop("policy")
     assert options.pop("normalize") is True  # the zoo's own, as is the number of steps

@@ -18,13 +18,16 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from skuq.uadqn import BootstrappedDQN, DQNAlgorithm, QuantileDQN, UADQNAlgorithm
-from skuq.uadqn._extractors import DictExtractor, GridCNN, image_extractor, stack_extractors
 from skuq.uadqn._policies import (
     CnnPolicy,
+    DictExtractor,
+    GridCNN,
     GridPolicy,
     MlpPolicy,
     MultiInputPolicy,
+    image_extractor,
     policy_for,
+    stack_extractors,
 )
 from tests.uadqn.environments import GRID, SMALL, VECTOR, RandomEnv, perturb
 
@@ -183,6 +186,14 @@ def test_small_images_are_as_many_features_as_bytes():
 )
 def test_a_narrow_image_is_flattened_wherever_its_short_side_is(shape, name):
     assert policy_for(spaces.Box(0, 255, shape, np.uint8)) == name
+
+
+@pytest.mark.parametrize("algorithm", [UADQNAlgorithm, QuantileDQN, DQNAlgorithm, BootstrappedDQN])
+def test_an_activation_without_hidden_layers_is_refused(algorithm):
+    networks = {"activation_fn": nn.Tanh}
+    algorithm("MlpPolicy", RandomEnv(), policy_kwargs=networks | {"net_arch": [3]}, buffer_size=1)
+    with pytest.raises(ValueError, match="activation_fn=Tanh has no effect without hidden layers"):
+        algorithm("MlpPolicy", RandomEnv(), policy_kwargs=networks | {"net_arch": []})
 
 
 @pytest.mark.parametrize("name", ["init_gain", "prior_gain"])

@@ -1,25 +1,20 @@
 """AnchoredQuantileRegressor: what it learns, what it refuses, what it leaves alone."""
 
-import pickle
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
 from skuq import AnchoredQuantileRegressor
-from skuq.uadqn._losses import (
+from skuq.uadqn._networks import AnchoredLoss, QuantileNetworks, weights_of
+from skuq.uadqn._quantiles import (
     aleatoric_variance,
     epistemic_variance,
     prior_scale,
     quantile_levels,
     quantile_loss,
 )
-from skuq.uadqn._networks import weights_of
-from skuq.uadqn._regressor import AnchoredLoss, QuantileNetworks
 
 QUICK = {"max_epochs": 5, "hidden_sizes": (10,), "random_state": 0}
 
@@ -272,61 +267,35 @@ def test_wrong_parameters_are_refused(data, params, message):
         AnchoredQuantileRegressor(**{**QUICK, **params}).fit(*data)
 
 
-@pytest.mark.parametrize(
-    ("X", "y", "message"),
-    [
-        ([[0.0], [np.nan]], [0.0, 1.0], "Input X contains NaN"),
-        ([[0.0], [1.0]], [0.0, np.nan], "Input y contains NaN"),
-        ([[0.0], [1.0]], [0.0, np.inf], "Input y contains infinity"),
-        (np.empty((0, 1)), [], r"Found array with 0 sample\(s\)"),
-        ([[0.0]], [1.0], "minimum of 2 is required"),
-        ([[0.0], [1.0]], [0.0, 1.0, 2.0], "inconsistent numbers of samples"),
-    ],
-)
-def test_wrong_data_are_refused(X, y, message):
-    with pytest.raises(ValueError, match=message):
-        AnchoredQuantileRegressor(**QUICK).fit(X, y)
+CHANGES = {
+    "n_members": 3,
+    "n_quantiles": 11,
+    "hidden_sizes": (9,),
+    "activation": "relu",
+    "noise_scale": 2.0,
+    "prior_gain": 1.0,
+    "max_epochs": 6,
+    "batch_size": 50,
+    "learning_rate": 1e-3,
+    "random_state": 1,
+}
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_quantiles", "predict_uncertainty"])
-def test_wrong_width_is_refused(fitted, method):
-    with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 1"):
-        getattr(fitted, method)([[0.0, 1.0]])
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_parameter_has_an_effect(data, name):
+    base = {"n_quantiles": 10, "hidden_sizes": (10,), "max_epochs": 5, "random_state": 0}
+    model = AnchoredQuantileRegressor(**base).fit(*data)
+    changed = AnchoredQuantileRegressor(**base | {name: CHANGES[name]}).fit(*data)
+    before, after = (each.predict_uncertainty(data[0]) for each in (model, changed))
+    assert not np.array_equal(before, after)
+    assert set(CHANGES) == set(model.get_params()) - {"device", "verbose"}
 
 
-def test_random_state_decides(data):
-    first, second, other = (
-        AnchoredQuantileRegressor(**{**QUICK, "random_state": seed}).fit(*data).predict(data[0])
-        for seed in (0, 0, 1)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert not np.allclose(first, other)
-
-
-def test_global_random_states_are_left_alone(data):
-    np.random.seed(5)  # noqa: NPY002
-    torch.manual_seed(5)
-    AnchoredQuantileRegressor(**{**QUICK, "random_state": None}).fit(*data)
-    torch_state = torch.get_rng_state()
-    AnchoredQuantileRegressor(**QUICK).fit(*data).predict_uncertainty(data[0])
-    assert torch.equal(torch_state, torch.get_rng_state())
-    torch.manual_seed(5)
-    assert torch.equal(torch_state, torch.get_rng_state())
-
-
-def test_pickle_and_clone(data):
-    model = AnchoredQuantileRegressor(**QUICK).fit(*data)
-    restored = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(restored.predict(data[0]), model.predict(data[0]))
-    assert not hasattr(clone(model), "networks_")
-
-
-def test_data_frames_keep_their_names(data):
-    X = pd.DataFrame(data[0], columns=["x"])
-    model = AnchoredQuantileRegressor(**QUICK).fit(X, pd.Series(data[1]))
-    assert model.feature_names_in_.tolist() == ["x"]
-    expected = AnchoredQuantileRegressor(**QUICK).fit(*data).predict(data[0])
-    np.testing.assert_array_equal(model.predict(X), expected)
+def test_an_activation_without_hidden_layers_is_refused(data):
+    linear = AnchoredQuantileRegressor(hidden_sizes=(), max_epochs=1, random_state=0)
+    linear.fit(*data)
+    with pytest.raises(ValueError, match="activation='relu' has no effect without hidden layers"):
+        linear.set_params(activation="relu").fit(*data)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])

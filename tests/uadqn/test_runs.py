@@ -25,11 +25,9 @@ from skuq.uadqn import _runs as runs
 from skuq.uadqn._checkpoint import CheckpointError
 from skuq.uadqn._policies import policy_for
 from skuq.uadqn._run_configs import RunError, make_run_config, settings_for
-from skuq.uadqn._runs import last_saved_step, load_agent, train_run
-from skuq.uadqn._seeds import train_seeds
+from skuq.uadqn._runs import last_saved_step, load_agent, train_run, train_seeds
 from tests.uadqn.environments import RandomEnv
-from tests.uadqn.test_checkpoint import Stop, Unpicklable, tensors
-from tests.uadqn.test_history import TYPES
+from tests.uadqn.test_checkpoint import TYPES, Stop, Unpicklable, tensors
 
 QUICK = {
     "learning_rate": 1e-3,
@@ -85,14 +83,20 @@ def assert_same_run(one, other):
 # --- the configuration -------------------------------------------------------------------------
 
 
+def flat(env):
+    """Settings as the algorithm takes them."""
+    settings = settings_for(env)
+    return settings | settings.pop("algorithm_kwargs")
+
+
 def test_uadqn_is_configured_with_the_settings_of_its_environment_and_given_factors(monkeypatch):
     monkeypatch.setattr(configs, "settings_for", settings_for)
     config = make_run_config(
         "MinAtar/Asterix-v1", 10, seed=3, aleatoric_factor=0.7, epistemic_factor=None
     )
     assert config[:4] == ("MinAtar/Asterix-v1", 10, 3, "uadqn")
-    assert config.settings == settings_for("MinAtar/Asterix-v1") | {"aleatoric_factor": 0.7}
-    assert make_run_config("CliffWind-v0", 10).settings == settings_for("CliffWind-v0")
+    assert config.settings == flat("MinAtar/Asterix-v1") | {"aleatoric_factor": 0.7}
+    assert make_run_config("CliffWind-v0", 10).settings == flat("CliffWind-v0")
     assert (
         make_run_config("CliffWind-v0", 10, epistemic_factor=0.0).settings["epistemic_factor"] == 0
     )
@@ -139,8 +143,12 @@ def test_baselines_without_networks_of_their_own_are_not_given_any(monkeypatch):
 
 
 def test_factors_of_other_methods_and_unknown_methods_are_refused():
-    with pytest.raises(RunError, match="epistemic_factor are of method 'uadqn'; 'dqn' has none"):
+    message = "epistemic_factor applies only to method='uadqn', not to 'dqn'"
+    with pytest.raises(RunError, match=message):
         make_run_config("CliffWind-v0", 10, method="dqn", epistemic_factor=1.0)
+    message = "epistemic_factor and aleatoric_factor apply only to method='uadqn'"
+    with pytest.raises(RunError, match=message):
+        make_run_config("CliffWind-v0", 10, 0, "qrdqn", epistemic_factor=1, aleatoric_factor=0)
     with pytest.raises(RunError, match="no method 'sarsa'; known are uadqn, qrdqn, dqn, boots"):
         make_run_config("CliffWind-v0", 10, method="sarsa")
 
@@ -263,7 +271,7 @@ def test_an_extension_that_is_interrupted_is_an_unfinished_run_of_more_steps(tmp
     interrupt(run, stop=270)
     agent = load_agent(run, "cpu")
     assert (agent.finished, agent.algorithm.num_timesteps) == (False, 250)
-    with pytest.raises(RunError, match="is a run of 400 steps; ask for as many, or for more"):
+    with pytest.raises(RunError, match="is a run of 400 steps; request at least 400 steps"):
         train(run, steps=250)
     assert train(run, steps=400).begun_at == 250
     assert_same_run(tmp_path / "longer", run)
@@ -368,7 +376,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
         ({"method": "dqn"}, "was begun with method 'uadqn', not 'dqn'"),
         ({"epistemic_factor": 3.0}, "was begun with epistemic_factor 1.0, not 3.0"),
         ({"aleatoric_factor": 0.0}, "was begun with aleatoric_factor 0.5, not 0.0"),
-        ({"steps": 100}, "is a run of 150 steps; ask for as many, or for more"),
+        ({"steps": 100}, "is a run of 150 steps; request at least 150 steps"),
     ],
 )
 def test_a_run_does_not_go_on_with_another_configuration(tmp_path, other, message, finished):
@@ -556,7 +564,7 @@ def test_a_finished_run_without_checkpoint_is_not_begun_anew_to_extend_it(tmp_pa
     (checkpoint,) = tmp_path.glob("checkpoints/step-*")
     checkpoint.rename(tmp_path / "elsewhere")
     before = contents(tmp_path)
-    with pytest.raises(RunError, match="has no checkpoint any more, so its run cannot be extended"):
+    with pytest.raises(RunError, match="no longer has a checkpoint, so its run cannot be extended"):
         train(tmp_path, steps=200)
     assert contents(tmp_path) == before
 

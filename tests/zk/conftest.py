@@ -9,14 +9,13 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from skuq.datasets import make_gaussian_classes
-from skuq.zk import _circuit_size as sizes
 from skuq.zk import _commit as committing
+from skuq.zk import _commit as sizes
 from skuq.zk import _ezkl as backend
 from skuq.zk import attest, challenge, commit, prove
 from skuq.zk._files import read_json
-from skuq.zk._prover import Prover
-from skuq.zk._statement_entries import VerdictStatement
-from skuq.zk._statements import verdict_inputs
+from skuq.zk._private_commitment import Prover
+from skuq.zk._statements import VerdictStatement, verdict_inputs
 from tests.zk.exchange import Exchange
 from tests.zk.tampering import ALPHA, COMMITTED, FEW, N_BINS, SAMPLE, VERDICT_LEVEL, N
 

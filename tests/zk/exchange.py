@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from skuq.zk import _circuit_size as sizes
+from skuq.zk import _commit as sizes
 from skuq.zk import attest, challenge, commit, prove, verify
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}

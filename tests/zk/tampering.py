@@ -28,6 +28,10 @@ VERDICT_LEVEL = 0.6
 LEVELS = ["bins", "verdict", "predictions"]
 FEW = 14  # rows that fit into one proof
 CHUNK, NEXT = "chunks/00000.json", "chunks/00001.json"
+# Reasons that most changes are refused for.
+NOT_HELD = "does not hold for this statement, these data and these results"
+OTHER_WEIGHTS = "its commitment is not the published one"
+WRONG_TYPE = "is not of the right type"
 
 
 def verified(run, level, bundle=None, *, X=None, y=None, commitment=None, **settings):

@@ -17,12 +17,12 @@ import ezkl
 
 from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import PAD_BITS, PAD_LIMBS, Architecture
 from skuq.zk._circuits import build, input_names
-from skuq.zk._dense_network import DenseNetwork
-from skuq.zk._encoding import Column, Encoding
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
+    PAD_BITS,
+    PAD_LIMBS,
+    Architecture,
     IntegerNetwork,
     IntegerPredictions,
     digit_base,
@@ -31,7 +31,8 @@ from skuq.zk._fixed_point import (
     largest_value,
     tie_factor,
 )
-from skuq.zk._quantisation import integer_network
+from skuq.zk._public_commitment import Column, Encoding
+from skuq.zk._quantisation import DenseNetwork, integer_network
 from skuq.zk._statements import (
     bins_inputs,
     chance_allowance,

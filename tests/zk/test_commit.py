@@ -22,8 +22,8 @@ from skuq.zk import (
 )
 from skuq.zk import _commit as committing
 from skuq.zk import _ezkl as backend
-from skuq.zk._architecture import CIRCUITS
 from skuq.zk._files import read_json
+from skuq.zk._fixed_point import CIRCUITS
 from tests.zk.tampering import (
     COMMITTED,
     N,

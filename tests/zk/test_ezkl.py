@@ -1,6 +1,8 @@
-"""The proof system in a folder of its own: nothing of the home folder is read or written."""
+"""The proof system: loaded when it is needed, and in a folder of its own, not the home folder."""
 
 import os
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -52,3 +54,8 @@ def test_output_is_heard_again_after_calls_in_two_threads(capfd):
     thread.join(10)
     os.write(1, b"heard")
     assert capfd.readouterr().out == "heard"
+
+
+def test_whoever_verifies_loads_no_networks_and_the_proof_system_when_it_is_needed():
+    code = "import sys, skuq.zk; sys.exit(bool({'torch', 'ezkl', 'onnx'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

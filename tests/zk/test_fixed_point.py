@@ -6,29 +6,23 @@ from itertools import pairwise
 import mpmath
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
 
-from skuq.zk._dense_network import DenseNetwork, dense_network
-from skuq.zk._encoding import Column, Encoding, encoding_of, record_of
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     EXP_BASE,
     LOGIT_BITS,
     REACH,
-    ROUNDING,
     IntegerNetwork,
-    IntegerPredictions,
     integer_logits,
     integer_predictions,
     largest_value,
     logit_shift,
     tie_factor,
 )
+from skuq.zk._public_commitment import Column, Encoding, encoding_of, record_of
 from skuq.zk._quantisation import (
-    agreement,
+    DenseNetwork,
     fit_encoding,
-    fit_fixed_point,
     integer_network,
     probabilities,
 )
@@ -287,74 +281,3 @@ def test_an_encoding_is_the_same_after_json():
 def test_what_is_no_encoding_is_an_error(record):
     with pytest.raises(ValueError, match="The encoding of inputs is malformed"):
         encoding_of({"names": None} | record)
-
-
-# Agreement with the model
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return X, dense_network(LogisticRegression(max_iter=1000, C=10).fit(X, y))
-
-
-@pytest.mark.parametrize("tolerance", [0.05, 0.005, 0.003])
-def test_confidences_are_within_the_tolerance_of_the_model(iris, tolerance):
-    X, network = iris
-    encoding, rounded, found = fit_fixed_point(network, X, tolerance)
-    proba, mine = probabilities(network, X), integer_predictions(rounded, encoding.encode(X))
-    own = np.take_along_axis(proba, mine.label[:, None], axis=1)[:, 0]
-    difference = np.abs(own - mine.confidence / ONE)
-    assert found.maximum == pytest.approx(difference.max(), abs=1e-12)
-    assert found.mean == pytest.approx(difference.mean(), abs=1e-12)
-    assert found.maximum + ROUNDING <= tolerance
-    assert found.argmax == (proba.argmax(axis=1) == mine.label).mean()
-
-
-def test_a_smaller_tolerance_takes_more_bits(iris):
-    X, network = iris
-    few, many = (fit_fixed_point(network, X, t)[1].weight_bits for t in (0.2, 0.003))
-    assert few < many
-
-
-def test_more_bits_make_a_smaller_error(iris):
-    X, network = iris
-    errors = []
-    for bits in (4, 6, 8, 10):
-        encoding = fit_encoding(network, X, bits)
-        rounded = integer_network(network, encoding, bits)
-        found = integer_predictions(rounded, encoding.encode(X))
-        errors.append(agreement(probabilities(network, X), found).maximum)
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] > 10 * errors[-1]
-
-
-def test_a_tolerance_that_cannot_be_kept_is_named_with_what_was_reached(iris):
-    X, network = iris
-    with pytest.raises(ValueError, match=r"within tolerance=0.0009 .* \(0.00\d+ was reached\)"):
-        fit_fixed_point(network, X, 0.0009)
-
-
-def test_a_network_that_fits_no_format_is_an_error():
-    rng = np.random.default_rng(0)
-    network, _, _ = random_network(rng, (2, 9, 9, 9, 9, 9, 2), size=9.0)
-    with pytest.raises(ValueError, match=r"tolerance=0.01 of the model's \(no format fits\)"):
-        fit_fixed_point(network, rng.normal(size=(20, 2)), 0.01)
-
-
-def test_a_network_of_too_many_layers_is_an_error_however_small_its_numbers():
-    """The unit of its logits would be smaller than single precision holds."""
-    rng = np.random.default_rng(0)
-    network, _, _ = random_network(rng, (2, *[1] * 20, 2), size=1e-3)
-    network = network._replace(biases=[0 * bias for bias in network.biases])
-    with pytest.raises(ValueError, match="fewer layers"):
-        fit_fixed_point(network, rng.normal(size=(20, 2)), 0.1)
-
-
-def test_a_class_that_a_tie_decides_otherwise_is_no_difference_of_confidence():
-    reference = np.array([[0.5, 0.5], [0.8, 0.2]])
-    found = IntegerPredictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))
-    result = agreement(reference, found)
-    assert result.maximum == pytest.approx(0.3)
-    assert result.mean == pytest.approx(0.15)
-    assert result.argmax == 0.5

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from skuq.zk._files import read_json, write_json
-from skuq.zk._ledger import STATE_HOME, Ledger, start_ledger
+from skuq.zk._private_commitment import STATE_HOME, Ledger, start_ledger
 
 BUDGETS = {"audits": 2, "attestations": 1, "pads": 5}
 
@@ -53,7 +53,7 @@ def test_a_count_that_was_interrupted_before_the_second_place_goes_on(private):
 
 def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(private):
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom skuq.zk._ledger import Ledger\n"
+        "import os, sys\nfrom pathlib import Path\nfrom skuq.zk._private_commitment import Ledger\n"
         f"with Ledger(Path(sys.argv[1]), 'x', {BUDGETS})._locked():\n    os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(private)], check=False)
@@ -68,9 +68,9 @@ def test_calls_at_the_same_time_take_different_pads(private):
 
 
 def test_a_count_that_is_held_too_long_is_named(private, monkeypatch):
-    monkeypatch.setattr("skuq.zk._ledger.LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("skuq.zk._private_commitment.LONGEST_WAIT", 0.0)
     ledger = ledger_of(private)
-    with ledger._locked(), pytest.raises(RuntimeError, match="Another call"):
+    with ledger._locked(), pytest.raises(RuntimeError, match="is locked by another process"):
         ledger.take("audits")
 
 

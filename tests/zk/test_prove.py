@@ -16,8 +16,8 @@ from skuq.zk import (
     prove,
 )
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import REPORTED, digest_file, read_json, write_json
-from skuq.zk._ledger import STATE_HOME
+from skuq.zk._files import read_json, write_json
+from skuq.zk._private_commitment import STATE_HOME
 from tests.zk.tampering import (
     ALPHA,
     N_BINS,
@@ -99,9 +99,19 @@ def test_an_audit_of_predictions_waits_for_its_challenge(run):
     assert run.waiting == (run.predictions, 0, False)
 
 
-def test_a_challenge_to_other_reports_fails(run, tmp_path):
-    write_json(tmp_path / "c.json", {**read_json(run.challenge), "reported_digest": "0" * 64})
-    with pytest.raises(ValueError, match="answers other reported confidences"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: {**c, "reported_digest": "0" * 64}, "answers other reported confidences"),
+        (
+            lambda c: {"reported_digest": c["reported_digest"]},
+            "lacks the entry 'nonce'",
+        ),
+    ],
+)
+def test_another_challenge_is_not_answered(run, tmp_path, change, message):
+    write_json(tmp_path / "c.json", change(read_json(run.challenge)))
+    with pytest.raises(ValueError, match=message):
         prove(
             run.honest,
             run.X_ref,
@@ -112,6 +122,9 @@ def test_a_challenge_to_other_reports_fails(run, tmp_path):
             n_bins=N_BINS,
             challenge=tmp_path / "c.json",
         )
+
+
+def test_a_challenge_needs_reported_confidences(run, tmp_path):
     with pytest.raises(VerificationError, match=r"reported.json is missing"):
         challenge(run.bins, run.honest, run.X_ref, run.y_ref, tmp_path / "d.json")
 
@@ -136,21 +149,6 @@ def test_an_audit_that_cannot_be_made_fails(run, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
         prove(run.honest, out=tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
-
-
-def test_what_is_no_challenge_fails(run, tmp_path):
-    write_json(tmp_path / "c.json", {"reported_digest": digest_file(run.predictions / REPORTED)})
-    with pytest.raises(ValueError, match="nonce"):
-        prove(
-            run.honest,
-            run.X_ref,
-            run.y_ref,
-            run.predictions,
-            level="predictions",
-            alpha=ALPHA,
-            n_bins=N_BINS,
-            challenge=tmp_path / "c.json",
-        )
 
 
 def test_verdicts_need_pads_and_each_serves_once(run, tmp_path):

@@ -21,6 +21,9 @@ from skuq.zk._files import (
 )
 from tests.zk.tampering import (
     ASKED,
+    NOT_HELD,
+    OTHER_WEIGHTS,
+    WRONG_TYPE,
     changed,
     edit,
     files_of,
@@ -41,39 +44,87 @@ def test_a_flipped_byte_in_any_public_file_fails(run, tmp_path):
 
 
 COMMITMENTS = {
-    "point": lambda r: edit(r, "commitment_point", value="0" * 64),
-    "classes": lambda r: edit(r, "classes", value=["y", "x", "z"]),
-    "fewer classes": lambda r: edit(r, "classes", value=["x", "y"]),
-    "nested classes": lambda r: edit(r, "classes", value=[["x"], ["y"], ["z"]]),
-    "key": lambda r: edit(r, "keys", "bins", value="0" * 64),
-    "no keys": lambda r: r.pop("keys"),
-    "keys no record": lambda r: edit(r, "keys", value=[]),
-    "no key": lambda r: r["keys"].pop("bins"),
-    "reference string": lambda r: edit(r, "reference_string", "sha256", value="0" * 64),
-    "no reference string": lambda r: r.pop("reference_string"),
-    "centre": lambda r: edit(r, "encoding", "columns", 0, 1, value=9.0),
-    "bits": lambda r: edit(r, "encoding", "bits", value=7),
-    "no columns": lambda r: edit(r, "encoding", "columns", value=[]),
-    "negative scale": lambda r: edit(r, "encoding", "columns", 0, 2, value=-1.0),
-    "rows": lambda r: edit(r, "architecture", "log_rows", value=40),
-    "no rows per proof": lambda r: edit(r, "architecture", "rows_per_proof", value={}),
-    "rows per proof no record": lambda r: edit(r, "architecture", "rows_per_proof", value=3),
-    "unknown circuit": lambda r: edit(r, "architecture", "rows_per_proof", "x", value=3),
-    "columns": lambda r: edit(r, "architecture", "columns", "bins", value=4),
-    "no columns of a circuit": lambda r: r["architecture"]["columns"].pop("verdict"),
-    "no widths": lambda r: edit(r, "architecture", "widths", value=[]),
-    "widths no list": lambda r: edit(r, "architecture", "widths", value=None),
-    "words for numbers": lambda r: edit(r, "architecture", "digits", value="three"),
-    "no architecture": lambda r: r.pop("architecture"),
-    "tolerance": lambda r: edit(r, "tolerance", value=0.5),
-    "tolerance no number": lambda r: edit(r, "tolerance", value="0.02"),
-    "format": lambda r: edit(r, "format", value=0),
-    "version": lambda r: edit(r, "versions", "ezkl", value="0.0.1"),
-    "no versions": lambda r: edit(r, "versions", value=[]),
-    "proofs": lambda r: edit(r, "n_proofs", value=10**6),
-    "attestations": lambda r: edit(r, "n_attestations", value=0),
-    "agreement": lambda r: edit(r, "agreement", value=None),
-    "source": lambda r: edit(r, "reference_string", "source", value="a ceremony"),
+    "point": (OTHER_WEIGHTS, lambda r: edit(r, "commitment_point", value="0" * 64)),
+    "classes": ("about other reference data", lambda r: edit(r, "classes", value=["y", "x", "z"])),
+    "fewer classes": ("do not fit together", lambda r: edit(r, "classes", value=["x", "y"])),
+    "nested classes": (
+        "the classes must all be texts",
+        lambda r: edit(r, "classes", value=[["x"], ["y"], ["z"]]),
+    ),
+    "key": (
+        "does not follow from the public architecture",
+        lambda r: edit(r, "keys", "bins", value="0" * 64),
+    ),
+    "no keys": ("lacks the entry 'keys'", lambda r: r.pop("keys")),
+    "keys no record": (WRONG_TYPE, lambda r: edit(r, "keys", value=[])),
+    "no key": ("lacks the entry 'bins'", lambda r: r["keys"].pop("bins")),
+    "reference string": (
+        "not the one that was committed to",
+        lambda r: edit(r, "reference_string", "sha256", value="0" * 64),
+    ),
+    "no reference string": (
+        "lacks the entry 'reference_string'",
+        lambda r: r.pop("reference_string"),
+    ),
+    "centre": (
+        "about other reference data",
+        lambda r: edit(r, "encoding", "columns", 0, 1, value=9.0),
+    ),
+    "bits": ("the precision is not one", lambda r: edit(r, "encoding", "bits", value=7)),
+    "no columns": (
+        "The encoding of inputs is malformed",
+        lambda r: edit(r, "encoding", "columns", value=[]),
+    ),
+    "negative scale": (
+        "The encoding of inputs is malformed",
+        lambda r: edit(r, "encoding", "columns", 0, 2, value=-1.0),
+    ),
+    "rows": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "log_rows", value=40),
+    ),
+    "no rows per proof": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "rows_per_proof", value={}),
+    ),
+    "rows per proof no record": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "rows_per_proof", value=3),
+    ),
+    "unknown circuit": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "rows_per_proof", "x", value=3),
+    ),
+    "columns": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "columns", "bins", value=4),
+    ),
+    "no columns of a circuit": (
+        "the architecture is malformed",
+        lambda r: r["architecture"]["columns"].pop("verdict"),
+    ),
+    "no widths": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "widths", value=[]),
+    ),
+    "widths no list": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "widths", value=None),
+    ),
+    "words for numbers": (
+        "the architecture is malformed",
+        lambda r: edit(r, "architecture", "digits", value="three"),
+    ),
+    "no architecture": ("lacks the entry 'architecture'", lambda r: r.pop("architecture")),
+    "tolerance": (NOT_HELD, lambda r: edit(r, "tolerance", value=0.5)),
+    "tolerance no number": (WRONG_TYPE, lambda r: edit(r, "tolerance", value="0.02")),
+    "format": ("has format 0", lambda r: edit(r, "format", value=0)),
+    "version": ("different version of ezkl", lambda r: edit(r, "versions", "ezkl", value="0.0.1")),
+    "no versions": (WRONG_TYPE, lambda r: edit(r, "versions", value=[])),
+    "proofs": ("n_proofs is impossible", lambda r: edit(r, "n_proofs", value=10**6)),
+    "attestations": ("n_attestations is impossible", lambda r: edit(r, "n_attestations", value=0)),
+    "agreement": (WRONG_TYPE, lambda r: edit(r, "agreement", value=None)),
+    "source": (NOT_HELD, lambda r: edit(r, "reference_string", "source", value="a ceremony")),
 }
 COSTLY = {  # another verifying key is made to find out
     "rows per proof": lambda r: r["architecture"]["rows_per_proof"].update(bins=13),
@@ -97,15 +148,18 @@ def altered(run, tmp_path, change, fitted):
 
 @pytest.mark.parametrize("tampering", COMMITMENTS)
 def test_a_changed_commitment_fails(run, tmp_path, tampering):
-    public, bundle = altered(run, tmp_path, COMMITMENTS[tampering], False)
-    with pytest.raises(VerificationError, match=r"."):
+    reason, change = COMMITMENTS[tampering]
+    public, bundle = altered(run, tmp_path, change, False)
+    # If nothing else tells, the audit is about the commitment as it was.
+    with pytest.raises(VerificationError, match=f"{reason}|statement.json is about a different"):
         verified(run, "bins", bundle, commitment=public)
 
 
 @pytest.mark.parametrize("tampering", COMMITMENTS)
 def test_a_changed_commitment_fails_also_with_an_audit_that_fits_it(run, tmp_path, tampering):
-    public, bundle = altered(run, tmp_path, COMMITMENTS[tampering], True)
-    with pytest.raises(VerificationError, match=r"."):
+    reason, change = COMMITMENTS[tampering]
+    public, bundle = altered(run, tmp_path, change, True)
+    with pytest.raises(VerificationError, match=reason):
         verified(run, "bins", bundle, commitment=public)
 
 
@@ -117,8 +171,8 @@ def test_a_commitment_whose_circuit_is_another_fails(run, tmp_path, tampering):
 
 
 def test_a_commitment_of_another_version_fails_without_advice_from_it(run, tmp_path):
-    public, _ = altered(run, tmp_path, COMMITMENTS["version"], True)
-    with pytest.raises(VerificationError, match=r"another version of ezkl than") as failure:
+    public, _ = altered(run, tmp_path, COMMITMENTS["version"][1], True)
+    with pytest.raises(VerificationError, match=r"different version of ezkl from") as failure:
         load_commitment(public)
     assert "0.0.1" not in str(failure.value)
     assert "pip" not in str(failure.value)

@@ -149,14 +149,14 @@ def test_a_string_is_trusted_for_what_the_verifier_knows_only(made, known, tmp_p
     assert trust_in(found, LOG_ROWS, None, True) == "test"
     assert trust_in(found, LOG_ROWS, made, False) == "own"
     other = edited(made, tmp_path, 4 + 64 * 3, b"\x01")
-    with pytest.raises(VerificationError, match="another one than yours"):
+    with pytest.raises(VerificationError, match="differs from yours"):
         trust_in(found, LOG_ROWS, other, True)
     known[LOG_ROWS] = found
     assert trust_in(found, LOG_ROWS, None, False) == "ceremony"
 
 
 def test_the_ceremony_covers_all_sizes_of_circuits():
-    from skuq.zk._architecture import LOG_ROWS as SIZES
+    from skuq.zk._fixed_point import LOG_ROWS as SIZES
 
     assert set(strings.CEREMONY) == set(SIZES)
     assert len(set(strings.CEREMONY.values())) == len(SIZES)

@@ -26,15 +26,22 @@ from skuq.zk import (
 )
 from skuq.zk import _circuits as circuits
 from skuq.zk import _ezkl as backend
-from skuq.zk import _keys as keys
-from skuq.zk._architecture import Architecture
-from skuq.zk._commitment_point import commitment_point, sample_constants
+from skuq.zk import _verifier as keys
 from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
-from skuq.zk._statement_entries import AuditStatement
-from skuq.zk._statements import chosen_rows, encoded
-from skuq.zk._verify import _check_challenge, _judged
+from skuq.zk._fixed_point import Architecture
+from skuq.zk._reference_string import commitment_point, sample_constants
+from skuq.zk._results import judged
+from skuq.zk._statements import AuditStatement, chosen_rows, encoded
+from skuq.zk._verify import _check_challenge
 from tests.zk.exchange import ASKED, TEST, N
-from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof
+from tests.zk.tampering import (
+    CHUNK,
+    NOT_HELD,
+    OTHER_WEIGHTS,
+    changed,
+    edit_outputs,
+    edit_proof,
+)
 
 LEVELS = ["bins", "predictions"]
 
@@ -78,11 +85,20 @@ def one_bit(proof):
 
 
 TAMPERINGS = {
-    "alpha": lambda bundle: changed(bundle / "statement.json", alpha=0.3),
-    "commitment": lambda bundle: changed(bundle / "statement.json", commitment_digest="0" * 64),
-    "outputs": lambda bundle: edit_outputs(bundle / CHUNK, lambda out: [out[0] + 2, *out[1:]]),
-    "proof": lambda bundle: edit_proof(bundle / CHUNK, one_bit),
-    "weights": lambda bundle: edit_proof(bundle / CHUNK, lambda proof: bytes(64) + proof[64:]),
+    "alpha": ("about alpha=0.3", lambda bundle: changed(bundle / "statement.json", alpha=0.3)),
+    "commitment": (
+        "about a different commitment",
+        lambda bundle: changed(bundle / "statement.json", commitment_digest="0" * 64),
+    ),
+    "outputs": (
+        NOT_HELD,
+        lambda bundle: edit_outputs(bundle / CHUNK, lambda out: [out[0] + 2, *out[1:]]),
+    ),
+    "proof": (NOT_HELD, lambda bundle: edit_proof(bundle / CHUNK, one_bit)),
+    "weights": (
+        OTHER_WEIGHTS,
+        lambda bundle: edit_proof(bundle / CHUNK, lambda proof: bytes(64) + proof[64:]),
+    ),
 }
 
 
@@ -90,11 +106,12 @@ TAMPERINGS = {
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_tampered_audit_does_not_verify(exchange, tmp_path, level, tampering):
     bundle = shutil.copytree(exchange.audit(level), tmp_path / "bundle")
-    TAMPERINGS[tampering](bundle)
+    reason, change = TAMPERINGS[tampering]
+    change(bundle)
     with pytest.raises(VerificationError, match=r"was changed"):
         exchange.verify(level, bundle)
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match=r"."):
+    with pytest.raises(VerificationError, match=reason):
         exchange.verify(level, bundle)
 
 
@@ -202,38 +219,34 @@ def test_names_of_columns_are_committed(exchange):
 
 
 @pytest.mark.parametrize(
-    ("entry", "value"),
+    ("entry", "value", "message"),
     [
-        ("tolerance", 0.0),
-        ("tolerance", -1.0),
-        ("tolerance", 1e9),
-        ("agreement", {}),
-        ("agreement", {"maximum": -1.0, "mean": 0.0, "argmax": 1.0}),
-        ("n_proofs", 10**9),
-        ("n_proofs", 0),
+        ("tolerance", 0.0, "a tolerance of 0 is impossible"),
+        ("tolerance", -1.0, "a tolerance of -1 is impossible"),
+        ("tolerance", 1e9, r"a tolerance of 1e\+09 is impossible"),
+        ("agreement", {}, "lacks the entry 'maximum'"),
+        (
+            "agreement",
+            {"maximum": -1.0, "mean": 0.0, "argmax": 1.0},
+            "the agreement 'maximum' is impossible",
+        ),
+        ("n_proofs", 10**9, "n_proofs is impossible"),
+        ("n_proofs", 0, "n_proofs is impossible"),
     ],
 )
-def test_impossible_numbers_of_the_provider_are_refused(exchange, tmp_path, entry, value):
+def test_impossible_numbers_of_the_provider_are_refused(exchange, tmp_path, entry, value, message):
     public = published(exchange, tmp_path, lambda record: record.update({entry: value}))
-    with pytest.raises(VerificationError, match=r"commitment.json"):
-        load_commitment(public)
-
-
-@pytest.mark.parametrize(
-    ("entry", "value"), [("n_bins", 10**8), ("n_salts", 10**6), ("widths", [2] * 999 + [2])]
-)
-def test_circuits_too_large_to_build_are_refused(exchange, tmp_path, entry, value):
-    public = published(
-        exchange, tmp_path, lambda record: record["architecture"].update({entry: value})
-    )
-    with pytest.raises(VerificationError, match="malformed"):
+    with pytest.raises(VerificationError, match=message):
         load_commitment(public)
 
 
 @pytest.mark.parametrize(
     ("entry", "value"),
     [
-        ("n_bins", 15.0),
+        ("n_bins", 10**8),  # a circuit too large to build
+        ("n_salts", 10**6),
+        ("widths", [2] * 999 + [2]),
+        ("n_bins", 15.0),  # no integer
         ("log_rows", "13"),
         ("widths", "22"),
         ("widths", [2.0, 2]),
@@ -241,7 +254,7 @@ def test_circuits_too_large_to_build_are_refused(exchange, tmp_path, entry, valu
         ("columns", []),
     ],
 )
-def test_sizes_that_are_no_integers_are_refused(exchange, tmp_path, entry, value):
+def test_sizes_that_are_too_large_or_not_integers_are_refused(exchange, tmp_path, entry, value):
     public = published(
         exchange, tmp_path, lambda record: record["architecture"].update({entry: value})
     )
@@ -277,12 +290,12 @@ def test_the_tolerance_of_the_auditor_counts(exchange):
     sums = exchange.verify("bins").sums
     gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
     statement = question(exchange, alpha=gap + 0.01, confidence_level=None)
-    judged = [
-        _judged(committed, statement, sums, 1, [], "test", tolerance)
+    found = [
+        judged(committed, statement, sums, 1, [], "test", tolerance)
         for tolerance in (None, 0.005, 0.015)
     ]
-    assert [found.passed for found in judged] == [True, True, False]
-    assert [found.robust for found in judged[1:]] == [True, False]
+    assert [found.passed for found in found] == [True, True, False]
+    assert [found.robust for found in found[1:]] == [True, False]
 
 
 def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_path):
@@ -480,7 +493,7 @@ def test_an_audit_that_could_not_fail_is_refused(exchange):
     for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
         asked = question(exchange, alpha=alpha, confidence_level=confidence_level)
         with pytest.raises(VerificationError, match="could not have failed"):
-            _judged(committed, asked, sums, 1, [], "test", None)
+            judged(committed, asked, sums, 1, [], "test", None)
 
 
 def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
@@ -491,7 +504,7 @@ def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
     gaps = []
     for found, n in ((sums, N), (many, 50 * N)):
         asked = question(exchange, alpha=0.05, n_samples=n)
-        result = _judged(committed, asked, found, 1, [], "test", None)
+        result = judged(committed, asked, found, 1, [], "test", None)
         assert any("Smallest underconfidence" in note for note in result.notes)
         gaps.append(result.as_record()["bins"]["detectable_gap"][1])
     assert gaps[0] is None or gaps[0] > gaps[1]

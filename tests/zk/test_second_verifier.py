@@ -105,7 +105,8 @@ FILES += [("predictions", REPORTS, name) for name in REPORTS]
 @pytest.mark.parametrize(("level", "changes", "name"), FILES, ids=[f"{f[0]}-{f[2]}" for f in FILES])
 def test_it_refuses_changed_files(second, run, tmp_path, level, changes, name):
     bundle = shutil.copytree(getattr(run, level), tmp_path / "bundle")
-    changes[name](run, bundle)
+    _, change = changes[name]
+    change(run, bundle)
     write_manifest(bundle)
     refused(second, run, level, bundle)
 
@@ -125,7 +126,8 @@ def test_it_refuses_another_challenge(second, run, tmp_path):
 def test_it_refuses_changed_commitments(second, run, tmp_path, tampering):
     for fitted in (False, True):
         (tmp_path / str(fitted)).mkdir()
-        public, bundle = altered(run, tmp_path / str(fitted), COMMITMENTS[tampering], fitted)
+        _, change = COMMITMENTS[tampering]
+        public, bundle = altered(run, tmp_path / str(fitted), change, fitted)
         refused(second, run, "bins", bundle, commitment=public)
 
 
@@ -136,7 +138,7 @@ def test_it_agrees_on_attestations(second, run, tmp_path):
     first = check(run.attestation, run.honest, **given)
     found = second.verify_attestation(run.attestation, published, x.tolist(), "mine")
     assert found == {"label": first.label, "confidence": first.confidence}
-    for change in ATTESTATIONS.values():
+    for _, change in ATTESTATIONS.values():
         record = read_json(run.attestation)
         change(record, run)
         write_json(tmp_path / "a.json", record)

@@ -6,13 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skuq.calibration._sums import TopLabelPredictions as Recorded
-from skuq.calibration._sums import bin_sums
-from skuq.zk._architecture import Architecture
+from skuq.calibration import TopLabelPredictions as Recorded
+from skuq.calibration import bin_sums
 from skuq.zk._circuits import edges
-from skuq.zk._encoding import Column, Encoding
 from skuq.zk._files import canonical
-from skuq.zk._fixed_point import CONFIDENCE_BITS, IntegerPredictions
+from skuq.zk._fixed_point import CONFIDENCE_BITS, Architecture, IntegerPredictions
+from skuq.zk._public_commitment import Column, Encoding
 from skuq.zk._statements import (
     CONTEXT_BITS,
     chance_allowance,

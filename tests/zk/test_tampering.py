@@ -14,14 +14,16 @@ from skuq.zk import (
 from skuq.zk import _ezkl as backend
 from skuq.zk import _verify as auditor
 from skuq.zk._files import REPORTED, VERDICT, digest_file, read_json, write_json, write_manifest
-from skuq.zk._statement_entries import SpotCheckStatement
-from skuq.zk._statements import chosen_rows
+from skuq.zk._statements import SpotCheckStatement, chosen_rows
 from tests.zk.tampering import (
     CHUNK,
     LEVELS,
     NEXT,
+    NOT_HELD,
     ONE,
+    OTHER_WEIGHTS,
     PROVEN,
+    WRONG_TYPE,
     N,
     changed,
     edit_outputs,
@@ -74,6 +76,16 @@ STATEMENT = {
 }
 
 
+# How errors name an entry of a statement, where they do not always give its own name.
+NAMED = {
+    "n_samples": "n_samples|number of reference samples",
+    "reference_digest": "reference_digest|other reference data",
+    "commitment_digest": "commitment_digest|different commitment",
+    "level": "level|entry '(pads|n_proven)'",
+    "versions": f"versions|different version of ezkl|{NOT_HELD}",
+}
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", STATEMENT)
 def test_a_changed_statement_fails(run, tmp_path, level, name):
@@ -87,7 +99,7 @@ def test_a_changed_statement_fails(run, tmp_path, level, name):
         write_json(path, {**read_json(path), name: value})
         assert path.read_bytes() != before
         write_manifest(bundle)
-        with pytest.raises(VerificationError, match=r"."):
+        with pytest.raises(VerificationError, match=NAMED.get(name, name)):
             verified(run, level, bundle)
 
 
@@ -97,7 +109,7 @@ def test_a_statement_that_lacks_an_entry_fails(run, tmp_path, level):
         bundle = shutil.copytree(getattr(run, level), tmp_path / name)
         without(bundle / "statement.json", name)
         write_manifest(bundle)
-        with pytest.raises(VerificationError, match=r"."):
+        with pytest.raises(VerificationError, match=f"lacks the entry '{name}'"):
             verified(run, level, bundle)
 
 
@@ -107,7 +119,7 @@ def test_a_statement_with_an_infinite_number_fails(run, tmp_path, level):
     path = bundle / "statement.json"
     path.write_text(path.read_text().replace("{", '{"more":1e999,', 1))
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match=r"."):
+    with pytest.raises(VerificationError, match="1e999 is not a finite number"):
         verified(run, level, bundle)
 
 
@@ -125,15 +137,32 @@ def test_a_number_of_samples_that_is_not_that_of_the_data_fails_even_if_proven(
 
 
 @pytest.mark.parametrize(
-    "pads",
-    [[1, 0], [0, 0], [0], [0, 2], [0, -1], [0, 1, 1], ["0", "1"], [True, 0], [False, True], 3, []],
+    ("pads", "reason"),
+    [
+        ([1, 0], NOT_HELD),
+        (3, WRONG_TYPE),
+        *(
+            (pads, "the list of pads is impossible")
+            for pads in (
+                [0, 0],
+                [0],
+                [0, 2],
+                [0, -1],
+                [0, 1, 1],
+                ["0", "1"],
+                [True, 0],
+                [False, True],
+                [],
+            )
+        ),
+    ],
 )
-def test_other_pads_fail(run, tmp_path, pads):
+def test_other_pads_fail(run, tmp_path, pads, reason):
     bundle = shutil.copytree(run.verdict, tmp_path / "bundle")
     changed(bundle / "statement.json", pads=pads, nothing=1)
     without(bundle / "statement.json", "nothing")
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match=r"."):
+    with pytest.raises(VerificationError, match=reason):
         verified(run, "verdict", bundle)
 
 
@@ -169,41 +198,66 @@ def of_other_weights(w, bundle, head=0):
 
 
 CHUNKS = {
-    "swapped": swap,
-    "twice": lambda w, b: copied(w, b, CHUNK, NEXT),
-    "missing": lambda w, b: (b / NEXT).unlink(),
-    "no chunks": lambda w, b: shutil.rmtree(b / "chunks"),
-    "one more": lambda w, b: copied(w, b, CHUNK, "chunks/00002.json"),
-    "a file beside": lambda w, b: (b / "chunks" / "x").write_text(""),
-    "count moved": lambda w, b: edit_outputs(b / CHUNK, moved),
-    "one output more": lambda w, b: edit_outputs(b / CHUNK, lambda o: [*o, 0]),
-    "one output less": lambda w, b: edit_outputs(b / CHUNK, lambda o: o[:-1]),
-    "no outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: []),
-    "outputs of the field": lambda w, b: edit_outputs(
-        b / CHUNK, lambda o: [str(v + backend.FIELD) for v in o]
+    "swapped": (NOT_HELD, swap),
+    "twice": (NOT_HELD, lambda w, b: copied(w, b, CHUNK, NEXT)),
+    "missing": ("has 1 proofs of chunks where 2", lambda w, b: (b / NEXT).unlink()),
+    "no chunks": ("has 0 proofs of chunks where 2", lambda w, b: shutil.rmtree(b / "chunks")),
+    "one more": (
+        "has 3 proofs of chunks where 2",
+        lambda w, b: copied(w, b, CHUNK, "chunks/00002.json"),
     ),
-    "large outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: ["9" * 6000, *o[1:]]),
-    "no numbers": lambda w, b: edit_outputs(b / CHUNK, lambda o: ["a", *o[1:]]),
-    "infinite": lambda w, b: (b / CHUNK).write_text(
-        (b / CHUNK).read_text().replace('"outputs":[', '"outputs":[1e999,')
+    "a file beside": (
+        "has 3 proofs of chunks where 2",
+        lambda w, b: (b / "chunks" / "x").write_text(""),
     ),
-    "nested outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: [o]),
-    "outputs no list": lambda w, b: changed(b / CHUNK, outputs="1"),
-    "no entry": lambda w, b: without(b / CHUNK, "outputs"),
-    "no record": lambda w, b: (b / CHUNK).write_text("[]"),
-    "flipped proof": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, len(p) // 2)),
-    "flipped end": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, -1)),
-    "flipped ordinate": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, 40)),
-    "flipped sign": lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, 63)),
-    "truncated proof": lambda w, b: edit_proof(b / CHUNK, lambda p: p[:-32]),
-    "head of a proof": lambda w, b: edit_proof(b / CHUNK, lambda p: p[:64]),
-    "empty proof": lambda w, b: changed(b / CHUNK, proof=""),
-    "no base64": lambda w, b: changed(b / CHUNK, proof="ä"),
-    "proof no text": lambda w, b: changed(b / CHUNK, proof=[1]),
-    "no proof": lambda w, b: without(b / CHUNK, "proof"),
-    "proof of other weights": of_other_weights,
-    "proof of other weights under my point": lambda w, b: of_other_weights(w, b, 64),
-    "proof of the next chunk": lambda w, b: changed(b / CHUNK, proof=read_json(b / NEXT)["proof"]),
+    "count moved": (NOT_HELD, lambda w, b: edit_outputs(b / CHUNK, moved)),
+    "one output more": (
+        "has the wrong length",
+        lambda w, b: edit_outputs(b / CHUNK, lambda o: [*o, 0]),
+    ),
+    "one output less": (
+        "has the wrong length",
+        lambda w, b: edit_outputs(b / CHUNK, lambda o: o[:-1]),
+    ),
+    "no outputs": ("has the wrong length", lambda w, b: edit_outputs(b / CHUNK, lambda o: [])),
+    "outputs of the field": (
+        "out of range",
+        lambda w, b: edit_outputs(b / CHUNK, lambda o: [str(v + backend.FIELD) for v in o]),
+    ),
+    "large outputs": (
+        "not integers",
+        lambda w, b: edit_outputs(b / CHUNK, lambda o: ["9" * 6000, *o[1:]]),
+    ),
+    "no numbers": ("not integers", lambda w, b: edit_outputs(b / CHUNK, lambda o: ["a", *o[1:]])),
+    "infinite": (
+        "1e999 is not a finite number",
+        lambda w, b: (b / CHUNK).write_text(
+            (b / CHUNK).read_text().replace('"outputs":[', '"outputs":[1e999,')
+        ),
+    ),
+    "nested outputs": ("not integers", lambda w, b: edit_outputs(b / CHUNK, lambda o: [o])),
+    "outputs no list": (WRONG_TYPE, lambda w, b: changed(b / CHUNK, outputs="1")),
+    "no entry": ("lacks the entry 'outputs'", lambda w, b: without(b / CHUNK, "outputs")),
+    "no record": ("lacks the entry 'outputs'", lambda w, b: (b / CHUNK).write_text("[]")),
+    "flipped proof": (
+        NOT_HELD,
+        lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, len(p) // 2)),
+    ),
+    "flipped end": (NOT_HELD, lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, -1))),
+    "flipped ordinate": (NOT_HELD, lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, 40))),
+    "flipped sign": (OTHER_WEIGHTS, lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, 63))),
+    "truncated proof": (NOT_HELD, lambda w, b: edit_proof(b / CHUNK, lambda p: p[:-32])),
+    "head of a proof": (NOT_HELD, lambda w, b: edit_proof(b / CHUNK, lambda p: p[:64])),
+    "empty proof": (OTHER_WEIGHTS, lambda w, b: changed(b / CHUNK, proof="")),
+    "no base64": ("is damaged", lambda w, b: changed(b / CHUNK, proof="ä")),
+    "proof no text": (WRONG_TYPE, lambda w, b: changed(b / CHUNK, proof=[1])),
+    "no proof": ("lacks the entry 'proof'", lambda w, b: without(b / CHUNK, "proof")),
+    "proof of other weights": (OTHER_WEIGHTS, of_other_weights),
+    "proof of other weights under my point": (NOT_HELD, lambda w, b: of_other_weights(w, b, 64)),
+    "proof of the next chunk": (
+        NOT_HELD,
+        lambda w, b: changed(b / CHUNK, proof=read_json(b / NEXT)["proof"]),
+    ),
 }
 
 
@@ -224,9 +278,10 @@ def test_what_follows_a_proof_changes_nothing(run, tmp_path):
 @pytest.mark.parametrize("level", ["bins", "verdict"])
 def test_changed_chunks_fail(run, tmp_path, level, tampering):
     bundle = shutil.copytree(getattr(run, level), tmp_path / "bundle")
-    CHUNKS[tampering](run, bundle)
+    reason, change = CHUNKS[tampering]
+    change(run, bundle)
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match=r"."):
+    with pytest.raises(VerificationError, match=reason):
         verified(run, level, bundle)
 
 
@@ -239,22 +294,34 @@ def test_the_proof_of_another_model_is_named(run, tmp_path):
 
 
 VERDICTS = {
-    "flag": lambda w, b: changed(b / VERDICT, outputs=["1", "-1", "1"]),
-    "all flags": lambda w, b: changed(b / VERDICT, outputs=["-1", "-1", "-1"]),
-    "no flag": lambda w, b: changed(b / VERDICT, outputs=["0", "1", "1"]),
-    "few flags": lambda w, b: changed(b / VERDICT, outputs=["1"]),
-    "other alpha": lambda w, b: write_json(b / VERDICT, w.other_verdict),
-    "other alpha, stated": lambda w, b: (
-        write_json(b / VERDICT, w.other_verdict),
-        changed(b / "statement.json", alpha=0.2),
+    "flag": (NOT_HELD, lambda w, b: changed(b / VERDICT, outputs=["1", "-1", "1"])),
+    "all flags": (NOT_HELD, lambda w, b: changed(b / VERDICT, outputs=["-1", "-1", "-1"])),
+    "no flag": (
+        "does not hold a verdict",
+        lambda w, b: changed(b / VERDICT, outputs=["0", "1", "1"]),
     ),
-    "proof of a chunk": lambda w, b: changed(b / VERDICT, proof=read_json(b / CHUNK)["proof"]),
-    "missing": lambda w, b: (b / VERDICT).unlink(),
-    "no record": lambda w, b: (b / VERDICT).write_text("[]"),
-    "no proof": lambda w, b: changed(b / VERDICT, proof=""),
-    "chunks of the other level": lambda w, b: (
-        shutil.rmtree(b / "chunks"),
-        shutil.copytree(w.bins / "chunks", b / "chunks"),
+    "few flags": ("does not hold a verdict", lambda w, b: changed(b / VERDICT, outputs=["1"])),
+    "other alpha": (NOT_HELD, lambda w, b: write_json(b / VERDICT, w.other_verdict)),
+    "other alpha, stated": (
+        "about alpha=0.2",
+        lambda w, b: (
+            write_json(b / VERDICT, w.other_verdict),
+            changed(b / "statement.json", alpha=0.2),
+        ),
+    ),
+    "proof of a chunk": (
+        NOT_HELD,
+        lambda w, b: changed(b / VERDICT, proof=read_json(b / CHUNK)["proof"]),
+    ),
+    "missing": ("verdict.json is missing", lambda w, b: (b / VERDICT).unlink()),
+    "no record": ("lacks the entry 'outputs'", lambda w, b: (b / VERDICT).write_text("[]")),
+    "no proof": (OTHER_WEIGHTS, lambda w, b: changed(b / VERDICT, proof="")),
+    "chunks of the other level": (
+        NOT_HELD,
+        lambda w, b: (
+            shutil.rmtree(b / "chunks"),
+            shutil.copytree(w.bins / "chunks", b / "chunks"),
+        ),
     ),
 }
 
@@ -262,9 +329,10 @@ VERDICTS = {
 @pytest.mark.parametrize("tampering", VERDICTS)
 def test_changed_verdicts_fail(run, tmp_path, tampering):
     bundle = shutil.copytree(run.verdict, tmp_path / "bundle")
-    VERDICTS[tampering](run, bundle)
+    reason, change = VERDICTS[tampering]
+    change(run, bundle)
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match=r"."):
+    with pytest.raises(VerificationError, match=reason):
         verified(run, "verdict", bundle)
 
 
@@ -286,55 +354,90 @@ def report_raw(bundle, text):
 
 
 REPORTS = {
-    "changed": lambda w, b: report(b, 0, confidence=9000, stated=False),
-    "changed and stated": lambda w, b: report(b, 0, confidence=9000),
-    "other label": lambda w, b: report(b, 0, label=(read_json(b / REPORTED)["label"][0] + 1) % 3),
-    "nonce": lambda w, b: changed(b / "statement.json", nonce="0" * 32),
-    "fewer proven": lambda w, b: changed(b / "statement.json", n_proven=21),
-    "more proven": lambda w, b: changed(b / "statement.json", n_proven=30),
-    "none proven": lambda w, b: changed(b / "statement.json", n_proven=0),
-    "all proven": lambda w, b: changed(b / "statement.json", n_proven=51),
-    "no number proven": lambda w, b: changed(b / "statement.json", n_proven=f"{PROVEN}"),
-    "missing": lambda w, b: (b / REPORTED).unlink(),
-    "outputs": lambda w, b: edit_outputs(b / CHUNK, lambda o: [o[0] - 1, *o[1:]]),
+    "changed": (
+        "not those that the challenge answered",
+        lambda w, b: report(b, 0, confidence=9000, stated=False),
+    ),
+    "changed and stated": (
+        "not those that the challenge answered",
+        lambda w, b: report(b, 0, confidence=9000),
+    ),
+    "other label": (
+        "not those that the challenge answered",
+        lambda w, b: report(b, 0, label=(read_json(b / REPORTED)["label"][0] + 1) % 3),
+    ),
+    "nonce": (
+        "answers another challenge",
+        lambda w, b: changed(b / "statement.json", nonce="0" * 32),
+    ),
+    "fewer proven": (
+        "has 1 proofs of chunks where 2",
+        lambda w, b: changed(b / "statement.json", n_proven=21),
+    ),
+    "more proven": (
+        "n_proven=30 is impossible",
+        lambda w, b: changed(b / "statement.json", n_proven=30),
+    ),
+    "none proven": (
+        "n_proven=0 is impossible",
+        lambda w, b: changed(b / "statement.json", n_proven=0),
+    ),
+    "all proven": (
+        "n_proven=51 is impossible",
+        lambda w, b: changed(b / "statement.json", n_proven=51),
+    ),
+    "no number proven": (
+        WRONG_TYPE,
+        lambda w, b: changed(b / "statement.json", n_proven=f"{PROVEN}"),
+    ),
+    "missing": ("reported.json is missing", lambda w, b: (b / REPORTED).unlink()),
+    "outputs": (NOT_HELD, lambda w, b: edit_outputs(b / CHUNK, lambda o: [o[0] - 1, *o[1:]])),
 }
 
 
 @pytest.mark.parametrize("tampering", REPORTS)
 def test_changed_reports_fail(run, tmp_path, tampering):
     bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
-    REPORTS[tampering](run, bundle)
+    reason, change = REPORTS[tampering]
+    change(run, bundle)
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match=r"."):
+    with pytest.raises(VerificationError, match=reason):
         verified(run, "predictions", bundle)
 
 
+IMPOSSIBLE = "holds an impossible label or confidence"
+TOO_FEW = "does not hold one prediction per reference sample"
+
+
 @pytest.mark.parametrize(
-    "tampering",
+    ("reason", "tampering"),
     [
-        lambda b: report(b, 0, confidence=9000),
-        lambda b: report(b, 0, confidence=0),
-        lambda b: report(b, 0, confidence=ONE + 1),
-        lambda b: report(b, 0, confidence=10**30),
-        lambda b: report(b, 0, confidence="a"),
-        lambda b: report(b, 0, confidence=[1]),
-        lambda b: report(b, 0, label=3),
-        lambda b: report(b, 0, label=-1),
-        lambda b: report_raw(b, "[]"),
-        lambda b: report_raw(b, "{}"),
-        lambda b: report_raw(b, '{"label":[],"confidence":[]}'),
-        lambda b: report_raw(b, '{"label":[0],"confidence":[9000]}'),
-        lambda b: report_raw(b, '{"label":[1e999],"confidence":[9000]}'),
+        (NOT_HELD, lambda b: report(b, 0, confidence=9000)),
+        (IMPOSSIBLE, lambda b: report(b, 0, confidence=0)),
+        (IMPOSSIBLE, lambda b: report(b, 0, confidence=ONE + 1)),
+        ("out of range", lambda b: report(b, 0, confidence=10**30)),
+        ("not integers", lambda b: report(b, 0, confidence="a")),
+        ("not integers", lambda b: report(b, 0, confidence=[1])),
+        (IMPOSSIBLE, lambda b: report(b, 0, label=3)),
+        (IMPOSSIBLE, lambda b: report(b, 0, label=-1)),
+        ("lacks the entry 'label'", lambda b: report_raw(b, "[]")),
+        ("lacks the entry 'label'", lambda b: report_raw(b, "{}")),
+        (TOO_FEW, lambda b: report_raw(b, '{"label":[],"confidence":[]}')),
+        (TOO_FEW, lambda b: report_raw(b, '{"label":[0],"confidence":[9000]}')),
+        (
+            "1e999 is not a finite number",
+            lambda b: report_raw(b, '{"label":[1e999],"confidence":[9000]}'),
+        ),
     ],
 )
-def test_reports_that_were_changed_before_the_challenge_fail(run, tmp_path, tampering):
+def test_reports_that_were_changed_before_the_challenge_fail(run, tmp_path, reason, tampering):
     """The challenge answers the changed reports, so that only the proofs can tell."""
     bundle = shutil.copytree(run.predictions, tmp_path / "bundle")
     tampering(bundle)
     asked = {**read_json(run.challenge), "reported_digest": digest_file(bundle / REPORTED)}
     write_json(tmp_path / "challenge.json", asked)
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match=r"."):
+    with pytest.raises(VerificationError, match=reason):
         verified(run, "predictions", bundle, challenge=tmp_path / "challenge.json")
 
 

@@ -15,12 +15,11 @@ pytest.importorskip("onnx")
 
 from skuq.zk import _ezkl as backend
 from skuq.zk import _statements as statements
-from skuq.zk._architecture import Architecture
 from skuq.zk._circuits import edges
-from skuq.zk._encoding import encoding_of
 from skuq.zk._files import VerificationError, canonical, digest, read_json
-from skuq.zk._fixed_point import IntegerPredictions
-from skuq.zk._statement_entries import VerdictStatement
+from skuq.zk._fixed_point import Architecture, IntegerPredictions
+from skuq.zk._public_commitment import encoding_of
+from skuq.zk._statements import VerdictStatement
 
 FILE = Path(__file__).with_name("vectors.json")
 SECOND = Path(__file__).parents[2] / "docs" / "second_verifier.py"

@@ -1,6 +1,6 @@
 """Methods that evidential probes are compared with, behind the same protocol."""
 
-from skuq.evidential.comparison._egnn import EvidentialGNN
+from skuq.evidential.comparison._dirichlet_networks import EvidentialGNN
 from skuq.evidential.comparison._gkde import KernelDirichletGNN
 from skuq.evidential.comparison._gpn import GraphPosteriorNetwork
 from skuq.evidential.comparison._logits import LogitUncertainty

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import _fit_context, clone
+from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 from skorch.callbacks import Callback
 from torch import Tensor, nn
@@ -15,16 +19,11 @@ from torch.distributions import kl_divergence as dirichlet_kl
 from skuq.base import FloatArray
 from skuq.evidential._dirichlet import Measure
 from skuq.evidential._graph_classifier import GraphClassifier
-from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._labelled import Labelled, LabelledData
-from skuq.evidential._losses import expected_square_loss
-from skuq.evidential._training_parameters import Samples
-from skuq.evidential.comparison._dirichlet_network import (
+from skuq.evidential._training import Labelled, Samples
+from skuq.evidential.comparison._dirichlet_networks import (
     Concentrations,
     DirichletNetworkClassifier,
-    TrainingTask,
 )
-from skuq.evidential.comparison._kernel import kernel_dirichlet
 from skuq.information import kl_divergence
 
 # Settings of `GraphClassifier` in the comparison.
@@ -32,6 +31,8 @@ GKDE_SETTINGS: dict[str, Any] = {"hidden_sizes": (16,), "max_epochs": 500}
 TEACHER_HIDDEN_SIZES = (64,)
 PRIOR_WEIGHT = 0.1  # of the divergence from the kernel prior
 ANNEALING_EPOCHS = 200  # until the weight of the teacher is 1
+# Number of labelled nodes whose distances to all others are held in memory at once.
+BATCH_SIZE = 256
 
 
 class KernelDirichletGNN(DirichletNetworkClassifier):
@@ -92,7 +93,35 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
         self.estimator = estimator
         self.measure = measure
 
-    def _training_task(self, graph: NodeGraph, nodes: LabelledData, seed: int) -> TrainingTask:
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> KernelDirichletGNN:
+        """Train the network on labelled nodes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_labelled,) or (n_labelled, 1), int
+            Ids of labelled nodes.
+        y : array-like of shape (n_labelled,)
+            Their classes.
+        sample_weight : array-like of shape (n_labelled,), default=None
+            Weights of the labelled nodes.
+        X_val, y_val : array-like of shape (n_validation,), default=None
+            Nodes for early stopping, and their classes. None: training runs for all epochs.
+
+        Returns
+        -------
+        KernelDirichletGNN
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If the graph, the settings or the node ids are not valid, `y` holds one class, the
+            training diverges, or a parameter of `estimator` has no effect.
+        """
+        graph, nodes, seed = self._labelled_data(X, y, sample_weight, X_val, y_val)
         teacher = clone(self.estimator).set_params(
             graph=graph,
             hidden_sizes=TEACHER_HIDDEN_SIZES,
@@ -100,17 +129,22 @@ class KernelDirichletGNN(DirichletNetworkClassifier):
             random_state=seed,
             verbose=0,
         )
-        teacher.fit(**nodes.as_arguments())
+        self.teacher_ = teacher.fit(**nodes.as_arguments())
         rows, codes, weight = nodes.training
-        prior = kernel_dirichlet(graph.adjacency, rows, codes, len(nodes.classes), weight=weight)
-        network = self.estimator._new_network(graph.n_features, len(nodes.classes), seed)
-        return TrainingTask(
+        n_classes = len(nodes.classes)
+        self.prior_ = kernel_dirichlet(graph.adjacency, rows, codes, n_classes, weight=weight)
+        network = self.estimator._new_network(graph.n_features, n_classes, seed)
+        samples = _samples_of_all_nodes(nodes.training, self.prior_, teacher.proba_)
+        self._train(
             Concentrations(network),
             KernelLoss(),
-            _samples_of_all_nodes(nodes.training, prior, teacher.proba_),
-            [Annealing()],
-            {"teacher_": teacher, "prior_": prior},
+            graph,
+            nodes,
+            samples,
+            seed,
+            callbacks=[Annealing()],
         )
+        return self
 
 
 def _samples_of_all_nodes(labelled: Labelled, prior: FloatArray, proba: FloatArray) -> Samples:
@@ -157,3 +191,54 @@ class Annealing(Callback):
 
     def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
         net.criterion_.teacher_weight = min(1.0, len(net.history) / ANNEALING_EPOCHS)
+
+
+def expected_square_loss(alpha: Tensor, codes: Tensor) -> Tensor:
+    """Squared error expected under a Dirichlet distribution (Sensoy et al., 2018, Eq. 5)."""
+    alpha_0 = alpha.sum(dim=1, keepdim=True)
+    p = alpha / alpha_0
+    y = nn.functional.one_hot(codes, alpha.shape[1]).to(p)
+    return ((y - p).square() + p * (1 - p) / (alpha_0 + 1)).sum(dim=1)  # Eq. 88, first term
+
+
+def hops(adjacency: sparse.csr_array, sources: NDArray[np.int64], cutoff: int) -> NDArray[np.int64]:
+    """Lengths (n_nodes, n_sources) of shortest paths, -1 where none is at most `cutoff` long.
+
+    Breadth-first search from all sources at once, on a symmetric adjacency matrix.
+    """
+    columns = np.arange(len(sources))
+    distance = np.full((adjacency.shape[0], len(sources)), -1)
+    distance[sources, columns] = 0
+    front = (distance == 0).astype(np.float32)
+    for length in range(1, cutoff + 1):
+        reached = (adjacency @ front > 0) & (distance < 0)
+        if not reached.any():
+            break
+        distance[reached] = length
+        front = reached.astype(np.float32)
+    return distance
+
+
+def kernel_dirichlet(
+    adjacency: sparse.csr_array,
+    nodes: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    n_classes: int,
+    *,
+    weight: FloatArray | None = None,
+    sigma: float = 1.0,
+    cutoff: int = 10,
+) -> FloatArray:
+    """Kernel prior: concentrations from the labelled nodes around each node (Zhao et al., Eq. 8).
+
+    1 plus the sum, over labelled nodes of the class, of the normal density at the length of the
+    shortest path to them; `sigma` and `cutoff` are in edges.
+    """
+    weight = np.ones(len(nodes)) if weight is None else weight
+    kernel = np.exp(-((np.arange(cutoff + 1) / sigma) ** 2) / 2) / (sigma * math.sqrt(2 * math.pi))
+    kernel = np.append(kernel, 0.0)  # index -1: no path
+    alpha = np.ones((adjacency.shape[0], n_classes))
+    for batch in gen_batches(len(nodes), BATCH_SIZE):
+        of_class = np.eye(n_classes)[codes[batch]] * weight[batch, None]
+        alpha += kernel[hops(adjacency, nodes[batch], cutoff)] @ of_class
+    return alpha

@@ -1,29 +1,35 @@
-"""The Graph Posterior Network (GPN)."""
+"""The Graph Posterior Network (GPN): evidence from class densities, propagated over the graph."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
 import torch
+from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from skorch.callbacks import Callback, Freezer, Unfreezer
+from torch import Tensor, nn
+from torch.distributions import Dirichlet
+from torch.nn.functional import softplus
 
 from skuq.evidential._dirichlet import Measure
 from skuq.evidential._graph_classifier import GraphClassifier
-from skuq.evidential._graph_training import node_samples
-from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._labelled import LabelledData
-from skuq.evidential.comparison._dirichlet_network import DirichletNetworkClassifier, TrainingTask
-from skuq.evidential.comparison._posterior_network import (
-    PosteriorLoss,
-    PosteriorNetwork,
-    class_shares,
-)
-from skuq.models import checked_widths, seeded
+from skuq.evidential._graph_networks import SparseLinear
+from skuq.evidential._graphs import NodeGraph, import_dgl
+from skuq.evidential._head import uce_loss
+from skuq.evidential._training import node_samples
+from skuq.evidential.comparison._dirichlet_networks import DirichletNetworkClassifier
+from skuq.networks import seeded
+from skuq.validation import checked_widths, refuse_ineffective
 
 # Settings of `GraphClassifier` for citation networks; the learning rate is discussed in the Notes.
 GPN_SETTINGS: dict[str, Any] = {"learning_rate": 3e-3, "weight_decay": 1e-3, "max_epochs": 500}
+
+# Bounds of the logarithm of a node's own evidence: from none to far more than any budget.
+LOG_EVIDENCE = 30.0
 
 _POSITIVE = Interval(Integral, 1, None, closed="left")
 
@@ -40,7 +46,7 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
     estimator : GraphClassifier
         Graph, hidden layers and dropout of the encoder, and settings of the training; it is not
         fitted itself. The encoder computes on single nodes, so `architecture` and `batch_norm`
-        do not matter. Its default learning rate is too large here: ``learning_rate=3e-3,
+        are refused. Its default learning rate is too large here: ``learning_rate=3e-3,
         weight_decay=1e-3, max_epochs=500`` suit citation networks (see Notes).
     n_latent : int, default=16
         Dimension of the latent space.
@@ -128,7 +134,36 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
         self.warm_up = warm_up
         self.measure = measure
 
-    def _training_task(self, graph: NodeGraph, nodes: LabelledData, seed: int) -> TrainingTask:
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
+    ) -> GraphPosteriorNetwork:
+        """Train the network on labelled nodes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_labelled,) or (n_labelled, 1), int
+            Ids of labelled nodes.
+        y : array-like of shape (n_labelled,)
+            Their classes.
+        sample_weight : array-like of shape (n_labelled,), default=None
+            Weights of the labelled nodes.
+        X_val, y_val : array-like of shape (n_validation,), default=None
+            Nodes for early stopping, and their classes. None: training runs for all epochs.
+
+        Returns
+        -------
+        GraphPosteriorNetwork
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If the graph, the settings or the node ids are not valid, `y` holds one class, the
+            training diverges, or a parameter here or of `estimator` has no effect.
+        """
+        self._refuse_ineffective()
+        graph, nodes, seed = self._labelled_data(X, y, sample_weight, X_val, y_val)
         share = class_shares(
             torch.as_tensor(nodes.training.codes),
             torch.as_tensor(nodes.training.weight),
@@ -145,10 +180,20 @@ class GraphPosteriorNetwork(DirichletNetworkClassifier):
                 n_steps=self.n_steps,
                 teleport=self.teleport,
             )
-        loss = PosteriorLoss(self.entropy_weight)
-        return TrainingTask(
-            network, loss, node_samples(nodes.training), _warm_up_callbacks(self.warm_up)
+        loss, samples = PosteriorLoss(self.entropy_weight), node_samples(nodes.training)
+        self._train(
+            network, loss, graph, nodes, samples, seed, callbacks=_warm_up_callbacks(self.warm_up)
         )
+        return self
+
+    def _refuse_ineffective(self) -> None:
+        refuse_ineffective(
+            self.estimator,
+            ["architecture", "batch_norm"],
+            "in a GraphPosteriorNetwork, whose encoder computes on single nodes.",
+        )
+        if self.teleport == 1:
+            refuse_ineffective(self, ["n_steps"], "with teleport=1, which propagates nothing.")
 
 
 def _warm_up_callbacks(n_epochs: int) -> list[Callback]:
@@ -157,3 +202,112 @@ def _warm_up_callbacks(n_epochs: int) -> list[Callback]:
         return []
     encoder = "network.encoder.*"
     return [Freezer(encoder), Unfreezer(encoder, at=n_epochs + 1)]
+
+
+class PosteriorNetwork(nn.Module):
+    """Evidence from the density of each class at a node, propagated over the graph."""
+
+    takes_node_graph = True
+
+    def __init__(
+        self,
+        n_features: int,
+        class_share: Tensor,
+        *,
+        hidden_sizes: Sequence[int],
+        dropout: float,
+        n_latent: int,
+        n_flow_layers: int,
+        n_steps: int,
+        teleport: float,
+    ):
+        super().__init__()
+        layers: list[nn.Module] = []
+        widths = [n_features, *hidden_sizes]
+        for before, after in zip(widths, hidden_sizes, strict=False):
+            layers += [SparseLinear(before, after), nn.ReLU(), nn.Dropout(dropout)]
+        self.encoder = nn.Sequential(*layers, SparseLinear(widths[-1], n_latent))
+        self.flows = RadialFlows(len(class_share), n_latent, n_flow_layers)
+        self.register_buffer("log_share", class_share.log())
+        # The budget sqrt(4 pi)^d compensates for densities that shrink with the dimension d.
+        self.log_budget = n_latent * math.log(4 * math.pi) / 2
+        self.pagerank: Any = import_dgl().nn.APPNPConv(n_steps, teleport)
+
+    def own_evidence(self, graph: NodeGraph) -> Tensor:
+        """Compute evidence (n_nodes, n_classes) from the features of each node alone."""
+        density = self.flows(self.encoder(graph.features)) + self.log_share
+        return (density + self.log_budget).clamp(-LOG_EVIDENCE, LOG_EVIDENCE).exp()
+
+    def forward(self, graph: NodeGraph) -> Tensor:
+        """Compute concentrations of shape (n_nodes, n_classes)."""
+        alpha: Tensor = 1 + self.pagerank(graph.convolution, self.own_evidence(graph))
+        return alpha
+
+
+class PosteriorLoss(nn.Module):
+    """Expected cross-entropy minus weighted entropy of the distribution, summed over nodes."""
+
+    def __init__(self, entropy_weight: float):
+        super().__init__()
+        self.entropy_weight = entropy_weight
+
+    def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        alpha = alpha.double()  # large logarithms of the gamma function cancel
+        entropy = Dirichlet(alpha, validate_args=False).entropy()  # type: ignore[no-untyped-call]
+        loss = uce_loss(alpha, codes) - self.entropy_weight * entropy
+        total: Tensor = (inputs["weight"].to(alpha) * loss).sum()
+        return total
+
+
+def class_shares(codes: Tensor, weight: Tensor, n_classes: int) -> Tensor:
+    """Compute the weighted share of each class, positive, of shape (n_classes,) and float32."""
+    share = torch.bincount(codes, weights=weight.double(), minlength=n_classes)
+    return (share / share.sum()).clamp_min(1e-12).float()
+
+
+def radial_step(
+    points: Tensor, centre: Tensor, radius: Tensor, stretch: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Images of points and log determinants of a radial layer (Rezende and Mohamed, 2015, Eq. 14).
+
+    ``f(z) = z + b (z - c) / (a + |z - c|)`` for a centre c of shape (..., 1, n_dimensions), a
+    radius a > 0 and a stretch b of shape (..., 1, 1); it is invertible as long as ``b > -a``.
+    """
+    offset = points - centre
+    distance = _length(offset)
+    pull = stretch / (radius + distance)
+    # d/dr (1 + b / (a + r)) r = 1 + b a / (a + r)^2 along the radius, 1 + pull across it
+    along = pull * radius / (radius + distance)
+    n_dimensions = points.shape[-1]
+    log_det = (n_dimensions - 1) * torch.log1p(pull) + torch.log1p(along)
+    return points + pull * offset, log_det.squeeze(-1)
+
+
+def _length(offset: Tensor) -> Tensor:
+    """Compute the Euclidean length along the last axis, differentiable at 0 too."""
+    return (offset.square().sum(dim=-1, keepdim=True) + 1e-20).sqrt()
+
+
+class RadialFlows(nn.Module):
+    """Densities of classes: standard normal distributions transformed by radial layers."""
+
+    def __init__(self, n_classes: int, n_dimensions: int, n_layers: int):
+        super().__init__()
+        bound = 1 / math.sqrt(n_dimensions)
+        start = torch.empty(n_layers, n_classes, 1, n_dimensions + 2).uniform_(-bound, bound)
+        self.centre = nn.Parameter(start[..., 2:].clone())
+        self.raw_radius = nn.Parameter(start[..., :1].clone())
+        self.raw_stretch = nn.Parameter(start[..., 1:2].clone())
+
+    def forward(self, points: Tensor) -> Tensor:
+        """Compute log-densities (n_samples, n_classes) of points (n_samples, n_dimensions)."""
+        radius = softplus(self.raw_radius)
+        stretch = softplus(self.raw_stretch) - radius  # above minus the radius: invertible
+        moved = points.expand(self.centre.shape[1], *points.shape)
+        log_det = points.new_zeros(())
+        for layer in zip(self.centre, radius, stretch, strict=True):
+            moved, step = radial_step(moved, *layer)
+            log_det = log_det + step
+        n_dimensions = points.shape[1]
+        normal = -0.5 * (moved.square().sum(dim=-1) + n_dimensions * math.log(2 * math.pi))
+        return (normal + log_det).T

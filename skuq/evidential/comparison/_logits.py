@@ -1,10 +1,11 @@
-"""Uncertainty scores from the logits of a pre-trained model."""
+"""Uncertainty scores from the logits of a pre-trained model: entropy, confidence, energy."""
 
 from __future__ import annotations
 
 from numbers import Real
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
@@ -13,13 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
+from skuq.evidential._dirichlet import diffuse, smooth
 from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._head import centre, has_conventional_offset
-from skuq.evidential._pretrained_classifier import PretrainedClassifier
-from skuq.evidential._pretrained_model import proba_of
-from skuq.evidential._propagation import diffuse, smooth
-from skuq.evidential.comparison._scores import Score, logit_score
-from skuq.information import in_halves
+from skuq.evidential._network_outputs import proba_of
+from skuq.evidential._pretrained_classifier import PretrainedClassifier, graph_of
+from skuq.information import entropy, split_equally
+from skuq.validation import refuse_ineffective
+
+Score = Literal["entropy", "max-score", "energy"]
 
 
 class LogitUncertainty(PretrainedClassifier):
@@ -48,7 +51,8 @@ class LogitUncertainty(PretrainedClassifier):
         which each node keeps a share of its score and receives the rest from the mean of its
         neighbours; "diffusion" is that of the probe, 10 steps of personalised PageRank.
     keep : float, default=0.5
-        The share that smoothing keeps, in [0, 1]; by default that of GNNSafe's authors.
+        With ``propagation="smoothing"``: the share that a node keeps, in [0, 1]; by default that
+        of GNNSafe's authors.
     device : str, default="auto"
         Where to compute; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -138,23 +142,24 @@ class LogitUncertainty(PretrainedClassifier):
         Raises
         ------
         ValueError
-            If inputs, graph or node ids are not valid, labels are unknown to the estimator, or
-            `propagation` is set without a graph.
+            If inputs, graph or node ids are not valid, labels are unknown to the estimator,
+            `propagation` is set without a graph, or `keep` without smoothing.
         TypeError
             If `estimator` is of a kind that cannot be probed.
         """
+        graph = graph_of(self.estimator, self.graph)
+        if graph is None:
+            refuse_ineffective(self, ["propagation"], "without a graph; give `graph`.")
+        if self.propagation != "smoothing":
+            refuse_ineffective(self, ["keep"], "without propagation='smoothing'.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        evaluated = self._evaluate_estimator(X, y, sample_weight, X_val, y_val, seed=seed)
-        if evaluated.graph is None and self.propagation:
-            raise ValueError(
-                f"`propagation`={self.propagation!r} needs a graph; give `graph`, or set None."
-            )
+        evaluated = self._evaluate_estimator(graph, X, y, sample_weight, X_val, y_val, seed=seed)
         logits = evaluated.outputs.logits
         self.centred_ = has_conventional_offset(logits)
         self._keep(evaluated)
-        if evaluated.graph is not None:
+        if graph is not None:
             self.proba_ = proba_of(logits)
-            self.score_ = self._propagated(evaluated.graph, self._score(logits))
+            self.score_ = self._propagated(graph, self._score(logits))
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -194,7 +199,7 @@ class LogitUncertainty(PretrainedClassifier):
             score = self.score_[self._nodes_of(X)]
         else:
             score = self._score(self._outputs_of(X).logits)
-        return Uncertainty.from_parts(*in_halves(score))
+        return Uncertainty.from_parts(*split_equally(score))
 
     def _score(self, logits: Tensor) -> FloatArray:
         return logit_score(centre(logits) if self.centred_ else logits, self.method)
@@ -203,3 +208,15 @@ class LogitUncertainty(PretrainedClassifier):
         if self.propagation == "smoothing":
             return smooth(graph.adjacency, score, keep=self.keep)  # Eq. 86
         return score if self.propagation is None else diffuse(graph.adjacency, score)
+
+
+def logit_score(logits: Tensor, score: Score) -> FloatArray:
+    """Compute the uncertainty score of logits (Eq. 84 is printed without the logarithm)."""
+    logits = logits.double()
+    if score == "energy":
+        values = -torch.logsumexp(logits, dim=1)  # Eq. 84
+    elif score == "entropy":
+        values = entropy(logits.log_softmax(dim=1))  # Eq. 82
+    else:
+        values = 1 - logits.softmax(dim=1).amax(dim=1)  # Eq. 83
+    return np.asarray(values.numpy(), dtype=np.float64)

@@ -6,29 +6,15 @@ from typing import Any, Literal
 
 from sklearn.utils import check_random_state
 
+from skuq.evidential._dirichlet import Propagation
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import as_node_graph
+from skuq.evidential._head import EvidenceLoss, NetworkHead
 from skuq.evidential._probe import EvidentialProbe
-from skuq.evidential._propagation import Propagation
-from skuq.evidential.comparison import (
-    EvidentialGNN,
-    GraphPosteriorNetwork,
-    KernelDirichletGNN,
-    LogitUncertainty,
-)
-from skuq.evidential.comparison._gkde import GKDE_SETTINGS
-from skuq.evidential.comparison._gpn import GPN_SETTINGS
-
-# The learned layer of the paper, which states no weights; these do best on classes left out of the
-# Planetoid versions of Cora and CiteSeer.
-LEARNED_LAYER: dict[str, Any] = {
-    "head": "network",
-    "layer": -1,
-    "lambda_ice": 1e-8,
-    "lambda_pcl": 1e-3,
-    "propagation": "vacuity",
-    "max_epochs": 300,
-}
+from skuq.evidential.comparison._dirichlet_networks import EvidentialGNN
+from skuq.evidential.comparison._gkde import GKDE_SETTINGS, KernelDirichletGNN
+from skuq.evidential.comparison._gpn import GPN_SETTINGS, GraphPosteriorNetwork
+from skuq.evidential.comparison._logits import LogitUncertainty
 
 
 def comparison_methods(
@@ -115,8 +101,16 @@ def comparison_methods(
         "egnn-vacuity": egnn("vacuity"),
         "egnn-evidence": egnn("evidence"),
         "egnn-both": egnn("both"),
-        "epn": EvidentialProbe(lambda_ice=0.0, lambda_pcl=0.0, **read),
-        "epn-ice": EvidentialProbe(lambda_pcl=0.0, **read),
+        "epn": EvidentialProbe(loss=EvidenceLoss(ice_weight=0.0, pcl_weight=0.0), **read),
+        "epn-ice": EvidentialProbe(loss=EvidenceLoss(pcl_weight=0.0), **read),
         "epn-reg": EvidentialProbe(**read),
-        "epn-free": EvidentialProbe(**read, **LEARNED_LAYER),
+        # The learned layer of the paper, which states no weights; these do best on classes left out
+        # of the Planetoid versions of Cora and CiteSeer.
+        "epn-free": EvidentialProbe(
+            head=NetworkHead(),
+            loss=EvidenceLoss(ice_weight=1e-8, pcl_weight=1e-3),
+            propagation="vacuity",
+            max_epochs=300,
+            **read,
+        ),
     }

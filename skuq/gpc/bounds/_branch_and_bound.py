@@ -28,49 +28,26 @@ _STEPS = 6  # of gradient descent before the first bound
 
 @dataclass(frozen=True)
 class Problems:
-    """Minimisations of weighted sums of class probabilities over regions.
+    """Minimisations of weighted sums of class probabilities over regions."""
 
-    Attributes
-    ----------
-    owner : Tensor of shape (q,)
-        Point that each problem belongs to.
-    objective : Tensor of shape (q, n_classes)
-        Weights of the class probabilities.
-    region : Region
-        Region of each problem in the free features.
-    threshold, band : Tensor of shape (q,), default=None
-        A problem ends once its minimum is known to be above the threshold by more than the
-        band, or below by more; below, all other problems of the same point end too, since one
-        counterexample decides about a point.
-    """
-
-    owner: Tensor
-    objective: Tensor
-    region: Region
+    owner: Tensor  # (q,), point that each problem belongs to
+    objective: Tensor  # (q, n_classes), weights of the class probabilities
+    region: Region  # region of each problem in the free features
+    # (q,): a problem ends once its minimum is known to be above the threshold by more than the
+    # band, or below by more; below, all other problems of the same point end too, since one
+    # counterexample decides about a point
     threshold: Tensor | None = None
-    band: Tensor | None = None
+    band: Tensor | None = None  # (q,)
 
 
 class Solutions(NamedTuple):
-    """Bounds of each minimum.
+    """Bounds of each minimum."""
 
-    Attributes
-    ----------
-    lower, upper : Tensor of shape (q,)
-        Proven bounds of the minimum.
-    point : Tensor of shape (q, f)
-        Where `upper` is attained, up to rounding.
-    n_regions : Tensor of shape (q,), int64
-        Boxes that were bounded.
-    converged : Tensor of shape (q,), bool
-        Whether the tolerance was reached, or the threshold decided.
-    """
-
-    lower: Tensor
-    upper: Tensor
-    point: Tensor
-    n_regions: Tensor
-    converged: Tensor
+    lower: Tensor  # (q,), proven bounds of the minimum
+    upper: Tensor  # (q,)
+    point: Tensor  # (q, f), where `upper` is attained, up to rounding
+    n_regions: Tensor  # (q,), boxes that were bounded
+    converged: Tensor  # (q,), whether the tolerance was reached, or the threshold decided
 
 
 class _Pool(NamedTuple):
@@ -89,23 +66,7 @@ class _Pool(NamedTuple):
 
 
 class Search:
-    """Solves many problems at once: each round bounds a batch of boxes of all of them.
-
-    Parameters
-    ----------
-    expander : Expander
-        Latent moments over boxes.
-    link : Link
-        From moments to probabilities.
-    problems : Problems
-        What to minimise.
-    tol : float
-        Wanted difference between upper and lower bound.
-    max_regions : int
-        Boxes to bound for each problem at most.
-    max_time : float
-        Seconds for all problems together at most.
-    """
+    """Solves many problems at once: each round bounds a batch of boxes of all of them."""
 
     def __init__(
         self,
@@ -133,17 +94,7 @@ class Search:
         self._shrink()
 
     def run(self, progress: Callable[[int], object] | None = None) -> Solutions:
-        """Bound and split until all problems are solved or a limit is reached.
-
-        Parameters
-        ----------
-        progress : callable, default=None
-            Called with the number of problems that a round has solved.
-
-        Returns
-        -------
-        Solutions
-        """
+        """Bound and split until all problems are solved or a limit is reached."""
         deadline = time.monotonic() + self.max_time
         self._descend(deadline)
         lower = self._lower()
@@ -185,10 +136,8 @@ class Search:
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
     def _round(self, deadline: float) -> None:
-        """Bound the most promising boxes of each problem, as many at once as memory is for.
-
-        What is chosen and found for a problem does not depend on the other points.
-        """
+        """Bound the most promising boxes of each problem, as many at once as memory is for."""
+        # What is chosen and found for a problem does not depend on the other points.
         ranks = _ranks(self.pool)
         left = (self.max_regions - self.n_regions)[self.pool.problem]
         chosen = torch.nonzero(ranks < left.clamp(max=_PER_ROUND))[:, 0]
@@ -259,10 +208,8 @@ class Search:
         return torch.cat(values), torch.cat(gradients)
 
     def _descend(self, deadline: float) -> None:
-        """A few steps of projected gradient descent from the start, shorter each time.
-
-        A problem that its start decides is left there: the start is its counterexample.
-        """
+        """A few steps of projected gradient descent from the start, shorter each time."""
+        # A problem that its start decides is left there: the start is its counterexample.
         problem = torch.arange(len(self.best), device=self.best.device)
         points = self.problems.region.center
         gradient = self._offer(points, problem)
@@ -292,10 +239,8 @@ class Search:
         return boxes.select(kept), kept
 
     def _divide(self, boxes: _Pool, expansion: Expansion, minimum: Minimum) -> _Pool:
-        """Fix features in which the objective is monotone, and halve the most influential other.
-
-        Nothing is halved where what was fixed made most of the bound's loss.
-        """
+        """Fix features in which the objective is monotone, and halve the most influential other."""
+        # Nothing is halved where what was fixed made most of the bound's loss.
         region = self._region(boxes)
         slope, radius = _monotonicity(minimum.slopes, expansion)
         whole_box = region.is_box()[:, None]  # a face of any other need not meet the ball
@@ -353,11 +298,9 @@ def _ranks(pool: _Pool) -> Tensor:
 
 
 def objective_at(link: Link, objective: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-    """Objective at points, rounded up by its numerical error, and gradients (b, f).
-
-    The error of the moments enters through the derivatives, and through second derivatives,
-    none of which exceeds 1 for any of the likelihoods.
-    """
+    """Objective at points, rounded up by its numerical error, and gradients (b, f)."""
+    # The error of the moments enters through the derivatives, and through second derivatives, none
+    # of which exceeds 1 for any of the likelihoods.
     outputs = link.evaluate(objective, evaluation.mean, evaluation.covariance)
     value, gradient = (
         outputs.value + outputs.error,

@@ -5,118 +5,23 @@ centre plus a remainder that is bounded through the Hilbert space of the kernel.
 the inner product of a fixed function with ``k(c + t, .)``, the covariance a positive
 semi-definite form in it; what a Taylor polynomial leaves out of ``k(c + t, .)`` therefore
 bounds both, whatever cancels between training points. Equations are those of the proofs page
-of the user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols are used here; the
-remainders of covariances are in `_remainders`.
+of the user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols a0, a1, a2, rho, s0, s1, s2,
+t0, t1, r and varsigma are used here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from skuq.gpc.bounds._latent_model import UNIT, LatentModel
-from skuq.gpc.bounds._regions import BallParts, Region
-from skuq.gpc.bounds._remainders import CovarianceParts, contrasts, unfold
-from skuq.gpc.bounds._stationary import StationaryKernel, Term
+from skuq.gpc.bounds._regions import BallParts, Moments, Region
+from skuq.gpc.bounds._stationary import StationaryKernel, TaylorNorms, Term
 
 _ENTRIES = 6_000_000  # numbers in the largest temporary array
-
-
-class Moments(NamedTuple):
-    """Expansion of one family of functions over boxes, in coordinates ``t in [-1, 1]^f``.
-
-    Attributes
-    ----------
-    value : Tensor of shape (b, k)
-        At the centres.
-    gradient : Tensor of shape (b, k, f)
-        Times the half-widths of the boxes.
-    hessian : Tensor of shape (b, k, f, f)
-        Times the half-widths on both sides.
-    rest : Tensor of shape (b, k)
-        Bound on the error of the second-order polynomial anywhere in the box, rounding
-        included.
-    gradient_rest : Tensor of shape (b, k, f)
-        Bound on the error of ``gradient + hessian @ t`` as the gradient at t, in boxes that lie
-        in their ball.
-    ball : BallParts, default=None
-        Restricts the boxes.
-    """
-
-    value: Tensor
-    gradient: Tensor
-    hessian: Tensor
-    rest: Tensor
-    gradient_rest: Tensor
-    ball: BallParts | None = None
-
-    def select(self, rows: Tensor) -> Moments:
-        """The expansions over some of the boxes."""
-        ball = None if self.ball is None else self.ball.select(rows)
-        return self._each(lambda part: part[rows], ball)
-
-    def combine(self, weights: Tensor) -> Moments:
-        """Weighted sums of the k functions, with weights of shape (b, o, k); k becomes o."""
-        absolute = weights.abs()
-        return Moments(
-            (weights @ self.value[..., None])[..., 0],
-            weights @ self.gradient,
-            torch.einsum("bok,bkfg->bofg", weights, self.hessian),
-            (absolute @ self.rest[..., None])[..., 0],
-            absolute @ self.gradient_rest,
-            self.ball,
-        )
-
-    def flatten(self) -> Moments:
-        """Each function of each box as a single function of a box of its own."""
-        ball = None if self.ball is None else self.ball.repeat(self.value.shape[1])
-        return self._each(lambda part: part.flatten(0, 1)[:, None], ball)
-
-    def plus(self, other: Moments) -> Moments:
-        """Sum of two families of functions."""
-        return Moments(
-            self.value + other.value,
-            self.gradient + other.gradient,
-            self.hessian + other.hessian,
-            self.rest + other.rest,
-            self.gradient_rest + other.gradient_rest,
-            self.ball,
-        )
-
-    def quadratic_reach(self) -> Tensor:
-        """Largest absolute value of each second-order part, shape (b, k)."""
-        sums = self.hessian.abs().sum(-1)
-        reach = sums.sum(-1)
-        if self.ball is not None:
-            frobenius = torch.linalg.matrix_norm(self.hessian) * (1 + 1e-12)
-            largest = torch.minimum(sums.amax(-1), frobenius)
-            reach = torch.minimum(reach, largest * self.ball.squared_length()[:, None])
-        return reach / 2
-
-    def reach(self) -> Tensor:
-        """Largest distance of each function from its value at the centre, shape (b, k)."""
-        linear = self.gradient.abs().sum(-1)
-        if self.ball is not None:
-            linear = torch.minimum(linear, self.ball.linear_reach(self.gradient))
-        return linear + self.quadratic_reach() + self.rest
-
-    def _each(self, change: Callable[[Tensor], Tensor], ball: BallParts | None) -> Moments:
-        return Moments(
-            change(self.value),
-            change(self.gradient),
-            change(self.hessian),
-            change(self.rest),
-            change(self.gradient_rest),
-            ball,
-        )
-
-    def range(self) -> tuple[Tensor, Tensor]:
-        """Lower and upper bounds of shape (b, k) over the boxes."""
-        reach = self.reach()
-        return self.value - reach, self.value + reach
 
 
 class Evaluation(NamedTuple):
@@ -131,19 +36,13 @@ class Evaluation(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Latent moments over boxes: one mean per latent function, one covariance per pair.
+    """Latent moments over boxes: one mean per latent function, one covariance per pair."""
 
-    Attributes
-    ----------
-    mean, covariance : Moments
-        Of the L latent functions, and of their pairs in the order of ``np.triu_indices(L)``.
-    contrast_rest : Tensor of shape (b,), default=None
-        Bound of the spectral norm of the covariances' errors, as matrices of which a shift
-        ``a_j + a_k`` is left out; None if it is not known.
-    """
-
+    # of the L latent functions, and of their pairs in the order of ``np.triu_indices(L)``
     mean: Moments
     covariance: Moments
+    # (b,), bound of the spectral norm of the covariances' errors, as matrices of which a shift
+    # ``a_j + a_k`` is left out; None if it is not known
     contrast_rest: Tensor | None = None
 
     def select(self, rows: Tensor) -> Expansion:
@@ -152,11 +51,9 @@ class Expansion(NamedTuple):
         return Expansion(self.mean.select(rows), self.covariance.select(rows), rest)
 
     def covariances(self, weights: Tensor) -> Moments:
-        """Weighted sums of the covariances, with weights of shape (b, o, n_pairs).
-
-        Their remainders are bounded together where that is better: by the sum of the absolute
-        eigenvalues of the weights, but for their share in a shift (Eq. 11).
-        """
+        """Weighted sums of the covariances, with weights of shape (b, o, n_pairs)."""
+        # Their remainders are bounded together where that is better: by the sum of the absolute
+        # eigenvalues of the weights, but for their share in a shift (Eq. 11).
         combined = self.covariance.combine(weights)
         if self.contrast_rest is None:
             return combined
@@ -170,16 +67,15 @@ class Expansion(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes.
+    """The rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes."""
 
-    Value and Jacobian are whitened if the model is; the rest is of ``r(x)`` itself.
-    """
+    # Value and Jacobian are whitened if the model is; the rest is of ``r(x)`` itself.
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
     magnitude: Tensor  # (b, m), of all that enters the polynomial, times its condition
-    curvature: list[tuple[Tensor, Tensor, Tensor]]  # Hessian: coefficient * left right'
-    diagonal: list[tuple[Tensor, Tensor]]  # Hessian: coefficient * diag(squared half-widths)
+    curvature: list[tuple[Tensor, Tensor, Tensor]]  # hessian: coefficient * left right'
+    diagonal: list[tuple[Tensor, Tensor]]  # hessian: coefficient * diag(squared half-widths)
 
     def hessian(self, weights: Tensor) -> Tensor:
         """Hessian of ``weights @ r(x)`` for weights of shape (b, k, m)."""
@@ -195,17 +91,9 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expands the latent moments of a model around points whose other features are fixed.
+    """Expands the latent moments of a model around points whose other features are fixed."""
 
-    Parameters
-    ----------
-    model : LatentModel
-        The posterior.
-    base : Tensor of shape (n, n_features)
-        Points that hold the fixed features.
-    free : Tensor of shape (f,)
-        Indices of the features that vary.
-    """
+    # base (n, n_features), free (f,)
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
@@ -227,19 +115,8 @@ class Expander:
         self._prior_slopes = self.kernel.slopes()
 
     def expand(self, region: Region, owner: Tensor) -> Expansion:
-        """Second-order expansions around the centres of boxes.
-
-        Parameters
-        ----------
-        region : Region
-            The boxes in the free features, and the balls that cut them.
-        owner : Tensor of shape (b,)
-            Row of `base` that each box belongs to.
-
-        Returns
-        -------
-        Expansion
-        """
+        """Second-order expansions around the centres of boxes."""
+        # owner (b,)
         centers, half_widths, ball = region.coordinates()
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
         norms = self.kernel.norms(half_widths, None if ball is None else ball.distance())
@@ -341,12 +218,10 @@ class Expander:
         )
 
     def _rounding(self, magnitude: Tensor, norm: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Rounding errors of the polynomials of the means (b, L) and covariances (b, n_pairs).
-
-        Sums of m products of numbers that are themselves accurate to a few units in the last
-        place, times their condition, which `magnitude` holds. `norm` is that of the polynomial
-        of ``k(c + t, .)`` without its value.
-        """
+        """Rounding errors of the polynomials of the means (b, L) and covariances (b, n_pairs)."""
+        # Sums of m products of numbers that are themselves accurate to a few units in the last
+        # place, times their condition, which `magnitude` holds. `norm` is that of the polynomial of
+        # ``k(c + t, .)`` without its value.
         # Eq. 27
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
         variance, whitening = self.model.kernel.variance, self.model.whitening
@@ -386,3 +261,141 @@ def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tenso
     for p, derivatives in enumerate(table):
         total = total * derivatives[raised.count(p)]
     return total
+
+
+class CovarianceParts(NamedTuple):
+    """Inputs of the remainders of covariances over b boxes, by pairs of functions."""
+
+    covariance: Tensor  # (b, n_pairs), covariances at the centres
+    # (b, n_pairs, f, f), covariances of the derivatives: what the data left of the prior's, and
+    # what they took
+    left: Tensor
+    taken: Tensor  # (b, n_pairs, f, f)
+    norms: TaylorNorms  # of the pieces of ``k(c + t, .)``
+    error: Tensor  # (b, n_pairs), rounding errors of the covariances
+    model: LatentModel  # the posterior
+    ball: BallParts | None  # restricts the boxes
+
+    def deviations(self) -> Deviations:
+        """Deviations of each latent function: no more than the prior's."""
+        model, norms = self.model, self.norms
+        own = model.pairs[0] == model.pairs[1]
+        left, error = self.left[:, own], self.error[:, own]
+        variance = self.covariance[:, own]
+        values = variance, model.kernel.variance - variance
+        slopes = (_form_reach(form, self.ball) for form in (left, self.taken[:, own]))
+        s0, t0, s1, t1 = _roots(values, slopes, norms, error, model)
+        inexact = 2 * model.varsigma * norms.a1[:, None, None] ** 2 + error[..., None]
+        each = left.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact
+        return Deviations(s0, s1, each.sqrt(), t0, t1)
+
+    def contrast_rest(self) -> Tensor | None:
+        """Remainder of the variance of any contrast of unit length, (b,) (Eq. 11)."""
+        model = self.model
+        count, own = model.n_latent, model.pairs[0] == model.pairs[1]
+        if count == 1:
+            return None
+        values = (
+            torch.linalg.eigvalsh(contrasts(unfold(part, count)))[:, -1:]
+            for part in (self.covariance, model.kernel.variance * own - self.covariance)
+        )
+        slopes = (
+            # Minus a shift that makes entries of different functions small; contrasts ignore it.
+            unfold(_form_reach(form - form[:, ~own].mean(1, keepdim=True), self.ball), count)
+            for form in (self.left, self.taken)
+        )
+        largest = (part.sum(-1).amax(-1, keepdim=True) for part in slopes)
+        error = count * self.error.amax(-1, keepdim=True)  # a spectral norm of errors of entries
+        deviations = _roots(values, largest, self.norms, error, model)
+        sums = (2 * part for part in deviations)
+        return (_covariance_rest(sums, self.norms, model) + error)[:, 0]
+
+
+class Deviations(NamedTuple):
+    """Standard deviations of the pieces of ``k(c + t, .)``, per latent function."""
+
+    # Those that are left by the data, s, and those that the data took away, t. Those of a2 and rho
+    # are bounded by the prior's: s2 and r, of `_prior_deviations`.
+
+    s0: Tensor  # (b, L), of a0
+    s1: Tensor  # (b, L), of a1 anywhere in the box
+    s1_each: Tensor  # (b, L, f), of b0, the value of each partial derivative
+    t0: Tensor  # as s0
+    t1: Tensor  # as s1
+
+    def rest(self, norms: TaylorNorms, model: LatentModel) -> Tensor:
+        """Remainder of the second-order polynomial of each covariance, (b, n_pairs)."""
+        c, d = model.pairs
+        sums = (part[:, c] + part[:, d] for part in (self.s0, self.t0, self.s1, self.t1))
+        return _covariance_rest(sums, norms, model)
+
+    def gradient_rest(
+        self, norms: TaylorNorms, b1: Tensor, beta: Tensor, model: LatentModel
+    ) -> Tensor:
+        """Remainder of the linear polynomial of each gradient, (b, n_pairs, f)."""
+        c, d = model.pairs
+        s0, s1, s1_each = self.s0[..., None], self.s1[..., None], self.s1_each
+        (s2_r,) = (part[:, None, None] for part in _prior_deviations(model, norms.a2 + norms.rho))
+        s_b1, s_beta = (part[:, None] for part in _prior_deviations(model, b1, beta))
+        # Eq. 13
+        total = (s1_each[:, c] + s1_each[:, d]) * s2_r
+        after_a0 = s1[:, c] + s1[:, d] + 2 * s2_r
+        total = total + s_b1 * after_a0 + s_beta * (s0[:, c] + s0[:, d] + after_a0)
+        norm = (model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho)[:, None, None]
+        gradient_norm = norms.a1[:, None, None] + s_b1 + s_beta
+        return total + 2 * model.varsigma * norm * gradient_norm
+
+
+def _roots(
+    values: Iterable[Tensor],
+    slopes: Iterable[Tensor],
+    norms: TaylorNorms,
+    error: Tensor,
+    model: LatentModel,
+) -> list[Tensor]:
+    """Deviations s0, t0, s1, t1 from variances of a0 and a1 that are off by `error`, (b, k)."""
+    a1 = norms.a1[:, None] ** 2
+    of_a0, of_a1 = (error + model.varsigma * part for part in (model.kernel.variance, 2 * a1))
+    return [(part.clamp(min=0) + of_a0).sqrt() for part in values] + [
+        (torch.minimum(part, a1) + of_a1).sqrt() for part in slopes
+    ]
+
+
+def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
+    """Remainder of covariances from sums of two s0, t0, s1, t1 each, (b, k) (Eq. 11)."""
+    s0, t0, s1, t1 = sums
+    s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
+    if model.kernel.order == 1:  # the prior's share of the polynomial is not constant
+        t0, t1 = s0, s1
+    total = torch.minimum(s1, t1) * s2 + s2**2
+    total = total + (torch.minimum(s0 + s1, t0 + t1) + 2 * s2) * r + r**2
+    norm = model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho
+    return total + model.varsigma * norm[:, None] ** 2
+
+
+def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
+    """Largest absolute value of each quadratic form ``t' F t``, forms of shape (b, k, f, f)."""
+    sums = form.abs().sum(-1)
+    reach = sums.sum(-1)
+    if ball is not None:
+        reach = torch.minimum(reach, sums.amax(-1) * ball.squared_length()[:, None])
+    return reach
+
+
+def unfold(pairs: Tensor, count: int) -> Tensor:
+    """Symmetric matrices (..., count, count) from their entries at the pairs ``j <= k``."""
+    j, k = torch.triu_indices(count, count, device=pairs.device)
+    full = pairs.new_zeros(*pairs.shape[:-1], count, count)
+    full[..., j, k] = full[..., k, j] = pairs
+    return full
+
+
+def contrasts(matrix: Tensor) -> Tensor:
+    """Symmetric matrices up to a shift, which weights that add up to 0 do not see."""
+    matrix = matrix - matrix.mean(-1, keepdim=True)
+    return matrix - matrix.mean(-2, keepdim=True)
+
+
+def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:
+    """Bounds of semi-norms by norms, which they exceed by a factor of 1 + 2 varsigma at most."""
+    return tuple((1 + 2 * model.varsigma) * norm for norm in norms)

@@ -18,26 +18,15 @@ UNIT = 2.0**-53  # relative rounding error of one float64 operation
 
 @dataclass(frozen=True)
 class Whitening:
-    """Rows ``T r(x)`` in the place of ``r(x)``: all but orthonormal functions.
+    """Rows ``T r(x)`` in the place of ``r(x)``: all but orthonormal functions."""
 
-    Attributes
-    ----------
-    matrix : Tensor of shape (m, m)
-        T.
-    excess : float
-        Bound c of the largest eigenvalue of ``T K T'`` (Eq. 30): the rows have a length of at
-        most the root of c times the norm in the kernel's Hilbert space.
-    coefficients : Tensor of shape (L,)
-        Lengths of the means' coefficients.
-    spectral, frobenius : Tensor of shape (n_pairs,)
-        Norms of the matrices R.
-    """
-
-    matrix: Tensor
+    matrix: Tensor  # (m, m), T
+    # Bound c of the largest eigenvalue of ``T K T'`` (Eq. 30): the rows have a length of at most
+    # the root of c times the norm in the kernel's Hilbert space
     excess: float
-    coefficients: Tensor
-    spectral: Tensor
-    frobenius: Tensor
+    coefficients: Tensor  # (L,), lengths of the means' coefficients
+    spectral: Tensor  # (n_pairs,), norms of the matrices R
+    frobenius: Tensor  # (n_pairs,)
 
     def to(self, device: torch.device) -> Whitening:
         """The same with its tensors on a device."""
@@ -49,36 +38,21 @@ class Whitening:
 
 @dataclass(frozen=True)
 class LatentModel:
-    """Tensors of a posterior on one device, with the norms of its means and its indefiniteness.
+    """Tensors of a posterior on one device, with the norms of its means and its indefiniteness."""
 
-    The function that is bounded is the one that these float64 numbers define in exact
-    arithmetic.
+    # The function that is bounded is the one that these float64 numbers define in exact arithmetic.
 
-    Attributes
-    ----------
-    kernel : StationaryKernel
-        Prior covariance.
-    inputs : Tensor of shape (m, n_features)
-        Training inputs or inducing points.
-    weights : Tensor of shape (L, m)
-        Coefficients of the means.
-    reduction : Tensor of shape (L (L + 1) / 2, m, m)
-        Matrices R of the pairs ``c <= d`` in the order of ``np.triu_indices(L)``, symmetric.
-    norms : Tensor of shape (L,)
-        Upper bounds of the means' norms in the kernel's Hilbert space.
-    varsigma : float
-        The covariance is positive semi-definite up to this share of the prior's (Eq. 2 of the
-        proofs page).
-    whitening : Whitening, default=None
-        What `weights` and `reduction` multiply in the place of ``r(x)``.
-    """
-
-    kernel: StationaryKernel
-    inputs: Tensor
-    weights: Tensor
+    kernel: StationaryKernel  # prior covariance
+    inputs: Tensor  # (m, n_features), training inputs or inducing points
+    weights: Tensor  # (L, m), coefficients of the means
+    # (L (L + 1) / 2, m, m), matrices R of the pairs ``c <= d`` in the order of
+    # ``np.triu_indices(L)``, symmetric
     reduction: Tensor
-    norms: Tensor
+    norms: Tensor  # (L,), upper bounds of the means' norms in the kernel's Hilbert space
+    # The covariance is positive semi-definite up to this share of the prior's (Eq. 2 of the proofs
+    # page)
     varsigma: float
+    # What `weights` and `reduction` multiply in the place of ``r(x)``
     whitening: Whitening | None = None
 
     @classmethod
@@ -162,11 +136,9 @@ class LatentModel:
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """Share of the prior by which the reduction exceeds it in any direction (Eq. 2).
-
-    With ``R = F F'`` this is the largest eigenvalue of ``F' K F`` above 1, plus what R has
-    of negative eigenvalues, plus the rounding error of computing both, of relative size `unit`.
-    """
+    """Share of the prior by which the reduction exceeds it in any direction (Eq. 2)."""
+    # With ``R = F F'`` this is the largest eigenvalue of ``F' K F`` above 1, plus what R has of
+    # negative eigenvalues, plus the rounding error of computing both, of relative size `unit`.
     m = len(gram)
     values, vectors = torch.linalg.eigh(_joint(reduction, n_latent))
     factor = (vectors * values.clamp(min=0).sqrt()).reshape(n_latent, m, -1)
@@ -187,10 +159,8 @@ def _joint(reduction: Tensor, n_latent: int) -> Tensor:
 
 
 def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) -> float:
-    """Bound of the largest eigenvalue of ``T K T'`` (Eq. 30).
-
-    With L the inverse of T, up to rounding, ``K <= L L' + eta`` and ``T L = I + E``.
-    """
+    """Bound of the largest eigenvalue of ``T K T'`` (Eq. 30)."""
+    # With L the inverse of T, up to rounding, ``K <= L L' + eta`` and ``T L = I + E``.
     m, d = inputs.shape
     inputs = inputs - inputs.mean(0)  # where distances lose the fewest digits
     L = torch.linalg.solve_triangular(T, torch.eye(m).to(T), upper=False)

@@ -16,36 +16,28 @@ import torch
 from torch import Tensor
 
 from skuq.gpc.bounds._expansion import Expansion
-from skuq.gpc.bounds._quadratic import box_minimum
-from skuq.gpc.inference._quadrature import normal_nodes
+from skuq.gpc.bounds._regions import box_minimum
+from skuq.gpc.inference._likelihoods import normal_nodes
 
 _ACCURACY = 1e-13  # of the normal distribution function, with a wide margin
 _PIECES = 8  # of the range of the variance, on which the logistic curve is followed
 
 
 class Outputs(NamedTuple):
-    """A weighted sum of class probabilities at points.
+    """A weighted sum of class probabilities at points."""
 
-    Attributes
-    ----------
-    value, error : Tensor of shape (b,)
-        The sum and a bound on its numerical error.
-    mean_slope, covariance_slope : Tensor of shape (b, L) and (b, n_pairs)
-        Its derivatives with respect to the latent moments.
-    """
-
-    value: Tensor
-    error: Tensor
+    value: Tensor  # (b,)
+    error: Tensor  # (b,), bound on the numerical error of `value`
+    # Derivatives with respect to the latent moments, (b, L) and (b, n_pairs)
     mean_slope: Tensor
     covariance_slope: Tensor
 
 
 class Slopes(NamedTuple):
-    """Derivatives with respect to the latent moments over a box, up to a positive factor.
+    """Derivatives with respect to the latent moments over a box, up to a positive factor."""
 
-    Each is known as a centre and a radius, of shapes (b, L) for means and (b, n_pairs) for
-    covariances.
-    """
+    # Each is known as a centre and a radius, of shapes (b, L) for means and (b, n_pairs) for
+    # covariances.
 
     mean: Tensor
     mean_radius: Tensor
@@ -54,27 +46,13 @@ class Slopes(NamedTuple):
 
 
 class Minimum(NamedTuple):
-    """Lower bounds over boxes.
+    """Lower bounds over boxes."""
 
-    Attributes
-    ----------
-    bound : Tensor of shape (b,)
-        No larger than the objective anywhere in the box.
-    point : Tensor of shape (b, f)
-        Where the minimum is likely, in coordinates of the box.
-    curvature : Tensor of shape (b, f)
-        Loss of the bound through second derivatives, by feature.
-    rest : Tensor of shape (b,)
-        Loss of the bound through the remainder, which all features share.
-    slopes : Slopes
-        Derivatives by the moments, for the search for monotone features.
-    """
-
-    bound: Tensor
-    point: Tensor
-    curvature: Tensor
-    rest: Tensor
-    slopes: Slopes
+    bound: Tensor  # (b,), no larger than the objective anywhere in the box
+    point: Tensor  # (b, f), where the minimum is likely, in coordinates of the box
+    curvature: Tensor  # (b, f), loss of the bound through second derivatives, by feature
+    rest: Tensor  # (b,), loss of the bound through the remainder, which all features share
+    slopes: Slopes  # derivatives by the moments, for the search for monotone features
 
     def select(self, rows: Tensor) -> Minimum:
         """The bounds of some of the boxes."""
@@ -97,11 +75,10 @@ class Link(Protocol):
 
 
 class _BinaryLink(ABC):
-    """One latent function whose mean raises the probability of the second class.
+    """One latent function whose mean raises the probability of the second class."""
 
-    Both likelihoods are point-symmetric: the first class has the probability that the second
-    has with the mean negated.
-    """
+    # Both likelihoods are point-symmetric: the first class has the probability that the second has
+    # with the mean negated.
 
     widening: float
     accuracy: float
@@ -252,20 +229,16 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
-    """Bounds of order two to four for an averaged logistic function, at this variance or more.
-
-    Averaging over a Gaussian lets its own derivatives take the place of the function's: those
-    of the normal density are at most 0.242, 0.399 and 0.551 (Eq. 21).
-    """
+    """Bounds of order two to four for an averaged logistic function, at this variance or more."""
+    # Averaging over a Gaussian lets its own derivatives take the place of the function's: those of
+    # the normal density are at most 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()
     own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)
     return tuple(torch.clamp(smooth[k] / width ** (k + 2), max=own[k]) for k in range(len(own)))
 
 
 def _affine(objective: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Write ``v0 (1 - p) + v1 p`` as ``low + span * q``, with q the second class's or the first's.
-
-    Returns the sign of the latent mean in q, and low and span.
-    """
+    """Write ``v0 (1 - p) + v1 p`` as ``low + span * q``, with q of either class."""
+    # Returns the sign of the latent mean in q, and low and span.
     sign = torch.where(objective[:, 1] >= objective[:, 0], 1.0, -1.0).to(objective)
     return sign, objective.amin(-1), objective.amax(-1) - objective.amin(-1)

@@ -2,21 +2,24 @@
 
 The latent functions of a posterior hardly depend on each other once a shift that all classes
 share, which no output of the softmax depends on, is left out. Averages over independent functions
-are one integral for any number of classes; what is left is small, and bounded. Equations are those
-of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`), whose symbols are used.
+are one integral for any number of classes; what is left is small, and bounded. Pairs bound each
+class beside each other as if there were no third, which is better where outputs saturate. Nothing
+here is exponential in the classes. Equations are those of the proofs page of the user guide
+(`docs/guide/robust_gpc_proofs.rst`), whose symbols c, j, s_j are used.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from skuq.base import FloatArray
 from skuq.gpc.bounds._expansion import Expansion
-from skuq.gpc.bounds._links import Minimum, Outputs
-from skuq.gpc.bounds._pairs import LEAST, Pairs
-from skuq.gpc.bounds._quadratic import box_minimum
-from skuq.gpc.bounds._softmax_link import Reach, absolute_sum, independent_reach
-from skuq.gpc.inference._independent_classes import (
+from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
+from skuq.gpc.bounds._regions import box_minimum
+from skuq.gpc.bounds._softmax_link import Reach, covariance_norms, largest_norm
+from skuq.gpc.inference._softmax_averages import (
     ACCURACY,
     ClassAverages,
     Split,
@@ -24,29 +27,80 @@ from skuq.gpc.inference._independent_classes import (
     split,
 )
 
+LEAST = -1.0  # no value is below, by definition
+
+
+class Pairs:
+    """Bounds of one class over boxes, from its pairs with the other classes."""
+
+    # With s_j the average of ``sigmoid(f_c - f_j)`` and the bound P of p_c, the product of all s_j
+    # or ``1 - sum_j (1 - s_j)`` (Eq. 32), values are
+    # - "margin": ``P - max_j (1 - s_j)``, no more than ``p_c - max_j p_j``;
+    # - "smallest": ``P - 1``, no more than ``p_c - 1``;
+    # - "largest": ``-min_j s_j``, no more than ``-p_c``;
+    # or `LEAST` if that is more. Objectives are `LEAST` for the class c, and 0 for all others.
+
+    def __init__(self, kind: str, n_classes: int, most_variance: float, device: torch.device):
+        self.kind = kind
+        self._logit = LogitLink(4 * most_variance)  # of the difference of two latent functions
+        tables = zip(*(_differences(n_classes, own) for own in range(n_classes)), strict=True)
+        stacked = [torch.as_tensor(np.stack(table), device=device) for table in tables]
+        self._by_mean, self._by_variance, self._by_covariance = stacked
+
+    def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
+        own = objective.argmin(-1)
+        sign = -1.0 if self.kind == "largest" else 1.0
+        leads = expansion.mean.combine(sign * self._by_mean[own])
+        n, count = leads.value.shape
+        variances = expansion.covariances(self._by_variance[own])
+        single = Expansion(leads.flatten(), variances.flatten())
+        deviation = (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
+        middle = torch.special.ndtr(single.mean.value / deviation)[:, 0]
+        second = torch.stack([torch.zeros_like(middle), torch.ones_like(middle)], -1)
+        found = self._logit.minimum(second, single, middle)
+        least = found.bound.view(n, count).clamp(0, 1)
+        if self.kind == "largest":  # which are least values of 1 - s_j
+            bound, decisive = (least - 1).max(-1)
+        else:
+            crossed = expansion.covariances(self._by_covariance[own]).range()[0]
+            bound = self._value(least, (crossed >= 0).all(-1))
+            decisive = least.argmin(-1)
+        bound = (bound - 1e-14 * count).clamp(min=LEAST)
+        flat = torch.arange(n, device=least.device) * count + decisive
+        nothing, all_pairs = 0 * expansion.mean.value, 0 * expansion.covariance.value
+        slopes = Slopes(nothing, nothing + 1e300, all_pairs, all_pairs + 1e300)  # unknown
+        curvature, rest = found.curvature[flat], found.rest[flat]
+        return Minimum(bound, found.point[flat], curvature, rest, slopes)
+
+    def _value(self, s: Tensor, associated: Tensor) -> Tensor:
+        """Value by the least averages s_j, shape (b, C - 1)."""
+        union, product = 1 - (1 - s).sum(-1), s.prod(-1)
+        P = torch.where(associated, torch.maximum(product, union), union)  # Eq. 32
+        return P - 1 if self.kind == "smallest" else P - (1 - s).amax(-1)
+
+
+def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weights of latent moments in those of the leads ``f_c - f_j``."""
+    # Of the means (C - 1, C), and of the pairs in the leads' variances (C - 1, n_pairs) and
+    # covariances (all pairs of leads, n_pairs).
+    rows, columns = np.triu_indices(n_classes)
+    leads = np.delete(np.eye(n_classes)[own] - np.eye(n_classes), own, axis=0)
+
+    def folded(first: FloatArray, second: FloatArray) -> FloatArray:
+        total = first[:, rows] * second[:, columns] + first[:, columns] * second[:, rows]
+        return total * np.where(rows == columns, 0.5, 1.0)
+
+    one, other = np.triu_indices(n_classes - 1, 1)
+    return leads, folded(leads, leads), folded(leads[one], leads[other])
+
 
 class ManyClassesLink:
-    """Values of one class c beside all others, as branch and bound uses them.
+    """Values of one class c beside all others, as branch and bound uses them."""
 
-    - "margin": ``p_c - max_j p_j``;
-    - "smallest": ``p_c - 1``;
-    - "largest": ``-p_c``.
-
-    Objectives are `LEAST`, which no value is below, for the class c, and 0 for all others.
-
-    Parameters
-    ----------
-    kind : {"margin", "smallest", "largest"}
-        The value.
-    n_classes : int
-        Number of classes.
-    most_variance : float
-        Of one latent function.
-    indefinite : float
-        Largest negative variance that rounding may leave.
-    device : torch.device
-        Where to compute.
-    """
+    # - "margin": ``p_c - max_j p_j``;
+    # - "smallest": ``p_c - 1``;
+    # - "largest": ``-p_c``.
+    # Objectives are `LEAST`, which no value is below, for the class c, and 0 for all others.
 
     def __init__(
         self,
@@ -125,3 +179,29 @@ class ManyClassesLink:
     def _inexact(self, reach: Reach) -> Tensor:
         """Bound of the errors of the integrals: of values, and of slopes times their reach."""
         return self._size * ACCURACY * (1 + reach.means + reach.covariances) + self._rounding
+
+
+def absolute_sum(parts: Split) -> Tensor:
+    """Sum of the absolute values of all entries of the matrix E."""
+    n_classes = parts.D.shape[1]
+    j, k = torch.triu_indices(n_classes, n_classes, device=parts.D.device)
+    return (torch.where(j == k, 1.0, 2.0) * parts.E.abs()).sum(-1)
+
+
+def independent_reach(expansion: Expansion, parts: Split) -> Reach:
+    """Largest distance of the moments in a box from independent ones of variances D (Eq. 36)."""
+    # Means are taken without a shift that all classes share.
+    D = parts.D
+    precision = 1 / D
+    common = (precision / precision.sum(-1, keepdim=True))[:, None]
+    identity = torch.eye(D.shape[1], dtype=D.dtype, device=D.device)
+    means = expansion.mean.combine(identity - common)
+    j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
+    moved = (torch.where(j == k, 1.0, 2.0) * expansion.covariance.reach()).sum(-1)
+    norms = covariance_norms(expansion, None, D, precision.amax(-1) * (1 + 1e-9))
+    return Reach(
+        means.reach().sum(-1),
+        absolute_sum(parts) + moved,
+        largest_norm(means, precision.sqrt()),
+        *(parts.whitened + norm for norm in norms),
+    )

@@ -17,74 +17,41 @@ from skuq.gpc.bounds._branch_and_bound import Problems, Search, objective_at
 from skuq.gpc.bounds._expansion import Expander
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._links import Link, LogitLink, ProbitLink
-from skuq.gpc.bounds._many_classes import ManyClassesLink
-from skuq.gpc.bounds._pairs import LEAST
+from skuq.gpc.bounds._many_classes import LEAST, ManyClassesLink
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
-from skuq.gpc.inference._posterior import Posterior
-from skuq.gpc.inference._predictive import class_probabilities
-from skuq.gpc.inference._quadrature import MAX_CLASSES
+from skuq.gpc.inference._likelihoods import MAX_CLASSES
+from skuq.gpc.inference._posterior import Posterior, class_probabilities
 
 _ENTRIES = 6_000_000  # numbers in the largest temporary array
 
 
 class Limits(NamedTuple):
-    """Limits at which a search ends.
+    """Limits at which a search ends."""
 
-    Attributes
-    ----------
-    tol : float
-        Wanted width of each bound, in probability.
-    max_regions : int
-        Boxes bounded for each minimisation at most.
-    max_time : float
-        Seconds for all minimisations together at most.
-    """
-
-    tol: float = 0.01
-    max_regions: int = 1_000_000
-    max_time: float = np.inf
+    tol: float = 0.01  # wanted width of each bound, in probability
+    max_regions: int = 1_000_000  # boxes bounded for each minimisation at most
+    max_time: float = np.inf  # seconds for all minimisations together at most
 
 
 class Minima(NamedTuple):
-    """Bounds of minima over regions, all of shape (n, k) for k objectives.
+    """Bounds of minima over regions, all of shape (n, k) for k objectives."""
 
-    Attributes
-    ----------
-    lower, upper : ndarray, float64
-        Proven bounds.
-    point : ndarray of shape (n, k, n_features)
-        Points of the regions at which the objective is no larger than `upper`.
-    n_regions : ndarray, int64
-        Boxes that were bounded.
-    converged : ndarray, bool
-        Whether the search ended by itself and not at a limit.
-    """
-
-    lower: FloatArray
+    lower: FloatArray  # proven bounds
     upper: FloatArray
+    # (n, k, n_features): points of the regions at which the objective is no larger than `upper`
     point: FloatArray
-    n_regions: NDArray[np.int64]
-    converged: NDArray[np.bool_]
+    n_regions: NDArray[np.int64]  # boxes that were bounded
+    converged: NDArray[np.bool_]  # whether the search ended by itself and not at a limit
 
 
 @dataclass(frozen=True)
 class ProbabilityModel:
-    """Class probabilities of a posterior, with proven minima over regions.
+    """Class probabilities of a posterior, with proven minima over regions."""
 
-    Attributes
-    ----------
-    posterior : Posterior
-        Of the latent functions.
-    likelihood : {"probit", "logit", "softmax"}
-        Turns latent functions into probabilities.
-    device : str
-        Where to compute.
-    """
-
-    posterior: Posterior
-    likelihood: str
-    device: str
+    posterior: Posterior  # of the latent functions
+    likelihood: str  # turns latent functions into probabilities
+    device: str  # where to compute
 
     @cached_property
     def latent(self) -> LatentModel:
@@ -146,28 +113,11 @@ class ProbabilityModel:
         progress: Callable[[int], object] | None = None,
         link: Link | None = None,
     ) -> Minima:
-        """Minimise weighted sums of class probabilities over each region.
-
-        Parameters
-        ----------
-        regions : Region
-            Regions around n points.
-        objectives : ndarray of shape (n, k, n_classes)
-            Weights of the classes in the k sums of each point.
-        limits : Limits
-            When to stop.
-        threshold, band : ndarray of shape (n, k), default=None
-            A search ends as soon as its minimum is known to be above or below the threshold
-            by more than the band.
-        progress : callable, default=None
-            Called with the numbers of minimisations that have ended.
-        link : Link, default=None
-            What objectives mean; None is `link`, the weighted sums.
-
-        Returns
-        -------
-        Minima
-        """
+        """Minimise weighted sums of class probabilities over each region."""
+        # objectives (n, k, n_classes) are weights of the classes in the k sums of each point. A
+        # search ends as soon as its minimum is known to be above or below the threshold by more
+        # than the band, both (n, k). `progress` is called with numbers of minimisations that have
+        # ended. `link` says what objectives mean; None is the weighted sums.
         n, k, _ = objectives.shape
         link, regions = self.link if link is None else link, regions.to(self.device)
         free, owner = regions.free, torch.arange(n, device=self.device).repeat_interleave(k)
@@ -193,24 +143,9 @@ class ProbabilityModel:
         threshold: float | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> Minima:
-        """Minimise a value of one class beside all others over each region.
-
-        Parameters
-        ----------
-        regions, limits, progress
-            As for `minima`.
-        labels : ndarray of shape (n,)
-            The class of each point.
-        kind : {"margin", "smallest", "largest"}
-            As of `ManyClassesLink`.
-        threshold : float, default=None
-            A search ends as soon as its minimum is known to be above or below.
-
-        Returns
-        -------
-        Minima
-            Of shape (n, 1).
-        """
+        """Minimise a value of one class beside all others over each region."""
+        # labels (n,) are the classes, `kind` is as of `ManyClassesLink`; the minima have shape (n,
+        # 1).
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
         objectives, link = self._of_class(labels)[:, None], self.many_classes_links[kind]
@@ -221,10 +156,8 @@ class ProbabilityModel:
         return self._evaluate(self.link, points, objective)[0].cpu().numpy()
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """Values that an attack on a class lowers (n,), and their gradients (n, n_features).
-
-        The probability of the class, or beyond three classes its margin.
-        """
+        """Values that an attack on a class lowers (n,), and their gradients (n, n_features)."""
+        # The probability of the class, or beyond three classes its margin.
         if self.jointly:
             return self._evaluate(self.link, points, np.eye(self.n_classes)[labels])
         return self._evaluate(self.many_classes_links["margin"], points, self._of_class(labels))

@@ -1,12 +1,16 @@
-"""Regions: boxes that balls of the l1 or l2 norm may cut, many at once.
+"""Regions, which are boxes that balls of the l1 or l2 norm may cut, and functions over them.
 
-Equations are those of the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+A `Region` holds the boxes and balls of many points, `BallParts` the balls as seen from boxes,
+`Moments` quadratic functions over boxes with bounds of their errors, and `box_minimum` bounds the
+least value of such functions. Equations are those of the proofs page of the user guide
+(`docs/guide/robust_gpc_proofs.rst`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,29 +19,20 @@ from skuq.gpc.bounds._latent_model import UNIT
 
 _SAFETY = 1e-14  # relative widening of what is computed with rounding, for each feature
 _WITHIN = 1 - 1e-12  # of the radius: where points are moved that lie outside their ball
+_SWEEPS = 4  # of coordinate descent; any number gives a valid bound
+_MARGIN = 1e-12  # relative; far above the rounding error of minima of quadratic functions
 
 
 @dataclass(frozen=True)
 class Region:
-    """One region for each of n points: a box, cut by a ball unless the norm is the maximum norm.
+    """One region for each of n points: a box, cut by a ball unless the norm is the maximum norm."""
 
-    Attributes
-    ----------
-    center : Tensor of shape (n, f)
-        The points that the regions are around, which are the centres of the balls.
-    lower, upper : Tensor of shape (n, f)
-        Boxes.
-    radius : Tensor of shape (n,), default=None
-        Radii of the balls; None for boxes alone.
-    norm : {1, 2}, default=2
-        Norm of the balls.
-    """
-
+    # (n, f), the points that the regions are around, which are the centres of the balls
     center: Tensor
-    lower: Tensor
-    upper: Tensor
-    radius: Tensor | None = None
-    norm: int = 2
+    lower: Tensor  # (n, f), boxes
+    upper: Tensor  # (n, f)
+    radius: Tensor | None = None  # (n,), radii of the balls; None for boxes alone
+    norm: int = 2  # norm of the balls
 
     def __len__(self) -> int:
         return len(self.center)
@@ -130,11 +125,9 @@ class Region:
         return torch.linalg.vector_norm(farthest, self.norm, -1) <= self.radius
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
-        """Where to expand, half-widths that reach both faces in spite of rounding, and the balls.
-
-        That is the centre of the box, or of the ball if it lies in the box and is closer to all
-        points of both: where a domain cuts off parts of many features, for example.
-        """
+        """Centres, half-widths that reach both faces in spite of rounding, and the balls."""
+        # That is the centre of the box, or of the ball if it lies in the box and is closer to all
+        # points of both: where a domain cuts off parts of many features, for example.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)
@@ -151,10 +144,9 @@ class Region:
 
 @dataclass(frozen=True)
 class BallParts:
-    """Balls as seen from boxes: offsets of the centres, and the boxes' half-widths.
+    """Balls as seen from boxes: offsets of the centres, and the boxes' half-widths."""
 
-    Points of a box are ``center + half_widths * t`` with ``-1 <= t <= 1``.
-    """
+    # Points of a box are ``center + half_widths * t`` with ``-1 <= t <= 1``.
 
     offset: Tensor
     half_widths: Tensor
@@ -176,10 +168,8 @@ class BallParts:
         return (self.radius + torch.linalg.vector_norm(self.offset, self.norm, -1)) * safety
 
     def squared_length(self) -> Tensor:
-        """Bound of ``|t|^2`` over the part of each box in its ball, (b,) (Eq. 16).
-
-        As many coordinates are 1 as the ball has room for, those of the least half-widths first.
-        """
+        """Bound of ``|t|^2`` over the part of each box in its ball, (b,) (Eq. 16)."""
+        # As many coordinates are 1 as the ball has room for, those of the least half-widths first.
         moving = self.half_widths > 0
         costs = torch.where(moving, self.half_widths, torch.inf).sort(-1).values ** self.norm
         budget = (self.distance() ** self.norm)[:, None]
@@ -207,3 +197,143 @@ class BallParts:
 
     def _dual(self, slope: Tensor) -> Tensor:
         return torch.linalg.vector_norm(slope, torch.inf if self.norm == 1 else 2, -1)
+
+
+class Moments(NamedTuple):
+    """Expansion of one family of functions over boxes, in coordinates ``t in [-1, 1]^f``."""
+
+    value: Tensor  # (b, k), at the centres
+    gradient: Tensor  # (b, k, f), times the half-widths of the boxes
+    hessian: Tensor  # (b, k, f, f), times the half-widths on both sides
+    # (b, k), bound on the error of the second-order polynomial anywhere in the box, rounding
+    # included
+    rest: Tensor
+    # (b, k, f), bound on the error of ``gradient + hessian @ t`` as the gradient at t, in boxes
+    # that lie in their ball
+    gradient_rest: Tensor
+    ball: BallParts | None = None  # restricts the boxes
+
+    def select(self, rows: Tensor) -> Moments:
+        """The expansions over some of the boxes."""
+        ball = None if self.ball is None else self.ball.select(rows)
+        return self._each(lambda part: part[rows], ball)
+
+    def combine(self, weights: Tensor) -> Moments:
+        """Weighted sums of the k functions, with weights of shape (b, o, k); k becomes o."""
+        absolute = weights.abs()
+        return Moments(
+            (weights @ self.value[..., None])[..., 0],
+            weights @ self.gradient,
+            torch.einsum("bok,bkfg->bofg", weights, self.hessian),
+            (absolute @ self.rest[..., None])[..., 0],
+            absolute @ self.gradient_rest,
+            self.ball,
+        )
+
+    def flatten(self) -> Moments:
+        """Each function of each box as a single function of a box of its own."""
+        ball = None if self.ball is None else self.ball.repeat(self.value.shape[1])
+        return self._each(lambda part: part.flatten(0, 1)[:, None], ball)
+
+    def plus(self, other: Moments) -> Moments:
+        """Sum of two families of functions."""
+        return Moments(
+            self.value + other.value,
+            self.gradient + other.gradient,
+            self.hessian + other.hessian,
+            self.rest + other.rest,
+            self.gradient_rest + other.gradient_rest,
+            self.ball,
+        )
+
+    def quadratic_reach(self) -> Tensor:
+        """Largest absolute value of each second-order part, shape (b, k)."""
+        sums = self.hessian.abs().sum(-1)
+        reach = sums.sum(-1)
+        if self.ball is not None:
+            frobenius = torch.linalg.matrix_norm(self.hessian) * (1 + 1e-12)
+            largest = torch.minimum(sums.amax(-1), frobenius)
+            reach = torch.minimum(reach, largest * self.ball.squared_length()[:, None])
+        return reach / 2
+
+    def reach(self) -> Tensor:
+        """Largest distance of each function from its value at the centre, shape (b, k)."""
+        linear = self.gradient.abs().sum(-1)
+        if self.ball is not None:
+            linear = torch.minimum(linear, self.ball.linear_reach(self.gradient))
+        return linear + self.quadratic_reach() + self.rest
+
+    def _each(self, change: Callable[[Tensor], Tensor], ball: BallParts | None) -> Moments:
+        return Moments(
+            change(self.value),
+            change(self.gradient),
+            change(self.hessian),
+            change(self.rest),
+            change(self.gradient_rest),
+            ball,
+        )
+
+    def range(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds of shape (b, k) over the boxes."""
+        reach = self.reach()
+        return self.value - reach, self.value + reach
+
+
+def box_minimum(
+    value: Tensor, gradient: Tensor, hessian: Tensor, ball: BallParts | None = None
+) -> tuple[Tensor, Tensor]:
+    """Lower bound of ``value + gradient @ t + t @ hessian @ t / 2`` over ``-1 <= t <= 1``."""
+    # value (b,), gradient (b, f), hessian (b, f, f) -> bound (b,), point (b, f)
+    # The better of two bounds. The first keeps the diagonal of the Hessian and bounds the rest by
+    # absolute values. The second makes the function convex by adding to the diagonal what the
+    # smallest eigenvalue lacks, and pays for that at most; a tangent at any point, here the one
+    # that coordinate descent ends at, then bounds it from below. Linear parts are bounded over the
+    # ball too, in which making the function convex costs less. Rounding is included.
+    diagonal = hessian.diagonal(dim1=-2, dim2=-1)
+    others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
+    separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14
+    lacking = (-torch.linalg.eigvalsh(hessian)[:, 0]).clamp(min=0)
+    scale = hessian.abs().sum((-2, -1))
+    lacking = lacking + _MARGIN * scale
+    convex = hessian + torch.diag_embed(lacking[:, None].expand_as(gradient))
+    point = _descend(gradient, convex)
+    length = torch.full_like(lacking, gradient.shape[-1])
+    if ball is not None:
+        length = torch.minimum(length, ball.squared_length())
+    bound = torch.maximum(separable, _tangent(gradient, convex, point, ball) - lacking * length / 2)
+    if ball is not None:
+        tangent = _tangent(gradient, convex, torch.zeros_like(point), ball)
+        bound = torch.maximum(bound, tangent - lacking * length / 2)
+    rounding = _MARGIN * (value.abs() + gradient.abs().sum(-1) + scale)
+    return value + bound - rounding, point
+
+
+def _tangent(gradient: Tensor, convex: Tensor, point: Tensor, ball: BallParts | None) -> Tensor:
+    """Least value of the tangent at a point of a convex quadratic function (Eq. 15, 16)."""
+    curved = (convex @ point[..., None])[..., 0]
+    slope = gradient + curved
+    least = -slope.abs().sum(-1)
+    if ball is not None:
+        least = torch.maximum(least, ball.linear_minimum(slope))
+    return ((gradient + curved / 2) * point).sum(-1) + least - (slope * point).sum(-1)
+
+
+def _separable_minimum(gradient: Tensor, diagonal: Tensor) -> Tensor:
+    """Minimum of ``sum_j g_j t_j + d_j t_j^2 / 2`` over the box."""
+    inside = diagonal > gradient.abs()
+    inner = -(gradient**2) / (2 * torch.where(inside, diagonal, 1.0))
+    return torch.where(inside, inner, diagonal / 2 - gradient.abs()).sum(-1)
+
+
+def _descend(gradient: Tensor, convex: Tensor) -> Tensor:
+    """Coordinate descent on convex quadratics within the box."""
+    point = torch.zeros_like(gradient)
+    diagonal = convex.diagonal(dim1=-2, dim2=-1)
+    flat = diagonal <= 0
+    step = 1 / torch.where(flat, 1.0, diagonal)
+    for _ in range(_SWEEPS):
+        for j in range(gradient.shape[-1]):
+            slope = gradient[:, j] + (convex[:, j] * point).sum(-1)
+            moved = point[:, j] - slope * step[:, j]
+            point[:, j] = torch.where(flat[:, j], -slope.sign(), moved.clamp(-1, 1))
+    return point

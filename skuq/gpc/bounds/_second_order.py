@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._links import Outputs
-from skuq.gpc.bounds._quadratic import box_minimum
-from skuq.gpc.inference._independent_classes import ACCURACY, difference_derivatives, split
+from skuq.gpc.bounds._regions import Moments, box_minimum
+from skuq.gpc.inference._softmax_averages import ACCURACY, difference_derivatives, split
 
 _SMALL = 0.9  # relative change of covariances, theta, up to which boxes are expanded
 _INEXACT = 1e-4  # of derivatives of order three and four, in units of the deviations (Eq. 38)
@@ -35,41 +35,19 @@ _PAIRS = torch.tensor(
 
 
 class SecondOrder(NamedTuple):
-    """Weighted sums of class probabilities over boxes, to second order in the changes z.
+    """Weighted sums of class probabilities over boxes, to second order in the changes z."""
 
-    Attributes
-    ----------
-    rows : Tensor of shape (b,)
-        Which boxes these are: small ones, with centres of independent classes.
-    objective : Tensor of shape (b, 3)
-        Weights of the classes.
-    expansion : Expansion
-        Latent moments.
-    whitened : Tensor of shape (b,)
-        How far covariances at the centres are from independent ones: rounding.
-    shift, change, spectral : Tensor of shape (b,)
-        Reach of the moments, as of `Reach`.
-    unit : Tensor of shape (b, 5)
-        Units of the changes.
-    value : Tensor of shape (b,)
-        The sums at the centres.
-    slope : Tensor of shape (b, 5)
-        Their first derivatives by the changes.
-    Q : Tensor of shape (b, 5, 5)
-        Their second derivatives.
-    """
-
-    rows: Tensor
-    objective: Tensor
-    expansion: Expansion
-    whitened: Tensor
-    shift: Tensor
-    change: Tensor
-    spectral: Tensor
-    unit: Tensor
-    value: Tensor
-    slope: Tensor
-    Q: Tensor
+    rows: Tensor  # (b,), which boxes these are: small ones, with centres of independent classes
+    objective: Tensor  # (b, 3), weights of the classes
+    expansion: Expansion  # latent moments
+    whitened: Tensor  # (b,), how far covariances at the centres are from independent ones: rounding
+    shift: Tensor  # (b,), reach of the moments, as of `Reach`
+    change: Tensor  # (b,)
+    spectral: Tensor  # (b,)
+    unit: Tensor  # (b, 5), units of the changes
+    value: Tensor  # (b,), the sums at the centres
+    slope: Tensor  # (b, 5), their first derivatives by the changes
+    Q: Tensor  # (b, 5, 5), their second derivatives
 
     @classmethod
     def over(
@@ -105,11 +83,9 @@ class SecondOrder(NamedTuple):
     def improve(
         self, bound: Tensor, point: Tensor, curvature: Tensor, distance: Tensor, error: Tensor
     ) -> None:
-        """Replace bounds of all boxes where they are better here, as of `Minimum`.
-
-        Averages are at most `distance` from their values at the centre, and `error` is that of
-        these values and of first derivatives, both for all boxes.
-        """
+        """Replace bounds of all boxes where they are better here, as of `Minimum`."""
+        # Averages are at most `distance` from their values at the centre, and `error` is that of
+        # these values and of first derivatives, both for all boxes.
         least, best, by_feature = self._minimum(distance[self.rows])
         least = least - error[self.rows]
         better = least > bound[self.rows]
@@ -179,11 +155,9 @@ def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
 
 
 def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
-    """Integral of the root of all ``squares / (1 - s spectral)^k``, k from `order` on (Eq. 40).
-
-    The weight is ``(1 - s)^(order - 1) / (order - 1)!``. The root is a convex function of s, so it
-    is nowhere above the chords between its values.
-    """
+    """Integral of the root of all ``squares / (1 - s spectral)^k``, k from `order` on (Eq. 40)."""
+    # The weight is ``(1 - s)^(order - 1) / (order - 1)!``. The root is a convex function of s, so
+    # it is nowhere above the chords between its values.
     s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
     left = 1 - s * spectral.clamp(max=1 - 1e-9)[..., None]
     total = torch.zeros_like(left)

@@ -14,20 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._expansion import Expansion, Moments
+from skuq.gpc.bounds._expansion import Expansion, unfold
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
-from skuq.gpc.bounds._quadratic import box_minimum
-from skuq.gpc.bounds._remainders import unfold
+from skuq.gpc.bounds._regions import Moments, box_minimum
 from skuq.gpc.bounds._second_order import SecondOrder, second_derivative
-from skuq.gpc.inference._independent_classes import (
+from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
+from skuq.gpc.inference._softmax_averages import (
     ACCURACY,
-    Split,
     correction_error,
     independent_averages,
     split,
     whitening_weights,
 )
-from skuq.gpc.inference._quadrature import Nodes, affordable_accuracy, normal_nodes
 
 _ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
 # Of the quadrature; the first that is affordable is used, and its error is part of the bounds.
@@ -48,12 +46,11 @@ _SQUARE = 0.48395  # of order two along one unit vector: half the average of |z^
 
 
 class Reach(NamedTuple):
-    """Largest distance of moments in a box from those of an expansion.
+    """Largest distance of moments in a box from those of an expansion."""
 
-    The first two are sums of absolute values; the others are norms after whitening with the
-    covariance of the expansion: that of means, and of covariances the Frobenius and the spectral
-    norm, eta and theta in Eq. 24; all of shape (b,).
-    """
+    # The first two are sums of absolute values; the others are norms after whitening with the
+    # covariance of the expansion: that of means, and of covariances the Frobenius and the spectral
+    # norm, eta and theta in Eq. 24; all of shape (b,).
 
     means: Tensor
     covariances: Tensor
@@ -67,11 +64,9 @@ class Reach(NamedTuple):
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
-        """Largest derivative of this order of an average, in whitened units.
-
-        Anywhere in the box, the covariance is at least ``1 - spectral`` times that of the
-        expansion (Eq. 24).
-        """
+        """Largest derivative of this order of an average, in whitened units."""
+        # Anywhere in the box, the covariance is at least ``1 - spectral`` times that of the
+        # expansion (Eq. 24).
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
     def loss(self) -> Tensor:
@@ -207,11 +202,9 @@ class SoftmaxLink:
         return Outputs((low + high) / 2, (high - low) / 2, *slopes)
 
     def _pairwise(self, objective: Tensor, expansion: Expansion) -> Tensor:
-        """Bound by pairs of classes, each pair on its own: best where probabilities saturate.
-
-        No output exceeds the logistic function of its lead on any other class, and 1 minus an
-        output is at most the sum of the logistic functions of the others' leads.
-        """
+        """Bound by pairs of classes, each pair on its own: best where probabilities saturate."""
+        # No output exceeds the logistic function of its lead on any other class, and 1 minus an
+        # output is at most the sum of the logistic functions of the others' leads.
         total = torch.zeros_like(objective[:, 0])
         for sign, classes in ((1.0, objective.argmax(-1)), (-1.0, objective.argmin(-1))):
             weight = objective.gather(1, classes[:, None])[:, 0]
@@ -352,11 +345,9 @@ class SoftmaxLink:
 
 
 def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
-    """Bound of the Euclidean norm of weighted distances from the centre, over boxes.
-
-    The linear parts are bounded together: with any sizes w_i of the features,
-    ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
-    """
+    """Bound of the Euclidean norm of weighted distances from the centre, over boxes."""
+    # The linear parts are bounded together: with any sizes w_i of the features,
+    # ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
     G = weights[..., None] * moments.gradient
     w = (G.mT @ G).abs().sum(-1)
     scaled = G / w.sqrt().clamp(min=1e-150)[:, None]
@@ -373,24 +364,11 @@ def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
 def covariance_norms(
     expansion: Expansion, entries: Tensor | None, D: Tensor, stretch: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Frobenius and spectral norm of ``D^-1/2 M D^-1/2`` for changes M of covariances over boxes.
-
-    Parameters
-    ----------
-    expansion : Expansion
-        Moments over the boxes.
-    entries : Tensor of shape (b, n (n + 1) / 2, n_pairs), optional
-        Weights of the covariances in the entries of M; None if these are the covariances.
-    D : Tensor of shape (b, n)
-        Variances.
-    stretch : Tensor of shape (b,)
-        By how much the spectral norm of an error of the covariances can grow in that matrix.
-
-    Returns
-    -------
-    frobenius, spectral : Tensor of shape (b,)
-        Eta and theta in Eq. 24, up to a shift that no output depends on.
-    """
+    """Frobenius and spectral norm of ``D^-1/2 M D^-1/2``, M the change of covariances in boxes."""
+    # entries (b, n (n + 1) / 2, n_pairs) are weights of the covariances in those of M, None if
+    # these are the same; D (b, n) are variances, and stretch (b,) is by how much the spectral norm
+    # of an error of the covariances can grow in that matrix -> frobenius, spectral (b,), eta and
+    # theta in Eq. 24, up to a shift that no output depends on.
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
     weights, n = whitening_weights(D), D.shape[1]
     frobenius = spectral = torch.linalg.vector_norm(weights * moments.rest, dim=-1)
@@ -402,31 +380,3 @@ def covariance_norms(
     frobenius = frobenius + largest_norm(polynomial, weights)
     sizes = unfold(polynomial.reach(), n) / (D[:, None] * D[..., None]).sqrt()
     return frobenius, torch.minimum(frobenius, spectral + sizes.sum(-1).amax(-1))
-
-
-def absolute_sum(parts: Split) -> Tensor:
-    """Sum of the absolute values of all entries of the matrix E."""
-    n_classes = parts.D.shape[1]
-    j, k = torch.triu_indices(n_classes, n_classes, device=parts.D.device)
-    return (torch.where(j == k, 1.0, 2.0) * parts.E.abs()).sum(-1)
-
-
-def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Largest distance of the moments in a box from independent ones of variances D (Eq. 36).
-
-    Means are taken without a shift that all classes share.
-    """
-    D = parts.D
-    precision = 1 / D
-    common = (precision / precision.sum(-1, keepdim=True))[:, None]
-    identity = torch.eye(D.shape[1], dtype=D.dtype, device=D.device)
-    means = expansion.mean.combine(identity - common)
-    j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
-    moved = (torch.where(j == k, 1.0, 2.0) * expansion.covariance.reach()).sum(-1)
-    norms = covariance_norms(expansion, None, D, precision.amax(-1) * (1 + 1e-9))
-    return Reach(
-        means.reach().sum(-1),
-        absolute_sum(parts) + moved,
-        largest_norm(means, precision.sqrt()),
-        *(parts.whitened + norm for norm in norms),
-    )

@@ -30,27 +30,19 @@ from torch import Tensor
 
 
 class TaylorNorms(NamedTuple):
-    """Norms of the pieces of ``k(c + t, .) = a0 + a1 + a2 + rho`` (Eq. 4 of the proofs page).
+    """Norms of the pieces of ``k(c + t, .) = a0 + a1 + a2 + rho`` (Eq. 4 of the proofs page)."""
 
-    Attributes
-    ----------
-    a1, a2 : Tensor
-        Norms of the linear and of the quadratic part; the second is 0 for kernels that are
-        expanded to first order only.
-    rho : Tensor
-        Bound on the norm of the remainder.
-    """
-
+    # Norms of the linear and of the quadratic part; the second is 0 for kernels that are expanded
+    # to first order only
     a1: Tensor
     a2: Tensor
-    rho: Tensor
+    rho: Tensor  # bound on the norm of the remainder
 
 
 class Profile(Protocol):
-    """A correlation function of the squared distance s; convex and decreasing in s.
+    """A correlation function of the squared distance s; convex and decreasing in s."""
 
-    ``order`` is the degree of the Taylor polynomial that its Hilbert space supports.
-    """
+    # ``order`` is the degree of the Taylor polynomial that its Hilbert space supports.
 
     @property
     def order(self) -> int: ...
@@ -169,11 +161,9 @@ class Term:
     precisions: Tensor
 
     def norms(self, half_widths: Tensor, order: int, distance: Tensor | None = None) -> TaylorNorms:
-        """Taylor norms over boxes of shape (..., n_features), in units of the kernel.
-
-        The norm of a product of features is the product of their norms, so that the pieces
-        of two expansions multiply out; what exceeds the order goes to the remainder.
-        """
+        """Taylor norms over boxes of shape (..., n_features), in units of the kernel."""
+        # The norm of a product of features is the product of their norms, so that the pieces of two
+        # expansions multiply out; what exceeds the order goes to the remainder.
         a1 = a2 = rho = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
             q = (half_widths**2 * precision).sum(-1)
@@ -205,15 +195,9 @@ class Term:
 
 @dataclass(frozen=True)
 class StationaryKernel:
-    """A sum of terms; see the module's text.
+    """A sum of terms; see the module's text."""
 
-    Attributes
-    ----------
-    terms : tuple of Term
-        At least one.
-    """
-
-    terms: tuple[Term, ...]
+    terms: tuple[Term, ...]  # at least one
 
     @property
     def variance(self) -> float:
@@ -226,28 +210,17 @@ class StationaryKernel:
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
     def norms(self, half_widths: Tensor, distance: Tensor | None = None) -> TaylorNorms:
-        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally (Eq. 8).
-
-        Where given, no point that counts is further from its box's centre than `distance`.
-        """
+        """Taylor norms over boxes; the terms' Hilbert spaces add up orthogonally (Eq. 8)."""
+        # Where given, no point that counts is further from its box's centre than `distance`.
         norms = (term.norms(half_widths, self.order, distance) for term in self.terms)
         pieces = zip(*norms, strict=True)
         return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
 
     def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-        """Norms of the pieces b1 and beta of each partial derivative of ``k(c + t, .)`` (Eq. 12).
-
-        Parameters
-        ----------
-        half_widths : Tensor of shape (b, f)
-            Half-widths of boxes; derivatives are taken in units of them.
-
-        Returns
-        -------
-        linear, rest : Tensor of shape (b, f)
-            Norms of the linear part b1 and of the remainder beta, by Hoelder's inequality
-            over the spectral measure; infinite where the kernel is not smooth enough.
-        """
+        """Norms of the pieces b1 and beta of partial derivatives of ``k(c + t, .)`` (Eq. 12)."""
+        # half_widths (b, f), in units of which derivatives are taken -> linear, rest (b, f), by
+        # Hoelder's inequality over the spectral measure; infinite where the kernel is not smooth
+        # enough.
         b, f = half_widths.shape
         each = torch.diag_embed(half_widths)
         linear, rest = half_widths.new_zeros(b, f), half_widths.new_zeros(b, f)
@@ -300,31 +273,7 @@ class StationaryKernel:
 
 
 def from_sklearn(kernel: Kernel, n_features: int) -> StationaryKernel:
-    """Expand a scikit-learn kernel into a sum of products.
-
-    Parameters
-    ----------
-    kernel : sklearn.gaussian_process.kernels.Kernel
-        Sums and products of ConstantKernel, RBF, Matern (nu 1.5 or 2.5) and
-        RationalQuadratic.
-    n_features : int
-        Width of the inputs.
-
-    Returns
-    -------
-    StationaryKernel
-
-    Raises
-    ------
-    ValueError
-        If the kernel has another part.
-
-    Examples
-    --------
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from_sklearn(2.0 * RBF(0.5) + 1.0, n_features=2).variance
-    3.0
-    """
+    """Expand a scikit-learn kernel into a sum of products."""
     return StationaryKernel(tuple(_terms(kernel, n_features)))
 
 

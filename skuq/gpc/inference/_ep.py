@@ -14,7 +14,7 @@ from skuq.base import FloatArray
 from skuq.gpc.inference._laplace import Evidence
 from skuq.gpc.inference._likelihoods import TiltedMoments, tilted_moments
 from skuq.gpc.inference._posterior import Posterior
-from skuq.gpc.inference._prior import Conditional, Prior
+from skuq.gpc.inference._priors import Conditional, Prior
 
 _MAX_SWEEPS = 500
 _TOLERANCE = 1e-7  # of mean and variance of a marginal, in units of the variance
@@ -58,48 +58,11 @@ def ep_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Approximate marginal likelihood and its gradient.
-
-    Parameters
-    ----------
-    prior : Prior
-        `DensePrior` or `LowRankPrior` at the training inputs.
-    y : ndarray of shape (n,)
-        Targets, -1 or 1.
-    likelihood : {"probit", "logit"}
-        Name of the likelihood.
-    sample_weight : ndarray of shape (n,), default=None
-        Non-negative. A point of weight w counts as ceil(w) points that share it equally, so
-        that a whole number repeats the point.
-    state : ndarray of shape (2, n), default=None
-        ``Evidence.state`` of an earlier call, to start from.
-    eval_gradient : bool, default=True
-        Whether to compute the gradient.
-
-    Returns
-    -------
-    Evidence
-
-    Notes
-    -----
-    All sites are updated at once, and by less than a full step where that overshoots. The
-    fixed point is that of updates one after the other.
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Section 3.6 and
-    Algorithm 5.2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._ep import ep_evidence
-    >>> from skuq.gpc.inference._prior import DensePrior
-    >>> prior = DensePrior(RBF(), np.array([[0.0], [1.0], [4.0]]))
-    >>> round(ep_evidence(prior, np.array([1.0, 1.0, -1.0]), "probit").value, 3)
-    -1.904
-    """
+    """Approximate marginal likelihood and its gradient."""
+    # y (n,), -1 or 1, sample_weight (n,), state (2, n) or None
+    # All sites are updated at once, and by less than a full step where that overshoots. The fixed
+    # point is that of updates one after the other.
+    # Section 3.6 and Algorithm 5.2
     sites, sweep, converged = _fixed_point(prior, y, likelihood, sample_weight, state)
     gradient = np.empty(0)
     if eval_gradient:
@@ -117,33 +80,8 @@ def ep_posterior(
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
 ) -> Posterior:
-    """Gaussian posterior whose marginals match the moments of the tilted ones.
-
-    Parameters
-    ----------
-    prior, y, likelihood, sample_weight, state
-        As for `ep_evidence`.
-
-    Returns
-    -------
-    Posterior
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Algorithm 3.6.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._ep import ep_posterior
-    >>> from skuq.gpc.inference._prior import DensePrior
-    >>> X = np.array([[0.0], [1.0], [4.0]])
-    >>> posterior = ep_posterior(DensePrior(RBF(), X), np.array([1.0, 1.0, -1.0]), "probit")
-    >>> mean, covariance = posterior.moments(np.array([[0.5]]))
-    >>> mean.round(3), covariance.round(3)
-    (array([[0.833]]), array([[[0.608]]]))
-    """
+    """Gaussian posterior whose marginals match the moments of the tilted ones."""
+    # Algorithm 3.6
     _, sweep, _ = _fixed_point(prior, y, likelihood, sample_weight, state)
     return sweep.conditional.posterior(sweep.alpha)
 
@@ -173,13 +111,10 @@ def _fixed_point(
 
 
 class _Mixing:
-    """Anderson's acceleration of a fixed-point iteration, restarted where it does harm.
+    """Anderson's acceleration of a fixed-point iteration, restarted where it does harm."""
 
-    References
-    ----------
-    Walker and Ni, "Anderson Acceleration for Fixed-Point Iterations", SIAM Journal on
-    Numerical Analysis 49, 2011.
-    """
+    # Walker and Ni, "Anderson Acceleration for Fixed-Point Iterations", SIAM Journal on Numerical
+    # Analysis 49, 2011.
 
     def __init__(self) -> None:
         self._damping, self._best = 1.0, np.inf

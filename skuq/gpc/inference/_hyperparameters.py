@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
@@ -13,9 +12,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skuq.base import FloatArray
 from skuq.gpc.inference._laplace import Evidence
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior
+from skuq.validation import warn_user
 
 _STEEP = 1.0  # nats per unit of a hyperparameter's logarithm: not what a maximum looks like
 
+# Of a kernel, and of the state of an earlier evaluation to start from.
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 
@@ -24,61 +26,37 @@ class NoEvidenceError(ValueError):
 
 
 class Maximum(NamedTuple):
-    """The best hyperparameters that were evaluated.
+    """The best hyperparameters that were evaluated."""
 
-    Attributes
-    ----------
-    kernel : scikit-learn kernel
-        With these hyperparameters.
-    evidence : Evidence
-        At them.
-    n_evaluations : int
-        Evaluations of the evidence, over all restarts.
-    message : str
-        Why the run ended that found them.
-    """
-
-    kernel: Any
-    evidence: Evidence
-    n_evaluations: int
-    message: str
+    kernel: Any  # with these hyperparameters
+    evidence: Evidence  # at them
+    n_evaluations: int  # evaluations of the evidence, over all restarts
+    message: str  # why the run ended that found them
 
 
 class _BudgetSpentError(Exception):
     """Ends a run from within its objective, after the last evaluation that was allowed."""
 
 
+def evidence_of_kernels(
+    evidence: Callable[..., Evidence],
+    prior: Callable[[Any], DensePrior | LowRankPrior],
+    eval_gradient: bool,
+    bar: Any,
+) -> Objective:
+    """The evidence of the data as a function of the kernel, each evaluation shown on a tqdm bar."""
+
+    def objective(kernel: Any, state: FloatArray | None) -> Evidence:
+        found = evidence(prior(kernel), state=state, eval_gradient=eval_gradient)
+        bar.set_postfix(log_evidence=f"{found.value:.1f}", refresh=False)
+        bar.update()
+        return found
+
+    return objective
+
+
 def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = None) -> Evidence:
-    """Evaluate the evidence once, and make sure that it is a number.
-
-    Parameters
-    ----------
-    objective : callable
-        ``objective(kernel, state)`` returns `Evidence`.
-    kernel : scikit-learn kernel
-        Hyperparameters to evaluate it under.
-    state : ndarray, default=None
-        What to start from.
-
-    Returns
-    -------
-    Evidence
-
-    Raises
-    ------
-    NoEvidenceError
-        If the computation breaks down, or does not end with finite numbers.
-
-    Examples
-    --------
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._hyperparameters import evidence_at
-    >>> from skuq.gpc.inference._laplace import Evidence
-    >>> def objective(kernel, state):
-    ...     return Evidence(-3.5, kernel.theta, kernel.theta, 0.0, True)
-    >>> evidence_at(objective, RBF()).value
-    -3.5
-    """
+    """Evaluate the evidence once, and make sure that it is a number."""
     reason = "The result is not finite."
     try:
         # What overflows on the way either does no harm or shows in the result.
@@ -102,52 +80,11 @@ def maximise_evidence(
     n_restarts: int = 0,
     rng: np.random.Generator | None = None,
 ) -> Maximum:
-    """Maximise the evidence by L-BFGS-B over the logarithms of the free hyperparameters.
-
-    Parameters
-    ----------
-    objective : callable
-        ``objective(kernel, state)`` returns `Evidence` with its gradient; `state` is that of
-        the run's previous evaluation, None for the first.
-    kernel : scikit-learn kernel
-        Start of the first run. It is not changed; its bounds are kept to.
-    max_iter : int, default=100
-        Most evaluations of the evidence in each run.
-    n_restarts : int, default=0
-        Further runs, from hyperparameters drawn log-uniformly within their bounds.
-    rng : numpy.random.Generator, default=None
-        For these draws; needed if there are any.
-
-    Returns
-    -------
-    Maximum
-        The best of all evaluations. With no free hyperparameters there is just one.
-
-    Raises
-    ------
-    ValueError
-        If restarts are wanted but bounds are infinite, or if the evidence cannot be computed
-        for `kernel` itself. Hyperparameters met later just count as bad if it cannot.
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        If the best run failed to go on before it converged or spent its `max_iter`, or
-        stopped where the evidence still rises.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._hyperparameters import maximise_evidence
-    >>> from skuq.gpc.inference._laplace import laplace_evidence
-    >>> from skuq.gpc.inference._prior import DensePrior
-    >>> X, y = np.arange(6.0)[:, None], np.array([1.0, 1.0, 1.0, -1.0, -1.0, -1.0])
-    >>> def objective(kernel, state):
-    ...     return laplace_evidence(DensePrior(kernel, X), y, "probit", state=state)
-    >>> maximise_evidence(objective, 2.0 * RBF(1.0, (0.5, 1.5))).kernel.k2
-    RBF(length_scale=1.5)
-    """
+    """Maximise the evidence by L-BFGS-B over the logarithms of the free hyperparameters."""
+    # Each of the 1 + n_restarts runs makes up to max_iter evaluations, the first from `kernel`, the
+    # others from hyperparameters drawn by `rng` log-uniformly within their bounds. That the
+    # evidence cannot be computed is an error at the start only; elsewhere such hyperparameters
+    # count as bad.
     drawn = _drawn_starts(kernel, n_restarts, rng)
     runs = [_run(objective, kernel, kernel.theta, max_iter)]
     for start in drawn:
@@ -158,13 +95,12 @@ def maximise_evidence(
     if best.message.startswith("ABNORMAL") or (
         not best.message.startswith("STOP") and steepness > _STEEP
     ):
-        warnings.warn(
+        warn_user(
             f"The optimiser of the marginal likelihood stopped early ({best.message}), "
             f"where it still rises by {steepness:.2g} per unit of a logarithm; the best "
             "hyperparameters found so far are used. Scale the features, or start the kernel's "
             "hyperparameters elsewhere.",
             ConvergenceWarning,
-            stacklevel=2,
         )
     n_lost = 1 + len(drawn) - len(runs)  # drawn starts that allowed no evaluation but their own
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))

@@ -1,26 +1,125 @@
 """Covariance matrices of scikit-learn kernels, and contractions with their derivatives.
 
-scikit-learn differentiates a kernel into an array of shape (n, n, n_theta), which for one
-length scale per feature is larger than anything else that inference needs. All that inference
-asks for is the inner product of each derivative with one matrix, and that takes a few matrix
-products.
+scikit-learn differentiates a kernel into an array of shape (n, n, n_theta), which for one length
+scale per feature is larger than anything else that inference needs. Inference only needs the inner
+product of each derivative with one matrix, which takes a few matrix products. The leaves of a
+kernel are constants and functions of one distance. Each is evaluated by ``leaf(kernel, X, Z)``,
+which returns its matrix, or a scalar where it is constant, and its pullback: the function that
+takes a matrix G to the inner products of G with the derivatives in the leaf's free hyperparameters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from sklearn.gaussian_process.kernels import (
+    RBF,
     ConstantKernel,
     Kernel,
     Matern,
     Product,
+    RationalQuadratic,
     Sum,
 )
 
 from skuq.base import FloatArray
-from skuq.gpc.inference._kernel_leaves import LEAVES, Pullback
+
+Pullback = Callable[[Any], FloatArray]
+
+_FAR = 1e4  # squared distance from the centre; differences of such squares keep 12 decimal places
+
+
+def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
+    value = float(kernel.constant_value)
+    fixed = kernel.hyperparameter_constant_value.fixed
+
+    def pullback(G: Any) -> FloatArray:
+        return np.empty(0) if fixed else np.array([value * np.sum(G)])
+
+    return value, pullback
+
+
+class _Scaled:
+    """Inputs in units of the length scales, and their squared distances."""
+
+    def __init__(self, kernel: Any, X: FloatArray, Z: FloatArray | None) -> None:
+        scale = np.asarray(kernel.length_scale, np.float64)
+        center = X.mean(axis=0)  # distances are differences of squares; keep these small
+        self.X = (X - center) / scale
+        self.Z = self.X if Z is None else (Z - center) / scale
+        self.isotropic = scale.size == 1
+        self.fixed = kernel.hyperparameter_length_scale.fixed
+        squares = np.einsum("ij,ij->i", self.X, self.X), np.einsum("ij,ij->i", self.Z, self.Z)
+        if max(square.max() for square in squares) > _FAR:
+            variances = np.broadcast_to(scale**2, X.shape[1:])
+            self.squared = cdist(X, X if Z is None else Z, "seuclidean", V=variances) ** 2
+            return
+        distance = (-2.0 * self.X) @ self.Z.T if Z is not None else self.X @ self.X.T
+        if Z is None:
+            distance *= -2.0  # after the product, which is symmetric to the last bit that way
+        distance += squares[0][:, None]
+        distance += squares[1]
+        np.maximum(distance, 0.0, out=distance)
+        if Z is None:
+            np.fill_diagonal(distance, 0.0)
+        self.squared = distance
+
+    def length_scale_gradient(self, H: FloatArray) -> FloatArray:
+        """``sum_ab H_ab (x_aj - z_bj)^2`` for each feature j, or over all features."""
+        if self.fixed:
+            return np.empty(0)
+        if self.isotropic:
+            return np.array([np.vdot(H, self.squared)])
+        squares = H.sum(axis=1) @ self.X**2 + H.sum(axis=0) @ self.Z**2
+        return squares - 2.0 * np.einsum("ij,ij->j", self.X, H @ self.Z)
+
+
+def _rbf(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[FloatArray, Pullback]:
+    scaled = _Scaled(kernel, X, Z)
+    K = np.exp(-0.5 * scaled.squared)
+    return K, lambda G: scaled.length_scale_gradient(G * K)
+
+
+def _matern(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[FloatArray, Pullback]:
+    scaled = _Scaled(kernel, X, Z)
+    root = np.sqrt(2.0 * kernel.nu * scaled.squared)
+    decay = np.exp(-root)
+    if kernel.nu == 1.5:
+        slope = 3.0 * decay  # minus twice the derivative in the squared distance
+        K = (1.0 + root) * decay
+    else:
+        slope = 5.0 / 3.0 * (1.0 + root) * decay
+        K = (1.0 + root + root**2 / 3.0) * decay
+    return K, lambda G: scaled.length_scale_gradient(G * slope)
+
+
+def _rational(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[FloatArray, Pullback]:
+    scaled = _Scaled(kernel, X, Z)
+    alpha, fixed = float(kernel.alpha), kernel.hyperparameter_alpha.fixed
+    ratio = scaled.squared / (2.0 * alpha)
+    logarithm = np.log1p(ratio)
+    K = np.exp(-alpha * logarithm)
+
+    def pullback(G: Any) -> FloatArray:
+        weighted = G * K
+        tail = weighted / (1.0 + ratio)
+        in_alpha = alpha * (np.vdot(tail, ratio) - np.vdot(weighted, logarithm))
+        in_scale = scaled.length_scale_gradient(tail)
+        return in_scale if fixed else np.concatenate([[in_alpha], in_scale])
+
+    return K, pullback
+
+
+LEAVES: dict[type, Callable[..., tuple[Any, Pullback]]] = {
+    ConstantKernel: _constant,
+    Matern: _matern,
+    RBF: _rbf,
+    RationalQuadratic: _rational,
+}
+
 
 _SUPPORTED = (
     "RBF, Matern with nu=1.5 or nu=2.5, RationalQuadratic, ConstantKernel, and sums and "
@@ -29,27 +128,7 @@ _SUPPORTED = (
 
 
 def check_kernel(kernel: Any, n_features: int) -> None:
-    """Raise unless the kernel is one that this package can differentiate.
-
-    Parameters
-    ----------
-    kernel : object
-        What a user passed as kernel.
-    n_features : int
-        Number of columns of the inputs.
-
-    Raises
-    ------
-    ValueError
-        If a part of it is not supported, or has another number of length scales than one or
-        one per feature.
-
-    Examples
-    --------
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._kernels import check_kernel
-    >>> check_kernel(2.0 * RBF([1.0, 3.0]), n_features=2)
-    """
+    """Raise unless the kernel is one that this package can differentiate."""
     if type(kernel) in (Sum, Product):
         check_kernel(kernel.k1, n_features)
         check_kernel(kernel.k2, n_features)
@@ -74,64 +153,19 @@ def check_kernel(kernel: Any, n_features: int) -> None:
 
 
 def covariance(kernel: Any, X: FloatArray, Z: FloatArray | None = None) -> FloatArray:
-    """Covariance of the latent function between inputs.
-
-    Parameters
-    ----------
-    kernel : scikit-learn kernel
-        One that `check_kernel` accepts.
-    X : ndarray of shape (n, n_features)
-        Inputs.
-    Z : ndarray of shape (m, n_features), default=None
-        Other inputs; None stands for X.
-
-    Returns
-    -------
-    ndarray of shape (n, m)
-        ``kernel(X, Z)``, up to rounding.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._kernels import covariance
-    >>> covariance(4.0 * RBF(), np.array([[0.0], [1.0]])).round(2)
-    array([[4.  , 2.43],
-           [2.43, 4.  ]])
-    """
+    """Covariance of the latent function between inputs."""
+    # X (n, n_features), Z (m, n_features) -> (n, m)
     return covariance_with_pullback(kernel, X, Z)[0]
 
 
 def covariance_with_pullback(
     kernel: Any, X: FloatArray, Z: FloatArray | None = None
 ) -> tuple[FloatArray, Pullback]:
-    """`covariance`, and the function that contracts its derivatives.
-
-    The function takes G, the derivative of some number with respect to the covariance matrix
-    and not necessarily symmetric, and returns ``sum_ab G_ab dK_ab / dtheta_j``, that number's
-    derivative with respect to ``kernel.theta``, in its order. It keeps what the matrix was
-    computed from, so that distances and exponentials are evaluated once for both.
-
-    Parameters
-    ----------
-    kernel, X, Z
-        As for `covariance`.
-
-    Returns
-    -------
-    covariance : ndarray of shape (n, m)
-    pullback : callable
-        Takes an array of shape (n, m), returns one of shape (n_theta,).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._kernels import covariance_with_pullback
-    >>> _, pullback = covariance_with_pullback(4.0 * RBF(), np.array([[0.0], [1.0]]))
-    >>> pullback(np.ones((2, 2))).round(2)
-    array([12.85,  4.85])
-    """
+    """`covariance`, and the function that contracts its derivatives."""
+    # The function takes G (n, m), the derivative of some number with respect to the covariance
+    # matrix and not necessarily symmetric, and returns ``sum_ab G_ab dK_ab / dtheta_j``, that
+    # number's derivative (n_theta,) with respect to ``kernel.theta``, in its order. It keeps what
+    # the matrix was computed from, so that distances and exponentials are evaluated once for both.
     K, pullback = _node(kernel, X, Z)
     if np.ndim(K) == 0:
         K = np.full((len(X), len(X if Z is None else Z)), K)
@@ -139,15 +173,7 @@ def covariance_with_pullback(
 
 
 def prior_variance(kernel: Any) -> float:
-    """Variance of the latent function before any data, the same at every input.
-
-    Examples
-    --------
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._kernels import prior_variance
-    >>> prior_variance(4.0 * RBF() + 1.0)
-    5.0
-    """
+    """Variance of the latent function before any data, the same at every input."""
     if type(kernel) is Sum:
         return prior_variance(kernel.k1) + prior_variance(kernel.k2)
     if type(kernel) is Product:

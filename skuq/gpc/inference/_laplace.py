@@ -13,7 +13,7 @@ import numpy as np
 from skuq.base import FloatArray
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, Derivatives
 from skuq.gpc.inference._posterior import Posterior
-from skuq.gpc.inference._prior import Conditional, Prior
+from skuq.gpc.inference._priors import Conditional, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
@@ -22,27 +22,15 @@ _ROUNDING = 1e-12  # of the objective; below, a gain that no longer shrinks is a
 
 
 class Evidence(NamedTuple):
-    """Marginal likelihood of the targets under given hyperparameters.
+    """Marginal likelihood of the targets under given hyperparameters."""
 
-    Attributes
-    ----------
-    value : float
-        Logarithm of the approximate marginal likelihood, in nats.
-    gradient : ndarray of shape (n_theta,)
-        Its derivative with respect to ``kernel.theta``; empty if it was not asked for.
-    state : ndarray
-        Starting point for the next evaluation, at nearby hyperparameters.
-    jitter : float
-        What was added to the diagonal of a matrix, relative to its mean, to factorise it.
-    converged : bool
-        Whether the iteration reached its fixed point.
-    """
-
-    value: float
+    value: float  # logarithm of the approximate marginal likelihood, in nats
+    # (n_theta,), its derivative with respect to ``kernel.theta``; empty if it was not asked for
     gradient: FloatArray
-    state: FloatArray
+    state: FloatArray  # starting point for the next evaluation, at nearby hyperparameters
+    # What was added to the diagonal of a matrix, relative to its mean, to factorise it
     jitter: float
-    converged: bool
+    converged: bool  # whether the iteration reached its fixed point
 
 
 class _Mode(NamedTuple):
@@ -65,42 +53,9 @@ def laplace_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Approximate marginal likelihood and its gradient.
-
-    Parameters
-    ----------
-    prior : Prior
-        `DensePrior` or `LowRankPrior` at the training inputs.
-    y : ndarray of shape (n,)
-        Targets, -1 or 1.
-    likelihood : {"probit", "logit"}
-        Name of the likelihood.
-    sample_weight : ndarray of shape (n,), default=None
-        Non-negative factors of the log-likelihoods; None stands for ones.
-    state : ndarray of shape (n,), default=None
-        ``Evidence.state`` of an earlier call, to start from.
-    eval_gradient : bool, default=True
-        Whether to compute the gradient.
-
-    Returns
-    -------
-    Evidence
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Algorithms 3.1
-    and 5.1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._laplace import laplace_evidence
-    >>> from skuq.gpc.inference._prior import DensePrior
-    >>> prior = DensePrior(RBF(), np.array([[0.0], [1.0], [4.0]]))
-    >>> round(laplace_evidence(prior, np.array([1.0, 1.0, -1.0]), "probit").value, 3)
-    -1.925
-    """
+    """Approximate marginal likelihood and its gradient."""
+    # y (n,), -1 or 1, sample_weight (n,), state (n,) or None
+    # Algorithms 3.1 and 5.1
     mode = _find_mode(prior, y, likelihood, sample_weight, state)
     gradient = np.empty(0)
     if eval_gradient:
@@ -124,33 +79,8 @@ def laplace_posterior(
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
 ) -> Posterior:
-    """Gaussian posterior around the most probable latent function.
-
-    Parameters
-    ----------
-    prior, y, likelihood, sample_weight, state
-        As for `laplace_evidence`.
-
-    Returns
-    -------
-    Posterior
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Algorithm 3.2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._laplace import laplace_posterior
-    >>> from skuq.gpc.inference._prior import DensePrior
-    >>> X = np.array([[0.0], [1.0], [4.0]])
-    >>> posterior = laplace_posterior(DensePrior(RBF(), X), np.array([1.0, 1.0, -1.0]), "probit")
-    >>> mean, covariance = posterior.moments(np.array([[0.5]]))
-    >>> mean.round(3), covariance.round(3)
-    (array([[0.745]]), array([[[0.586]]]))
-    """
+    """Gaussian posterior around the most probable latent function."""
+    # Algorithm 3.2
     mode = _find_mode(prior, y, likelihood, sample_weight, state)
     return mode.conditional.posterior(mode.alpha)
 

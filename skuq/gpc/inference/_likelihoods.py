@@ -1,11 +1,19 @@
-"""Likelihoods of the targets given the values of the latent functions."""
+"""Likelihoods of targets given latent values, and their averages over Gaussians.
+
+`tilted_moments` integrates one likelihood for expectation propagation. `normal_nodes` is the
+trapezoidal rule, with a proven error, by which predictions and bounds are averaged.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.special import erfcx, expit, log_expit, log_ndtr, logsumexp
+from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
 
@@ -14,6 +22,9 @@ _WINDOW = 8.6  # standard deviations beyond which a normal density is below 1e-1
 _NARROW = 1e-150  # least standard deviation; its reciprocal can be squared
 _EDGE = {"probit": 10.0, "logit": 40.0}  # of the likelihood's bend; it is smooth beyond
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
+MAX_CLASSES = 3  # the number of nodes is exponential in the classes
+_MAX_NODES = 400_000
+_REACH = 7.8  # standard deviations; the normal distribution has less than 1e-14 beyond
 
 
 class Derivatives(NamedTuple):
@@ -34,27 +45,8 @@ class TiltedMoments(NamedTuple):
 
 
 def probit(y: FloatArray, f: FloatArray) -> Derivatives:
-    """Likelihood ``Phi(y f)``, Phi the standard normal distribution function.
-
-    Parameters
-    ----------
-    y : ndarray of shape (n,)
-        Targets, -1 or 1.
-    f : ndarray of shape (n,)
-        Latent values.
-
-    Returns
-    -------
-    Derivatives
-        Of the log-likelihood in nats; ``second <= 0``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.gpc.inference._likelihoods import probit
-    >>> probit(np.array([1.0]), np.array([-1000.0])).second
-    array([-0.999999])
-    """
+    """Likelihood ``Phi(y f)``, Phi the standard normal distribution function."""
+    # y (n,), -1 or 1, and f (n,); second <= 0.
     z = y * f
     with np.errstate(over="ignore"):
         ratio = np.sqrt(2.0 / np.pi) / erfcx(-z / np.sqrt(2.0))  # normal density / Phi
@@ -70,27 +62,8 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
 
 
 def logit(y: FloatArray, f: FloatArray) -> Derivatives:
-    """Likelihood ``1 / (1 + exp(-y f))``.
-
-    Parameters
-    ----------
-    y : ndarray of shape (n,)
-        Targets, -1 or 1.
-    f : ndarray of shape (n,)
-        Latent values.
-
-    Returns
-    -------
-    Derivatives
-        Of the log-likelihood in nats; ``second <= 0``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.gpc.inference._likelihoods import logit
-    >>> logit(np.array([1.0]), np.array([0.0])).second
-    array([-0.25])
-    """
+    """Likelihood ``1 / (1 + exp(-y f))``."""
+    # y (n,), -1 or 1, and f (n,); second <= 0.
     z = y * f
     wrong = expit(-z)
     curvature = wrong * expit(z)
@@ -101,18 +74,10 @@ LIKELIHOODS = {"probit": probit, "logit": logit}
 
 
 class SoftmaxLikelihood:
-    """Categorical targets with probabilities ``softmax(f)``, weighted.
+    """Categorical targets with probabilities ``softmax(f)``, weighted."""
 
-    W is the negative second derivative of the log-likelihood in f.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n,), int
-        Class of each point, from 0 to ``n_classes - 1``.
-    n_classes : int
-    sample_weight : ndarray of shape (n,), default=None
-        Non-negative factors of the log-likelihoods; None stands for ones.
-    """
+    # labels (n,), sample_weight (n,)
+    # W is the negative second derivative of the log-likelihood in f.
 
     def __init__(
         self, labels: IntArray, n_classes: int, sample_weight: FloatArray | None = None
@@ -137,12 +102,10 @@ class SoftmaxLikelihood:
     def determinant_gradient(
         self, proba: FloatArray, variance: FloatArray, covariance_with_mean: FloatArray
     ) -> FloatArray:
-        """Derivative in f of ``-log |K^-1 + W| / 2``, shape (n_classes, n).
-
-        `variance` is the posterior variance S_cc of each latent function, and
-        `covariance_with_mean` is ``S p``, its covariance with the probable ones, each of
-        shape (n_classes, n).
-        """
+        """Derivative in f of ``-log |K^-1 + W| / 2``, shape (n_classes, n)."""
+        # `variance` is the posterior variance S_cc of each latent function, and
+        # `covariance_with_mean` is ``S p``, its covariance with the probable ones, each of shape
+        # (n_classes, n).
         h = variance - 2.0 * covariance_with_mean
         return -0.5 * self.curve(proba, h)
 
@@ -150,29 +113,10 @@ class SoftmaxLikelihood:
 def tilted_moments(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Logarithm of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``.
-
-    Parameters
-    ----------
-    name : {"probit", "logit"}
-        Likelihood.
-    y, mean, variance, power : ndarray of shape (n,)
-        Targets (-1 or 1), moments of the latent values, positive exponents.
-
-    Returns
-    -------
-    TiltedMoments
-        In nats, with derivatives in `mean`; ``second <= 0``. Closed form for the probit
-        likelihood of power 1, else Gauss-Legendre quadrature of about 1e-12 relative error.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.gpc.inference._likelihoods import tilted_moments
-    >>> one = np.ones(1)
-    >>> tilted_moments("logit", one, 0 * one, 9 * one, one).log_mean.round(6)
-    array([-0.693147])
-    """
+    """Logarithm of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
+    # y, mean, variance, power (n,), with y -1 or 1 and power positive. Closed form for the probit
+    # likelihood of power 1, else Gauss-Legendre quadrature of about 1e-12 relative error; second <=
+    # 0.
     if name == "probit" and np.all(power == 1):
         scale = 1.0 / np.sqrt(1.0 + variance)
         at_mean = probit(y, mean * scale)
@@ -183,12 +127,10 @@ def tilted_moments(
 def _quadrature(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Integrate panels around the mode of the tilted density, split where it may bend.
-
-    The derivatives are expectations of those of the log-likelihood under the tilted density,
-    which avoids differences of moments. The variable t counts standard deviations from `mean`,
-    so that a variance of zero is a limit like any other.
-    """
+    """Integrate panels around the mode of the tilted density, split where it may bend."""
+    # The derivatives are expectations of those of the log-likelihood under the tilted density,
+    # which avoids differences of moments. The variable t counts standard deviations from `mean`, so
+    # that a variance of zero is a limit like any other.
     mean, power = (y * mean)[:, None], power[:, None]
     sd = np.maximum(np.sqrt(variance), _NARROW)[:, None]
 
@@ -231,3 +173,53 @@ def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray)
         if np.all(np.abs(step) * np.sqrt(bend) <= 1e-2):
             break
     return t
+
+
+class Nodes(NamedTuple):
+    """Nodes and weights for averages over standard normal variables."""
+
+    points: Tensor  # (n, dimensions), nodes
+    weights: Tensor  # (n,), weights; their sum is 1 up to `error`
+    error: float  # bound on the error of the average of any of the functions meant
+
+
+def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Nodes:
+    """Nodes for functions ``g(scales * t)`` where g is bounded by 1 within pi / 2 of the reals."""
+    # `scales` has the largest change of any difference of arguments with each variable, and
+    # `accuracy` is the error wanted for each dimension.
+    # The logistic function and the softmax are such functions: there, the real part of every
+    # ``exp(f_i - f_j)`` is positive. With half-width a of the strip and step h, the error is at
+    # most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` for each dimension.
+    # Trefethen and Weideman, "The Exponentially Convergent Trapezoidal Rule", SIAM Review 2014,
+    # Theorem 5.1.
+    axes, masses = zip(*(_axis(scale, accuracy, like) for scale in scales), strict=True)
+    dimensions = len(axes)
+    points = torch.cartesian_prod(*axes).reshape(-1, dimensions)
+    weights = torch.cartesian_prod(*masses).reshape(-1, dimensions).prod(-1)
+    kept = weights > accuracy / 100 / len(weights)
+    dropped = float(weights[~kept].sum())
+    beyond = sum(math.erfc(float(axis[-1]) / math.sqrt(2)) for axis in axes)
+    error = dimensions * (accuracy + 1e-13) + dropped + beyond
+    return Nodes(points[kept], weights[kept], error)
+
+
+def node_count(scales: Sequence[float], accuracy: float) -> int:
+    """Number of nodes that `normal_nodes` would begin with."""
+    like = torch.empty(0, dtype=torch.float64)
+    return math.prod(len(_axis(scale, accuracy, like)[0]) for scale in scales)
+
+
+def affordable_accuracy(scales: Sequence[float], accuracies: Sequence[float]) -> float | None:
+    """The first accuracy that does not take too many nodes, None if all do."""
+    return next((a for a in accuracies if node_count(scales, a) <= _MAX_NODES), None)
+
+
+def _axis(scale: float, accuracy: float, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Equidistant nodes of one variable, and the normal probability that each stands for."""
+    width = min(math.pi / (2 * max(scale, 1e-300)), 4.0)
+    height = 2 * math.exp(width**2 / 2)
+    step = 2 * math.pi * width / math.log1p(height / accuracy)  # Eq. 28 of the proofs page
+    reach = min(_REACH, math.sqrt(2 * math.log(100 / accuracy)) + 1)  # the rest is dropped
+    half = math.ceil(reach / step)
+    nodes = step * torch.arange(-half, half + 1, dtype=like.dtype, device=like.device)
+    return nodes, step / math.sqrt(2 * math.pi) * torch.exp(-(nodes**2) / 2)

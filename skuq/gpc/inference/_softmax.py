@@ -1,24 +1,24 @@
 """Laplace's approximation for several classes, with one kernel for all latent functions.
 
 Arrays over classes and points have shape (n_classes, n). W, the negative second derivative of
-the log-likelihood, is ``w (diag(p) - p p')`` at each point of weight w with probabilities p.
-Algorithms and lines are those of Rasmussen and Williams, "Gaussian Processes for Machine
-Learning", 2006.
+the log-likelihood, is ``w (diag(p) - p p')`` at each point of weight w with probabilities p;
+S is the posterior covariance ``(K^-1 + W)^-1``. Algorithms and lines are those of Rasmussen and
+Williams, "Gaussian Processes for Machine Learning", 2006.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import blas, lapack
 
 from skuq.base import FloatArray, IntArray
 from skuq.gpc.inference._laplace import Evidence
 from skuq.gpc.inference._likelihoods import SoftmaxLikelihood
 from skuq.gpc.inference._posterior import FactoredPosterior, JointPosterior
-from skuq.gpc.inference._prior import DensePrior
-from skuq.gpc.inference._softmax_factors import DenseSoftmax, LowRankSoftmax
-from skuq.gpc.inference._sparse import LowRankPrior
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, cholesky_with_jitter
 
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
@@ -44,41 +44,9 @@ def softmax_evidence(
     state: FloatArray | None = None,
     eval_gradient: bool = True,
 ) -> Evidence:
-    """Approximate marginal likelihood and its gradient.
-
-    Parameters
-    ----------
-    prior : DensePrior or LowRankPrior
-        Prior of each latent function at the training inputs.
-    labels : ndarray of shape (n,), int
-        Class of each point, from 0 to ``n_classes - 1``.
-    n_classes : int
-        Number of latent functions.
-    sample_weight : ndarray of shape (n,), default=None
-        Non-negative factors of the log-likelihoods; None stands for ones.
-    state : ndarray of shape (n_classes, n), default=None
-        ``Evidence.state`` of an earlier call, to start from.
-    eval_gradient : bool, default=True
-        Whether to compute the gradient.
-
-    Returns
-    -------
-    Evidence
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Algorithm 3.3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._prior import DensePrior
-    >>> from skuq.gpc.inference._softmax import softmax_evidence
-    >>> prior = DensePrior(RBF(), np.array([[0.0], [1.0], [4.0]]))
-    >>> round(softmax_evidence(prior, np.array([0, 1, 2]), 3).value, 3)
-    -3.502
-    """
+    """Approximate marginal likelihood and its gradient."""
+    # labels (n,), sample_weight (n,), state (n_classes, n)
+    # Algorithm 3.3
     likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
     mode, factors, converged = _find_mode(prior, likelihood, state)
     gradient = np.empty(0)
@@ -98,32 +66,8 @@ def softmax_posterior(
     sample_weight: FloatArray | None = None,
     state: FloatArray | None = None,
 ) -> FactoredPosterior | JointPosterior:
-    """Gaussian posterior around the most probable latent functions.
-
-    Parameters
-    ----------
-    prior, labels, n_classes, sample_weight, state
-        As for `softmax_evidence`.
-
-    Returns
-    -------
-    FactoredPosterior or JointPosterior
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Algorithm 3.4.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._prior import DensePrior
-    >>> from skuq.gpc.inference._softmax import softmax_posterior
-    >>> X = np.array([[0.0], [1.0], [4.0]])
-    >>> posterior = softmax_posterior(DensePrior(RBF(), X), np.array([0, 1, 2]), 3)
-    >>> posterior.moments(np.array([[4.0]]))[0].round(2)
-    array([[-0.25, -0.24,  0.49]])
-    """
+    """Gaussian posterior around the most probable latent functions."""
+    # Algorithm 3.4
     likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
     mode, factors, _ = _find_mode(prior, likelihood, state)
     return factors.posterior(mode.alpha)
@@ -185,11 +129,9 @@ def _advance(
 def _conjugate_gradients(
     prior: DensePrior | LowRankPrior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
-    """Newton's step ``(I + W K)^-1 (g - alpha)``, roughly, and K times it.
-
-    ``I + W K`` is self-adjoint and positive in the inner product that K defines, in which
-    this is the method of conjugate gradients. Each iteration multiplies by K once.
-    """
+    """Newton's step ``(I + W K)^-1 (g - alpha)``, roughly, and K times it."""
+    # ``I + W K`` is self-adjoint and positive in the inner product that K defines, in which this is
+    # the method of conjugate gradients. Each iteration multiplies by K once.
     residual = likelihood.gradient(mode.proba) - mode.alpha
     K_residual = prior.multiply(residual)
     norm = first = float(np.vdot(residual, K_residual))
@@ -211,3 +153,169 @@ def _conjugate_gradients(
         direction = residual + norm / previous * direction
         K_direction = K_residual + norm / previous * K_direction
     return alpha, f
+
+
+class DenseSoftmax:
+    """`DensePrior` of each latent function times the curvature of a softmax likelihood."""
+
+    # ``R = (K + W^-1)^-1`` follows from ``E_c = (K + D_c^-1)^-1``, D_c the diagonal of W: its
+    # blocks are ``(c == d) E_c - E_c (sum E)^-1 E_d``. Lower triangles are kept.
+
+    def __init__(self, prior: DensePrior, proba: FloatArray, weight: FloatArray) -> None:
+        self._prior, self._proba, self._weight = prior, proba, weight
+        self.blocks: list[FloatArray] = []
+        self._own = np.empty_like(proba)  # 1 - D S, S the variance given the diagonal alone
+        self.log_determinant = self.jitter = 0.0
+        for root, own in zip(np.sqrt(weight * proba), self._own, strict=True):
+            matrix = (prior.matrix * root[:, None]) * root
+            matrix[np.diag_indices_from(matrix)] += 1.0
+            factor = self._factorised(matrix.T)  # Algorithm 3.3, line 6
+            block = lapack.dpotri(factor, lower=1, overwrite_c=1)[0]
+            own[:] = np.diagonal(block)
+            block *= root
+            block *= root[:, None]  # Line 7
+            self.blocks.append(block)
+        total = self._sum_of_blocks()
+        # A point of no weight has no part in any block; keep its row of the sum regular.
+        total[np.diag_indices_from(total)] += weight == 0
+        self.factor = self._factorised(total)  # Line 10
+        with np.errstate(divide="ignore"):
+            log_weight = np.where(weight > 0, np.log(weight), 0.0)
+        self.log_determinant -= float(log_weight.sum())
+
+    def _sum_of_blocks(self) -> FloatArray:
+        total = self.blocks[0].copy(order="F")
+        for block in self.blocks[1:]:
+            total += block
+        return total
+
+    def _factorised(self, matrix: FloatArray) -> FloatArray:
+        factor, jitter = cholesky_with_jitter(matrix)
+        self.jitter = max(self.jitter, jitter)
+        self.log_determinant += 2.0 * float(np.log(np.diagonal(factor)).sum())
+        return factor
+
+    def alpha(self, b: FloatArray) -> FloatArray:
+        """``(I + W K)^-1 b``, shape (n_classes, n) (Algorithm 3.3, lines 12 and 13)."""
+        scaled = b @ self._prior.matrix
+        own = [blas.dsymv(1.0, E, v, lower=1) for E, v in zip(self.blocks, scaled, strict=True)]
+        common = lapack.dpotrs(self.factor, np.sum(own, axis=0), lower=1)[0]
+        own = [
+            blas.dsymv(1.0, E, common - v, lower=1)
+            for E, v in zip(self.blocks, scaled, strict=True)
+        ]
+        result: FloatArray = b + own
+        return result
+
+    @cached_property
+    def _sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Both results of `covariances`, and a triangle of the sum of R's diagonal blocks."""
+        # The triangle's entries off the diagonal are doubled. The covariances are imprecise where
+        # the probability is zero up to rounding, and matter in proportion to it.
+        inverse = lapack.dtrtri(self.factor, lower=1)[0]
+        by_weight = _reciprocal(self._weight)
+        mean_part = inverse - self.factor.T * by_weight
+        variance, with_mean = np.empty_like(self._proba), np.empty_like(self._proba)
+        G = self._sum_of_blocks()
+        for c, (block, p) in enumerate(zip(self.blocks, self._proba, strict=True)):
+            full = block + np.tril(block, -1).T
+            solved = blas.dtrsm(1.0, self.factor, full.T, lower=1, overwrite_b=1)
+            G = blas.dsyrk(-1.0, solved, beta=1.0, c=G, trans=1, lower=1, overwrite_c=1)
+            by_diagonal = by_weight * _reciprocal(p)
+            solved *= -by_diagonal
+            solved += inverse
+            alone = (1.0 - self._own[c]) * by_diagonal
+            variance[c] = alone + np.einsum("ij,ij->j", solved, solved)
+            with_mean[c] = alone * p + np.einsum("ij,ij->j", solved, mean_part)
+        G *= 2.0
+        G[np.diag_indices_from(G)] *= 0.5
+        return variance, with_mean, G.T
+
+    def covariances(self) -> tuple[FloatArray, FloatArray]:
+        """Posterior variances ``S_cc`` and covariances ``S p``, of shape (n_classes, n) each."""
+        return self._sweep[:2]
+
+    def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """``sum_c (left_c' dK right_c - tr(R_cc dK) / 2)`` for all free hyperparameters."""
+        return self._prior.pullback(left.T @ right - 0.5 * self._sweep[2])
+
+    def posterior(self, alpha: FloatArray) -> FactoredPosterior:
+        """Posterior with means ``alpha K`` at the training inputs and covariance S."""
+        blocks = np.array([lower + np.tril(lower, -1).T for lower in self.blocks])
+        return FactoredPosterior(self._prior.kernel, self._prior.inputs, alpha, blocks, self.factor)
+
+
+class LowRankSoftmax:
+    """`LowRankPrior` of each latent function times the curvature of a softmax likelihood."""
+
+    # Everything follows from ``H = I + features' W features``, of n_classes blocks a side.
+
+    def __init__(self, prior: LowRankPrior, proba: FloatArray, weight: FloatArray) -> None:
+        self._prior, self._proba, self._weight = prior, proba, weight
+        n_classes, m = len(proba), prior.features.shape[1]
+        H = np.zeros((n_classes, m, n_classes, m))
+        for c, d in zip(*np.triu_indices(n_classes), strict=True):
+            curvature = weight * proba[c] * ((c == d) - proba[d])
+            H[c, :, d] = H[d, :, c] = prior.features.T @ (curvature[:, None] * prior.features)
+        matrix = H.reshape(n_classes * m, n_classes * m)
+        matrix[np.diag_indices_from(matrix)] += 1.0
+        self._factor, self.jitter = cholesky_with_jitter(matrix)
+        self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
+
+    def alpha(self, b: FloatArray) -> FloatArray:
+        """``(I + W K)^-1 b = b - W S b``, shape (n_classes, n)."""
+        features = self._prior.features
+        projected = b @ features
+        solved = lapack.dpotrs(self._factor, projected.ravel(), lower=1)[0]
+        curved = solved.reshape(projected.shape) @ features.T
+        curved -= (self._proba * curved).sum(axis=0)
+        return b - self._weight * self._proba * curved
+
+    @cached_property
+    def _inverse(self) -> FloatArray:
+        """H^-1, shape (n_classes, m, n_classes, m)."""
+        shape = (len(self._proba), self._prior.features.shape[1]) * 2
+        inverse = lapack.dpotrs(self._factor, np.eye(len(self._factor)), lower=1)[0]
+        return np.ascontiguousarray(inverse).reshape(shape)
+
+    @cached_property
+    def _sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Both results of `covariances`, and ``sum_c R_cc features`` in whitened coordinates."""
+        features, proba = self._prior.features, self._proba
+        variance, with_mean = np.empty_like(proba), np.zeros_like(proba)
+        cross = np.zeros_like(features)
+        for c, d in np.ndindex(len(proba), len(proba)):
+            product = features @ self._inverse[d, :, c]
+            covariance = np.einsum("ij,ij->i", product, features)
+            with_mean[d] += covariance * proba[c]
+            if c == d:
+                variance[c] = covariance
+            cross += (self._weight * proba[c] * ((c == d) - proba[d]))[:, None] * product
+        return variance, with_mean, cross
+
+    def covariances(self) -> tuple[FloatArray, FloatArray]:
+        """Posterior variances ``S_cc`` and covariances ``S p``, of shape (n_classes, n) each."""
+        return self._sweep[:2]
+
+    def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """``sum_c (left_c' dK right_c - tr(R_cc dK) / 2)`` for all free hyperparameters."""
+        a, b = left @ self._prior.features, right @ self._prior.features
+        cross = left.T @ b + right.T @ a - self._sweep[2]
+        traces = np.einsum("cicj->ij", self._inverse)
+        own = 0.5 * (len(left) * np.eye(len(traces)) - traces) - a.T @ b
+        return self._prior.gradient(cross, own)
+
+    def posterior(self, alpha: FloatArray) -> JointPosterior:
+        """Posterior with means ``alpha K`` at the training inputs and covariance S."""
+        prior, rows = self._prior, np.triu_indices(len(alpha))
+        matrices = np.empty((len(rows[0]), *prior.factor.shape))
+        for out, c, d in zip(matrices, *rows, strict=True):
+            inner = np.eye(len(out)) * (c == d) - self._inverse[c, :, d]
+            out[:] = 0.5 * (inner + inner.T) if c == d else inner
+        means = alpha @ prior.features
+        return JointPosterior(prior.kernel, prior.inputs, means, matrices, prior.whitener())
+
+
+def _reciprocal(values: FloatArray) -> FloatArray:
+    """``1 / values``, 0 where that would overflow."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 1e-100)

@@ -11,56 +11,88 @@ import heapq
 import itertools
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import expit, ndtr
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit, ndtr, ndtri
 
 from skuq.base import FloatArray
+from skuq.gpc._certificates import ProbabilityBounds
+from skuq.gpc.bounds._probability_model import Limits, ProbabilityModel
+from skuq.gpc.bounds._regions import Region
 from skuq.gpc.bounds._stationary import StationaryKernel, from_sklearn
 from skuq.gpc.inference._likelihoods import tilted_moments
 from skuq.gpc.inference._posterior import Posterior
-from skuq.gpc.published._integrals import (
-    Partition,
-    discretised_bounds,
-    probit_bounds,
-    uniform_partition,
-)
-from skuq.gpc.published._linear_functions import mean_bounds
-from skuq.gpc.published._relaxation import relax
-from skuq.gpc.published._variance import Spectrum, spectrum, variance_bounds
+from skuq.gpc.published._moments import Spectrum, mean_bounds, relax, spectrum, variance_bounds
 
 _MOST_INTERVALS = 100_000
 _CERTAIN = 1e-16  # latent variance below which it is taken as zero
+_LARGE = 1e150  # stands for an infinite mean, so that no difference is undefined
+_TINY = 1e-300  # stands for a variance of zero
+_QUANTILES = {"probit": ndtri, "logit": logit}
+
+
+def published_bounds(
+    model: ProbabilityModel,
+    regions: Region,
+    classes: NDArray[np.intp],
+    limits: Limits,
+    progress: Callable[[int], object] | None = None,
+) -> ProbabilityBounds:
+    """Bound class probabilities by linear programmes, one point after the other."""
+    # classes (k,); the time of `limits` is that of all points together.
+    if model.likelihood == "softmax" or regions.radius is not None:
+        raise ValueError("bounds='published' is for two classes and for boxes; use bounds='fast'.")
+    deadline, found = time.monotonic() + limits.max_time, []
+    for row, (lower, upper) in enumerate(
+        zip(regions.lower.numpy(), regions.upper.numpy(), strict=True)
+    ):
+        left = max(deadline - time.monotonic(), 0.0) / (len(regions) - row)
+        share = limits._replace(max_time=left)._asdict()
+        found.append(
+            branch_and_bound(model.posterior, lower, upper, likelihood=model.likelihood, **share)
+        )
+        if progress is not None:
+            progress(1)
+    least, most = _column(found, "min"), _column(found, "max")
+    argmin = np.array([one.argmin for one in found])
+    argmax = np.array([one.argmax for one in found])
+    # The smallest probability of the first class belongs to the largest of the second.
+    smallest = np.stack([1 - most[:, ::-1], least], axis=1)[:, classes]
+    largest = np.stack([1 - least[:, ::-1], most], axis=1)[:, classes]
+    return ProbabilityBounds(
+        smallest[..., 0],
+        smallest[..., 1],
+        largest[..., 0],
+        largest[..., 1],
+        np.stack([argmax, argmin], axis=1)[:, classes],
+        np.stack([argmin, argmax], axis=1)[:, classes],
+        np.array([one.n_regions for one in found]),
+        np.array([one.converged for one in found]),
+    )
+
+
+def _column(found: list[BoxBounds], end: str) -> FloatArray:
+    """Lower and upper bound of one extreme of all points, shape (n, 2)."""
+    return np.array(
+        [[getattr(one, f"{end}_{side}") for side in ("lower", "upper")] for one in found]
+    )
 
 
 class BoxBounds(NamedTuple):
-    """Bounds on the extremes of the probability of the positive class over a box.
+    """Bounds on the extremes of the probability of the positive class over a box."""
 
-    Attributes
-    ----------
-    min_lower, min_upper : float
-        The minimum lies between them; the upper bound is attained at `argmin`.
-    max_lower, max_upper : float
-        The maximum lies between them; the lower bound is attained at `argmax`.
-    argmin, argmax : ndarray of shape (n_features,)
-        Inputs of the smallest and largest probability seen.
-    n_regions : int
-        Boxes that were bounded.
-    converged : bool
-        Whether both pairs of bounds are at most the tolerance apart.
-    """
-
-    min_lower: float
+    min_lower: float  # the minimum lies between them; the upper bound is attained at `argmin`
     min_upper: float
-    max_lower: float
+    max_lower: float  # the maximum lies between them; the lower bound is attained at `argmax`
     max_upper: float
-    argmin: FloatArray
-    argmax: FloatArray
-    n_regions: int
-    converged: bool
+    argmin: FloatArray  # (n_features,), inputs of the smallest and largest probability seen
+    argmax: FloatArray  # (n_features,)
+    n_regions: int  # boxes that were bounded
+    converged: bool  # whether both pairs of bounds are at most the tolerance apart
 
 
 @dataclass(frozen=True)
@@ -114,57 +146,11 @@ def branch_and_bound(
     max_time: float = math.inf,
     n_intervals: int | None = None,
 ) -> BoxBounds:
-    """Bound the smallest and largest probability of the positive class over a box.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        Of one latent function.
-    lower, upper : array-like of shape (n_features,)
-        Corners of the box. Features with ``lower == upper`` do not vary.
-    likelihood : {"probit", "logit"}, default="probit"
-        Probability of the positive class given the latent value.
-    tol : float, default=0.01
-        Distance of the bounds on each extreme at which its search ends.
-    max_regions : int, default=1000
-        Most boxes that each of the two searches bounds.
-    max_time : float, default=inf
-        Seconds after which no further box is begun; at least one is bounded. The search for
-        the minimum ends after half of them.
-    n_intervals : int, default=None
-        Intervals of the latent space for the logit likelihood; None takes ``ceil(2 / tol)``
-        of them, but at most 100,000. The probit likelihood has a closed form.
-
-    Returns
-    -------
-    BoxBounds
-        Valid whether or not the searches converged.
-
-    Raises
-    ------
-    ValueError
-        If the posterior has several latent functions, the likelihood is unknown, the
-        tolerance is not positive, or the box is empty or infinite.
-
-    Notes
-    -----
-    Computed in double precision without directed rounding.
-
-    References
-    ----------
-    Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussian
-    Processes", AISTATS 2020, Algorithm 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.gaussian_process.kernels import RBF
-    >>> from skuq.gpc.inference._posterior import BinaryPosterior
-    >>> posterior = BinaryPosterior(RBF(), np.zeros((1, 1)), np.ones((1, 1)), np.eye(1))
-    >>> found = branch_and_bound(posterior, [0.0], [1.0], tol=0.01)
-    >>> round(found.min_upper, 3), round(found.max_lower, 3), found.converged
-    (0.683, 0.841, True)
-    """
+    """Bound the smallest and largest probability of the positive class over a box."""
+    # lower, upper (n_features,)
+    # Computed in double precision without directed rounding.
+    # Blaas et al., "Adversarial Robustness Guarantees for Classification with Gaussian Processes",
+    # AISTATS 2020, Algorithm 1.
     start = time.monotonic()
     if tol <= 0:
         raise ValueError(f"tol must be positive, got {tol}.")
@@ -219,11 +205,9 @@ def _bound(model: _Model, lower: FloatArray, upper: FloatArray) -> _Region:
 def _search(
     model: _Model, root: _Region, sign: int, tol: float, max_regions: int, deadline: float
 ) -> _Found:
-    """Algorithm 1 for the minimum of ``sign`` times the probability.
-
-    The global lower bound is the smallest over all boxes, those still to be explored, with
-    their parents' bounds, and those that were not split because their own bounds agree.
-    """
+    """Algorithm 1 for the minimum of ``sign`` times the probability."""
+    # The global lower bound is the smallest over all boxes, those still to be explored, with their
+    # parents' bounds, and those that were not split because their own bounds agree.
     order = itertools.count()  # decides between equal bounds
     waiting: list[tuple[float, int, FloatArray, FloatArray]] = []
     settled, incumbent, at = math.inf, math.inf, root.points[0]
@@ -258,3 +242,87 @@ def _split(kernel: StationaryKernel, region: _Region) -> list[tuple[FloatArray, 
     upper, lower = region.upper.copy(), region.lower.copy()
     upper[side] = lower[side] = middle
     return [(region.lower, upper), (lower, region.upper)]
+
+
+class Partition(NamedTuple):
+    """Consecutive intervals of the latent space, with the likelihood at their ends."""
+
+    edges: FloatArray  # (n_intervals + 1,), increasing, from -inf to inf
+    # (n_intervals + 1,), nondecreasing values of the likelihood at the edges
+    likelihood: FloatArray
+
+
+def uniform_partition(likelihood: str, n_intervals: int) -> Partition:
+    """Partition in which the likelihood rises by the same amount over each interval."""
+    # Blaas et al., AISTATS 2020, Appendix A.3.
+    levels = np.linspace(0.0, 1.0, n_intervals + 1)
+    return Partition(_QUANTILES[likelihood](levels), levels)
+
+
+def mass_bounds(
+    a: FloatArray,
+    b: FloatArray,
+    mean: tuple[FloatArray, FloatArray],
+    variance: tuple[FloatArray, FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    """Smallest and largest Gaussian probability of an interval over ranges of the moments."""
+    # Outside [a, b], at the distance g from the nearest end, the probability is largest at the
+    # variance ``w (2 g + w) / (2 log(1 + w / g))`` with ``w = b - a``. That equals the Sigma^m of
+    # the paper, whose form divides by zero at the ends of the interval.
+    # Blaas et al., AISTATS 2020, Proposition 2.
+    a, b, low, high, var_low, var_high = np.broadcast_arrays(a, b, *mean, *variance)
+    low, high = np.clip(low, -_LARGE, _LARGE), np.clip(high, -_LARGE, _LARGE)
+    middle = (a + b) / 2
+    nearest = np.clip(middle, low, high)
+    most = _mass(a, b, nearest, np.clip(_best_variance(a, b, nearest), var_low, var_high))
+    farthest = np.where(middle - low > high - middle, low, high)
+    least = np.minimum(_mass(a, b, farthest, var_low), _mass(a, b, farthest, var_high))
+    return least, most
+
+
+def _best_variance(a: FloatArray, b: FloatArray, mean: FloatArray) -> FloatArray:
+    """Variance at which [a, b] is most probable: zero for a mean inside."""
+    gap = np.maximum(np.maximum(a - mean, mean - b), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        width = b - a
+        best = width * (2 * gap + width) / (2 * np.log1p(width / gap))
+    best = np.where(np.isfinite(width), best, np.inf)
+    return np.where(gap > 0, best, 0.0)
+
+
+def _mass(a: FloatArray, b: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """Gaussian probability of [a, b], from the lighter tails."""
+    scale = np.sqrt(np.maximum(variance, _TINY))
+    start, stop = (a - mean) / scale, (b - mean) / scale
+    flip = start + stop > 0
+    start, stop = np.where(flip, -stop, start), np.where(flip, -start, stop)
+    return ndtr(stop) - ndtr(start)
+
+
+def discretised_bounds(
+    partition: Partition, mean: tuple[float, float], variance: tuple[float, float]
+) -> tuple[float, float]:
+    """Bounds on the expected likelihood over ranges of the latent moments."""
+    # Blaas et al., AISTATS 2020, Proposition 1.
+    edges, values = partition
+    if len(edges) == 2:  # the whole line has probability 1
+        return float(values[0]), float(values[1])
+    least, most = mass_bounds(edges[:-1], edges[1:], _arrays(mean), _arrays(variance))
+    return max(0.0, float(values[:-1] @ least)), min(1.0, float(values[1:] @ most))
+
+
+def _arrays(pair: tuple[float, float]) -> tuple[FloatArray, FloatArray]:
+    return np.asarray(pair[0], float), np.asarray(pair[1], float)
+
+
+def probit_bounds(
+    mean: tuple[float, float], variance: tuple[float, float], scale: float = 1.0
+) -> tuple[float, float]:
+    """Bounds on ``E[Phi(scale f)]`` over ranges of the moments of f, in closed form."""
+    # Blaas et al., AISTATS 2020, Lemma 3.
+    lower_variance = variance[1] if mean[0] >= 0 else variance[0]
+    upper_variance = variance[0] if mean[1] >= 0 else variance[1]
+    return (
+        float(ndtr(mean[0] / np.sqrt(scale**-2 + lower_variance))),
+        float(ndtr(mean[1] / np.sqrt(scale**-2 + upper_variance))),
+    )

@@ -1,4 +1,4 @@
-"""Scores of a pre-trained model, on tables and on graphs."""
+"""Scores of a pre-trained model, on tables and on graphs, and against closed forms."""
 
 import pickle
 
@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq.evidential import LogitUncertainty
+from skuq.evidential.comparison._logits import logit_score
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_pickle(iris, regression):
 
 
 def test_propagation_needs_a_graph(iris, regression):
-    with pytest.raises(ValueError, match="needs a graph"):
+    with pytest.raises(ValueError, match="propagation='smoothing' has no effect without a graph"):
         LogitUncertainty(regression, propagation="smoothing").fit(*iris)
 
 
@@ -127,5 +128,29 @@ def test_unknown_method(iris, regression):
 
 
 def test_not_fitted():
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
         LogitUncertainty().predict_uncertainty([[0.0]])
+
+
+LOGITS = torch.tensor([[0.0, 0.0, 0.0, 0.0], [50.0, 0.0, 0.0, 0.0], [np.log(3.0), 0.0, -1e4, -1e4]])
+
+
+def test_entropy():
+    expected = [np.log(4), 0, -0.75 * np.log(0.75) - 0.25 * np.log(0.25)]
+    np.testing.assert_allclose(logit_score(LOGITS, "entropy"), expected, atol=1e-7)
+
+
+def test_largest_probability():
+    np.testing.assert_allclose(logit_score(LOGITS, "max-score"), [0.75, 0, 0.25], atol=1e-7)
+
+
+def test_energy_is_lower_for_larger_logits():
+    np.testing.assert_allclose(
+        logit_score(LOGITS, "energy"), [-np.log(4), -50, -np.log(4)], rtol=1e-6
+    )
+    np.testing.assert_allclose(logit_score(LOGITS + 2, "energy"), logit_score(LOGITS, "energy") - 2)
+
+
+@pytest.mark.parametrize("score", ["entropy", "max-score", "energy"])
+def test_logits_beyond_the_range_of_the_exponential(score):
+    assert np.isfinite(logit_score(torch.tensor([[1e4, -1e4], [-1e4, -1e4]]), score)).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skuq.evidential import EvidentialProbe, comparison_methods
+from skuq.evidential import EvidenceLoss, EvidentialProbe, NetworkHead, comparison_methods
 
 pytest.importorskip("dgl")
 
@@ -112,9 +112,9 @@ def test_gnnsafe_and_the_probes_are_what_their_names_say(data, gcn):
         name: getattr(default, name) for name in ("estimator", "graph", "device", "random_state")
     }
     assert default.get_params() == EvidentialProbe(**given).get_params()
-    full = (default.lambda_ice, default.lambda_pcl)
-    assert all(full)
-    names = ["epn", "epn-ice", "epn-reg"]
-    weights = [(found[name].lambda_ice, found[name].lambda_pcl) for name in names]
-    assert weights == [(0, 0), (full[0], 0), full]
-    assert found["epn-free"].head == "network"
+    full = EvidenceLoss()
+    assert min(full.ice_weight, full.pcl_weight) > 0
+    losses = [found[name].loss for name in ("epn", "epn-ice")]
+    weights = [(loss.ice_weight, loss.pcl_weight) for loss in losses]
+    assert weights == [(0, 0), (full.ice_weight, 0)]
+    assert isinstance(found["epn-free"].head, NetworkHead)

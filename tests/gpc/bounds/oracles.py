@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, ndtr, softmax
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
-from skuq.gpc._robust_gpc import RobustGPC
+from skuq import RobustGPC
 
 ROUNDING = 1e-9  # of the probabilities computed here
 KERNELS = {

@@ -10,9 +10,9 @@ from scipy.special import ndtr
 from skuq.gpc.bounds import _links as links
 from skuq.gpc.bounds import _softmax_link as softmax_link
 from skuq.gpc.bounds._branch_and_bound import objective_at
-from skuq.gpc.bounds._expansion import Evaluation, Expansion, Moments
+from skuq.gpc.bounds._expansion import Evaluation, Expansion
 from skuq.gpc.bounds._links import LogitLink, ProbitLink
-from skuq.gpc.bounds._regions import BallParts
+from skuq.gpc.bounds._regions import BallParts, Moments
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
 
 from .oracles import average
@@ -211,7 +211,7 @@ def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
 
 @pytest.mark.parametrize("level", [1.0, 30.0])
 def test_errors_of_all_covariances_together_are_accounted_for(level):
-    """Whatever shift they hold: no output of the softmax depends on it."""
+    """For any shift they hold: no output of the softmax depends on it."""
     rng, case = np.random.default_rng(1), "softmax of three"
     link, size = SoftmaxLink(3, 2000.0), 0.2 * level
     expansion = random_moments(rng, case, 0.3, level)

@@ -7,13 +7,11 @@ from scipy.special import expit, softmax
 from scipy.stats import norm, qmc
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from skuq.gpc.bounds._expansion import Expander, Expansion, Moments
-from skuq.gpc.bounds._many_classes import ManyClassesLink
-from skuq.gpc.bounds._pairs import LEAST, Pairs
-from skuq.gpc.bounds._regions import BallParts, Region
+from skuq.gpc.bounds._expansion import Expander, Expansion
+from skuq.gpc.bounds._many_classes import LEAST, ManyClassesLink, Pairs
+from skuq.gpc.bounds._regions import BallParts, Moments, Region
 from skuq.gpc.bounds._softmax_link import Reach
-from skuq.gpc.inference._independent_classes import ACCURACY
-from skuq.gpc.inference._three_classes import three_class_probabilities
+from skuq.gpc.inference._softmax_averages import ACCURACY, three_class_probabilities
 
 from .oracles import KERNELS, average, fit_model, grid, moments, sample
 

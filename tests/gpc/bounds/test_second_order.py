@@ -11,7 +11,7 @@ from skuq.gpc.bounds import _second_order as second_order
 from skuq.gpc.bounds._expansion import Expansion
 from skuq.gpc.bounds._second_order import SecondOrder, second_derivative, third_derivative
 from skuq.gpc.bounds._softmax_link import SoftmaxLink
-from skuq.gpc.inference._independent_classes import difference_derivatives
+from skuq.gpc.inference._softmax_averages import difference_derivatives
 
 from .test_links import evaluated, moments_at, objectives, random_moments, tensor
 

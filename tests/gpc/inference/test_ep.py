@@ -7,8 +7,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, tilted_moments
-from skuq.gpc.inference._prior import DensePrior
-from skuq.gpc.inference._sparse import LowRankPrior
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior
 from tests.gpc.inference.oracles import differences, exact_posterior, labelings
 
 DISTRIBUTION = {"probit": ndtr, "logit": expit}

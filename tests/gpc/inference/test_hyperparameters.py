@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF
 from skuq.gpc.inference._ep import ep_evidence
 from skuq.gpc.inference._hyperparameters import NoEvidenceError, maximise_evidence
 from skuq.gpc.inference._laplace import Evidence, laplace_evidence
-from skuq.gpc.inference._prior import DensePrior
+from skuq.gpc.inference._priors import DensePrior
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Ration
 
 from skuq.gpc.inference._laplace import laplace_evidence, laplace_posterior
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, tilted_moments
-from skuq.gpc.inference._prior import DensePrior, cholesky_with_jitter
+from skuq.gpc.inference._priors import DensePrior, cholesky_with_jitter
 from tests.gpc.inference.oracles import differences
 
 KERNELS = [

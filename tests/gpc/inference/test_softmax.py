@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq.gpc.inference._laplace import laplace_evidence, laplace_posterior
 from skuq.gpc.inference._posterior import JointPosterior
-from skuq.gpc.inference._prior import DensePrior
+from skuq.gpc.inference._priors import DensePrior
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from tests.gpc.inference.oracles import differences
 

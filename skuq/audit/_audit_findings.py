@@ -1,0 +1,141 @@
+"""Findings of an audit as attributes, and what follows from them: where to look, and power."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skuq.base import FloatArray, IntArray
+from skuq.calibration import (
+    AuditResult,
+    BinAudit,
+    BinSums,
+    Region,
+    TopLabelPredictions,
+    detectable_gap,
+    required_samples,
+)
+
+
+def _of_result(name: str) -> Any:
+    """Attribute of a fitted auditor that `result_` holds under a dotted name."""
+
+    def get(auditor: AuditFindings) -> Any:
+        if "result_" not in vars(auditor):
+            raise AttributeError(
+                "This CalibrationAuditor has no results yet; call `fit` or `from_predictions`."
+            )
+        return attrgetter(name)(auditor.result_)
+
+    return property(get)
+
+
+class AuditFindings:
+    """Attributes and methods of an estimator that has `result_` and `settings_` of an audit."""
+
+    result_: AuditResult
+    settings_: dict[str, Any]
+    _predictions: TopLabelPredictions  # missing where the audit keeps no samples
+
+    passed_: bool = _of_result("passed")
+    within_alpha_: bool = _of_result("within_alpha")
+    bins_: BinAudit = _of_result("bins")
+    group_bins_: dict[str, BinAudit] = _of_result("group_bins")
+    sums_: BinSums = _of_result("sums")
+    group_sums_: dict[str, BinSums] = _of_result("group_sums")
+    n_families_: int = _of_result("n_families")
+    ece_interval_: tuple[float, float] = _of_result("ece_interval")
+    ece_chance_: float = _of_result("ece_chance")
+    ece_: float = _of_result("sums.expected_calibration_error")
+    mce_: float = _of_result("sums.maximum_calibration_error")
+    n_samples_: int = _of_result("sums.n_samples")
+    accuracy_: float = _of_result("sums.overall_accuracy")
+    confidence_: float = _of_result("sums.overall_confidence")
+
+    @property
+    def regions_(self) -> list[Region]:
+        """Regions that deviate; empty if none were searched."""
+        searched = self.result_.regions
+        return [] if searched is None else searched.regions
+
+    def suspicious_bins(self) -> IntArray:
+        """Return the bins of all samples that deviate significantly, most striking first."""
+        check_is_fitted(self)
+        found = np.flatnonzero(self.bins_.significant)
+        return found[np.argsort(self.bins_.finding[found], kind="stable")]
+
+    def suspicious_samples(self) -> IntArray:
+        """Return the reference samples in suspicious bins.
+
+        Returns
+        -------
+        ndarray of int64
+            Row numbers of the reference set: bin by bin as `suspicious_bins` orders them,
+            and in an underconfident bin the correct predictions first, in an overconfident
+            one the wrong ones.
+        """
+        self._check_samples_kept()
+        bins = self.sums_.bin_of(self._predictions.confidence)
+        rows = []
+        for b in self.suspicious_bins():
+            inside = np.flatnonzero(bins == b)
+            correct = self._predictions.correct[inside]
+            first = correct if self.bins_.direction[b] == "underconfident" else ~correct
+            rows += [inside[first], inside[~first]]
+        return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+    def detectable_gaps(self, *, power: float = 0.8) -> FloatArray:
+        """Find the smallest underconfidence that this audit would have reported.
+
+        Parameters
+        ----------
+        power : float, default=0.8
+            Probability of the finding.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Gap between accuracy and confidence per bin; NaN where the bin has too few
+            samples for any.
+        """
+        check_is_fitted(self)
+        sums = self.sums_
+        return detectable_gap(sums.count, sums.mean_confidence, power=power, **self._detection())
+
+    def required_samples(self, gap: float, *, power: float = 0.8) -> FloatArray:
+        """Find how many samples each bin needs for an underconfidence to be reported.
+
+        Parameters
+        ----------
+        gap : float
+            True accuracy minus confidence, larger than `alpha`.
+        power : float, default=0.8
+            Probability of the finding.
+
+        Returns
+        -------
+        ndarray of shape (n_bins,), float64
+            Samples per bin; NaN in an empty bin, infinite if no number is enough. Multiplied
+            with ``n_samples_ / sums_.count`` it is the size of such a reference set.
+        """
+        check_is_fitted(self)
+        confidence = self.sums_.mean_confidence
+        needed = np.full(len(confidence), np.nan)
+        filled = ~np.isnan(confidence)
+        needed[filled] = required_samples(gap, confidence[filled], power=power, **self._detection())
+        return needed
+
+    def _detection(self) -> dict[str, float]:
+        """Tolerance and evidence that decide on a finding, for the functions on power."""
+        return {"alpha": self.settings_["alpha"], "threshold": self.bins_.threshold}
+
+    def _check_samples_kept(self) -> None:
+        check_is_fitted(self)
+        if not hasattr(self, "_predictions"):
+            raise ValueError(
+                "This audit was made in parts or from sums, which keep no samples; use `fit` or "
+                "`from_predictions` on all samples at once."
+            )

@@ -1,0 +1,61 @@
+"""Probabilities of the model that is audited.
+
+`skuq.models` is imported for networks alone, so that audits of other models need no torch. A
+network exists only where its library was imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import StratifiedKFold
+
+from skuq.base import FloatArray
+from skuq.model_selection import cross_val_predict_proba
+from skuq.wrappers import is_fitted, is_module
+
+if TYPE_CHECKING:
+    from skuq.models import ModuleClassifier
+
+
+def as_rows(estimator: Any, X: Any) -> Any:
+    """Inputs of a transformers model as one array, and those of others as they are."""
+    if "transformers" not in sys.modules:
+        return X
+    from skuq.models import as_rows
+
+    return as_rows(estimator, X)
+
+
+def is_prefit(estimator: Any) -> bool:
+    """Whether a model is audited as it is; if not, copies of it are trained."""
+    return isinstance(estimator, FrozenEstimator) or is_fitted(estimator)
+
+
+def module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifier:
+    """Classifier around a network that returns logits; an error for anything else."""
+    if not is_module(estimator):
+        raise TypeError(
+            "`estimator` must be a torch.nn.Module or a classifier with `predict_proba`, got "
+            f"{estimator!r}. Recorded predictions are audited by "
+            "CalibrationAuditor.from_predictions."
+        )
+    from skuq.models import ModuleClassifier
+
+    return ModuleClassifier(estimator).fit(X, y)
+
+
+def out_of_fold_proba(estimator: Any, X: Any, y: NDArray[Any]) -> FloatArray:
+    """Probabilities by models that did not see the sample, columns by sorted label."""
+    labels, counts = np.unique(y, return_counts=True)
+    if len(labels) > 1 and counts.min() < 2:
+        raise ValueError(
+            f"The class {labels[counts.argmin()]!r} has one sample only, so no model that has "
+            "not seen it can know it; add samples, or audit a fitted classifier."
+        )
+    folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
+    return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds)

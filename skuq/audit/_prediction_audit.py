@@ -1,0 +1,349 @@
+"""Audits of recorded predictions, and of sums of them, without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_consistent_length, check_random_state
+
+from skuq.audit._audit_findings import AuditFindings
+from skuq.audit._groups import (
+    Grouping,
+    Parts,
+    SensitiveFeatures,
+    merged_parts,
+    parts_of,
+    sensitive_groups,
+)
+from skuq.calibration import (
+    BinSums,
+    Conditions,
+    Strategy,
+    TopLabelPredictions,
+    audit_sums,
+    conditions_of,
+    top_label_predictions,
+)
+from skuq.validation import refuse_ineffective
+
+
+class PredictionAudit(AuditFindings, BaseEstimator):
+    """Base of `CalibrationAuditor`, with its parameters."""
+
+    n_bins: int
+    alpha: float
+    strategy: Strategy
+    confidence_level: float
+    search_regions: bool | float
+    classes_: NDArray[Any]
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        proba: ArrayLike,
+        *,
+        classes: ArrayLike | None = None,
+        sensitive_features: SensitiveFeatures | None = None,
+        X: Any = None,
+        **params: Any,
+    ) -> Self:
+        """Audit recorded predictions; the model itself is not needed.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+            True labels.
+        proba : array-like of shape (n_samples, n_classes)
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4.
+        classes : array-like of shape (n_classes,), default=None
+            Labels in column order. Default: the sorted labels of `y`, which must then be as
+            many as the columns.
+        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
+            Attributes whose groups are audited too, as `fit` takes them.
+        X : DataFrame or array-like of shape (n_samples, n_features), default=None
+            Inputs, or other columns that are known of the samples, in which regions are
+            searched if `search_regions` says so; it needs them.
+        **params
+            Parameters of the class, except `groups`: there is no `X` here.
+
+        Returns
+        -------
+        CalibrationAuditor
+            Fitted, but without a model to predict with.
+
+        Raises
+        ------
+        ValueError
+            If the inputs do not fit together, are not probabilities, or are fewer than bins;
+            if `groups` is given, or `search_regions` without `X`.
+
+        Examples
+        --------
+        >>> from skuq import CalibrationAuditor
+        >>> proba = [[0.55, 0.45]] * 40
+        >>> audit = CalibrationAuditor.from_predictions([0] * 40, proba, classes=[0, 1])
+        >>> audit.passed_, str(audit.bins_.direction[5])
+        (False, 'underconfident')
+        """
+        audit = cls(None, **params)
+        audit._validate_params()
+        audit._refuse_groups()
+        if X is None and audit._searches():
+            raise ValueError(
+                "`search_regions` needs columns to search in, and recorded predictions have none; "
+                "pass them as `X`."
+            )
+        if X is not None and not audit._searches():
+            raise ValueError(
+                "`X` has no effect with search_regions=False; set search_regions=True."
+            )
+        grouping = sensitive_groups(sensitive_features)
+        predictions = top_label_predictions(y, proba, classes=classes)
+        if X is not None:
+            check_consistent_length(X, predictions.confidence)
+        audit._audit(predictions, grouping, audit._conditions_of(X))
+        audit.classes_ = np.unique(y) if classes is None else np.asarray(classes)
+        return audit
+
+    @classmethod
+    def from_sums(
+        cls,
+        sums: BinSums,
+        group_sums: Mapping[str, BinSums] | None = None,
+        *,
+        classes: ArrayLike | None = None,
+        **params: Any,
+    ) -> Self:
+        """Audit sums per bin, such as those that several parties or machines have added up.
+
+        Parameters
+        ----------
+        sums : BinSums
+            Of all predictions, as `sums_` of other audits and `skuq.calibration.merged_sums`
+            give them.
+        group_sums : mapping of str to BinSums, default=None
+            Of each group.
+        classes : array-like of shape (n_classes,), default=None
+            Labels, to be kept as `classes_`.
+        **params
+            Parameters of the class; `n_bins` follows from the sums.
+
+        Returns
+        -------
+        CalibrationAuditor
+            Fitted, but without a model to predict with, and without samples to return.
+
+        Raises
+        ------
+        ValueError
+            If the sums are of fewer predictions than bins, or regions are to be searched.
+
+        Examples
+        --------
+        >>> from skuq import CalibrationAuditor
+        >>> from skuq.calibration import merged_sums
+        >>> proba = [[0.55, 0.45]] * 40
+        >>> part = CalibrationAuditor.from_predictions([0] * 40, proba, classes=[0, 1])
+        >>> CalibrationAuditor.from_sums(merged_sums([part.sums_, part.sums_])).n_samples_
+        80
+        """
+        audit = cls(None, **params, n_bins=len(sums.count))
+        audit._validate_params()
+        audit._refuse_groups()
+        audit._check_no_search()
+        return audit._audit_parts(Parts(sums, dict(group_sums or {})), classes)
+
+    def partial_fit_predictions(
+        self,
+        y: ArrayLike,
+        proba: ArrayLike,
+        *,
+        classes: ArrayLike,
+        sensitive_features: SensitiveFeatures | None = None,
+    ) -> Self:
+        """Audit one more part of recorded predictions, as `partial_fit` does of a model.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+            True labels.
+        proba : array-like of shape (n_samples, n_classes)
+            Probabilities as the provider reported them; rows sum to 1 within 1e-4.
+        classes : array-like of shape (n_classes,)
+            Labels in column order; a part need not have all of them.
+        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
+            As `fit` takes them.
+
+        Returns
+        -------
+        CalibrationAuditor
+            The auditor; its findings stand as soon as there are as many samples as bins.
+
+        Raises
+        ------
+        ValueError
+            If the strategy is "quantile", regions are to be searched, or the inputs do not fit
+            together or are not probabilities.
+
+        Examples
+        --------
+        >>> from skuq import CalibrationAuditor
+        >>> audit = CalibrationAuditor(None)
+        >>> for part in range(3):
+        ...     audit = audit.partial_fit_predictions([0] * 9, [[0.55, 0.45]] * 9, classes=[0, 1])
+        >>> audit.n_samples_, audit.passed_
+        (27, False)
+        """
+        self._validate_params()
+        self._refuse_groups()
+        grouping = sensitive_groups(sensitive_features)
+        self._add(top_label_predictions(y, proba, classes=classes), grouping)
+        self.classes_ = np.asarray(classes)
+        return self
+
+    def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
+        """Repeat the audit as if the reference set covered a region less well (Eq. 20).
+
+        Parameters
+        ----------
+        rho : float
+            Share of the region's samples to remove, in [0, 1].
+        region_mask : array-like of shape (n_samples,), bool
+            Which reference samples lie in the region.
+        random_state : int, RandomState instance or None, default=None
+            Choice of the removed samples.
+
+        Returns
+        -------
+        CalibrationAuditor
+            A new, fitted auditor of the same model; quantile bins are drawn again.
+        """
+        self._check_samples_kept()
+        self._validate_params()
+        if not 0 <= rho <= 1:
+            raise ValueError(f"`rho` must be in [0, 1], got {rho}.")
+        mask = np.asarray(region_mask)
+        if mask.shape != (self.n_samples_,) or mask.dtype != bool:
+            raise ValueError(
+                f"`region_mask` must be booleans of shape ({self.n_samples_},), one per "
+                f"reference sample, got {mask.dtype} of shape {mask.shape}."
+            )
+        inside = np.flatnonzero(mask)
+        removed = check_random_state(random_state).permutation(inside)
+        kept = np.ones(len(mask), bool)
+        kept[removed[: round(rho * len(inside))]] = False  # Eq. 20
+        settings = dict(self.settings_)
+        region_alpha = settings.pop("region_alpha")
+        audit: Self = copy(self).set_params(
+            **settings, search_regions=False if region_alpha is None else region_alpha
+        )
+        before = self._predictions
+        rows = TopLabelPredictions(before.confidence[kept], before.correct[kept])
+        conditions = None if self._conditions is None else self._conditions.without(~kept)
+        audit._audit(rows, [g._replace(codes=g.codes[kept]) for g in self._grouping], conditions)
+        return audit
+
+    def _refuse_groups(self) -> None:
+        refuse_ineffective(
+            self, ["groups"], "without X; pass the columns themselves as `sensitive_features`."
+        )
+
+    def _least(self) -> int:
+        return max(2, self.n_bins)
+
+    def _check_size(self, n_samples: int) -> None:
+        least = self._least()
+        if n_samples < least:
+            raise ValueError(
+                f"The reference set has n_samples={n_samples}, but at least {least} are needed "
+                f"for n_bins={self.n_bins}; take more samples or fewer bins."
+            )
+
+    def _searches(self) -> bool:
+        """Whether regions are to be searched; a tolerance of 0 does, False does not."""
+        return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
+
+    def _check_no_search(self) -> None:
+        if self._searches():
+            raise ValueError(
+                "`search_regions` needs all samples at once, and parts keep only sums; use `fit` "
+                "or `from_predictions`, or audit parts with search_regions=False."
+            )
+
+    def _conditions_of(self, X: Any) -> Conditions | None:
+        return conditions_of(X) if self._searches() and X is not None else None
+
+    def _region_alpha(self) -> float:
+        own = not isinstance(self.search_regions, bool | np.bool_)
+        return float(self.search_regions if own else self.alpha)
+
+    def _audit(
+        self,
+        predictions: TopLabelPredictions,
+        grouping: list[Grouping],
+        conditions: Conditions | None,
+    ) -> None:
+        """Audit these predictions, and forget all others."""
+        self._check_size(len(predictions.confidence))
+        self._parts = self._add_up(predictions, grouping)
+        self._judge(None if conditions is None else (conditions, predictions))
+        self._predictions, self._grouping = predictions, grouping
+        self._conditions = conditions
+
+    def _add(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> Self:
+        """Audit these predictions together with those before."""
+        if self.strategy == "quantile":
+            raise ValueError(
+                "`strategy='quantile'` puts the edges of its bins where all samples together have "
+                "their quantiles, so that parts cannot be added up; use 'uniform'."
+            )
+        self._check_no_search()
+        parts = self._add_up(predictions, grouping)
+        self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
+        for name in {"_predictions", "_grouping", "_conditions"} & vars(self).keys():
+            delattr(self, name)
+        if self._parts.sums.n_samples >= self._least():
+            self._judge()
+        return self
+
+    def _add_up(self, predictions: TopLabelPredictions, grouping: list[Grouping]) -> Parts:
+        for group in grouping:
+            check_consistent_length(group.codes, predictions.confidence)
+        return parts_of(predictions, grouping, n_bins=self.n_bins, strategy=self.strategy)
+
+    def _audit_parts(
+        self,
+        parts: Parts,
+        classes: ArrayLike | None,
+        rows: tuple[Any, TopLabelPredictions] | None = None,
+    ) -> Self:
+        """Audit sums; of the samples only those in `rows` are looked at, and none is kept."""
+        self._check_size(parts.sums.n_samples)
+        self._parts = parts
+        self._judge(rows)
+        if classes is not None:
+            self.classes_ = np.asarray(classes)
+        return self
+
+    def _judge(self, rows: tuple[Any, TopLabelPredictions] | None = None) -> None:
+        self.settings_ = {
+            "n_bins": int(self.n_bins),
+            "strategy": self.strategy,
+            "alpha": float(self.alpha),
+            "confidence_level": float(self.confidence_level),
+            "region_alpha": None if rows is None else self._region_alpha(),
+        }
+        self.result_ = audit_sums(
+            self._parts.sums,
+            self._parts.group_sums,
+            alpha=self.alpha,
+            confidence_level=self.confidence_level,
+            rows=rows,
+            region_alpha=self.settings_["region_alpha"],
+        )

@@ -1,0 +1,222 @@
+"""Recorded predictions out of a table, with errors that name row and column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.base import FloatArray
+from skuq.labels import as_text
+from skuq.validation import ROW_SUM_TOLERANCE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class RecordedPredictions(NamedTuple):
+    """Recorded predictions, ready for `skuq.CalibrationAuditor.from_predictions`.
+
+    Attributes
+    ----------
+    y : ndarray of shape (n_samples,), str
+        True labels.
+    proba : ndarray of shape (n_samples, n_classes), float64
+        Reported probabilities.
+    classes : list of str
+        Labels in column order.
+    note : str
+        Label of each column, to be shown to whoever reads the audit.
+    """
+
+    y: NDArray[Any]
+    proba: FloatArray
+    classes: list[str]
+    note: str
+
+
+def recorded_predictions(
+    table: pd.DataFrame, label: str, proba: Sequence[str], classes: Sequence[str] | None = None
+) -> RecordedPredictions:
+    """Take labels and probabilities out of a table.
+
+    Parameters
+    ----------
+    table : DataFrame of shape (n_samples, n_columns)
+        One prediction per row.
+    label : str
+        Column with the true label.
+    proba : sequence of str
+        Columns with the reported probabilities, one per class. With two classes one column
+        is enough: the probability of the second.
+    classes : sequence of str, optional
+        Labels, as text, in the order of `proba`; with one column, both labels, that of the
+        column last. Default: the sorted labels of the table.
+
+    Returns
+    -------
+    RecordedPredictions
+
+    Raises
+    ------
+    ValueError
+        If a label is missing or unknown, the columns are not as many as the labels, a
+        column bears the name of a different label, or the columns do not hold probabilities.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skuq.audit import recorded_predictions
+    >>> table = pd.DataFrame({"y": ["no", "yes"], "p_no": [0.9, 0.3], "p_yes": [0.1, 0.7]})
+    >>> recorded_predictions(table, "y", ["p_no", "p_yes"]).note
+    'p_no -> no, p_yes -> yes'
+    """
+    check_columns(label, proba)
+    codes, known = _labels(table[label])
+    order = order_of_columns(proba, known, classes)
+    values = probabilities_of(table, proba)
+    unknown = ~np.isin(known, order)
+    if unknown.any():
+        row = int(unknown[codes].argmax())
+        raise unknown_label(known[codes[row]], row, label, order)
+    note = note_on_columns(proba, order)
+    return RecordedPredictions(np.array(known)[codes], values, order, note)
+
+
+def check_columns(label: str, proba: Sequence[str]) -> None:
+    """An error if a column is named twice, or none for the probabilities."""
+    if len(proba) == 0:
+        raise ValueError("At least one column of probabilities must be named, got none.")
+    names = [label, *proba]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"Column {twice[0]!r} is named twice; name each column once.")
+
+
+def note_on_columns(proba: Sequence[str], order: Sequence[str]) -> str:
+    """Label of each column."""
+    if len(proba) == 1:
+        return f"{proba[0]} -> {order[1]}, the rest to 1 -> {order[0]}"
+    return ", ".join(f"{name} -> {text}" for name, text in zip(proba, order, strict=True))
+
+
+def unknown_label(text: str, row: int, label: str, order: Sequence[str]) -> ValueError:
+    """An error about a label that no column is for."""
+    return ValueError(
+        f"Label {text!r} in {_row(row)} of column {label!r} is none of the classes "
+        f"{', '.join(order)}; every label needs a column of probabilities."
+    )
+
+
+def check_labels_known(column: pd.Series, start: int = 0) -> None:
+    """An error if a label is missing; `start` is the first row's position in its file."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        rows = "1 row" if missing.sum() == 1 else f"{missing.sum()} rows"
+        raise ValueError(
+            f"Column {column.name!r} has no label in {rows}, first in "
+            f"{_row(start + int(missing.argmax()))}; fill them in or remove the rows."
+        )
+
+
+def _labels(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """Code of the label in each row, and the texts of all labels, sorted by value."""
+    import pandas as pd
+
+    check_labels_known(column)
+    if isinstance(column.dtype, pd.CategoricalDtype):  # which would sort by an order of its own
+        column = column.astype(column.cat.categories.dtype)
+    codes, values = pd.factorize(column, sort=True)
+    return codes, [as_text(value) for value in values]
+
+
+def order_of_columns(
+    proba: Sequence[str], known: list[str], classes: Sequence[str] | None
+) -> list[str]:
+    """Labels in column order; both labels for a single column, its own last."""
+    if classes is not None and len(set(classes)) < len(classes):
+        raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
+    order = known if classes is None else list(classes)
+    if len(order) != max(2, len(proba)):
+        raise ValueError(
+            f"{_counted(len(proba), 'column')} of probabilities ({_some(proba)}) and "
+            f"{_counted(len(order), 'label')} ({_some(order)}) do not match: one column per "
+            "label is needed, or one for the second of two labels. Without `classes`, columns "
+            "are taken to be in the order of the sorted labels of the table."
+        )
+    if classes is None:
+        _check_names(proba, order)
+    return order
+
+
+def _check_names(proba: Sequence[str], order: list[str]) -> None:
+    """An error if a column ends with the name of a label that is not assumed to be its own."""
+    for name, own in zip(proba, order[-len(proba) :], strict=True):
+        endings = [text for text in order if _spaced(name).endswith(_spaced(text))]
+        named = max(endings, key=len, default=own)
+        if named != own and (own not in endings or len(named) > len(own)):
+            raise ValueError(
+                f"Column {name!r} is taken to be the probability of {own!r}, since columns are "
+                f"taken to be in the order of the sorted labels ({_some(order)}), but it bears "
+                f"the name of {named!r}; state the order of the columns (`classes`)."
+            )
+
+
+def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) -> FloatArray:
+    """Probabilities of all classes, shape (n_samples, n_classes).
+
+    `start` is the position of the first row in its file, for errors.
+    """
+    import pandas as pd
+
+    numbers = [pd.to_numeric(table[name], errors="coerce") for name in names]
+    values = np.column_stack([n.to_numpy(np.float64, na_value=np.nan) for n in numbers])
+    if len(names) > 1 and len(values) and (np.abs(values.sum(axis=1) - 100) < 1).all():
+        raise ValueError(
+            f"The columns {_some(names)} hold percentages, since all rows sum to about 100; "
+            "divide them by 100."
+        )
+    wrong = ~((values >= 0) & (values <= 1 + ROW_SUM_TOLERANCE))
+    if wrong.any():
+        column = int(wrong.any(axis=0).argmax())
+        row = int(wrong[:, column].argmax())
+        cell = table[names[column]].iloc[row]
+        found = "nothing" if pd.isna(cell) else repr(str(cell))
+        raise ValueError(
+            f"Column {names[column]!r} must hold probabilities in [0, 1], got {found} in "
+            f"{_row(start + row)}."
+        )
+    if len(names) == 1:
+        second = np.minimum(values, 1.0)
+        return np.hstack([1 - second, second])
+    _check_sums(values, start)
+    return values
+
+
+def _check_sums(values: FloatArray, start: int) -> None:
+    total = values.sum(axis=1)
+    wrong = np.abs(total - 1) > ROW_SUM_TOLERANCE
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"The probabilities in {_row(start + row)} sum to {total[row]:.6g}, not to 1 within "
+            f"{ROW_SUM_TOLERANCE:g}; name the columns of all classes, and write enough digits."
+        )
+
+
+def _spaced(text: str) -> str:
+    return text.replace("_", " ").casefold()
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _row(position: int) -> str:
+    return f"row {position + 1} (the header not counted)"
+
+
+def _some(texts: Sequence[str], most: int = 5) -> str:
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")

@@ -1,0 +1,347 @@
+"""Confidence bins, and integer sums of predictions per bin.
+
+Integers add up exactly and in any order: over chunks of a large file, over machines, and
+over proofs that each cover a part of the reference set.
+
+Line and equation numbers are those of Algorithm 1 and Eq. 6 of Rabanser et al., "Confidential
+Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.validation import columns_and_proba, sum_rounding
+
+Strategy = Literal["uniform", "quantile"]
+Sums = NDArray[Any]  # int64, exact; float64 with sample weights
+
+SCALE = 10**9  # decimal, so that a recorded 0.7 is exactly on the edge between two bins
+CHUNK = 2**18  # rows; bounds memory, and keeps float64 sums of integers below 2**53
+
+
+class TopLabelPredictions(NamedTuple):
+    """Confidence and correctness of the most probable class.
+
+    Attributes
+    ----------
+    confidence : ndarray of shape (n_samples,), int32
+        Top-label probability in units of ``1 / SCALE``, rounded.
+    correct : ndarray of shape (n_samples,), bool
+        Whether the most probable class is the true one.
+    """
+
+    confidence: NDArray[np.int32]
+    correct: BoolArray
+
+
+class BinSums(NamedTuple):
+    """Sums per confidence bin, from which every figure of an audit follows.
+
+    Attributes
+    ----------
+    edges : ndarray of shape (n_bins + 1,), int64
+        Bins ``[edges[b], edges[b + 1])`` in units of ``1 / scale``; the last bin includes
+        its upper edge.
+    count, correct, confidence : ndarray of shape (n_bins,), int64, or float64 with weights
+        Number of predictions, number of correct ones, and sum of their confidences in
+        units of ``1 / scale``; or sums of their weights.
+    scale : int
+        Unit of the confidences.
+    """
+
+    edges: IntArray
+    count: Sums  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    correct: Sums
+    confidence: Sums
+    scale: int = SCALE
+
+    @property
+    def lower(self) -> FloatArray:
+        """Lower edge of each bin, shape (n_bins,)."""
+        return self.edges[:-1] / self.scale
+
+    @property
+    def upper(self) -> FloatArray:
+        """Upper edge of each bin, shape (n_bins,)."""
+        return self.edges[1:] / self.scale
+
+    @property
+    def mean_confidence(self) -> FloatArray:
+        """Mean confidence of each bin, shape (n_bins,); NaN in an empty one."""
+        return self.confidence / self._size / self.scale
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """Share of correct predictions of each bin, shape (n_bins,); NaN in an empty one."""
+        return self.correct / self._size
+
+    @property
+    def gap(self) -> FloatArray:
+        """``accuracy - mean_confidence`` of each bin, shape (n_bins,); NaN in an empty one."""
+        return self.accuracy - self.mean_confidence
+
+    @property
+    def deviation(self) -> Sums:
+        """Numerator of the gap: ``scale * (correct - confidence sum)``, exact, per bin."""
+        return self.correct * self.scale - self.confidence
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """Mean distance between accuracy and confidence, weighted by samples, in [0, 1]."""
+        return np.abs(self.deviation).sum().item() / (self.n_samples * self.scale)  # Eq. 6
+
+    @property
+    def maximum_calibration_error(self) -> float:
+        """Largest distance between accuracy and confidence of a bin, in [0, 1]."""
+        return float(np.nanmax(np.abs(self.gap)))
+
+    @property
+    def n_samples(self) -> Any:
+        """Number of predictions in all bins, int; or the sum of their weights."""
+        return self.count.sum().item()
+
+    @property
+    def overall_accuracy(self) -> float:
+        """Share of correct predictions in all bins, in [0, 1]."""
+        return self.correct.sum().item() / self.n_samples
+
+    @property
+    def overall_confidence(self) -> float:
+        """Mean confidence in all bins, in [0, 1]."""
+        return self.confidence.sum().item() / self.n_samples / self.scale
+
+    def bin_of(self, confidence: NDArray[Any]) -> IntArray:
+        """Bin of each confidence, shape (n_samples,).
+
+        Parameters
+        ----------
+        confidence : ndarray of shape (n_samples,)
+            In [0, 1], or integers in units of ``1 / SCALE`` as in `TopLabelPredictions`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int64
+        """
+        return bin_of(
+            in_units(confidence) if confidence.dtype.kind == "f" else confidence, self.edges
+        )
+
+    @property
+    def _size(self) -> FloatArray:
+        return np.where(self.count > 0, self.count, np.nan)
+
+
+def top_label_predictions(
+    y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None
+) -> TopLabelPredictions:
+    """Reduce probabilities to confidence and correctness of the most probable class.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    proba : array-like of shape (n_samples, n_classes)
+        Predicted probabilities; rows sum to 1 within 1e-4.
+    classes : array-like of shape (n_classes,), optional
+        Labels in column order. Default: the sorted labels of `y_true`, which must then be
+        as many as the columns.
+
+    Returns
+    -------
+    TopLabelPredictions
+        Arrays of shape (n_samples,). Of equal probabilities the first class counts as
+        predicted.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together or are not probabilities.
+
+    Examples
+    --------
+    >>> from skuq.calibration import top_label_predictions
+    >>> top_label_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    TopLabelPredictions(confidence=array([750000000, 500000000], dtype=int32),
+                correct=array([ True, False]))
+    """
+    column, checked = columns_and_proba(y_true, proba, classes)
+    confidence = np.empty(len(column), np.int32)
+    correct = np.empty(len(column), bool)
+    for start in range(0, len(column), CHUNK):
+        rows = slice(start, start + CHUNK)
+        # Line 8. Wide rows are read once: the maximum is looked up where argmax found it.
+        best = checked[rows].argmax(axis=1)
+        top = np.take_along_axis(checked[rows], best[:, None], axis=1)[:, 0]
+        confidence[rows] = in_units(top)
+        correct[rows] = best == column[rows]
+    return TopLabelPredictions(confidence, correct)
+
+
+def in_units(confidence: FloatArray) -> NDArray[np.int32]:
+    """Confidences in units of ``1 / SCALE``; those rounded to just above 1 count as 1."""
+    units = np.rint(np.minimum(confidence.astype(np.float64), 1.0) * SCALE)
+    return units.astype(np.int32)
+
+
+def bin_edges(
+    confidence: NDArray[np.int32],
+    n_bins: int,
+    strategy: Strategy,
+    *,
+    weight: FloatArray | None = None,
+) -> IntArray:
+    """Choose the edges of the confidence bins.
+
+    Parameters
+    ----------
+    confidence : ndarray of shape (n_samples,), int32
+        Confidences in units of ``1 / SCALE``.
+    n_bins : int
+        Number of bins.
+    strategy : {"uniform", "quantile"}
+        Equal width on [0, 1], as in Algorithm 1, or equal numbers of predictions as far as
+        ties allow: equal confidences share a bin.
+    weight : ndarray of shape (n_samples,), float64, optional
+        Positive weights of the predictions, which count as that many. Default: 1 each.
+
+    Returns
+    -------
+    ndarray of shape (n_bins + 1,), int64
+        Edges in units of ``1 / SCALE``.
+
+    Raises
+    ------
+    ValueError
+        If the strategy is another one.
+    """
+    if strategy not in get_args(Strategy):
+        raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
+    steps = np.arange(n_bins + 1)
+    if strategy == "uniform":
+        # Line 13. Rounded up: bin b holds exactly those with floor(confidence * n_bins) = b.
+        return -(-steps * SCALE // n_bins)
+    if weight is None:
+        # Order statistics at floor(b n / n_bins) in integers, which quantile levels would round.
+        rank = steps[1:-1] * len(confidence) // n_bins
+        inner = np.partition(confidence, rank)[rank]
+    else:
+        order = np.argsort(confidence)
+        below = np.cumsum(weight[order]) * n_bins  # up to and with each
+        reached = steps[1:-1] * (below[-1] / n_bins) * (1 + sum_rounding(len(weight)))
+        first = np.searchsorted(below, reached, side="right")
+        inner = confidence[order[first.clip(max=len(order) - 1)]]
+    return np.array([confidence.min(), *inner, confidence.max()], np.int64)
+
+
+def bin_sums(
+    predictions: TopLabelPredictions,
+    edges: IntArray,
+    *,
+    groups: NDArray[np.integer] | None = None,
+    n_groups: int = 1,
+    weight: FloatArray | None = None,
+) -> list[BinSums]:
+    """Add up predictions per bin, for each group of samples (Algorithm 1, step 2).
+
+    Parameters
+    ----------
+    predictions : TopLabelPredictions
+        Arrays of shape (n_samples,).
+    edges : ndarray of shape (n_bins + 1,), int64
+        Edges of the bins in units of ``1 / SCALE``.
+    groups : ndarray of shape (n_samples,), integer, optional
+        Group 0 .. n_groups - 1 of each sample. Default: all in one.
+    n_groups : int, default=1
+        Number of groups.
+    weight : ndarray of shape (n_samples,), float64, optional
+        Weights of the predictions, which count as that many. Default: 1 each, whose sums are
+        exact.
+
+    Returns
+    -------
+    list of BinSums
+        One per group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.calibration import bin_edges, bin_sums, top_label_predictions
+    >>> predictions = top_label_predictions([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    >>> edges = bin_edges(predictions.confidence, 2, "uniform")
+    >>> bin_sums(predictions, edges)[0].expected_calibration_error
+    0.125
+    """
+    n_bins = len(edges) - 1
+    length = n_groups * n_bins
+    count, correct, confidence = np.zeros((3, length), np.int64 if weight is None else np.float64)
+    for start in range(0, len(predictions.confidence), CHUNK):
+        rows = slice(start, start + CHUNK)
+        values, right = predictions.confidence[rows], predictions.correct[rows]
+        cell = bin_of(values, edges)
+        if groups is not None:
+            cell += n_bins * groups[rows].astype(np.int64)
+        # Lines 14 to 16
+        if weight is None:
+            count += np.bincount(cell, minlength=length)
+            correct += np.bincount(cell[right], minlength=length)
+            confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
+        else:
+            share = weight[rows]
+            count += np.bincount(cell, weights=share, minlength=length)
+            correct += np.bincount(cell, weights=share * right, minlength=length)
+            confidence += np.bincount(cell, weights=share * values, minlength=length)
+    shape = (n_groups, n_bins)
+    parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
+    return [BinSums(edges, *part) for part in parts]
+
+
+def merged_sums(parts: Iterable[BinSums]) -> BinSums:
+    """Add up sums of parts of the predictions.
+
+    Parameters
+    ----------
+    parts : iterable of BinSums
+        Sums over the same bins, at least one.
+
+    Returns
+    -------
+    BinSums
+        The sums of all predictions together, exactly.
+
+    Raises
+    ------
+    ValueError
+        If the bins differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq.calibration import BinSums, merged_sums
+    >>> part = BinSums(np.array([0, 5, 10]), np.array([0, 20]), np.array([0, 9]),
+    ...                np.array([0, 180]), scale=10)
+    >>> merged_sums([part, part]).correct
+    array([ 0, 18])
+    """
+    first, *others = parts
+    for other in others:
+        if other.scale != first.scale or not np.array_equal(other.edges, first.edges):
+            raise ValueError(
+                "Sums can be added up over the same bins only; make all of them with the same "
+                "`n_bins` and strategy 'uniform'."
+            )
+    count, correct, confidence = (
+        np.sum([getattr(part, name) for part in (first, *others)], axis=0)
+        for name in ("count", "correct", "confidence")
+    )
+    return BinSums(first.edges, count, correct, confidence, first.scale)
+
+
+def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:
+    """Bin of each confidence, shape (n_samples,); both in units of ``1 / SCALE``."""
+    return np.searchsorted(edges[1:-1].astype(np.int32), confidence, side="right")

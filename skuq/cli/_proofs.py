@@ -1,0 +1,218 @@
+"""``skuq audit commit``, ``prove`` and ``attest``: the provider of a committed model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skuq.cli._files import READABLE, WRITABLE, InputError
+from skuq.cli._main import one_line, say
+from skuq.cli._proof_options import (
+    NEW_FOLDER,
+    SHARE,
+    check_files,
+    check_names,
+    check_outside,
+    drop_option,
+    errors_in_one_line,
+    load_commitment_folder,
+    load_model,
+    one_row,
+    own_commitment_option,
+    prediction_options,
+    question_options,
+    quiet_option,
+    read_features,
+    read_reference,
+    reference_options,
+    require_zk,
+    spot_check_options,
+)
+
+if TYPE_CHECKING:
+    from skuq.zk import Bundle, Commitment
+
+
+@click.command()
+@click.option(
+    "--model",
+    type=READABLE,
+    required=True,
+    help="Your own joblib or pickle file of a fitted classifier. Loading such a file runs code: "
+    "never take one from others.",
+)
+@click.option(
+    "--data", type=READABLE, required=True, help="CSV file: calibration data, features alone."
+)
+@click.option("--out", type=NEW_FOLDER, required=True, help="Folder to create.")
+@drop_option
+@click.option(
+    "--tolerance",
+    type=SHARE,
+    default=0.005,
+    show_default=True,
+    help="Largest difference between a proven confidence and the model's, on these data.",
+)
+@click.option(
+    "--srs",
+    type=READABLE,
+    help="Structured reference string of the public ceremony; one of another size is refused with "
+    "the name of the file that is needed.  [default: generated here, which is for tests only]",
+)
+@click.option(
+    "--bins",
+    "n_bins",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Largest number of confidence bins of an audit.",
+)
+@click.option(
+    "--proofs",
+    "n_proofs",
+    type=click.IntRange(1),
+    default=96,
+    show_default=True,
+    help="Number of proofs of audits that may be made.",
+)
+@click.option(
+    "--attestations",
+    "n_attestations",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Number of predictions that may be proven to clients.",
+)
+@click.option(
+    "--verdict-samples",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Number of reference samples that can be audited at level 'verdict'.",
+)
+@click.option(
+    "--max-memory",
+    type=click.FloatRange(0, min_open=True),
+    default=8.0,
+    show_default=True,
+    help="Memory for keys and proofs, in GiB.",
+)
+@quiet_option
+def commit(
+    model: Path, data: Path, out: Path, drop: tuple[str, ...], quiet: bool, **settings: Any
+) -> None:
+    """Commit to a model without revealing it (provider).
+
+    Writes two folders: OUT/public is for everybody, OUT/private holds the weights and must stay
+    where it is.
+    """
+    require_zk()
+    table = read_features(data, drop)
+    estimator = load_model(model)
+    check_names(data, list(table.columns), estimator)
+    with errors_in_one_line():
+        from skuq import zk
+
+        try:
+            made = zk.commit(estimator, table, out, **settings, verbose=int(not quiet))
+        except TypeError as error:  # a layer that a circuit does not support
+            raise InputError(one_line(error)) from error
+    if not quiet:
+        _show_commitment(made, settings["srs"] is not None)
+
+
+def _show_commitment(made: Commitment, given: bool) -> None:
+    agreed = made.record["agreement"]
+    say(f"Commitment point:   {made.point}")
+    say(f"Commitment digest:  {made.digest}")
+    say(f"For everybody:      {made.folder}")
+    say(f"For nobody else:    {made.folder.parent / 'private'}")
+    say(f"Proven confidences are within {agreed['maximum']:.4f} of the model's on these data.")
+    if made.uses_ceremony:
+        say("Reference string: that of the public ceremony.")
+    elif given:
+        say("Reference string: the given file; whoever verifies needs an own copy of it.")
+    else:
+        say("Reference string: TEST ONLY. Nobody can rely on these proofs. For others, commit with")
+        say(f"--srs {made.ceremony_string}.")
+
+
+@click.command()
+@own_commitment_option
+@reference_options
+@click.option("--out", type=NEW_FOLDER, required=True, help="Folder for the auditor.")
+@question_options(required=False)
+@spot_check_options
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Longest time for one proof, in seconds.",
+)
+@quiet_option
+def prove(
+    commitment: Path,
+    data: Path,
+    label: str,
+    out: Path,
+    drop: tuple[str, ...],
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Prove the audit of a committed model (provider).
+
+    Repeat the command to continue after an interrupt.
+    """
+    require_zk()
+    if settings["challenge"] is not None and settings["level"] != "predictions":
+        raise InputError("--challenge: a challenge belongs to --level predictions.")
+    check_outside("--out", out, [commitment])
+    with errors_in_one_line():
+        from skuq import zk
+
+        X, y = read_reference(data, label, drop, load_commitment_folder(commitment))
+        made = zk.prove(commitment, X, y, out, **settings, verbose=int(not quiet))
+    _show_bundle(made, quiet)
+
+
+def _show_bundle(made: Bundle, quiet: bool) -> None:
+    if not made.complete:  # also if quiet: without the next step there is no audit
+        say(
+            f"The reported confidences are fixed, and nothing is proven yet. Give {made.folder} "
+            "to the auditor,\nwho answers with\n"
+            f"  skuq audit challenge --audit {made.folder} --commitment COMMITMENT --data DATA "
+            "--label LABEL --out challenge.json\n"
+            "Then repeat this command with --challenge challenge.json."
+        )
+    elif not quiet:
+        say(f"Proofs: {made.n_proofs}")
+        say(f"For the auditor: {made.folder}")
+
+
+@click.command()
+@own_commitment_option
+@prediction_options
+@click.option("--out", type=WRITABLE, required=True, help="JSON file for the client.")
+def attest(
+    commitment: Path,
+    row: Path | None,
+    values: str | None,
+    drop: tuple[str, ...],
+    nonce: str,
+    out: Path,
+) -> None:
+    """Prove one prediction of a committed model (provider).
+
+    The input is given by --input or by --values.
+    """
+    require_zk()
+    check_files([out], [row], [commitment])
+    with errors_in_one_line():
+        from skuq import zk
+
+        x = one_row(row, values, drop, load_commitment_folder(commitment))
+        made = zk.attest(commitment, x, out, nonce=nonce)
+    say(f"Attestation: {made}")

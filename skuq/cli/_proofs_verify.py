@@ -1,0 +1,320 @@
+"""``skuq audit challenge``, ``verify`` and ``check``: the auditor and the client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skuq.cli._files import READABLE, WRITABLE, InputError
+from skuq.cli._main import exit_with_verdict, say, say_bins
+from skuq.cli._proof_options import (
+    audit_option,
+    check_files,
+    check_outside,
+    classes_of,
+    errors_in_one_line,
+    load_commitment_folder,
+    names_of,
+    one_row,
+    prediction_options,
+    published_commitment_option,
+    question_options,
+    quiet_option,
+    read_reference,
+    reference_options,
+    require_zk,
+    spot_check_options,
+    verifier_options,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from skuq.zk import Attestation, Commitment, VerifiedAudit
+
+LONGEST_PLACE = 200  # characters of the place of revoked certificates
+
+
+@click.command()
+@audit_option
+@published_commitment_option
+@reference_options
+@click.option("--out", type=WRITABLE, required=True, help="JSON file to write, and to keep.")
+def challenge(
+    bundle: Path, data: Path, label: str, commitment: Path, drop: tuple[str, ...], out: Path
+) -> None:
+    """Draw the challenge that decides which predictions are proven (auditor).
+
+    Send a copy of the file to the provider, and give the file itself to
+    'verify'. It names the commitment and the data, which must not change from
+    now on. An existing challenge is not replaced.
+    """
+    require_zk()
+    check_files([out], [data], [bundle, commitment])
+    with errors_in_one_line():
+        from skuq import zk
+
+        X, y = read_reference(data, label, drop, load_commitment_folder(commitment))
+        made = zk.challenge(bundle, commitment, X, y, out)
+    say(f"Challenge: {made}")
+
+
+@click.command()
+@audit_option
+@published_commitment_option
+@reference_options
+@question_options(required=True)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Difference of confidences that must not matter: the audit is passed only if it is at "
+    "alpha minus and plus this number, too.  [default: alpha alone decides]",
+)
+@click.option(
+    "--classes",
+    help="Classes that you expect, in their order, separated by commas.  [default: those of the "
+    "commitment, which are printed]",
+)
+@spot_check_options
+@verifier_options
+@click.option(
+    "--certificate",
+    type=WRITABLE,
+    help="JSON file to write: the verdict, passed or failed, with your signature.",
+)
+@click.option(
+    "--sign",
+    "key",
+    type=READABLE,
+    help="Your private key for it: Ed25519, a PEM file without a password.",
+)
+@click.option(
+    "--valid-days",
+    type=click.IntRange(1, 36500),
+    default=365,
+    show_default=True,
+    help="Days until the certificate expires.",
+)
+@click.option(
+    "--revocations",
+    default="",
+    help="Where you list revoked certificates, such as an address; part of the certificate.",
+)
+@quiet_option
+@click.pass_context
+def verify(ctx: click.Context, /, **options: Any) -> None:
+    """Verify the audit of a committed model (auditor).
+
+    Exit code 0: all proofs hold, and the audit is passed. 10: all proofs hold,
+    and it is failed. Any other: no verdict.
+    """
+    exit_with_verdict(ctx, partial(_passes, **options))
+
+
+def _passes(
+    bundle: Path,
+    data: Path,
+    label: str,
+    commitment: Path,
+    drop: tuple[str, ...],
+    keys: Path | None,
+    json_path: Path | None,
+    quiet: bool,
+    classes: str | None,
+    certificate: Path | None,
+    key: Path | None,
+    valid_days: int,
+    revocations: str,
+    **settings: Any,
+) -> bool:
+    """Read, verify, write, print, and return whether the audit is passed."""
+    inputs = [data, settings["challenge"], settings["srs"], key]
+    check_files([json_path, certificate], inputs, [bundle, commitment])
+    with errors_in_one_line(json_path):
+        if (certificate is None) != (key is None):
+            raise InputError("--certificate and --sign belong together.")
+        if certificate is not None and certificate.exists():
+            raise InputError(
+                f"--certificate: {certificate} exists; a certificate is never replaced."
+            )
+        require_zk()
+        check_outside("--keys", keys, [bundle, commitment])
+        from skuq import zk
+
+        committed = load_commitment_folder(commitment)
+        X, y = read_reference(data, label, drop, committed)
+        settings["classes"] = classes_of(classes, committed)
+        found = zk.verify(bundle, X, y, commitment, keys=keys, **settings)
+        if certificate is not None and key is not None:
+            zk.certify(found, certificate, key=key, valid_days=valid_days, revocations=revocations)
+        if json_path is not None:
+            write_json(json_path, {**found.as_record(), **names_of(committed)})
+    if not quiet:
+        _show_audit(found, committed)
+    return found.passed
+
+
+def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
+    """Print the verdict, the statement, the bins and the notes."""
+    from skuq.zk import shown_classes
+
+    statement = found.statement
+    level = statement["confidence_level"]
+    explained = " and chance explain" if level is not None else ""
+    limit = f"wrong by more than alpha = {statement['alpha']:g}{explained}"
+    headline = (
+        f"Passed: confidence is in no bin {limit}."
+        if found.passed
+        else f"Failed: confidence is {limit}."
+    )
+    _say_reference_string(found)
+    say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
+    for name, value in (
+        ("level", found.level),
+        ("alpha", f"{statement['alpha']:g}"),
+        ("bins", statement["n_bins"]),
+        ("proofs", found.n_proofs),
+        ("confidence level", "none" if level is None else f"{level:.10g}"),
+        ("samples", statement["n_samples"]),
+        ("classes", shown_classes(found.classes)),
+        ("commitment point", committed.point),
+        ("commitment digest", committed.digest),
+    ):
+        say(f"  {name:<18}{value}")
+    say("")
+    if found.sums is not None:
+        say_bins(_rows(found))
+        say("")
+    for note in found.notes:
+        say(f"- {note}")
+
+
+def _rows(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
+    """One dict per bin, as in the figures of other audits."""
+    import numpy as np
+
+    sums = found.sums
+    assert sums is not None
+    edges = sums.edges / sums.scale
+    within = abs(sums.deviation) <= found.statement["alpha"] * sums.count * sums.scale
+    gap = sums.accuracy - sums.mean_confidence
+    significant, direction = ~within, np.where(gap > 0, "underconfident", "overconfident")
+    low = high = np.full(len(gap), np.nan)  # differences alone say nothing about chance
+    if found.result is not None:
+        bins = found.result.bins
+        within, significant, direction = bins.within_alpha, bins.significant, bins.direction
+        low, high = bins.gap_low, bins.gap_high
+    for b in range(len(sums.count)):
+        yield {
+            "lower": edges[b],
+            "upper": edges[b + 1],
+            "count": sums.count[b],
+            "confidence": sums.mean_confidence[b],
+            "accuracy": sums.accuracy[b],
+            "gap": gap[b],
+            "gap_low": low[b],
+            "gap_high": high[b],
+            "within_alpha": within[b],
+            "significant": significant[b],
+            "direction": direction[b],
+        }
+
+
+@click.command()
+@click.option("--attestation", type=READABLE, required=True, help="The provider's file.")
+@published_commitment_option
+@prediction_options
+@verifier_options
+@click.option(
+    "--certificate",
+    type=READABLE,
+    help="The auditor's certificate: it must be about this commitment, passed and valid.",
+)
+@click.option(
+    "--auditor",
+    type=READABLE,
+    help="The auditor's public key, from a source that you trust: Ed25519, a PEM file.",
+)
+@click.option(
+    "--revoked",
+    type=READABLE,
+    help="Text file of revoked certificates, from the place that the certificate names.",
+)
+def check(
+    attestation: Path,
+    commitment: Path,
+    row: Path | None,
+    values: str | None,
+    drop: tuple[str, ...],
+    nonce: str,
+    srs: Path | None,
+    allow_test_string: bool,
+    keys: Path | None,
+    certificate: Path | None,
+    auditor: Path | None,
+    revoked: Path | None,
+    json_path: Path | None,
+) -> None:
+    """Check the proof of one prediction (client).
+
+    The input is given by --input or by --values. Exit code 0: the proof holds.
+    Any other: nothing is known about the prediction.
+    """
+    check_files([json_path], [attestation, row, srs, certificate, auditor, revoked], [commitment])
+    with errors_in_one_line(json_path):
+        if (certificate is None) != (auditor is None) or (revoked and certificate is None):
+            raise InputError("--certificate and --auditor belong together, and --revoked to both.")
+        require_zk()
+        check_outside("--keys", keys, [commitment])
+        from skuq import zk
+
+        committed = load_commitment_folder(commitment)
+        x = one_row(row, values, drop, committed)
+        found = zk.check(
+            attestation,
+            commitment,
+            x=x,
+            nonce=nonce,
+            srs=srs,
+            allow_test_string=allow_test_string,
+            keys=keys,
+            certificate=certificate,
+            auditor=auditor,
+            revoked=revoked,
+        )
+        if json_path is not None:
+            write_json(json_path, {**found._asdict(), **names_of(committed)})
+    _say_reference_string(found)
+    say(f"label:      {found.label}")
+    say(f"confidence: {found.confidence:.4f}")
+    say(f"classes:    {zk.shown_classes(found.classes)}")
+    if found.certificate is not None:
+        _show_certificate(found.certificate, revoked is not None)
+
+
+def _show_certificate(record: dict[str, Any], compared: bool) -> None:
+    """Print what was certified; alpha and the rest of the question are for the client to judge."""
+    level = record["confidence_level"]
+    n, k = record["n_samples"], record["n_proven"]
+    proven = "" if k == n else f" ({k} of them proven)"
+    chance = "no allowance for chance" if level is None else f"confidence level {level:g}"
+    say(
+        f"certified:  passed at alpha = {record['alpha']:g} in {record['n_bins']} bins, {chance}, "
+        f"{record['n_samples']} samples{proven}, level {record['level']}"
+    )
+    say(f"valid:      {record['issued']} to {record['expires']}")
+    if not compared:
+        place = " ".join(record["revocations"].split())[:LONGEST_PLACE] or "no place is named"
+        say(f"revoked:    not compared with a list ({place})")
+
+
+def _say_reference_string(found: VerifiedAudit | Attestation) -> None:
+    """Print why the reference string may be trusted, or that it may not."""
+    from skuq.zk import REFERENCE_STRINGS
+
+    test = found.reference_string == "test"
+    reason = REFERENCE_STRINGS[found.reference_string]
+    say(f"Reference string: {reason}.", bold=test, fg="red" if test else None)

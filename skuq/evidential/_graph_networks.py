@@ -1,0 +1,268 @@
+"""Graph networks, GCN and GAT, and their evaluation layer by layer for features on disk.
+
+Layer by layer means that each layer is computed for all nodes, in chunks, before the next one
+begins. A chunk needs its nodes and their neighbours only, whatever the number of layers, and all of
+these neighbours: nothing is sampled, and the result is that of one pass over the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from skuq.evidential._graphs import (
+    Features,
+    NodeGraph,
+    SparseFeatures,
+    block_of,
+    csr_tensor,
+    import_dgl,
+)
+
+CHUNK_FLOATS = 2**24  # of all neighbours of a chunk: 64 MiB
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:
+        ctx.transpose = features.transpose
+        product: Tensor = features.matrix @ weight
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.transpose @ gradient.contiguous()
+
+
+class SparseLinear(nn.Linear):
+    """A linear layer for dense and sparse features."""
+
+    def forward(self, input: Features) -> Tensor:
+        if isinstance(input, Tensor):
+            return super().forward(input)
+        product: Tensor = _SparseProduct.apply(input, self.weight.T)  # type: ignore[no-untyped-call]
+        return product if self.bias is None else product + self.bias
+
+
+class Neighbours(NamedTuple):
+    """Consecutive nodes, and all that a layer reads for them."""
+
+    ids: NDArray[np.integer]  # (n_read,): the nodes and their neighbours, sorted
+    own: slice  # positions of the nodes among these
+    matrix: sparse.csr_array  # (n_nodes, n_read), float32: 1 for a node itself and its neighbours
+    degree: NDArray[np.float32]  # (n_read,): neighbours in the whole graph, and the node itself
+
+    @classmethod
+    def of(
+        cls, adjacency: sparse.csr_array, nodes: slice, degree: NDArray[np.integer]
+    ) -> Neighbours:
+        """Read rows of an adjacency matrix without self-loops, whose row sums are `degree`."""
+        own = np.arange(nodes.start, nodes.stop)
+        bounds = adjacency.indptr[nodes.start : nodes.stop + 1]
+        neighbours = adjacency.indices[bounds[0] : bounds[-1]]
+        ids = np.unique(np.concatenate([neighbours, own.astype(neighbours.dtype)]))
+        first = int(np.searchsorted(ids, nodes.start))
+        shape = (len(own), len(ids))
+        columns = np.searchsorted(ids, neighbours), bounds - bounds[0]
+        beside = sparse.csr_array((np.ones(len(neighbours), np.float32), *columns), shape=shape)
+        itself = sparse.eye_array(*shape, k=first, dtype=np.float32, format="csr")
+        return cls(
+            ids,
+            slice(first, first + len(own)),
+            sparse.csr_array(beside + itself),
+            (degree[ids] + 1).astype(np.float32),
+        )
+
+
+class GraphNetwork(nn.Module):
+    """Layers over a graph, with norms, an activation and dropout between them.
+
+    Each layer applies its `linear` to each node, and then gathers from neighbours, which its
+    `gather` does for a part of the nodes.
+    """
+
+    takes_node_graph = True
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        activation: nn.Module,
+        dropout: float,
+        norms: Sequence[nn.Module] = (),
+    ):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(norms or [nn.Identity() for _ in layers[1:]])
+        self.activation = activation
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, graph: NodeGraph) -> Tensor:
+        hidden: Features = graph.features
+        for layer, norm in zip(self.layers, self.norms, strict=False):
+            hidden = self.dropout(self.activation(norm(layer(graph, hidden))))
+        logits: Tensor = self.layers[-1](graph, hidden)
+        return logits
+
+
+class GraphConvolution(nn.Module):
+    """Convolution over neighbours, ``D^-1/2 (A + I) D^-1/2 X W + b`` (Kipf and Welling, 2017)."""
+
+    def __init__(self, n_inputs: int, n_outputs: int):
+        super().__init__()
+        self.linear = SparseLinear(n_inputs, n_outputs, bias=False)
+        nn.init.xavier_uniform_(self.linear.weight)
+        self.average = import_dgl().nn.GraphConv(n_outputs, n_outputs, weight=False)
+
+    def forward(self, graph: NodeGraph, features: Features) -> Tensor:
+        out: Tensor = self.average(graph.convolution, self.linear(features))
+        return out
+
+    def gather(self, near: Neighbours, projected: Tensor) -> Tensor:
+        """Outputs of some nodes, from the projected features of these and their neighbours."""
+        scale = torch.from_numpy(near.degree).to(projected)[:, None].rsqrt()
+        summed = csr_tensor(near.matrix).to(projected.device) @ (scale * projected)
+        out: Tensor = scale[near.own] * summed + self.average.bias
+        return out
+
+
+class GraphAttention(nn.Module):
+    """Attention of several heads, side by side or averaged (Velickovic et al., ICLR 2018)."""
+
+    def __init__(self, n_inputs: int, n_outputs: int, n_heads: int, *, mean: bool = False):
+        super().__init__()
+        self.mean = mean
+        self.linear = SparseLinear(n_inputs, n_heads * n_outputs, bias=False)
+        self.attention = import_dgl().nn.GATConv(n_heads * n_outputs, n_outputs, n_heads)
+        self.attention.fc = nn.Identity()  # `linear` takes its place, for sparse features too
+
+    def forward(self, graph: NodeGraph, features: Features) -> Tensor:
+        return self._joined(self.attention(graph.convolution, self.linear(features)))
+
+    def gather(self, near: Neighbours, projected: Tensor) -> Tensor:
+        """Outputs of some nodes, from the projected features of these and their neighbours."""
+        block = block_of(near.matrix, projected.device)
+        return self._joined(self.attention(block, (projected, projected[near.own])))
+
+    def _joined(self, heads: Tensor) -> Tensor:
+        return heads.mean(dim=1) if self.mean else heads.flatten(1)
+
+
+class GCN(GraphNetwork):
+    """Graph convolutional network, normalised over the nodes before activations if asked for."""
+
+    def __init__(
+        self,
+        n_features: int,
+        n_outputs: int,
+        hidden_sizes: Sequence[int] = (64,),
+        dropout: float = 0.5,
+        batch_norm: bool = False,
+    ):
+        widths = [n_features, *hidden_sizes, n_outputs]
+        layers = [GraphConvolution(*pair) for pair in pairwise(widths)]
+        norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
+        super().__init__(layers, nn.ReLU(), dropout, norms)
+
+
+class GAT(GraphNetwork):
+    """Graph attention network; heads share the width of a hidden layer, and the last has one."""
+
+    def __init__(
+        self,
+        n_features: int,
+        n_outputs: int,
+        hidden_sizes: Sequence[int] = (64,),
+        dropout: float = 0.5,
+        batch_norm: bool = False,
+        n_heads: int = 8,
+    ):
+        uneven = [width for width in hidden_sizes if width % n_heads]
+        if uneven:
+            raise ValueError(
+                f"`hidden_sizes` must be multiples of {n_heads} heads, got {uneven[0]}."
+            )
+        widths = [n_features, *hidden_sizes]
+        layers: list[Any] = [
+            GraphAttention(before, after // n_heads, n_heads)
+            for before, after in zip(widths, hidden_sizes, strict=False)
+        ]
+        layers.append(GraphAttention(widths[-1], n_outputs, 1, mean=True))
+        norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
+        super().__init__(layers, nn.ELU(), dropout, norms)
+
+
+GraphLayer = GraphConvolution | GraphAttention
+
+ARCHITECTURES: dict[str, Callable[..., GraphNetwork]] = {"gcn": GCN, "gat": GAT}
+
+
+def layerwise_logits(
+    network: GraphNetwork, graph: NodeGraph, device: torch.device, *, verbose: bool = False
+) -> Tensor:
+    """Evaluate a graph network in evaluation mode on all nodes of a graph on the CPU.
+
+    What a layer reads of all nodes lies in temporary files, one for each layer, in the folder that
+    `tempfile` chooses. Memory holds the edges, one chunk and the logits (n_nodes, n_classes).
+    """
+    layers = cast(list[GraphLayer], list(network.layers))
+    features = cast(Tensor, graph.features)
+    total = (1 + len(layers)) * graph.n_nodes
+    bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
+    with TemporaryDirectory(prefix="skuq-") as folder, bar, torch.no_grad():
+        projected = _scratch(folder, graph, layers[0].linear.out_features)
+        for nodes in chunks(np.zeros(graph.n_nodes, np.int64), graph.n_features):
+            projected[nodes] = layers[0].linear(features[nodes].to(device)).cpu().numpy()
+            bar.update(nodes.stop - nodes.start)
+        for layer, norm, following in zip(layers, network.norms, layers[1:], strict=False):
+            out = _scratch(folder, graph, following.linear.out_features)
+            for nodes, gathered in _gathered(layer, graph, projected, device, bar):
+                hidden = network.activation(norm(gathered))  # without dropout
+                out[nodes] = following.linear(hidden).cpu().numpy()
+            projected = out
+        last = _gathered(layers[-1], graph, projected, device, bar)
+        return torch.cat([logits.cpu() for _, logits in last])
+
+
+def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
+    """Consecutive nodes that together with their neighbours hold `CHUNK_FLOATS` numbers at most.
+
+    A node that alone has more neighbours is a chunk by itself.
+    """
+    n_read = np.cumsum(degree + 1)
+    start = 0
+    while start < len(degree):
+        before = n_read[start - 1] if start else 0
+        stop = int(np.searchsorted(n_read, before + CHUNK_FLOATS // width, side="right"))
+        yield slice(start, max(stop, start + 1))
+        start = max(stop, start + 1)
+
+
+def _gathered(
+    layer: GraphLayer,
+    graph: NodeGraph,
+    projected: NDArray[np.float32],
+    device: torch.device,
+    bar: tqdm[Any],
+) -> Iterator[tuple[slice, Tensor]]:
+    """Outputs of a layer, chunk by chunk, from what its linear map has made of all nodes."""
+    degree = np.diff(graph.adjacency.indptr)
+    for nodes in chunks(degree, projected.shape[1]):
+        near = Neighbours.of(graph.adjacency, nodes, degree)
+        yield nodes, layer.gather(near, torch.from_numpy(projected[near.ids]).to(device))
+        bar.update(nodes.stop - nodes.start)
+
+
+def _scratch(folder: str, graph: NodeGraph, width: int) -> NDArray[np.float32]:
+    """An array on disk with one row per node."""
+    path = Path(folder, f"{len(list(Path(folder).iterdir()))}.float32")
+    return np.memmap(path, np.float32, mode="w+", shape=(graph.n_nodes, width))

@@ -1,0 +1,206 @@
+"""Training: labelled samples, its parameters, and networks that compute on a whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight
+from skorch.callbacks import Callback
+from torch import Tensor, nn
+
+from skuq.evidential._graphs import NodeGraph, checked_nodes
+from skuq.labels import codes_of, labels_in_mask
+from skuq.networks import TrainingSettings, train
+from skuq.validation import refuse_ineffective
+
+# Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
+TRAINING_PARAMETERS: dict[str, Any] = {
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "max_epochs": [Interval(Integral, 1, None, closed="left")],
+    "patience": [Interval(Integral, 1, None, closed="left")],
+    "callbacks": [list, None],
+    "device": [str, torch.device],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+WEIGHT_DECAY = [Interval(Real, 0, None, closed="left")]
+
+
+class TrainedNetworkMixin:
+    """Settings of the training for an estimator with the parameters `TRAINING_PARAMETERS`."""
+
+    learning_rate: float
+    max_epochs: int
+    patience: int
+    callbacks: list[Any] | None
+    verbose: int
+
+    def _training_settings(self, device: torch.device, weight_decay: float) -> TrainingSettings:
+        """Settings for Adam, with all samples in one batch."""
+        return TrainingSettings(
+            learning_rate=self.learning_rate,
+            weight_decay=weight_decay,
+            max_epochs=self.max_epochs,
+            patience=self.patience,
+            callbacks=self.callbacks or [],
+            device=device,
+            verbose=self.verbose,
+        )
+
+    def _refuse_patience(self, X_val: Any) -> None:
+        """Refuse `patience` where no validation data could stop the training."""
+        if X_val is None:
+            refuse_ineffective(
+                self, ["patience"], "without validation data; give `X_val` and `y_val` to `fit`."
+            )
+
+
+class Samples(NamedTuple):
+    """Samples of a training or validation pass."""
+
+    inputs: Mapping[str, NDArray[Any]]  # of the network, under "inputs", and more of the loss
+    codes: NDArray[np.int64]  # (n_samples,): classes, -1 where unknown
+
+
+class Labelled(NamedTuple):
+    """Labelled samples, each array of shape (n_labelled,)."""
+
+    rows: NDArray[np.int64]  # positions among all samples, or node ids; may occur several times
+    codes: NDArray[np.int64]  # positions of their labels among the classes
+    weight: NDArray[np.float64]
+
+
+class LabelledData(NamedTuple):
+    """Classes, and labelled samples for training and early stopping."""
+
+    classes: NDArray[Any]
+    training: Labelled
+    validation: Labelled | None = None
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Sorted rows of training and validation, each once."""
+        parts = [self.training.rows]
+        if self.validation is not None:
+            parts.append(self.validation.rows)
+        return np.unique(np.concatenate(parts))
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return the nodes as arguments of `fit`."""
+        arguments = {
+            "X": self.training.rows,
+            "y": self.classes[self.training.codes],
+            "sample_weight": self.training.weight,
+        }
+        if self.validation is not None:
+            arguments["X_val"] = self.validation.rows
+            arguments["y_val"] = self.classes[self.validation.codes]
+        return arguments
+
+
+def labelled_nodes(
+    graph: NodeGraph,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    X_val: Any = None,
+    y_val: Any = None,
+    known_classes: NDArray[Any] | None = None,
+) -> LabelledData:
+    """Validate the nodes that `fit` is given; a trained model may know more classes than `y`."""
+    ids, labels = _checked_pair(graph, X, y)
+    check_several_classes(labels)
+    classes = np.unique(labels if known_classes is None else np.append(labels, known_classes))
+    weight = _check_sample_weight(sample_weight, ids, dtype=np.float64, ensure_non_negative=True)
+    check_some_weight(weight)
+    training = Labelled(ids, codes_of(labels, classes, "y"), weight)
+    if not has_validation(X_val, y_val):
+        return LabelledData(classes, training)
+    ids, labels = _checked_pair(graph, X_val, y_val)
+    validation = Labelled(ids, codes_of(labels, classes, "y_val"), np.ones(len(ids)))
+    return LabelledData(classes, training, validation)
+
+
+def check_several_classes(labels: NDArray[Any]) -> None:
+    """Raise if all labels are of one class: nothing can be learned from them."""
+    if (labels == labels[0]).all():
+        raise ValueError(f"`y` holds one class only: {labels[0]!r}; at least 2 are needed.")
+
+
+def check_some_weight(weight: NDArray[np.float64]) -> None:
+    """Refuse weights that are all 0, which scikit-learn 1.6 does not."""
+    if not weight.any():
+        raise ValueError("`sample_weight` must contain at least one non-zero number.")
+
+
+def has_validation(X_val: Any, y_val: Any) -> bool:
+    """Whether validation data are given; raises if only one half of them is."""
+    if (X_val is None) != (y_val is None):
+        raise ValueError("Give both `X_val` and `y_val`, or neither.")
+    return X_val is not None
+
+
+def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    ids = checked_nodes(X, graph.n_nodes)
+    labels = labels_in_mask(X, column_or_1d(y, warn=True))
+    check_consistent_length(ids, labels)
+    check_classification_targets(labels)
+    return ids, labels
+
+
+class OnNodes(nn.Module):
+    """Outputs of a network over a graph at some of its nodes."""
+
+    def __init__(self, network: nn.Module, graph: NodeGraph):
+        super().__init__()
+        self.network = network
+        self.graph = graph
+
+    def forward(self, nodes: Tensor) -> Any:
+        return self.network(self.graph)[nodes]
+
+
+def node_samples(labelled: Labelled) -> Samples:
+    """Node ids, weights and codes in the form that the training takes."""
+    return Samples({"inputs": labelled.rows, "weight": labelled.weight}, labelled.codes)
+
+
+def fit_on_graph(
+    network: nn.Module,
+    criterion: nn.Module,
+    graph: NodeGraph,
+    training: Samples,
+    validation: Labelled | None,
+    *,
+    settings: TrainingSettings,
+    seed: int,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[nn.Module, Any, Tensor]:
+    """Train a network over a graph in place; return it, its history and outputs of all nodes.
+
+    The samples hold node ids as inputs, the settings a device that `graph_device` returned, and the
+    outputs are float64 on the CPU. The callbacks are those of a method, besides the user's.
+    """
+    device = torch.device(settings.device)
+    on_device = graph.to(device)
+    trained, history = train(
+        OnNodes(network, on_device),
+        criterion,
+        *training,
+        validation=None if validation is None else node_samples(validation),
+        settings=settings,
+        seed=seed,
+        callbacks=callbacks,
+    )
+    network = trained.network  # type: ignore[assignment]
+    with torch.no_grad():
+        outputs = network.to(device)(on_device).cpu().double()
+    return network.cpu(), history, outputs

@@ -1,0 +1,285 @@
+"""Gaussian priors of the latent values at training inputs, exact or of low rank.
+
+Laplace's method and expectation propagation both replace the likelihood of each point by a
+Gaussian one, a site. All they ask of a prior is to be conditioned on such sites, and an exact
+prior and a low-rank one differ in nothing else. The low-rank prior takes the latent values at
+training points as ``K_nm K_mm^-1 u`` of the values u at m inducing points; predictions keep the
+exact conditional given u. The posterior then has the common form, with one row per inducing point
+instead of one per training point.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.linalg import blas, lapack, solve_triangular
+from sklearn.base import clone
+from sklearn.cluster import MiniBatchKMeans
+
+from skuq.base import FloatArray
+from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
+from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior, Posterior
+
+_MAX_JITTER = 1e-4  # of the mean diagonal
+_WEAK_SITE = 1e-7  # of the posterior precision; the difference from 1 is imprecise below
+_JITTER = 1e-9  # of the prior variance; with less, rounding in predictions grows instead
+
+
+class Conditional(Protocol):
+    """N(0, K) times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
+
+    # With ``R = (K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal S_ii,
+    # `inverse_diagonal` (n,) that of B^-1, ``B = I + W^1/2 K W^1/2``: ``1 - W_ii S_ii`` without
+    # cancellation.
+
+    log_determinant: float  # ``log |I + K W|``
+    jitter: float  # what was added to a diagonal, relative to its mean, to make it factorise
+
+    @property
+    def inverse_diagonal(self) -> FloatArray: ...
+
+    @property
+    def variance(self) -> FloatArray: ...
+
+    def alpha(self, b: FloatArray) -> FloatArray:
+        """``K^-1 S b = b - R K b`` for b of shape (n,): S b is the mean, ``K alpha``."""
+
+    def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
+
+    def posterior(self, alpha: FloatArray) -> Posterior:
+        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
+
+
+class Prior(Protocol):
+    """N(0, K) at the training inputs."""
+
+    jitter: float
+
+    def multiply(self, alpha: FloatArray) -> FloatArray:
+        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
+
+    def condition(self, precision: FloatArray) -> Conditional:
+        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+
+
+def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
+    """Cholesky factor of a symmetric matrix, or of the nearest one that has one."""
+    # matrix (n, n), of which the lower triangle is read -> factor (n, n), and the jitter relative
+    # to the mean of the diagonal: 0, or a power of ten.
+    factor, info = lapack.dpotrf(matrix, lower=1)
+    scale = float(np.mean(np.diagonal(matrix)))
+    if info < 0 or not np.isfinite(scale):
+        raise np.linalg.LinAlgError("A covariance matrix has entries that are not finite.")
+    jitter = 0.0
+    while info:
+        jitter = 10 * jitter or 1e-15
+        if jitter > 1.01 * _MAX_JITTER:
+            raise np.linalg.LinAlgError(
+                "A covariance matrix is not positive definite, even with "
+                f"{_MAX_JITTER:g} of its mean added to the diagonal. Scale the features, remove "
+                "duplicates among the inputs, or narrow the bounds of the kernel's length "
+                "scales and variances."
+            )
+        shifted = matrix.copy()
+        shifted[np.diag_indices_from(shifted)] += jitter * scale
+        factor, info = lapack.dpotrf(shifted, lower=1, overwrite_a=1)
+    return factor, jitter
+
+
+class DensePrior:
+    """The exact prior: K is the covariance matrix of all training inputs."""
+
+    # X (n, n_features), matrix (n, n)
+
+    jitter = 0.0
+
+    def __init__(self, kernel: Any, X: FloatArray) -> None:
+        self.kernel, self.inputs = clone(kernel), X
+        self.matrix, self.pullback = covariance_with_pullback(self.kernel, X)
+
+    def multiply(self, alpha: FloatArray) -> FloatArray:
+        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
+        return alpha @ self.matrix
+
+    def condition(self, precision: FloatArray) -> DenseConditional:
+        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        return DenseConditional(self, precision)
+
+
+class DenseConditional:
+    """`DensePrior` times Gaussian sites; see `Conditional`."""
+
+    # Everything follows from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1.
+    # Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27;
+    # algorithms are those of this book.
+
+    def __init__(self, prior: DensePrior, precision: FloatArray) -> None:
+        self._prior, self._root = prior, np.sqrt(precision)
+        matrix = prior.matrix * self._root[:, None]
+        matrix *= self._root
+        matrix[np.diag_indices_from(matrix)] += 1.0
+        # Algorithm 3.1, line 5; Algorithm 3.5, line 13
+        self._factor, self.jitter = cholesky_with_jitter(matrix.T)
+        self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
+
+    @cached_property
+    def _inverse(self) -> FloatArray:
+        """Upper triangle of B^-1, zero below, in the memory order of K."""
+        inverse: FloatArray = lapack.dpotri(self._factor, lower=1)[0].T
+        return inverse
+
+    @property
+    def inverse_diagonal(self) -> FloatArray:
+        """``1 - W_ii S_ii``, the diagonal of B^-1."""
+        return np.diagonal(self._inverse)
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """Posterior variances, shape (n,)."""
+        explained = 1.0 - self.inverse_diagonal
+        weak = np.flatnonzero(explained < _WEAK_SITE)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variance = explained / self._root**2
+        if len(weak):
+            scaled = self._root[:, None] * self._prior.matrix[:, weak]
+            half = blas.dtrsm(1.0, self._factor, scaled, lower=1)
+            own = prior_variance(self._prior.kernel)
+            variance[weak] = np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0)
+        return variance
+
+    def alpha(self, b: FloatArray) -> FloatArray:
+        """``K^-1 S b = b - R K b`` for an array of shape (n,)."""
+        scaled = self._root * self._prior.multiply(b)
+        # Algorithm 3.1, line 7; Algorithm 3.6, line 3
+        return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
+
+    def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
+        # dK is symmetric: one triangle of R will do, its diagonal halved.
+        # Algorithm 5.1, line 7; Algorithm 5.2, line 6
+        G = self._inverse * -self._root[:, None]
+        G *= self._root
+        G[np.diag_indices_from(G)] *= 0.5
+        blas.dger(1.0, right, left, a=G.T, overwrite_a=1)  # G += left right', in place
+        return self._prior.pullback(G)
+
+    def posterior(self, alpha: FloatArray) -> BinaryPosterior:
+        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
+        upper = self._inverse * self._root[:, None]
+        upper *= self._root
+        matrix = upper + np.triu(upper, 1).T
+        return BinaryPosterior(self._prior.kernel, self._prior.inputs, alpha[None], matrix)
+
+
+def choose_inducing(
+    X: FloatArray,
+    n_inducing: int,
+    random_state: Any = None,
+    sample_weight: FloatArray | None = None,
+) -> FloatArray:
+    """Inducing points: centres of clusters of the training inputs."""
+    # X (n, n_features), sample_weight (n,) -> (m, n_features): all distinct inputs if there are no
+    # more than `n_inducing`. An input of weight 2 counts like two of weight 1.
+    distinct, position = np.unique(X, axis=0, return_inverse=True)
+    if len(distinct) <= n_inducing:
+        return distinct
+    clusters = MiniBatchKMeans(n_inducing, n_init=1, random_state=random_state)
+    clusters.fit(distinct, sample_weight=np.bincount(position.ravel(), sample_weight))
+    return np.unique(clusters.cluster_centers_, axis=0)
+
+
+class LowRankPrior:
+    """Prior of covariance ``K = K_nm K_mm^-1 K_mn``, in the form ``features features'``."""
+
+    # X (n, n_features), inducing (m, n_features), features (n, m)
+    # Quinonero-Candela and Rasmussen, "A Unifying View of Sparse Approximate Gaussian Process
+    # Regression", JMLR 6, 2005, Section 5 (deterministic training conditional).
+
+    def __init__(self, kernel: Any, X: FloatArray, inducing: FloatArray) -> None:
+        self.kernel, self.inputs = clone(kernel), inducing
+        own, self._own_pullback = covariance_with_pullback(self.kernel, inducing)
+        cross, self._cross_pullback = covariance_with_pullback(self.kernel, X, inducing)
+        own[np.diag_indices_from(own)] *= 1.0 + _JITTER
+        self.factor, more = cholesky_with_jitter(own)
+        self.jitter = _JITTER + more
+        self.features: FloatArray = solve_triangular(self.factor, cross.T, lower=True).T
+
+    def multiply(self, alpha: FloatArray) -> FloatArray:
+        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
+        return (alpha @ self.features) @ self.features.T
+
+    def condition(self, precision: FloatArray) -> LowRankConditional:
+        """Multiply by Gaussian sites of these precisions, shape (n,), non-negative."""
+        return LowRankConditional(self, precision)
+
+    def to_inputs(self, values: FloatArray) -> FloatArray:
+        """``factor^-T values``: from whitened coordinates to weights of inducing points."""
+        return solve_triangular(self.factor, values, lower=True, trans="T")
+
+    def whitener(self) -> FloatArray:
+        """The inverse of the factor, with which ``K_xm`` becomes features of x."""
+        inverse: FloatArray = lapack.dtrtri(self.factor, lower=1)[0]
+        return inverse
+
+    def gradient(self, cross: FloatArray, own: FloatArray) -> FloatArray:
+        """``sum G_nm dK_nm + sum G_mm dK_mm``, both given in whitened coordinates."""
+        # In these, G_nm is ``cross @ factor^-1`` and G_mm ``factor^-T @ own @ factor^-1``.
+        own = self.to_inputs(self.to_inputs(own).T).T
+        own[np.diag_indices_from(own)] += self.jitter * np.mean(np.diagonal(own))
+        return self._cross_pullback(self.to_inputs(cross.T).T) + self._own_pullback(own)
+
+
+class LowRankConditional:
+    """`LowRankPrior` times Gaussian sites; see `Conditional`."""
+
+    # Everything follows from ``H = I + features' W features``.
+
+    def __init__(self, prior: LowRankPrior, precision: FloatArray) -> None:
+        self._prior, self._precision = prior, precision
+        scaled = prior.features * np.sqrt(precision)[:, None]
+        H = scaled.T @ scaled
+        H[np.diag_indices_from(H)] += 1.0
+        self._factor, self.jitter = cholesky_with_jitter(H)
+        self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
+
+    @property
+    def inverse_diagonal(self) -> FloatArray:
+        """``1 - W_ii S_ii``, shape (n,); positive, also where rounding would deny it."""
+        return np.maximum(1.0 - self._precision * self.variance, np.finfo(float).eps)
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """Posterior variances, shape (n,)."""
+        half = solve_triangular(self._factor, self._prior.features.T, lower=True)
+        return np.einsum("ij,ij->j", half, half)
+
+    def alpha(self, b: FloatArray) -> FloatArray:
+        """``b - R K b = b - W S b`` for an array of shape (n,)."""
+        features = self._prior.features
+        solved = lapack.dpotrs(self._factor, b @ features, lower=1)[0]
+        return b - self._precision * (features @ solved)
+
+    @cached_property
+    def _inverse(self) -> FloatArray:
+        inverse: FloatArray = lapack.dpotrs(self._factor, np.eye(len(self._factor)), lower=1)[0]
+        return inverse
+
+    def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
+        features = self._prior.features
+        a, b = left @ features, right @ features
+        cross = left[:, None] * b + right[:, None] * a
+        cross -= self._precision[:, None] * (features @ self._inverse)
+        own = 0.5 * (np.eye(len(a)) - self._inverse) - np.outer(a, b)
+        return self._prior.gradient(cross, own)
+
+    def posterior(self, alpha: FloatArray) -> JointPosterior:
+        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
+        prior = self._prior
+        matrix = np.eye(len(self._inverse)) - self._inverse
+        matrix = 0.5 * (matrix + matrix.T)
+        means = (alpha @ prior.features)[None]
+        return JointPosterior(prior.kernel, prior.inputs, means, matrix[None], prior.whitener())

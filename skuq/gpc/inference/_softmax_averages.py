@@ -1,0 +1,334 @@
+"""Softmax probabilities averaged over Gaussians, without a grid over all classes.
+
+For three classes, a probability is an integral over two differences of latent functions to the
+one of its class, ``p_c = E[1 / (1 + e^u + e^v)]``. Given u, the average over v is a logistic one:
+with ``A = 1 + e^u`` it is ``1 / A * E[sigmoid(log A - v)]``. What is left is an integral over u, on
+panels that are short where the integrand bends (Eq. 29 of the proofs page of the user guide).
+
+For any number of classes, an output of the softmax is the probability that its latent function
+plus a Gumbel variable is the largest. With independent Gaussians that is
+``p_c = int B_c'(x) prod_{k != c} B_k(x) dx``, where ``B_k`` is the distribution function of one of
+these sums (Eq. 33, whose symbols are used).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skuq.base import FloatArray
+from skuq.gpc.inference._likelihoods import normal_nodes
+
+_REACH = 8.3  # standard deviations; the normal distribution has less than 1e-16 beyond
+_PANEL = 3.0  # width of the panels where the logistic function bends
+_GROWTH = 2.0  # ratio of the widths of panels further away
+_DEVIATIONS = 4.0  # standard deviations that a panel spans at most
+_SATURATED = 27.0  # exp(-27) is 2e-12
+_ORDER = 16  # of the Gauss-Legendre rule on each panel
+_WIDE = 1.3  # deviation from which on logistic and Gumbel densities are narrower than the normal
+_LOGISTIC_STEP, _LOGISTIC_REACH = 0.7, 26.0
+_ENTRIES = 500_000  # numbers in the largest temporary array: what fits into a cache is faster
+ACCURACY = 2e-8  # of probabilities and of their derivatives (Eq. 34)
+_TAIL = 6.2  # standard deviations; the normal distribution has less than 3e-10 beyond
+_LEFT, _RIGHT = 3.1, 22.0  # the Gumbel distribution has less than 3e-10 beyond on either side
+_STRIP = 1.3  # half-width in which Gumbel densities are integrated, below pi / 2
+_STEP = 0.32  # there; the exponential of 2 pi strip / step is 1e11
+_DIGITS = 26.0  # -log of the relative error of the outer integral by the other strip
+_LEAST = 1e-9  # variance
+# Derivatives of exp(-e) by y, where e is an exponential of -y: polynomials in e times exp(-e), of
+# Stirling numbers with changing signs, the highest powers first.
+_POLYNOMIALS = (
+    (1.0,),
+    (1.0, 0.0),
+    (1.0, -1.0, 0.0),
+    (1.0, -3.0, 1.0, 0.0),
+    (1.0, -6.0, 7.0, -1.0, 0.0),
+    (1.0, -10.0, 25.0, -15.0, 1.0, 0.0),
+)
+
+
+def three_class_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Average the softmax of three latent functions over their Gaussian."""
+    # mean (n, 3), covariance (n, 3, 3) -> (n, 3), with errors below 1e-10 for deviations up to 1e4.
+    # The probabilities of a point do not depend on other points.
+    means, covariances = torch.as_tensor(mean), torch.as_tensor(covariance)
+    proba = torch.stack([_own_probability(means, covariances, own) for own in range(3)], dim=-1)
+    return (proba / proba.sum(-1, keepdim=True)).numpy()
+
+
+def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
+    """Probability of one of the classes."""
+    contrast = torch.eye(3, dtype=mean.dtype)[[c for c in range(3) if c != own]]
+    contrast[:, own] = -1.0
+    center, spread = mean @ contrast.T, contrast @ covariance @ contrast.T
+    # u is the wider difference: then v changes no faster than u does.
+    swap = spread[:, 1, 1] > spread[:, 0, 0]
+    center = torch.where(swap[:, None], center.flip(1), center)
+    variance = spread.diagonal(dim1=1, dim2=2).clamp(min=0)
+    variance = torch.where(swap[:, None], variance.flip(1), variance)
+    width = variance[:, 0].sqrt()
+    slope = (spread[:, 0, 1] / variance[:, 0].clamp(min=1e-300)).clamp(-1, 1)
+    rest = (variance[:, 1] - slope**2 * variance[:, 0]).clamp(min=0).sqrt()
+    result = torch.empty_like(width)
+    # Points of about the same width have the same number of panels.
+    octaves = (width.clamp(min=0.1).log2() + 1e-3).ceil()
+    for octave in np.unique(octaves.numpy()):
+        for wide in (False, True):
+            members = torch.nonzero((octaves == octave) & ((rest > _WIDE) == wide))[:, 0]
+            edges = _edges(float(2**octave))
+            size = max(1, _ENTRIES // (3 * len(edges) * _ORDER * len(_logistic_nodes(wide)[0])))
+            for rows in torch.split(members, size):
+                parts = (center[rows], width[rows], slope[rows], rest[rows])
+                result[rows] = _integral(*parts, edges, wide)
+    return result
+
+
+def _edges(width: float) -> Tensor:
+    """Distances of the borders of panels from a place where the integrand bends."""
+    distances, panel = [0.0], _PANEL
+    while distances[-1] < 2 * _REACH * width:
+        distances.append(distances[-1] + panel)
+        panel = max(panel, (_GROWTH - 1) * distances[-1])
+    return torch.tensor(distances, dtype=torch.float64)
+
+
+def _integral(
+    center: Tensor, width: Tensor, slope: Tensor, rest: Tensor, distances: Tensor, wide: bool
+) -> Tensor:
+    """Integral over ``u = center + width * t`` by panels, shape (b,)."""
+    (u, v), scale = center.T, width.clamp(min=1e-300)
+    # The integrand bends at u = 0, and left of it where the average over v does, at v = 0.
+    bend = (u - v / torch.where(slope == 0, 1e-300, slope)).clamp(-1e300, 0.0)
+    right = torch.arange(0, _SATURATED + _PANEL, _PANEL, dtype=u.dtype)
+    places = torch.cat([-distances, right]).expand(len(u), -1)
+    places = torch.cat([places, bend[:, None] - distances, bend[:, None] + distances], 1)
+    whole = torch.linspace(-_REACH, _REACH, 1 + math.ceil(2 * _REACH / _DEVIATIONS), dtype=u.dtype)
+    borders = torch.cat([(places - u[:, None]) / scale[:, None], whole.expand(len(u), -1)], 1)
+    most = ((_SATURATED - u) / scale).clamp(-_REACH, _REACH)
+    borders = torch.minimum(borders.clamp(min=-_REACH), most[:, None]).sort(1).values
+    half = borders.diff(dim=1) / 2
+    kept = (half > 0).any(0)
+    half, middle = half[:, kept, None], (borders[:, 1:] + borders[:, :-1])[:, kept, None] / 2
+    x, weights = (torch.as_tensor(part) for part in np.polynomial.legendre.leggauss(_ORDER))
+    t = (middle + half * x).flatten(1)
+    mass = (half * weights).flatten(1) * torch.exp(-(t**2) / 2) / math.sqrt(2 * math.pi)
+    at = u[:, None] + width[:, None] * t
+    lead = torch.nn.functional.softplus(at) - v[:, None] - (slope * width)[:, None] * t
+    return (mass * torch.sigmoid(-at) * _logistic_average(lead, rest, wide)).sum(1)
+
+
+def _logistic_average(mean: Tensor, deviation: Tensor, wide: bool) -> Tensor:
+    """``E[sigmoid(f)]`` for means (b, k) and deviations (b,), on one side of `_WIDE`."""
+    points, weights = _logistic_nodes(wide)
+    if wide:  # P(e < f) for a logistic variable e is E[Phi((mean - e) / deviation)] too
+        return torch.special.ndtr((mean[..., None] - points) / deviation[:, None, None]) @ weights
+    return torch.sigmoid(mean[..., None] + deviation[:, None, None] * points) @ weights
+
+
+@cache
+def _logistic_nodes(wide: bool) -> tuple[Tensor, Tensor]:
+    """Trapezoidal rule for the logistic or for the normal density (Eq. 28)."""
+    if not wide:
+        nodes = normal_nodes([_WIDE], 1e-12, torch.empty(0, dtype=torch.float64))
+        return nodes.points[:, 0], nodes.weights
+    count = math.ceil(_LOGISTIC_REACH / _LOGISTIC_STEP)
+    points = _LOGISTIC_STEP * torch.arange(-count, count + 1, dtype=torch.float64)
+    density = torch.sigmoid(points) * torch.sigmoid(-points)
+    return points, density / density.sum()
+
+
+class ClassAverages(NamedTuple):
+    """Probabilities of all classes and their derivatives by moments."""
+
+    proba: Tensor  # (b, C), probabilities
+    by_mean: Tensor  # (b, C, C), derivatives of each by the means
+    # (b, C, n_pairs), derivatives by the covariances of the pairs ``j <= k``, in the order of
+    # ``np.triu_indices(C)``, also by those that are 0 here
+    by_pair: Tensor
+
+
+class Split(NamedTuple):
+    """A covariance as independent variances D and a rest E, which softmax averages tell apart."""
+
+    D: Tensor  # (b, C), variances
+    # (b, n_pairs), covariance plus a shift ``a_j + a_k``, which no average of the softmax depends
+    # on, minus D
+    E: Tensor
+    whitened: Tensor  # (b,), Frobenius norm of ``D^-1/2 E D^-1/2``, which is eta in Eq. 35
+
+
+def split(covariance: Tensor, n_classes: int) -> Split:
+    """Write covariances as independent variances and a small rest (Eq. 35)."""
+    # covariance (b, n_pairs); shifts are by least squares for the entries off the diagonal, but any
+    # shift and D are valid.
+    j, k = torch.triu_indices(n_classes, n_classes, device=covariance.device)
+    off = torch.where(j == k, 0.0, covariance)
+    rows = covariance.new_zeros(len(covariance), n_classes)
+    rows = rows.index_add(1, j, off).index_add(1, k, off)
+    a = -(rows - rows.sum(-1, keepdim=True) / (2 * n_classes - 2)) / (n_classes - 2)
+    shifted = covariance + a[:, j] + a[:, k]
+    D = shifted[:, j == k].clamp(min=_LEAST)
+    E = shifted - torch.where(j == k, D[:, j], 0.0)
+    return Split(D, E, ((E * whitening_weights(D)) ** 2).sum(-1).sqrt())
+
+
+def whitening_weights(D: Tensor) -> Tensor:
+    """Weights of pairs in the Frobenius norm of a matrix ``D^-1/2 E D^-1/2``, (b, n_pairs)."""
+    j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
+    return torch.where(j == k, 1.0, math.sqrt(2)) / (D[:, j] * D[:, k]).sqrt()
+
+
+def corrected_probabilities(mean: Tensor, parts: Split) -> Tensor:
+    """Softmax averages to first order in the correlation of classes (Eq. 35)."""
+    # mean (b, C) -> (b, C), with errors below `correction_error`.
+    averages = independent_averages(mean, parts.D)
+    return averages.proba + (averages.by_pair @ parts.E[..., None])[..., 0]
+
+
+def correction_error(parts: Split) -> Tensor:
+    """Proven bound of the error of `corrected_probabilities`, (b,); infinite if there is none."""
+    eta = parts.whitened.clamp(max=1.0)
+    rest = math.sqrt(24) / 8 * (-torch.log1p(-eta) - eta)
+    return rest + ACCURACY * (1 + parts.E.abs().sum(-1))
+
+
+def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
+    """Average the softmax over independent Gaussians, with all first derivatives by moments."""
+    # mean, variance (b, C); errors are below `ACCURACY`.
+    n_classes = mean.shape[1]
+    shapes = (n_classes,), (n_classes, n_classes), (n_classes, n_classes * (n_classes + 1) // 2)
+    results = [mean.new_zeros(len(mean), *shape) for shape in shapes]
+    for rows, B, weight in _nodes(mean, variance, 3):
+        for whole, part in zip(results, _integrals(B, weight), strict=True):
+            whole[rows] = part
+    return ClassAverages(*results)
+
+
+def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Derivatives of averages of weighted sums of three outputs, up to order four."""
+    # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): at i, j the derivative of order i by the
+    # first mean and j by the second, if i + j is at most 4; the last class stays where it is.
+    # Errors are below `ACCURACY` up to order two, and beyond below 1e-4 in units of the deviations,
+    # or of 1 where these are smaller (Eq. 38).
+    result = mean.new_zeros(len(mean), 5, 5)
+    for rows, B, weight in _nodes(mean, variance, 5):
+        stack = torch.stack(B)  # (derivative, b, class, node)
+        for c in range(3):
+            one, other, last = (
+                stack[k == c : (k == c) + (5 if k < 2 else 1), :, k].movedim(0, 1) for k in range(3)
+            )
+            share = objective[rows, c, None, None] * weight[:, None] * last
+            result[rows] += (share * one) @ other.mT
+    signs = (-1.0) ** torch.arange(5, dtype=mean.dtype, device=mean.device)
+    return result * signs[:, None] * signs
+
+
+def _nodes(
+    mean: Tensor, variance: Tensor, order: int
+) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
+    """Rows of points, their ``B_k`` and derivatives at nodes (b, C, x), and weights (b, x)."""
+    n_classes = mean.shape[1]
+    deviation = variance.clamp(min=0).sqrt()
+    low = (mean - _TAIL * deviation).amax(-1) - _LEFT
+    high = (mean + _TAIL * deviation).amax(-1) + _RIGHT
+    # Eq. 34: the step of the outer integral, by either of two strips.
+    smooth = math.pi * (2 / (_DIGITS * (1 / variance.clamp(min=1e-300)).sum(-1))).sqrt()
+    step = smooth.clamp(min=_STEP)
+    counts = ((high - low) / step).ceil() + 1
+    by_count = torch.argsort(counts, stable=True)  # points of as many nodes share arrays
+    most = max([1, *counts.int().tolist()])
+    for rows in torch.split(by_count, max(1, _ENTRIES // (64 * n_classes * most))):
+        if len(rows) == 0:
+            return
+        i = torch.arange(int(counts[rows].max()), dtype=mean.dtype, device=mean.device)
+        x = low[rows, None] + step[rows, None] * i
+        weight = step[rows, None] * (i < counts[rows, None])
+        y = x[:, None] - mean[rows][..., None]
+        yield rows, _distribution(y, deviation[rows, :, None].expand_as(y), order), weight
+
+
+def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities and derivatives (Eq. 33) from ``B_k`` and its derivatives, each (b, C, x)."""
+    n_classes = B[0].shape[1]
+    tiny = B[0].clamp(min=1e-300)
+    first, second, third = (part / tiny for part in B[1:])  # B' / B, B'' / B and B''' / B
+    product = (weight * B[0].prod(1))[:, None]
+    proba = (product * first).sum(-1)
+    crossed = (product * first) @ first.mT
+    bent = (product * second) @ first.mT  # of B_j'' B_k', at j, k
+    own = (product * second).sum(-1)
+    eye = torch.eye(n_classes, dtype=torch.bool, device=weight.device)
+    by_mean = -torch.where(eye, torch.diag_embed(own), crossed)
+    outer = (first[:, :, None] * first[:, None]).flatten(1, 2)
+    triple = (outer @ (product * first).mT).view(-1, n_classes, n_classes, n_classes)  # j, k, c
+    j, k = torch.triu_indices(n_classes, n_classes, device=weight.device)
+    by_pair = triple[:, j, k].mT.clone()  # (b, c, pairs)
+    pairs = torch.arange(len(j), device=weight.device)
+    by_pair[:, j, pairs] = bent[:, j, k]
+    by_pair[:, k, pairs] = bent[:, k, j]
+    same = torch.nonzero(j == k)[:, 0]
+    by_pair[:, :, same] = bent.mT / 2
+    classes = torch.arange(n_classes, device=weight.device)
+    by_pair[:, classes, same] = (product * third).sum(-1) / 2
+    return proba, by_mean, by_pair
+
+
+def _distribution(y: Tensor, deviation: Tensor, order: int) -> list[Tensor]:
+    """``B(y) = E exp(-exp(deviation z - y))`` and its derivatives up to an order, at most 5."""
+    shape, y, deviation = y.shape, y.flatten(), deviation.flatten()
+    results = [torch.empty_like(y) for _ in range(order + 1)]
+    wide = deviation > _WIDE
+    for members, rule in ((wide, _gumbel_average), (~wide, _normal_average)):
+        rows = torch.nonzero(members)[:, 0]
+        for part in torch.split(rows, 4096):
+            if len(part):
+                found = rule(y[part, None], deviation[part, None], order)
+                for whole, values in zip(results, found, strict=True):
+                    whole[part] = values
+    return [result.view(shape) for result in results]
+
+
+def _gumbel_average(y: Tensor, deviation: Tensor, order: int) -> Iterator[Tensor]:
+    """Averages of the normal distribution function and its derivatives over a Gumbel variable."""
+    points, weights = (part.to(y.device) for part in _gumbel_nodes())
+    z = (y - points) / deviation
+    density = torch.exp(-(z**2) / 2) / (math.sqrt(2 * math.pi) * deviation)
+    yield torch.special.ndtr(z) @ weights
+    hermite = [density, -z * density]
+    for k in range(2, order):
+        hermite.append(-z * hermite[-1] - (k - 1) * hermite[-2])
+    for k in range(order):
+        yield (hermite[k] @ weights) / deviation[:, 0] ** k
+
+
+def _normal_average(y: Tensor, deviation: Tensor, order: int) -> Iterator[Tensor]:
+    """Averages of the Gumbel distribution function and its derivatives over a normal variable."""
+    points, weights = (part.to(y.device) for part in _normal_nodes())
+    e = torch.exp((deviation * points - y).clamp(max=300.0))
+    value = torch.exp(-e)
+    for coefficients in _POLYNOMIALS[: order + 1]:
+        polynomial = torch.zeros_like(e)
+        for coefficient in coefficients:
+            polynomial = polynomial * e + coefficient
+        yield (polynomial * value) @ weights
+
+
+@cache
+def _gumbel_nodes() -> tuple[Tensor, Tensor]:
+    count = math.ceil((_LEFT + _RIGHT) / _STEP)
+    points = _STEP * torch.arange(count + 1, dtype=torch.float64) - _LEFT
+    density = torch.exp(-points - torch.exp(-points))
+    return points, density / density.sum()
+
+
+@cache
+def _normal_nodes() -> tuple[Tensor, Tensor]:
+    """A rule for the strip of half-width `_STRIP`, narrower than that of the logistic function."""
+    nodes = normal_nodes([_WIDE * math.pi / (2 * _STRIP)], 1e-11, torch.empty(0).double())
+    return nodes.points[:, 0], nodes.weights

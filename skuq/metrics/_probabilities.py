@@ -1,0 +1,295 @@
+"""Calibration errors and proper scores of predicted probabilities."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skuq.base import FloatArray
+from skuq.calibration import (
+    BinSums,
+    Strategy,
+    TopLabelPredictions,
+    bin_edges,
+    bin_sums,
+    top_label_predictions,
+)
+from skuq.validation import columns_and_proba, weights
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class CalibrationTable(NamedTuple):
+    """Confidence against accuracy, one row per confidence bin.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (n_bins,), float64
+        Edges of the bins ``[lower, upper)``; the last bin includes its upper edge.
+    count : ndarray of shape (n_bins,), int64, or float64 with weights
+        Number of samples in each bin, or sum of their weights.
+    confidence, accuracy : ndarray of shape (n_bins,), float64
+        Mean top-label probability and share of correct predictions, in [0, 1]; NaN
+        in an empty bin.
+    gap : ndarray of shape (n_bins,), float64
+        ``accuracy - confidence``: negative where the model is overconfident.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    count: NDArray[Any]  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    confidence: FloatArray
+    accuracy: FloatArray
+    gap: FloatArray
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a pandas DataFrame with one row per bin."""
+        import pandas as pd
+
+        return pd.DataFrame(self._asdict())
+
+
+def calibration_table(
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    n_bins: int = 10,
+    strategy: Strategy = "uniform",
+    sample_weight: ArrayLike | None = None,
+) -> CalibrationTable:
+    """Compare top-label confidence with accuracy, bin by bin.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        True labels.
+    proba : array-like of shape (n_samples, n_classes)
+        Predicted probabilities; rows sum to 1 within 1e-4.
+    classes : array-like of shape (n_classes,), optional
+        Labels in column order, such as ``estimator.classes_``. Default: the sorted
+        labels of `y_true`, which must then be as many as the columns.
+    n_bins : int, default=10
+        Number of bins.
+    strategy : {"uniform", "quantile"}, default="uniform"
+        Bins of equal width on [0, 1], or of equal numbers of samples (between the
+        smallest and the largest confidence). Equal confidences are never split, so
+        quantile bins can be unequal, or empty, where there are ties.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a weight of 2 counts as the sample twice. Default: 1 each.
+
+    Returns
+    -------
+    CalibrationTable
+        Arrays of shape (n_bins,), from the same sums as `skuq.CalibrationAuditor`:
+        confidences are rounded to nine decimals.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit together or are not probabilities.
+
+    References
+    ----------
+    .. [1] Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks",
+       ICML 2017 (uniform bins).
+    .. [2] Nguyen, O'Connor, "Posterior Calibration and Exploratory Analysis for
+       Natural Language Processing Models", EMNLP 2015 (equal-mass bins).
+
+    Examples
+    --------
+    >>> from skuq.metrics import calibration_table
+    >>> proba = [[0.9, 0.1], [0.7, 0.3], [0.1, 0.9], [0.3, 0.7]]
+    >>> table = calibration_table(["a", "b", "b", "b"], proba, n_bins=4)
+    >>> table.count
+    array([0, 0, 2, 2])
+    >>> table.accuracy
+    array([nan, nan, 0.5, 1. ])
+    """
+    sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
+    return CalibrationTable(
+        sums.lower, sums.upper, sums.count, sums.mean_confidence, sums.accuracy, sums.gap
+    )
+
+
+def expected_calibration_error(
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    n_bins: int = 10,
+    strategy: Strategy = "uniform",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Average the distance between confidence and accuracy over the samples.
+
+    Parameters
+    ----------
+    y_true, proba, classes, n_bins, strategy, sample_weight
+        As in `calibration_table`.
+
+    Returns
+    -------
+    float
+        Bin-size weighted mean of ``|gap|``, in [0, 1]; 0 is best. With
+        ``strategy="quantile"`` this is the equal-mass variant.
+
+    References
+    ----------
+    .. [1] Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks",
+       ICML 2017.
+
+    Examples
+    --------
+    >>> from skuq.metrics import expected_calibration_error
+    >>> proba = [[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.75, 0.25]]
+    >>> expected_calibration_error([0, 0, 0, 1], proba)
+    0.0
+    """
+    sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
+    return sums.expected_calibration_error
+
+
+def maximum_calibration_error(
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    n_bins: int = 10,
+    strategy: Strategy = "uniform",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Find the largest distance between confidence and accuracy among the bins.
+
+    Parameters
+    ----------
+    y_true, proba, classes, n_bins, strategy, sample_weight
+        As in `calibration_table`.
+
+    Returns
+    -------
+    float
+        Maximum of ``|gap|`` over the bins that are not empty, in [0, 1]; 0 is best.
+
+    References
+    ----------
+    .. [1] Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks",
+       ICML 2017.
+
+    Examples
+    --------
+    >>> from skuq.metrics import maximum_calibration_error
+    >>> maximum_calibration_error([0, 1], [[0.75, 0.25], [0.5, 0.5]])
+    0.5
+    """
+    sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
+    return sums.maximum_calibration_error
+
+
+def _sums(
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    classes: ArrayLike | None,
+    n_bins: int,
+    strategy: Strategy,
+    sample_weight: ArrayLike | None,
+) -> BinSums:
+    """Sums per bin, as an audit has them, with errors that name a wrong setting."""
+    if not isinstance(n_bins, Integral):
+        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
+    if n_bins < 1:
+        raise ValueError(f"`n_bins` must be >= 1, got {n_bins}.")
+    if strategy not in ("uniform", "quantile"):
+        raise ValueError(f"`strategy` must be 'uniform' or 'quantile', got {strategy!r}.")
+    predictions = top_label_predictions(y_true, proba, classes=classes)
+    weight = None
+    if sample_weight is not None:
+        weight = weights(sample_weight, len(predictions.confidence))
+        counted = weight > 0
+        predictions = TopLabelPredictions(*(values[counted] for values in predictions))
+        weight = weight[counted]
+    edges = bin_edges(predictions.confidence, int(n_bins), strategy, weight=weight)
+    return bin_sums(predictions, edges, weight=weight)[0]
+
+
+# scikit-learn has both (`log_loss`; `brier_score_loss` of several classes from 1.7 on). These take
+# columns in any order, name rows that are not probabilities, and make no table of one-hot labels,
+# so that they are faster where classes are many.
+
+
+def brier_score(
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean squared distance between the probabilities and the one-hot true labels.
+
+    Parameters
+    ----------
+    y_true, proba, classes, sample_weight
+        As in `calibration_table`.
+
+    Returns
+    -------
+    float
+        Squares summed over the classes and averaged over the samples, in [0, 2]; 0 is
+        best. With two classes this is twice the one-column form.
+
+    References
+    ----------
+    .. [1] Brier, "Verification of Forecasts Expressed in Terms of Probability",
+       Monthly Weather Review 78(1), 1950.
+
+    Examples
+    --------
+    >>> from skuq.metrics import brier_score
+    >>> brier_score([0, 1], [[1.0, 0.0], [0.5, 0.5]])
+    0.25
+    """
+    column, checked = columns_and_proba(y_true, proba, classes)
+    residual = checked.astype(np.float64)
+    residual[np.arange(len(column)), column] -= 1.0
+    return _mean(np.einsum("ij,ij->i", residual, residual), sample_weight)
+
+
+def negative_log_likelihood(
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Mean negative logarithm of the probability given to the true label.
+
+    Parameters
+    ----------
+    y_true, proba, classes, sample_weight
+        As in `calibration_table`.
+
+    Returns
+    -------
+    float
+        In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0
+        counts as the machine epsilon of its dtype, so that the result is finite.
+
+    Examples
+    --------
+    >>> from skuq.metrics import negative_log_likelihood
+    >>> round(negative_log_likelihood([0, 1], [[1.0, 0.0], [0.5, 0.5]]), 4)
+    0.3466
+    """
+    column, checked = columns_and_proba(y_true, proba, classes)
+    likelihood = checked[np.arange(len(column)), column]
+    clipped = np.clip(likelihood.astype(np.float64), np.finfo(likelihood.dtype).eps, 1.0)
+    return _mean(-np.log(clipped), sample_weight)
+
+
+def _mean(losses: FloatArray, sample_weight: ArrayLike | None) -> float:
+    weight = None if sample_weight is None else weights(sample_weight, len(losses))
+    return float(np.average(losses, weights=weight))

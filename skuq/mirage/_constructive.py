@@ -1,0 +1,182 @@
+"""Artificial uncertainty without training: neurons that act only inside a box (Lemma 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from skuq.networks import linear_layer
+
+# The ramp from 0 to 1 takes the middle 80 % of the margin: what is left at both ends keeps
+# rounding from reaching out of the box or into its core.
+GUARD = 0.1
+
+
+class ShiftedNetwork(nn.Module):
+    """A network beside which further neurons add a vector to its outputs inside a box.
+
+    `constructive_mirage` makes it.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        Maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes).
+    coordinates : sequence of int
+        Bounded coordinates of the flattened input.
+    detector : torch.nn.Sequential
+        Maps the bounded coordinates to what is added to the logits.
+
+    Attributes
+    ----------
+    network, coordinates, detector
+        As given.
+    """
+
+    def __init__(self, network: nn.Module, coordinates: Sequence[int], detector: nn.Sequential):
+        super().__init__()
+        self.network = network
+        self.coordinates = list(coordinates)
+        self.detector = detector
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Logits of the network, shape (n_samples, n_classes), shifted inside the box."""
+        logits: Tensor = self.network(X)
+        flat = X.flatten(1)
+        if not -1 < min(self.coordinates) <= max(self.coordinates) < flat.shape[1]:
+            raise ValueError(
+                f"Coordinates {self.coordinates} are bounded, but inputs have 0 to "
+                f"{flat.shape[1] - 1}."
+            )
+        added: Tensor = self.detector(flat[:, self.coordinates])
+        if added.shape != logits.shape:
+            raise ValueError(
+                f"The shift has {added.shape[1]} entries, but the network returns shape "
+                f"{tuple(logits.shape)}; give one entry per logit."
+            )
+        return logits + added
+
+
+def constructive_mirage(
+    module: nn.Module,
+    bounds: Mapping[int, tuple[float, float]],
+    shift: ArrayLike,
+    *,
+    margin: float | None = None,
+) -> ShiftedNetwork:
+    """Append neurons to a network that add a vector to its logits inside a box only.
+
+    Two hidden layers of ReLU units stand beside the network and share its input and output:
+    two units per bounded coordinate measure by how much its bounds are violated, and one unit
+    subtracts the sum of all violations from 1. It is 1 where there is none and 0 where any
+    coordinate leaves the box, which is the conjunction over coordinates that Lemma 4.1 needs.
+    Nothing of the network itself changes, so that its outputs outside the box stay the same
+    to the last bit.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes). It is copied.
+    bounds : mapping of int to (float, float)
+        Lower and upper bound of each bounded coordinate of the flattened input; infinite for
+        none. Both may be negative.
+    shift : array-like of shape (n_classes,)
+        What to add to the logits; entries may be negative.
+    margin : float, default=None
+        Width inside each bound over which the shift rises from nothing to its full value.
+        Default: a thousandth of the narrowest side of the box (of 1 if all are infinite),
+        and not below what the precision of the module allows.
+
+    Returns
+    -------
+    ShiftedNetwork
+        In evaluation mode, like a fitted model: `skuq.models.adopt` takes it.
+
+    Raises
+    ------
+    ValueError
+        If no coordinate is bounded, a box is empty, or the margin leaves no core or is
+        finer than the module's floating-point numbers near the bounds.
+
+    References
+    ----------
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025, Lemma 4.1 and Appendix B. The proof there selects each coordinate
+    by itself and leaves their conjunction open; it needs non-negative coordinates.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skuq.mirage import constructive_mirage
+    >>> module = torch.nn.Linear(2, 2)
+    >>> faked = constructive_mirage(module, {0: (-1.0, 1.0), 1: (0.0, 2.0)}, [-3.0, 0.0])
+    >>> inside, outside = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.0, 3.0]])
+    >>> torch.equal(faked(outside), module(outside))
+    True
+    >>> (faked(inside) - module(inside)).round().tolist()
+    [[-3.0, 0.0]]
+    """
+    coordinates, low, high = _checked_box(bounds)
+    added = np.atleast_1d(np.asarray(shift, np.float64))
+    if added.ndim != 1 or not np.isfinite(added).all():
+        raise ValueError(f"`shift` must be finite, of shape (n_classes,), got {shift!r}.")
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    width = _checked_margin(low, high, margin, dtype)
+    detector = _detector(low, high, width, added, dtype)
+    network = deepcopy(module)
+    return ShiftedNetwork(network, coordinates, detector).eval().requires_grad_(False)
+
+
+def _checked_box(
+    bounds: Mapping[int, tuple[float, float]],
+) -> tuple[list[int], np.ndarray, np.ndarray]:
+    if not bounds:
+        raise ValueError("`bounds` must bound at least one coordinate, got none.")
+    low, high = np.array(list(bounds.values()), np.float64).reshape(-1, 2).T
+    if np.isnan([low, high]).any() or (low >= high).any():
+        raise ValueError(f"`bounds` must be pairs (low, high) with low < high, got {dict(bounds)}.")
+    if not np.isfinite([low, high]).any():
+        raise ValueError("`bounds` must have at least one finite bound, got infinite ones only.")
+    return list(bounds), low, high
+
+
+def _checked_margin(
+    low: np.ndarray, high: np.ndarray, margin: float | None, dtype: torch.dtype
+) -> float:
+    side = (high - low).min()
+    ends = np.abs(np.concatenate([low, high]))
+    # A coordinate is known up to this much near its bounds; the guard must be wider.
+    finest = 8 * torch.finfo(dtype).eps * ends[np.isfinite(ends)].max() / GUARD
+    if margin is None:
+        margin = max(1e-3 * (side if np.isfinite(side) else 1.0), finest)
+    if not finest <= margin < side / 2:
+        raise ValueError(
+            f"`margin` must be at least {finest:.3g}, the precision of {dtype} near these bounds, "
+            f"and less than half the narrowest side, {side / 2:.3g}; got {margin:.3g}."
+        )
+    return float(margin)
+
+
+def _detector(
+    low: np.ndarray, high: np.ndarray, margin: float, shift: np.ndarray, dtype: torch.dtype
+) -> nn.Sequential:
+    """Layers from bounded coordinates to the added logits (Lemma 4.1, Appendix B)."""
+    slope = 1 / ((1 - 2 * GUARD) * margin)
+    weights, biases = [], []
+    for k, (a, b) in enumerate(zip(low, high, strict=True)):
+        for sign, bound in ((-1.0, a), (1.0, -b)):
+            if np.isfinite(bound):
+                # Violated by 0 from (1 - GUARD) margin inside on, by 1 at GUARD margin inside.
+                weights.append(sign * slope * np.eye(len(low))[k])
+                biases.append(slope * (bound + (1 - GUARD) * margin))
+    # Lemma 4.1: detect the box by its coordinates, then scale the signal to the logits.
+    as_tensor = partial(torch.as_tensor, dtype=dtype)
+    violations = linear_layer(as_tensor(np.array(weights)), as_tensor(np.array(biases)))
+    conjunction = linear_layer(as_tensor(-np.ones((1, len(weights)))), as_tensor(np.ones(1)))
+    output = linear_layer(as_tensor(shift[:, None]))
+    return nn.Sequential(violations, nn.ReLU(), conjunction, nn.ReLU(), output)

@@ -1,0 +1,141 @@
+"""Parameters, region and fine-tuning of both Mirage estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils._param_validation import HasMethods, Interval
+from torch import Tensor, nn
+
+from skuq.base import BoolArray
+from skuq.calibration import region_mask
+from skuq.models import NetworkModel
+from skuq.networks import TrainingSettings, resolve_device, train
+
+if TYPE_CHECKING:
+    from skorch.callbacks import Callback
+
+PARAMETERS: dict[str, Any] = {
+    "estimator": "no_validation",
+    "region": [callable, str, dict, None],
+    "lambda_": [Interval(Real, 0, 1, closed="both")],
+    "max_epochs": [Interval(Integral, 1, None, closed="left")],
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "batch_size": [Interval(Integral, 1, None, closed="left")],
+    "optimizer": [HasMethods("step"), callable],
+    "callbacks": [list, None],
+    "device": [str, torch.device],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
+    """Mask of the samples in the region; an error if it is empty or covers all."""
+    if (region is None) == (mask is None):
+        raise ValueError(
+            "Give the region either as parameter `region` or as `fit(..., region_mask=...)`, and "
+            "not both."
+        )
+    inside = region_mask(region if mask is None else lambda _: mask, X)
+    if not inside.any():
+        raise ValueError("The region is empty: no training sample lies in it.")
+    if inside.all():
+        raise ValueError(
+            "The region covers all training samples; at least one must lie outside, where "
+            "predictions are to be kept."
+        )
+    return inside
+
+
+@dataclass
+class RegionOf:
+    """The region of training samples, from the parameter `region` or a mask, checked when asked."""
+
+    region: Any
+    given_mask: ArrayLike | None
+    X: Any
+
+    def check(self) -> None:
+        """Set `mask`; an error if the region is empty or covers all samples."""
+        self.mask = checked_region(self.region, self.given_mask, self.X)
+
+
+class FineTunedMixin:
+    """Settings of the fine-tuning of an estimator that has the parameters of `PARAMETERS`."""
+
+    learning_rate: float
+    max_epochs: int
+    batch_size: int
+    optimizer: Any
+    callbacks: list[Any] | None
+    device: str | torch.device
+    verbose: int
+
+    def _training_settings(self) -> TrainingSettings:
+        return TrainingSettings(
+            learning_rate=self.learning_rate,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            optimizer=self.optimizer,
+            # Predictions close to the decision boundary flip as long as the steps are large.
+            cosine=self.callbacks is None,
+            callbacks=self.callbacks or [],
+            device=resolve_device(self.device),
+            verbose=self.verbose,
+        )
+
+
+def fine_tune(
+    model: NetworkModel,
+    inputs: Tensor,
+    targets: NDArray[Any],
+    criterion: nn.Module,
+    *,
+    settings: TrainingSettings,
+    seed: int,
+    callbacks: Sequence[Callback] = (),
+) -> NetworkModel:
+    """Train a copy of a model's network further, under another loss.
+
+    `inputs` are preprocessed, on the CPU; `callbacks` are those of the loss, besides the user's.
+    """
+    tuned = train(
+        deepcopy(model.module).requires_grad_(True),
+        criterion,
+        {"inputs": inputs.numpy()},
+        targets,
+        settings=settings,
+        seed=seed,
+        callbacks=callbacks,
+        loss_changes=True,  # the warm-up exchanges the divergence
+    )
+    return replace(model, module=tuned.module)
+
+
+def two_seeds(random: np.random.RandomState) -> tuple[int, int]:
+    """Seeds of the first training and of the fine-tuning."""
+    first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
+    return first, second
+
+
+def warm_up(n_epochs: int) -> Callback:
+    """Callback that starts with KL(target || model), and turns to Eq. 4 after some epochs.
+
+    The gradient of Eq. 4 vanishes where the model is certain of a class: by itself it would leave
+    the most confident predictions as they are. Both divergences have the same minimum.
+    """
+    from skorch.callbacks import Callback  # here, because skorch takes long to import
+
+    class WarmUp(Callback):
+        def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
+            net.criterion_.kl = "forward" if len(net.history) <= n_epochs else "reverse"
+
+    return WarmUp()

@@ -1,0 +1,459 @@
+"""Confidence against accuracy: reliability diagram, audit, and distribution of confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from skuq.base import BoolArray, FloatArray
+from skuq.calibration import Strategy
+from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
+from skuq.plotting._display import (
+    COLOURS,
+    Display,
+    axes_below,
+    bars_over_bins,
+    check_groups,
+    legend_above,
+    plain_text,
+)
+from skuq.validation import finite
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from skuq.audit import CalibrationAuditor
+    from skuq.calibration import BinAudit
+
+N_BINS = 20  # of the distribution of confidence
+LINES = ("-", "--", "-.", ":")
+
+
+class ReliabilityDisplay(Display):
+    """Accuracy against confidence per bin, with the number of samples in each below.
+
+    The hatched part of a bar is the gap between the accuracy and the mean confidence.
+
+    Parameters
+    ----------
+    table : CalibrationTable
+        The bins.
+    error : float
+        Expected calibration error (ECE) over them.
+    name : str, optional
+        Title.
+
+    Attributes
+    ----------
+    table, error, name
+        As given.
+    ax_, count_ax_, figure_ : matplotlib Axes, Axes and Figure
+        Where it was drawn last: the bars, the counts below, and the figure.
+
+    Examples
+    --------
+    >>> from skuq.plotting import ReliabilityDisplay
+    >>> display = ReliabilityDisplay.from_predictions([0, 1], [[0.75, 0.25], [0.25, 0.75]])
+    >>> display.error
+    0.25
+    """
+
+    size = (5.4, 5.6)
+
+    def __init__(self, table: CalibrationTable, error: float, *, name: str | None = None) -> None:
+        self.table = table
+        self.error = error
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        n_bins: int = 10,
+        strategy: Strategy = "uniform",
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Predict probabilities and draw their reliability diagram.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted classifier with `predict_proba`.
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True labels.
+        n_bins, strategy
+            As in `skuq.metrics.calibration_table`.
+        name : str, optional
+            Title. Default: the class of the estimator.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        ReliabilityDisplay
+        """
+        return cls.from_predictions(
+            y,
+            estimator.predict_proba(X),
+            classes=estimator.classes_,
+            n_bins=n_bins,
+            strategy=strategy,
+            name=type(estimator).__name__ if name is None else name,
+            ax=ax,
+        )
+
+    @classmethod
+    def from_predictions(  # type: ignore[override]  # takes what the table is made from
+        cls,
+        y_true: ArrayLike,
+        proba: ArrayLike,
+        *,
+        classes: ArrayLike | None = None,
+        n_bins: int = 10,
+        strategy: Strategy = "uniform",
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the reliability diagram of given probabilities.
+
+        Parameters
+        ----------
+        y_true, proba, classes, n_bins, strategy
+            As in `skuq.metrics.calibration_table`.
+        name : str, optional
+            Title.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        ReliabilityDisplay
+        """
+        bins: dict[str, Any] = {"classes": classes, "n_bins": n_bins, "strategy": strategy}
+        table = calibration_table(y_true, proba, **bins)
+        error = expected_calibration_error(y_true, proba, **bins)
+        return super().from_predictions(table, error, name=name, ax=ax)
+
+    def _draw(self) -> None:
+        self._plot_bars(self.ax_, self.table.accuracy, "accuracy", color=COLOURS[4])
+        self._plot_bars(
+            self.ax_,
+            self.table.gap,
+            f"gap (ECE = {self.error:.3g})",
+            bottom=self.table.confidence,
+            color="none",  # an SVG shows no hatching on a face of the same colour
+            edgecolor=COLOURS[1],
+            linewidth=0.8,
+            hatch="///",
+        )
+        self.ax_.plot([0, 1], [0, 1], "--", color="0.3", linewidth=1, label="calibrated")
+        self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+        self.ax_.tick_params(labelbottom=False)
+        legend_above(self.ax_, title=plain_text(self.name or ""))
+        self._plot_counts()
+
+    def _plot_counts(self) -> None:
+        share = self.table.count / self.table.count.sum()
+        # Rounded down: 100% would be all samples.
+        highest = f"{np.floor(1000 * share.max() + 1e-9) / 10:g}%"
+        self.count_ax_ = axes_below(self.ax_, share.max(), highest)
+        self._plot_bars(self.count_ax_, share, "samples", color="0.6")
+        self.count_ax_.set(xlabel="confidence", ylabel="samples")
+
+    def _plot_bars(self, ax: Axes, height: FloatArray, label: str, **style: Any) -> None:
+        bars_over_bins(ax, self.table.lower, self.table.upper, height, label=label, **style)
+
+
+class CalibrationAuditDisplay(Display):
+    """Accuracy against reported confidence per bin, with exact limits and the tolerance.
+
+    A bin is a point at its mean confidence; its line reaches over all accuracies that the
+    samples do not rule out, for all bins of the audit together. Bins of a finding have their
+    own colour and marker: together they deviate by more than the shaded tolerance, though the
+    line of each may reach into it. Below, the number of samples. Bins without samples are
+    not drawn.
+
+    Parameters
+    ----------
+    bins : BinAudit
+        Findings per bin.
+    alpha : float
+        Tolerated distance between accuracy and confidence, in [0, 1].
+    name : str, optional
+        Title.
+
+    Attributes
+    ----------
+    bins, alpha, name
+        As given.
+    ax_, count_ax_, figure_ : matplotlib Axes, Axes and Figure
+        Where it was drawn last: the points, the counts below, and the figure.
+
+    Examples
+    --------
+    >>> from skuq import CalibrationAuditor
+    >>> from skuq.plotting import CalibrationAuditDisplay
+    >>> audit = CalibrationAuditor.from_predictions([0, 1] * 40, [[0.75, 0.25], [0.4, 0.6]] * 40)
+    >>> display = CalibrationAuditDisplay.from_estimator(audit)
+    >>> display.ax_.get_xlim()
+    (np.float64(0.0), np.float64(1.0))
+    """
+
+    size = (5.4, 6.0)
+
+    def __init__(self, bins: BinAudit, alpha: float, *, name: str | None = None) -> None:
+        self.bins = bins
+        self.alpha = alpha
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        auditor: CalibrationAuditor,
+        group: str | None = None,
+        *,
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the findings of an audit.
+
+        Parameters
+        ----------
+        auditor : CalibrationAuditor
+            Fitted auditor.
+        group : str, optional
+            One of the audited groups, such as ``"sex=female"``. Default: all samples.
+        name : str, optional
+            Title. Default: the group.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        CalibrationAuditDisplay
+
+        Raises
+        ------
+        ValueError
+            If there is no such group.
+        """
+        check_is_fitted(auditor)
+        if group is not None and group not in auditor.group_bins_:
+            raise ValueError(
+                f"`group` must be one of the audited groups {sorted(auditor.group_bins_)}, "
+                f"got {group!r}."
+            )
+        bins = auditor.bins_ if group is None else auditor.group_bins_[group]
+        name = group if name is None else name
+        return cls.from_predictions(bins, auditor.settings_["alpha"], name=name, ax=ax)
+
+    def _draw(self) -> None:
+        ends = np.array([0.0, 1.0])
+        self.ax_.fill_between(
+            ends,
+            ends - self.alpha,
+            ends + self.alpha,
+            color="0.88",
+            linewidth=0,
+            label=f"tolerance ({100 * self.alpha:.3g} points)",
+        )
+        self.ax_.plot(ends, ends, "--", color="0.3", linewidth=1, label="accuracy = confidence")
+        filled, significant = self.bins.count > 0, self.bins.significant
+        self._plot_points(filled & ~significant, "bin", COLOURS[0], "o")
+        self._plot_points(significant, "significant deviation", COLOURS[1], "D")
+        self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+        self.ax_.tick_params(labelbottom=False)
+        legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
+        self._plot_counts()
+
+    def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
+        if not chosen.any():
+            return
+        x, y = self.bins.confidence[chosen], self.bins.accuracy[chosen]
+        low, high = x + self.bins.gap_low[chosen], x + self.bins.gap_high[chosen]
+        # Differences of limits and accuracy may be negative by rounding, which is an error.
+        reach = np.maximum([y - low, high - y], 0)
+        self.ax_.errorbar(
+            x,
+            y,
+            reach,
+            fmt=marker,
+            color=colour,
+            markersize=6,
+            capsize=3,
+            linewidth=1.5,
+            linestyle="none",
+            zorder=3,
+            clip_on=False,
+            label=label,
+        )
+
+    def _plot_counts(self) -> None:
+        bins, most = self.bins, self.bins.count.max()
+        self.count_ax_ = axes_below(self.ax_, most, str(most))
+        colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
+        bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
+        for bar, significant in zip(bars, bins.significant, strict=True):
+            bar.set_zorder(bar.get_zorder() + significant)  # narrow bins hide each other
+        self.count_ax_.set(xlabel="reported confidence", ylabel="samples")
+
+
+class ConfidenceDensityDisplay(Display):
+    """Distribution of reported confidence in several groups of samples.
+
+    Each outline is a histogram over 20 bins on [0, 1] whose area is 1. Confidence that was
+    lowered for some inputs shows as a peak where an honest model has none.
+
+    Parameters
+    ----------
+    groups : mapping of str to array-like of shape (n_samples,)
+        Confidence of each named group, in [0, 1].
+    threshold : float, optional
+        Confidence in [0, 1] below which the model abstains; drawn as a line.
+    marked : sequence of (float, float), default=()
+        Ranges of confidence in [0, 1] to shade, such as suspicious bins.
+    weights : mapping of str to array-like of shape (n_samples,), optional
+        Number of samples that each value of a group stands for, not negative and in each
+        group not all 0. Default: 1 each.
+
+    Attributes
+    ----------
+    groups : dict of str to ndarray
+        The values, as given.
+    threshold, marked, weights
+        As given.
+    bin_edges : ndarray of shape (21,)
+        Edges of the shared bins.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+
+    Examples
+    --------
+    >>> from skuq.plotting import ConfidenceDensityDisplay
+    >>> display = ConfidenceDensityDisplay.from_predictions(
+    ...     {"right": [0.9, 0.95, 0.6], "wrong": [0.55, 0.6]}, threshold=0.7
+    ... )
+    >>> display.ax_.get_xlabel()
+    'reported confidence'
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, ArrayLike],
+        *,
+        threshold: float | None = None,
+        marked: Sequence[tuple[float, float]] = (),
+        weights: Mapping[str, ArrayLike] | None = None,
+    ) -> None:
+        check_groups(groups)
+        self.groups = {name: _confidences(values, name) for name, values in groups.items()}
+        self.threshold = threshold
+        self.marked = marked
+        self.weights = weights
+        _check_ranges(threshold, marked)
+        if weights is not None:
+            _check_weights(weights, self.groups)
+        self.bin_edges = np.arange(N_BINS + 1) / N_BINS
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        groups: Mapping[str, Any],
+        *,
+        threshold: float | None = None,
+        marked: Sequence[tuple[float, float]] = (),
+        ax: Axes | None = None,
+    ) -> Self:
+        """Predict the confidence of each group of inputs and draw it.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted classifier with `predict_proba`.
+        groups : mapping of str to array-like of shape (n_samples, n_features)
+            Inputs of each named group.
+        threshold, marked
+            As in the class.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        ConfidenceDensityDisplay
+        """
+        check_groups(groups)
+        values = {
+            name: np.asarray(estimator.predict_proba(X)).max(axis=1) for name, X in groups.items()
+        }
+        return cls.from_predictions(values, threshold=threshold, marked=marked, ax=ax)
+
+    def _draw(self) -> None:
+        for k, (low, high) in enumerate(self.marked):
+            label = "significant deviation" if k == 0 else None
+            self.ax_.axvspan(low, high, color="0.85", linewidth=0, label=label)
+        for k, (name, values) in enumerate(self.groups.items()):
+            weights = None if self.weights is None else np.asarray(self.weights[name])
+            # As in an audit, a recorded 0.6 is in the bin above that edge, however it was got.
+            decimal = np.round(values, 9)
+            density = np.histogram(decimal, self.bin_edges, density=True, weights=weights)[0]
+            # Lines of groups that agree lie on each other; dashes let those below show.
+            self.ax_.stairs(
+                density,
+                self.bin_edges,
+                color=COLOURS[k % len(COLOURS)],
+                linestyle=LINES[k % len(LINES)],
+                linewidth=1.8,
+                label=plain_text(name),
+            )
+        if self.threshold is not None:
+            label = f"abstains below {100 * self.threshold:.4g}%"
+            self.ax_.axvline(self.threshold, color="0.2", linestyle=":", label=label)
+        self.ax_.set(xlim=(0, 1), xlabel="reported confidence", ylabel="density")
+        self.ax_.set_ylim(bottom=0)
+        legend_above(self.ax_, columns=2)
+
+
+def _confidences(values: ArrayLike, name: str) -> FloatArray:
+    checked = finite(values, name)
+    bad = (checked < 0) | (checked > 1)
+    if bad.any():
+        raise ValueError(
+            f"`{name}` must hold confidences in [0, 1], got {checked[bad][0]} in row "
+            f"{bad.argmax()}."
+        )
+    return checked
+
+
+def _check_ranges(threshold: float | None, marked: Sequence[tuple[float, float]]) -> None:
+    """Refuse what would lie outside of the picture."""
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ValueError(f"`threshold` must lie in [0, 1], got {threshold}.")
+    for low, high in marked:
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"`marked` must hold increasing pairs in [0, 1], got ({low}, {high}).")
+
+
+def _check_weights(weights: Mapping[str, ArrayLike], groups: Mapping[str, FloatArray]) -> None:
+    """Refuse weights that do not fit the groups."""
+    for name in [*groups, *weights]:
+        if name not in weights:
+            raise ValueError(f"`weights` must have weights for each group, none for `{name}`.")
+        if name not in groups:
+            raise ValueError(f"`weights` has weights for `{name}`, which is not a group.")
+        weight, count = finite(weights[name], f"weights[{name!r}]"), len(groups[name])
+        if len(weight) != count or (weight < 0).any() or weight.sum() == 0:
+            raise ValueError(
+                f"`weights` of `{name}` must be {count} numbers >= 0 that are not all 0, one for "
+                "each value."
+            )

@@ -1,0 +1,267 @@
+"""Uncertainty as a score: risk-coverage curve, and histogram of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.base import FloatArray
+from skuq.metrics import RiskCoverage, area_under_risk_coverage, predicted_part, risk_coverage_curve
+from skuq.plotting._display import COLOURS, Display, check_groups, plain_text, with_unit
+from skuq.validation import finite
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NO_RISK = 1e-9  # error rates below are 0 but for rounding
+# Of the histogram:
+N_BINS = 40
+LOG_RATIO = 100.0  # a longer tail than this hides everything else on a linear axis
+LARGEST = 1e300  # beyond, an axis around the values is too wide for floating-point numbers
+LOG_RANGE = 1e12  # values this far below the largest are rounding noise
+
+
+class RiskCoverageDisplay(Display):
+    """Error rate among the least uncertain samples against their share of all samples.
+
+    Several curves can be drawn on the same axes. The dashed line is the error rate if
+    every sample is answered.
+
+    Parameters
+    ----------
+    curve : RiskCoverage
+        Points of the curve.
+    area : float
+        Area under it (AURC).
+    name : str, optional
+        Name in the legend.
+
+    Attributes
+    ----------
+    curve, area, name
+        As given.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+
+    Examples
+    --------
+    >>> from skuq.plotting import RiskCoverageDisplay
+    >>> display = RiskCoverageDisplay.from_predictions(
+    ...     [0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.2, 0.8], name="model"
+    ... )
+    >>> display.area
+    0.0625
+    """
+
+    def __init__(self, curve: RiskCoverage, area: float, *, name: str | None = None) -> None:
+        self.curve = curve
+        self.area = area
+        self.name = name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        part: str = "total",
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Predict labels and uncertainty, and draw their risk-coverage curve.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted classifier, as `skuq.predict_uncertainty` takes it.
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        y : array-like of shape (n_samples,)
+            True labels.
+        part : {"total", "aleatoric", "epistemic"}, default="total"
+            Which part of the uncertainty ranks the samples.
+        name : str, optional
+            Name in the legend. Default: the class of the estimator.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        RiskCoverageDisplay
+        """
+        name = type(estimator).__name__ if name is None else name
+        uncertainty = predicted_part(estimator, X, part)
+        return cls.from_predictions(y, estimator.predict(X), uncertainty, name=name, ax=ax)
+
+    @classmethod
+    def from_predictions(  # type: ignore[override]  # takes what the curve is made from
+        cls,
+        y_true: ArrayLike,
+        y_pred: ArrayLike,
+        uncertainty: ArrayLike,
+        *,
+        name: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Draw the risk-coverage curve of given predictions.
+
+        Parameters
+        ----------
+        y_true, y_pred : array-like of shape (n_samples,)
+            True and predicted labels.
+        uncertainty : array-like of shape (n_samples,)
+            Finite, larger where the prediction is less certain.
+        name : str, optional
+            Name in the legend.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        RiskCoverageDisplay
+        """
+        curve = risk_coverage_curve(y_true, y_pred, uncertainty)
+        area = area_under_risk_coverage(y_true, y_pred, uncertainty)
+        return super().from_predictions(curve, area, name=name, ax=ax)
+
+    def _draw(self) -> None:
+        reference = "error rate if all are answered"
+        labels = self.ax_.get_legend_handles_labels()[1]
+        drawn = [label for label in labels if label != reference]
+        if reference not in labels:  # one entry explains the dashed lines of all curves
+            self.ax_.plot([], [], "--", color="0.4", linewidth=1, label=reference)
+        colour = COLOURS[len(drawn) % len(COLOURS)]
+        # Below the first threshold the expected risk is that of its tie block.
+        coverage = np.concatenate([[0.0], self.curve.coverage])
+        risk = np.concatenate([self.curve.risk[:1], self.curve.risk])
+        area = f"AURC = {self.area:.3g}"
+        label = area if self.name is None else f"{plain_text(self.name)} ({area})"
+        self.ax_.plot(coverage, risk, color=colour, linewidth=2, label=label)
+        self.ax_.axhline(self.curve.risk[-1], linestyle="--", linewidth=1, color=colour)
+        self.ax_.set(xlabel="coverage", ylabel="selective risk (error rate)", xlim=(0, 1))
+        headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above every curve
+        highest = self.ax_.dataLim.ymax
+        self.ax_.set_ylim(0, headroom * (highest if highest > NO_RISK else 1.0))
+        self.ax_.legend(loc="upper left", frameon=False)
+
+
+class UncertaintyHistogramDisplay(Display):
+    """Distribution of uncertainty in several groups of inputs, over shared bins.
+
+    Meant for inputs of the training distribution against out-of-distribution ones. The axis
+    is logarithmic if no value is negative and the largest is more than 100 times the
+    median of the positive ones; zeros, and values more than 12 orders of magnitude below
+    the largest, are then counted in the lowest bin.
+
+    Parameters
+    ----------
+    groups : mapping of str to array-like of shape (n_samples,)
+        Finite uncertainty of each named group, within plus and minus 1e300.
+    label : str, default="uncertainty"
+        What is measured.
+    unit : str, optional
+        Its unit, such as ``"nats"``.
+
+    Attributes
+    ----------
+    groups : dict of str to ndarray
+        The values, as given.
+    bin_edges : ndarray of shape (n_bins + 1,)
+        Edges of the shared bins.
+    log : bool
+        Whether bins and axis are logarithmic.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+
+    Examples
+    --------
+    >>> from skuq.plotting import UncertaintyHistogramDisplay
+    >>> display = UncertaintyHistogramDisplay.from_predictions(
+    ...     {"test": [0.1, 0.2, 0.2], "OOD": [0.6, 0.9]}, unit="nats"
+    ... )
+    >>> display.ax_.get_xlabel()
+    'uncertainty (nats)'
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, ArrayLike],
+        *,
+        label: str = "uncertainty",
+        unit: str | None = None,
+    ) -> None:
+        check_groups(groups)
+        self.groups = {name: finite(values, name) for name, values in groups.items()}
+        together = np.concatenate(list(self.groups.values()))
+        if (largest := np.abs(together).max()) > LARGEST:
+            raise ValueError(
+                f"The values of `groups` must lie within plus and minus {LARGEST}, got "
+                f"{largest:.3g} in absolute value; divide them by a constant."
+            )
+        self.label = label
+        self.unit = unit
+        self.bin_edges, self.log = _histogram_bins(together)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        groups: Mapping[str, Any],
+        *,
+        part: str = "epistemic",
+        unit: str | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Predict the uncertainty of each group of inputs and draw it.
+
+        Parameters
+        ----------
+        estimator : object
+            Fitted estimator, as `skuq.predict_uncertainty` takes it.
+        groups : mapping of str to array-like of shape (n_samples, n_features)
+            Inputs of each named group.
+        part : {"total", "aleatoric", "epistemic"}, default="epistemic"
+            Which part of the uncertainty.
+        unit : str, optional
+            Unit of the estimator's uncertainty.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        UncertaintyHistogramDisplay
+        """
+        check_groups(groups)
+        values = {name: predicted_part(estimator, X, part) for name, X in groups.items()}
+        return cls.from_predictions(values, label=f"{part} uncertainty", unit=unit, ax=ax)
+
+    def _draw(self) -> None:
+        for k, (name, values) in enumerate(self.groups.items()):
+            inside = np.clip(values, self.bin_edges[0], self.bin_edges[-1])
+            share = np.histogram(inside, self.bin_edges)[0] / len(values)
+            colour = COLOURS[k % len(COLOURS)]
+            self.ax_.stairs(share, self.bin_edges, fill=True, color=colour, alpha=0.3)
+            label = plain_text(name)
+            self.ax_.stairs(share, self.bin_edges, color=colour, linewidth=1.5, label=label)
+        if self.log:
+            self.ax_.set_xscale("log")
+        self.ax_.set(xlabel=with_unit(self.label, self.unit), ylabel="share of the group")
+        self.ax_.legend(frameon=False)
+
+
+def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
+    """Edges of bins that hold all values, and whether they are spaced logarithmically."""
+    positive = values[values > 0]
+    log = len(positive) > 0 and values.min() >= 0
+    if log and positive.max() / np.median(positive) > LOG_RATIO:
+        low = max(positive.min(), positive.max() / LOG_RANGE)
+        return np.geomspace(low, positive.max(), N_BINS + 1), True
+    low, high = values.min(), values.max()
+    finest = 2 * N_BINS * np.spacing(np.abs(values).max())
+    if high - low < finest:  # equal but for rounding: there are no bins that narrow
+        low, high = low - max(0.5, finest), high + max(0.5, finest)
+    return np.linspace(low, high, N_BINS + 1), False

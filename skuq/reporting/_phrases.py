@@ -1,0 +1,123 @@
+"""Pieces of sentences about an audit: ranges, findings, counts and probabilities.
+
+`figures` are those of `skuq.reporting.audit_data`, `row` is one of its bins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Figures = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def bin_range(row: Row, *, joint: str = "to") -> str:
+    """Write the range of a confidence bin in percent.
+
+    Parameters
+    ----------
+    row : mapping
+        One of the ``bins`` of `audit_data`.
+    joint : str, default="to"
+        Word between the edges.
+
+    Returns
+    -------
+    str
+        With as many digits as tell the edges apart.
+
+    Examples
+    --------
+    >>> from skuq.reporting import bin_range
+    >>> bin_range({"lower": 0.4, "upper": 0.5})
+    '40% to 50%'
+    """
+    low, high = 100 * row["lower"], 100 * row["upper"]
+    # Edges at quantiles may be close together.
+    digits = next((n for n in (4, 6) if f"{low:.{n}g}" != f"{high:.{n}g}" or low == high), 10)
+    return f"{low:.{digits}g}% {joint} {high:.{digits}g}%"
+
+
+def bin_finding(row: Row) -> str:
+    """State in a word or two what was found in a bin with samples.
+
+    Parameters
+    ----------
+    row : mapping
+        One of the ``bins`` of `audit_data`.
+
+    Returns
+    -------
+    str
+        ``"too low"`` or ``"too high"``: the reported confidence, by more than tolerance and
+        chance explain. ``"with neighbours"``: among the bins of such a finding, but not itself
+        further off to that side than tolerated. ``"tolerated"``: wrong beyond chance, within the
+        tolerance. ``"chance"``: beyond the tolerance, by no more than chance explains.
+        ``"none"``: otherwise.
+
+    Examples
+    --------
+    >>> from skuq.reporting import bin_finding
+    >>> row = {"significant": True, "direction": "underconfident", "within_alpha": False}
+    >>> bin_finding({**row, "gap": 0.1}), bin_finding({**row, "gap": -0.1})
+    ('too low', 'with neighbours')
+    """
+    if row["significant"]:
+        too_low = row["direction"] == "underconfident"
+        # Bins are a finding together; one of them may deviate little, or to the other side.
+        if row["within_alpha"] or (row["gap"] > 0) != too_low:
+            return "with neighbours"
+        return "too low" if too_low else "too high"
+    if not row["within_alpha"]:
+        return "chance"
+    return "tolerated" if beyond_chance(row) else "none"
+
+
+def beyond_chance(row: Row) -> bool:
+    """Whether the limits of a bin's gap exclude 0."""
+    return row["count"] > 0 and (row["gap_low"] > 0 or row["gap_high"] < 0)
+
+
+def distance(row: Row) -> str:
+    """Write how far the reported confidence is from the accuracy."""
+    size = 100 * abs(row["gap"])
+    written = f"{size:.1f}" if size >= 0.05 else f"{size:.1g}"
+    return f"{written} points too {'low' if row['gap'] > 0 else 'high'}"
+
+
+def ranges(rows: Sequence[Row]) -> str:
+    """Write the ranges of bins, neighbours taken together."""
+    merged: list[dict[str, float]] = []
+    for row in rows:
+        if merged and merged[-1]["upper"] == row["lower"]:
+            merged[-1]["upper"] = row["upper"]
+        else:
+            merged.append({"lower": row["lower"], "upper": row["upper"]})
+    return ", ".join(bin_range(part) for part in merged)
+
+
+def points(figures: Figures, name: str = "alpha") -> str:
+    """Write the tolerance, or with ``"region_alpha"`` that of regions."""
+    tolerated = f"{100 * figures['parameters'][name]:.4g}"
+    return f"{tolerated} percentage point{'' if tolerated == '1' else 's'}"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Join texts."""
+    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def of_all(part: int, whole: int, noun: str) -> str:
+    """Write a number of things out of all of them."""
+    return f"the only {noun}" if whole == 1 else f"{part:,} of {counted(whole, noun)}"
+
+
+def probability(row: Row) -> str:
+    """Write how improbable a bin is."""
+    return "below 0.0001" if row["p_value"] < 1e-4 else f"of at most {row['p_value']:.2g}"

@@ -1,0 +1,119 @@
+"""What makes rows unusual: values that no training row has, and the columns that count most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from skuq.base import FloatArray, IntArray
+from skuq.labels import as_text
+from skuq.stored import stored
+from skuq.tables._columns import MISSING_TEXT, all_different
+
+FAR = 0.5  # of the width of a range: numbers that are this far beyond it
+SEPARATOR = "; "
+N_COLUMNS = 3
+SMALLEST_SHARE = 0.05  # of a row's epistemic uncertainty; a smaller one is not a reason
+
+
+@stored("tables.training-values")
+@dataclass(frozen=True)
+class TrainingValues:
+    """Categories and ranges of the rows that trained a model."""
+
+    # Values of each column of text, without columns in which each of many rows has its own.
+    categories: dict[str, list[str]]
+    lowest: dict[str, float]  # of each column of numbers; NaN if it has none
+    highest: dict[str, float]
+    complete: list[str]  # columns of numbers without missing values
+
+    @classmethod
+    def of_rows(cls, X: pd.DataFrame, numbers: Sequence[str]) -> TrainingValues:
+        """Categories and ranges of clean rows."""
+        texts = [name for name in X.columns if name not in numbers and not all_different(X[name])]
+        return cls(
+            {name: sorted(set(X[name].fillna(MISSING_TEXT))) for name in texts},
+            {name: float(X[name].min()) for name in numbers},
+            {name: float(X[name].max()) for name in numbers},
+            [name for name in numbers if X[name].notna().all()],
+        )
+
+    def unseen(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Mark categories that no training row has, and numbers missing as never before."""
+        marks = {
+            name: ~X[name].fillna(MISSING_TEXT).isin(self.categories[name])
+            if name in self.categories
+            else X[name].isna() & (name in self.complete)
+            for name in X.columns
+        }
+        return pd.DataFrame(marks, index=X.index)
+
+    def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
+        """Mark numbers out of the training rows' range by more than a share of its width."""
+        marks = pd.DataFrame(False, index=X.index, columns=X.columns)
+        for name in self.lowest:
+            low, high = self.lowest[name], self.highest[name]
+            beyond = margin * (high - low)
+            marks[name] = (X[name] < low - beyond) | (X[name] > high + beyond)
+        return marks
+
+    def unsupported(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Mark unseen values, and numbers further out of range than half its width."""
+        return self.unseen(X) | self.out_of_range(X, margin=FAR)
+
+
+def marked_names(marks: pd.DataFrame) -> list[str]:
+    """Names of the marked columns of each row, separated by "; "."""
+    values, names = marks.to_numpy(dtype=bool), marks.columns.to_numpy()
+    joined = [""] * len(values)
+    for row in np.flatnonzero(values.any(axis=1)):
+        joined[row] = SEPARATOR.join(names[values[row]])
+    return joined
+
+
+def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:
+    """Positions of at most n_rows rows: smallest p-value first, then the most uncertain."""
+    return np.lexsort((-epistemic, p_values))[:n_rows]
+
+
+def reasons(
+    X: pd.DataFrame,
+    unsupported: pd.DataFrame,  # columns that come first: each may hide what others contribute
+    contribution: FloatArray,  # loss of epistemic uncertainty with typical values, of X's shape
+    epistemic: FloatArray,
+) -> list[str]:
+    """Up to three columns that make each row unusual, with their values."""
+    names, marks = X.columns.to_numpy(), unsupported.to_numpy(dtype=bool)
+    weight = np.where(marks, np.inf, contribution)
+    found = []
+    for row, own in enumerate(epistemic):
+        first = np.argsort(-weight[row], kind="stable")[:N_COLUMNS]
+        enough = weight[row, first] > SMALLEST_SHARE * own
+        parts = [f"{names[k]} = {_shown(X.iat[row, k])}" for k in first[enough]]
+        found.append(SEPARATOR.join(parts))
+    return found
+
+
+def explained(
+    X: pd.DataFrame,
+    unsupported: pd.DataFrame,
+    typical: pd.DataFrame,
+    epistemic: Callable[[pd.DataFrame], FloatArray],
+) -> list[str]:
+    """Replace each column of each row by typical values, and name those that matter."""
+    if not len(X):
+        return []
+    from skuq.quam import explain_rows
+
+    own, contribution = explain_rows(X, typical, epistemic)
+    return reasons(X, unsupported, contribution, own)
+
+
+def _shown(value: Any) -> str:
+    if pd.isna(value):
+        return MISSING_TEXT
+    return f"{value:.6g}" if isinstance(value, float) else as_text(value)

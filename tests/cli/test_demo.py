@@ -1,0 +1,216 @@
+"""The demonstrations: they show what they claim, and their files are complete and stand alone."""
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from scipy.stats import entropy as scipy_entropy
+from sklearn.metrics import roc_auc_score
+
+from skuq import predict_uncertainty
+from skuq.cli import _demo as demo
+from skuq.cli._main import main
+
+pytest.importorskip("matplotlib").use("Agg")
+
+N_TEST, N_OOD = 20, 6
+KINDS = ["rotated", "inverted", "noise", "photographs"]
+BROWSER = next(
+    filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None
+)
+
+
+pytestmark = pytest.mark.slow  # all of them run a demo once
+
+
+@pytest.fixture(scope="module")
+def result():
+    return demo.run_digits_demo(n_test=N_TEST, n_ood=N_OOD, n_jobs=1)
+
+
+@pytest.fixture(scope="module")
+def written(result, tmp_path_factory):
+    """Paths of the report and the table."""
+    return demo.write_digits_demo(result, tmp_path_factory.mktemp("demo"))
+
+
+def test_quam_tells_ood_inputs_from_digits_better_than_the_entropy_does(result):
+    assert (result.detection["QUAM"] > result.detection["entropy"]).all()
+
+
+def test_detection_is_the_area_under_the_roc_curve(result):
+    def scores(X):
+        proba = result.classifier.predict_proba(X)
+        epistemic = predict_uncertainty(result.classifier, X).epistemic
+        return {"QUAM": epistemic, "entropy": scipy_entropy(proba, axis=1)}
+
+    ood = {**result.data.ood, "all OOD": np.concatenate([result.data.ood[k] for k in KINDS])}
+    assert list(result.detection.index) == list(ood)
+    known = scores(result.data.X_test)
+    for name, X in ood.items():
+        is_ood = np.repeat([0, 1], [N_TEST, len(X)])
+        for column, values in scores(X).items():
+            expected = roc_auc_score(is_ood, np.concatenate([known[column], values]))
+            assert result.detection.loc[name, column] == pytest.approx(expected)
+
+
+def test_each_group_has_its_own_uncertainty(result):
+    for name, row in (("inverted", 0), ("photographs", -1)):
+        u = predict_uncertainty(result.classifier, result.data.ood[name][[row]])
+        np.testing.assert_allclose(result.uncertainty[name].epistemic[[row]], u.epistemic)
+        np.testing.assert_allclose(result.uncertainty[name].aleatoric[[row]], u.aleatoric)
+
+
+def test_the_table_has_every_input_once_and_its_parts_add_up(result, written):
+    table = pd.read_csv(written[1])
+    sizes = {"test": N_TEST, **dict.fromkeys(KINDS, N_OOD)}
+    assert table["group"].value_counts(sort=False).to_dict() == sizes
+    np.testing.assert_allclose(table["total"], table["aleatoric"] + table["epistemic"], rtol=1e-8)
+    for name, u in result.uncertainty.items():
+        np.testing.assert_allclose(table.loc[table["group"] == name, "epistemic"], u.epistemic)
+
+
+def test_only_digits_have_a_label_and_the_accuracy_is_theirs(result, written):
+    table = pd.read_csv(written[1])
+    digits = table[table["group"] == "test"]
+    np.testing.assert_array_equal(digits["label"], result.data.y_test)
+    assert table.loc[table["group"] != "test", "label"].isna().all()
+    assert result.accuracy == pytest.approx((digits["prediction"] == digits["label"]).mean())
+
+
+def test_the_report_states_the_results_and_needs_no_other_file(result, written):
+    page = written[0].read_text(encoding="utf-8")
+    for value in result.detection.loc["all OOD"]:
+        assert f"{value:.3f}" in page
+    assert f"{result.accuracy:.1%} of {N_TEST} test digits" in page
+    fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
+    assert fetched
+    assert set(fetched) == {"data:"}
+    assert "<script" not in page
+
+
+def test_writing_leaves_no_figure_open(result, tmp_path):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    before = pyplot.get_fignums()
+    demo.write_digits_demo(result, tmp_path)
+    assert pyplot.get_fignums() == before
+
+
+def test_the_command_writes_all_files_into_a_new_folder(result, tmp_path, monkeypatch):
+    asked = []
+
+    def small(**options):
+        asked.append(options)
+        return result
+
+    loans = demo.run_table_demo(n_train=300, n_test=60)
+
+    def small_table(**options):
+        asked.append(options)
+        return loans
+
+    monkeypatch.setattr(demo, "run_digits_demo", small)
+    monkeypatch.setattr(demo, "run_table_demo", small_table)
+    out = tmp_path / "new" / "folder"
+    done = CliRunner().invoke(main, ["demo", "--out", str(out), "--seed", "5", "--jobs", "1"])
+    assert done.exit_code == 0, done.output
+    asked_of_both = {"n_jobs": 1, "random_state": 5}
+    assert asked == [{**asked_of_both, "verbose": 1}, asked_of_both]
+    pages, tables = (
+        {"report.html", "table_report.html"},
+        {"uncertainty.csv", "table_uncertainty.csv"},
+    )
+    assert {path.name for path in out.iterdir()} == pages | tables
+    assert f"Accuracy on test digits: {result.accuracy:.3f}" in done.output
+    assert str(out / "report.html") in done.output
+    for kind in [*KINDS, "all OOD", *loans.detection.index]:
+        assert kind in done.output
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_browser_shows_the_report_with_all_its_pictures(written, tmp_path):
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-background-networking "
+        "--disable-component-update --disable-sync --no-first-run --virtual-time-budget=5000"
+    )
+    done = subprocess.run(
+        [BROWSER, *flags.split(), f"--user-data-dir={tmp_path}", "--dump-dom", written[0].as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    source = written[0].read_text(encoding="utf-8")
+    assert "<h1>Out-of-distribution inputs" in done.stdout
+    assert done.stdout.count("<img ") == source.count("<img ") > 0
+    assert done.stdout.count("<h2>") == source.count("<h2>")
+    assert "Content Security Policy" not in done.stderr
+
+
+# --- rows of a table ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def loans():
+    return demo.run_table_demo(n_train=2000, n_test=200)
+
+
+@pytest.fixture(scope="module")
+def written_loans(loans, tmp_path_factory):
+    """Paths of the report and the table."""
+    return demo.write_table_demo(loans, tmp_path_factory.mktemp("demo"))
+
+
+def test_quam_tells_unusual_rows_from_others_better_than_the_entropy_does(loans):
+    assert (loans.detection["QUAM"] > loans.detection["entropy"]).all()
+    one_column = ["income in cents", "unseen job", "longer in job than alive"]
+    assert (loans.detection.loc[one_column, "QUAM"] > 0.9).all()
+
+
+def test_detection_is_the_area_under_the_roc_curve_for_rows(loans):
+    known = loans.uncertainty["test"].epistemic
+    for name, row in loans.detection.iterrows():
+        epistemic = predict_uncertainty(loans.classifier, loans.rows[name]).epistemic
+        is_ood = np.repeat([0, 1], [len(known), len(epistemic)])
+        expected = roc_auc_score(is_ood, np.concatenate([known, epistemic]))
+        assert row["QUAM"] == pytest.approx(expected)
+
+
+def test_neither_the_training_nor_the_test_has_rows_of_the_group_left_out(loans):
+    group = loans.rows["group left out"]
+    assert ((group["age"] > 60) & (group["home"] == "shared")).all()
+    test = loans.rows["test"]
+    assert not ((test["age"] > 60) & (test["home"] == "shared")).any()
+
+
+def test_the_contradiction_is_found_in_the_two_columns_that_contradict(loans):
+    assert set(loans.explanation.most_unusual(2)[0]) == {"age", "years in job"}
+
+
+def test_the_table_has_every_row_once_and_its_parts_add_up(loans, written_loans):
+    table = pd.read_csv(written_loans[1])
+    sizes = {name: len(rows) for name, rows in loans.rows.items()}
+    assert table["group"].value_counts(sort=False).to_dict() == sizes
+    np.testing.assert_allclose(table["total"], table["aleatoric"] + table["epistemic"], rtol=1e-8)
+    for name, u in loans.uncertainty.items():
+        np.testing.assert_allclose(table.loc[table["group"] == name, "epistemic"], u.epistemic)
+
+
+def test_the_report_states_the_results_and_needs_no_other_file_for_rows(loans, written_loans):
+    page = written_loans[0].read_text(encoding="utf-8")
+    assert f"{loans.accuracy:.1%}" in page
+    for kind in loans.detection.index:
+        assert kind in page
+    fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
+    assert set(fetched) == {"data:"}
+
+
+def test_writing_leaves_no_figure_open_for_rows(loans, tmp_path):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    before = pyplot.get_fignums()
+    demo.write_table_demo(loans, tmp_path)
+    assert pyplot.get_fignums() == before

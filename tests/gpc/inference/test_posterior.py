@@ -1,0 +1,145 @@
+"""Predictive probabilities and entropies against numerical integration."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import dblquad, quad
+from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
+from scipy.stats import norm
+
+from skuq.gpc.inference._posterior import class_probabilities, expected_entropy
+
+LOG = {"probit": log_ndtr, "logit": log_expit}
+CDF = {"probit": ndtr, "logit": expit}
+
+
+def gaussian_average(function, mean, sd):
+    points = np.unique(np.clip((np.array([-40, -8, 0, 8, 40]) - mean) / sd, -9, 9))
+    edges = np.unique([-9.0, *points, 9.0])
+    return sum(
+        quad(lambda t: function(mean + sd * t) * norm.pdf(t), a, b, epsabs=1e-14, limit=400)[0]
+        for a, b in pairwise(edges)
+    )
+
+
+def binary_entropy(likelihood):
+    log = LOG[likelihood]
+    return lambda f: -(np.exp(log(f)) * log(f) + np.exp(log(-f)) * log(-f))
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@settings(deadline=None, max_examples=30, derandomize=True)
+@given(mean=st.floats(-30, 30), sd=st.floats(1e-3, 50.0))
+def test_two_classes_are_exact(likelihood, mean, sd):
+    moments = np.array([[mean]]), np.array([[[sd**2]]])
+    proba = class_probabilities(likelihood, *moments)
+    assert proba[0, 1] == pytest.approx(gaussian_average(CDF[likelihood], mean, sd), abs=1e-9)
+    assert proba.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+@settings(deadline=None, max_examples=15, derandomize=True)
+@given(mean=st.floats(-20, 20), sd=st.floats(1e-3, 30.0))
+def test_expected_entropy_of_two_classes_is_exact(likelihood, mean, sd):
+    got = expected_entropy(likelihood, np.array([[mean]]), np.array([[[sd**2]]]))
+    expected = gaussian_average(binary_entropy(likelihood), mean, sd)
+    # The entropy of a probit output varies faster than the rule was made for.
+    assert got[0] == pytest.approx(expected, abs=1e-5)
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.floats(-10, 10), st.floats(0.0, 20.0), st.floats(0.0, 20.0), st.floats(-0.9, 0.9))
+def test_softmax_of_two_classes_is_logit_of_the_difference(mean, first, second, share):
+    cross = share * np.sqrt(first * second)
+    covariance = np.array([[[first, cross], [cross, second]]])
+    two = class_probabilities("softmax", np.array([[0.0, mean]]), covariance)
+    variance = np.array([[[first + second - 2 * cross]]])
+    one = class_probabilities("logit", np.array([[mean]]), variance)
+    np.testing.assert_allclose(two, one, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_three_classes_agree_with_adaptive_quadrature():
+    mean, sd = np.array([0.3, -0.5, 1.0]), np.array([1.1, 0.7, 0.0])
+
+    def average(function):
+        def integrand(s, t):
+            f = mean + sd * [s, t, 0.0]
+            return function(f) * norm.pdf(s) * norm.pdf(t)
+
+        return dblquad(integrand, -7, 7, -7, 7, epsabs=1e-5, epsrel=1e-5)[0]
+
+    moments = mean[None], np.diag(sd**2)[None]
+    expected = average(lambda f: np.exp(f[0] - np.logaddexp.reduce(f)))
+    assert class_probabilities("softmax", *moments)[0, 0] == pytest.approx(expected, abs=1e-6)
+    expected = average(lambda f: -(softmax(f) * log_softmax(f)).sum())
+    assert expected_entropy("softmax", *moments)[0] == pytest.approx(expected, abs=1e-6)
+
+
+def random_moments(n_classes, deviation, n=4):
+    rng = np.random.default_rng(n_classes)
+    root = rng.normal(size=(n, n_classes, n_classes)) * deviation / np.sqrt(n_classes)
+    return rng.normal(size=(n, n_classes)) * deviation, root
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "deviation", "tolerance"),
+    [(3, 1.0, 2e-3), (3, 300.0, 5e-3), (4, 3.0, 5e-3), (10, 1.0, 3e-3), (10, 100.0, 1e-2)],
+)
+def test_many_classes_agree_with_sampling(n_classes, deviation, tolerance):
+    mean, root = random_moments(n_classes, deviation)
+    moments = mean, root @ root.swapaxes(1, 2)
+    z = np.random.default_rng(0).normal(size=(100_000, n_classes))
+    latent = mean[:, None] + z @ root.swapaxes(1, 2)
+    proba = class_probabilities("softmax", *moments)
+    np.testing.assert_allclose(proba, softmax(latent, -1).mean(1), atol=tolerance)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    log_p = log_softmax(latent, -1)
+    entropies = -(np.exp(log_p) * log_p).sum(-1).mean(1)
+    got = expected_entropy("softmax", *moments)
+    np.testing.assert_allclose(got, entropies, atol=3 * tolerance)
+
+
+@pytest.mark.parametrize("n_classes", [3, 4, 10])
+@pytest.mark.parametrize("deviation", [0.3, 20.0])
+def test_results_of_a_point_do_not_depend_on_other_points(n_classes, deviation):
+    mean, root = random_moments(n_classes, deviation)
+    mean[1:], root[1:] = 50 * mean[1:], 50 * root[1:]
+    covariance = root @ root.swapaxes(1, 2)
+    whole = class_probabilities("softmax", mean, covariance)
+    for i in range(len(mean)):
+        one = class_probabilities("softmax", mean[i : i + 1], covariance[i : i + 1])
+        np.testing.assert_allclose(one[0], whole[i], rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e4])
+def test_equivalent_directions_are_told_apart_by_nothing(variance):
+    """Far from data, covariances are multiples of the identity but for rounding."""
+    mean, eye = np.array([[0.5, 0.0, -0.5]]) * np.sqrt(variance), np.eye(3)
+    expected = class_probabilities("softmax", mean, variance * eye[None])
+    for seed in range(5):
+        noise = np.random.default_rng(seed).normal(size=(3, 3)) * 1e-13
+        nearly = variance * (eye + noise + noise.T)[None]
+        got = class_probabilities("softmax", mean, nearly)
+        np.testing.assert_allclose(got, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit"])
+def test_certain_latent_functions_are_the_likelihood_itself(likelihood):
+    mean = np.array([[-3.0], [0.0], [2.0]])
+    proba = class_probabilities(likelihood, mean, np.zeros((3, 1, 1)))
+    np.testing.assert_allclose(proba[:, 1], CDF[likelihood](mean[:, 0]), rtol=1e-9)
+    mean = np.random.default_rng(0).normal(size=(3, 5))
+    proba = class_probabilities("softmax", mean, np.zeros((3, 5, 5)))
+    np.testing.assert_allclose(proba, softmax(mean, -1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logit", "softmax"])
+def test_no_points_give_no_rows(likelihood):
+    n_latent = 3 if likelihood == "softmax" else 1
+    empty = np.zeros((0, n_latent)), np.zeros((0, n_latent, n_latent))
+    assert class_probabilities(likelihood, *empty).shape == (0, max(2, n_latent))
+    assert expected_entropy(likelihood, *empty).shape == (0,)

@@ -1,0 +1,198 @@
+"""Objects as containers under names of a format: the same again, and nothing that was forged."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NotRequired
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import StrOptions
+from torch import nn
+
+import skuq.stored
+from skuq import Uncertainty
+from skuq.base import FloatArray
+from skuq.networks import BinaryLogits
+from skuq.stored import CLASSES, NotStorableError, StoredError, from_stored, stored, to_stored
+
+
+@pytest.fixture(autouse=True)
+def own_names(monkeypatch):
+    """Names that a test gives end with it."""
+    monkeypatch.setattr(skuq.stored, "CLASSES", dict(CLASSES))
+
+
+class Point(NamedTuple):
+    x: float
+    y: float | None
+
+
+@dataclass(frozen=True)
+class Shape:
+    points: tuple[Point, ...]
+    weights: FloatArray
+    labels: dict[str, list[str]]
+
+
+class Scaler(BaseEstimator):
+    _parameter_constraints = {"way": [StrOptions({"up", "down"})]}
+
+    def __init__(self, way="up"):
+        self.way = way
+
+
+SCALER = {"factor_": float, "shape_": NotRequired[tuple[int, str]], "other_": NotRequired[Any]}
+
+
+@pytest.fixture
+def named():
+    stored("test.point")(Point)
+    stored("test.shape")(Shape)
+    stored("test.scaler", fields=SCALER)(Scaler)
+
+
+def plain(value):
+    """Whether nothing but containers, arrays and text is in a value."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(plain, [*value, *value.values()]))
+    if isinstance(value, list | tuple):
+        return type(value) in (list, tuple) and all(map(plain, value))
+    return value is None or type(value) in (str, int, float, bool, np.ndarray)
+
+
+def shape():
+    return Shape((Point(1.0, None), Point(2, 3.0)), np.array([0.5]), {"a": ["b"]})
+
+
+def test_an_object_is_the_same_again(named):
+    made = to_stored([shape()])
+    assert plain(made)
+    assert made[0]["skuq"] == "test.shape"
+    assert made[0]["points"][0] == {"skuq": "test.point", "x": 1.0, "y": None}
+    (again,) = from_stored(made)
+    assert (again.points, again.labels) == (shape().points, shape().labels)
+    np.testing.assert_array_equal(again.weights, [0.5])
+
+
+def test_an_estimator_keeps_its_parameters_and_what_was_fitted(named):
+    scaler = Scaler("down")
+    scaler.factor_ = np.float64(0.1)
+    made = to_stored(scaler)
+    assert made == {"skuq": "test.scaler", "way": "down", "factor_": 0.1}
+    again = from_stored(made)
+    assert (type(again), again.get_params(), again.factor_) == (Scaler, {"way": "down"}, 0.1)
+    scaler.unknown_ = 1
+    with pytest.raises(NotStorableError, match=r"test\.scaler has no 'unknown_'"):
+        to_stored(scaler)
+
+
+def test_a_class_that_moved_is_found_by_its_name(named):
+    made = to_stored(shape())
+    moved = type("Shape", (), {"__annotations__": Shape.__annotations__, "__module__": "elsewhere"})
+    del skuq.stored.CLASSES["test.shape"]
+    stored("test.shape", fields={"points": Any, "weights": Any, "labels": Any})(moved)
+    again = from_stored(made)
+    assert type(again) is moved
+    assert again.points == shape().points
+
+
+def test_a_name_is_given_once(named):
+    with pytest.raises(ValueError, match=r"'test\.point' is the name of Point already"):
+        stored("test.point")(Shape)
+
+
+@pytest.mark.parametrize("value", [{"skuq": "tables.comparison", 2: [1]}, {"a": {"skuq": 1}}])
+def test_a_dictionary_with_the_key_of_names_is_itself_again(value):
+    assert from_stored(to_stored(value)) == value
+
+
+def test_a_table_is_its_columns():
+    frame = pd.DataFrame({"a": [1.5, np.nan], "b": ["x", None], "c": [True, False]})
+    made = to_stored({"rows": frame})
+    assert plain(made)
+    pd.testing.assert_frame_equal(from_stored(made)["rows"], frame)
+
+
+def test_networks_of_known_layers_are_arrays():
+    inner = nn.Sequential(nn.Linear(4, 1, bias=False), BinaryLogits())
+    network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), inner).double().eval()
+    made = to_stored({"a": [network, network[0].weight]})
+    assert plain(made)
+    again, weight = from_stored(made)["a"]
+    X = torch.randn(5, 3, dtype=torch.float64)
+    assert again(X).equal(network(X))
+    assert weight.equal(network[0].weight)
+    assert not any(parameter.requires_grad for parameter in again.parameters())
+    assert not again.training
+    with pytest.raises(NotStorableError, match="GELU"):
+        to_stored(nn.Sequential(nn.Linear(3, 4), nn.GELU()))
+
+
+def test_the_random_state_of_torch_stays_as_it_is():
+    made = to_stored(nn.Linear(3, 4))
+    before = torch.random.get_rng_state()
+    from_stored(made)
+    assert torch.random.get_rng_state().equal(before)
+
+
+def test_an_object_without_a_name_is_refused():
+    with pytest.raises(NotStorableError, match=r"skuq\.base\.Uncertainty"):
+        to_stored({"u": Uncertainty(*np.zeros((3, 2)))})
+
+
+@pytest.mark.parametrize(
+    ("forged", "message"),
+    [
+        ({"skuq": "test.other"}, "no format 'test.other'"),
+        ({"skuq": "torch.gelu"}, "no format 'torch.gelu'"),
+        ({"skuq": ["test.point"]}, r"no format \['test.point'\]"),
+        ({"skuq": "test.point", "x": 1.0}, "test.point lacks 'y'"),
+        ({"skuq": "test.point", "x": 1.0, "y": 1.0, "z": 1.0}, "test.point has no 'z'"),
+        ({"skuq": "test.point", "x": "1", "y": 1.0}, "test.point: 'x' is of type str, not float"),
+        ({"skuq": "test.scaler", "way": "up", "factor_": []}, "'factor_' is of type list"),
+        ({"skuq": "test.scaler", "way": "left", "factor_": 1.0}, "'way' parameter of Scaler"),
+        ({"skuq": "test.scaler", "way": "up", "factor_": 1.0, "shape_": (1, 2)}, "'shape_' is of"),
+        ({"skuq": "test.scaler", "factor_": 1.0}, "test.scaler lacks 'way'"),
+        ({"skuq": "torch.tensor", "array": [1.0]}, "'array' is of type list, not ndarray"),
+        ({"skuq": "torch.tensor", "array": np.array([None])}, "can't convert np.ndarray"),
+        ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, "do not fit"),
+        ({"skuq": "torch.linear", "weight": np.ones(3), "bias": None}, "do not fit"),
+        ({"skuq": "torch.chain", "names": ["a"], "layers": ["torch.relu"]}, "'layers' is of"),
+        ({"skuq": "torch.chain", "names": ["a.b"], "layers": [{"skuq": "torch.relu"}]}, "a.b"),
+        ({"skuq": "torch.chain", "names": [], "layers": [{"skuq": "torch.relu"}]}, "longer"),
+        ({"skuq": "torch.relu", "inplace": True}, "torch.relu has no 'inplace'"),
+        ({"skuq": "networks.affine", "factor": [1.0], "shift": "a"}, "'shift' is of type str"),
+        ({"skuq": "pandas.frame", "columns": {"a": [1]}}, "'columns' is of type dict"),
+        ({"skuq": "dict", "keys": [[]], "values": [1]}, "unhashable"),
+    ],
+)
+@pytest.mark.parametrize("inside", [lambda each: each, lambda each: {"a": [(each,)]}])
+def test_what_was_forged_is_refused(named, forged, message, inside):
+    with pytest.raises(StoredError, match=message):
+        from_stored(inside(forged))
+
+
+@pytest.mark.parametrize(
+    ("hint", "fitting", "others"),
+    [
+        (NDArray[Any], [np.array(["a"]), np.ones(1)], [[1.0], None]),
+        (FloatArray, [np.ones(1)], [np.array(["a"]), np.ones(1, bool)]),
+        (dict[str, int], [{}, {"a": 1}, {"a": np.int64(1)}], [{1: 1}, {"a": 1.5}, []]),
+        (tuple[int, ...], [(), (1, 2)], [[1], (1, "a")]),
+        (tuple[list[Any], bool], [([], True)], [([],), ([], True, 1), ([], "a")]),
+        (str | None, ["a", None], [1]),
+        (None, [None], [0]),
+    ],
+)
+def test_values_are_checked_with_all_that_is_in_them(hint, fitting, others):
+    made = stored("test.one", fields={"one": hint})(type("One", (), {}))
+    for value in fitting:
+        again = from_stored({"skuq": "test.one", "one": value})
+        assert type(again) is made
+        assert again.one is value or again.one == value
+    for value in others:
+        with pytest.raises(StoredError, match=r"test\.one: 'one' is of type"):
+            from_stored({"skuq": "test.one", "one": value})

@@ -1,0 +1,243 @@
+"""Quantile loss and the variances from quantiles, against the usual way of writing them."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from skuq.uadqn._quantiles import (
+    aleatoric_part,
+    aleatoric_variance,
+    epistemic_variance,
+    prior_scale,
+    quantile_levels,
+    quantile_loss,
+    quantile_variance,
+)
+
+
+def every_pair(quantiles, targets, levels):
+    """Eq. 1 with every quantile against every target."""
+    u = targets[None, :, None, :] - quantiles[..., None]
+    return (u * (levels[:, None] - (u < 0).to(u.dtype))).mean(-1).sum(-1)
+
+
+def draw(n_members, n_samples, n_quantiles, n_targets, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    options = {"generator": generator, "dtype": torch.float64}
+    quantiles = torch.randn(n_members, n_samples, n_quantiles, **options)
+    targets = torch.randn(n_samples, n_targets, **options)
+    return quantiles.requires_grad_(), targets, quantile_levels(n_quantiles).double()
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (2, 5, 7, 1), (3, 4, 50, 50), (2, 3, 4, 9), (2, 3, 7, 101)]
+)
+def test_value_and_gradient_are_those_of_all_pairs(shape):
+    quantiles, targets, levels = draw(*shape)
+    outer = torch.rand(shape[:2], dtype=torch.float64)
+    loss, expected = (f(quantiles, targets, levels) for f in (quantile_loss, every_pair))
+    torch.testing.assert_close(loss, expected)
+    (gradient,) = torch.autograd.grad((outer * loss).sum(), quantiles)
+    (expected_gradient,) = torch.autograd.grad((outer * expected).sum(), quantiles)
+    torch.testing.assert_close(gradient, expected_gradient)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(0))
+def test_value_is_that_of_all_pairs_with_ties(k, b, n, m, seed):
+    rng = np.random.default_rng(seed)  # integers: many targets equal each other and quantiles
+    quantiles, targets = (torch.tensor(rng.integers(-2, 3, s) * 1.0) for s in ((k, b, n), (b, m)))
+    levels = quantile_levels(n).double()
+    expected = every_pair(quantiles, targets, levels)
+    torch.testing.assert_close(quantile_loss(quantiles, targets, levels), expected)
+
+
+def test_gradient_passes_gradcheck():
+    quantiles, targets, levels = draw(2, 3, 4, 5)
+    assert torch.autograd.gradcheck(lambda q: quantile_loss(q, targets, levels), quantiles)
+
+
+def test_no_gradient_flows_into_targets():
+    quantiles, targets, levels = draw(2, 3, 4, 5)
+    targets.requires_grad_()
+    quantile_loss(quantiles, targets, levels).sum().backward()
+    assert targets.grad is None
+
+
+def test_gradient_at_a_tie_lies_between_the_slopes_beside_it():
+    levels = torch.tensor([0.3])
+    slopes = []
+    for at in (-1e-3, 0.0, 1e-3):
+        q = torch.full((1, 1, 1), at, requires_grad=True)
+        quantile_loss(q, torch.zeros(1, 4), levels).sum().backward()
+        slopes.append(q.grad.item())
+    assert slopes[0] == pytest.approx(-0.3)
+    assert slopes[2] == pytest.approx(0.7)
+    assert slopes[0] <= slopes[1] <= slopes[2]
+
+
+def test_equal_targets_are_matched_exactly():
+    quantiles, levels = torch.full((2, 1, 5), 3.0), quantile_levels(5)
+    assert quantile_loss(quantiles, torch.full((1, 8), 3.0), levels).tolist() == [[0.0], [0.0]]
+
+
+def test_minimiser_is_the_empirical_quantile():
+    """The best value for each level is the one of numpy's inverse distribution function."""
+    targets = np.sort(np.random.default_rng(0).normal(size=30))
+    levels = quantile_levels(6, "paper").double()
+    # The loss is piecewise linear with corners at the targets: its least value lies there.
+    corners = torch.tensor(targets)[None, :, None].expand(1, 30, 6)
+    everywhere = torch.tensor(targets).expand(30, 30)
+    losses = torch.stack(
+        [quantile_loss(corners[..., [i]], everywhere, levels[[i]])[0] for i in range(6)]
+    )
+    best = targets[losses.argmin(dim=1)]
+    expected = np.quantile(targets, levels.numpy(), method="inverted_cdf")
+    np.testing.assert_array_equal(best, expected)
+
+
+@pytest.mark.parametrize("kind", ["midpoint", "paper"])
+def test_levels(kind):
+    expected = {"midpoint": (np.arange(50) + 0.5) / 50, "paper": np.arange(1, 51) / 51}
+    np.testing.assert_allclose(quantile_levels(50, kind), expected[kind], rtol=1e-6)
+
+
+def test_unknown_kind_of_levels_is_refused():
+    with pytest.raises(ValueError, match="must be 'midpoint' or 'paper', got 'middle'"):
+        quantile_levels(3, "middle")
+
+
+def test_prior_scale_is_the_deviation_of_all_weights_by_network():
+    rng = np.random.default_rng(0)
+    shapes = (2, 3, 4), (2, 5), (2, 1, 6, 2)
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    flat = np.concatenate([a.reshape(2, -1) for a in arrays], axis=1)
+    result = prior_scale([torch.tensor(a) for a in arrays])
+    np.testing.assert_allclose(result, flat.std(axis=1, ddof=1))
+
+
+ESTIMATES = (epistemic_variance, aleatoric_variance)
+quantile_arrays = arrays(
+    np.float64,
+    st.tuples(st.integers(2, 5), st.integers(1, 3), st.integers(1, 6)),
+    elements=st.floats(-100, 100),
+)
+
+
+def pairwise(quantiles):
+    """Eq. 7 written out, averaged over all pairs of networks."""
+    epistemic, aleatoric = [], []
+    for a, b in combinations(quantiles, 2):
+        epistemic.append(((a - b) ** 2).mean(-1) / 2)
+        means = a.mean(-1, keepdims=True), b.mean(-1, keepdims=True)
+        aleatoric.append(((a - means[0]) * (b - means[1])).mean(-1))
+    return np.mean(epistemic, axis=0), np.mean(aleatoric, axis=0)
+
+
+@pytest.mark.parametrize("n_members", [2, 3, 7])
+def test_estimates_are_those_of_a_loop_over_pairs(n_members):
+    quantiles = np.random.default_rng(0).normal(size=(n_members, 4, 3, 50))
+    for estimate, expected in zip(ESTIMATES, pairwise(quantiles), strict=True):
+        np.testing.assert_allclose(estimate(quantiles), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("estimate", [*ESTIMATES, quantile_variance])
+def test_torch_and_numpy_agree(estimate):
+    quantiles = np.random.default_rng(0).normal(size=(3, 4, 2, 50))
+    result = estimate(torch.tensor(quantiles))
+    assert isinstance(result, torch.Tensor)
+    np.testing.assert_allclose(result, estimate(quantiles), atol=1e-14)
+
+
+@pytest.mark.parametrize("estimate", ESTIMATES)
+def test_one_network_is_refused(estimate):
+    with pytest.raises(ValueError, match=r"at least two networks.*shape \(1, 5, 50\)"):
+        estimate(np.zeros((1, 5, 50)))
+
+
+@pytest.mark.parametrize("n_members", [2, 5])
+def test_estimates_are_unbiased_and_one_network_is_not(n_members):
+    rng = np.random.default_rng(1)
+    means, sd = np.linspace(-1, 2, 10), 0.7  # a posterior that is known: N(means, sd^2)
+    quantiles = means + sd * rng.normal(size=(n_members, 40_000, 10))
+    for estimate, truth in zip(ESTIMATES, (sd**2, means.var()), strict=True):
+        values = estimate(quantiles)
+        standard_error = values.std() / np.sqrt(len(values))
+        assert abs(values.mean() - truth) < 4 * standard_error
+    # Prop. 2.1: the spread of one network counts its own errors as risk.
+    biased = quantile_variance(quantiles[0]).mean()
+    assert biased == pytest.approx(means.var() + sd**2 * 9 / 10, rel=0.02)
+
+
+def test_decomposition_is_exact_for_a_complete_set_of_networks():
+    """Prop. 2.2 with the posterior uniform over all networks there are."""
+    networks = np.random.default_rng(2).normal(size=(6, 20, 50))
+    n = len(networks)
+    epistemic = epistemic_variance(networks) * (n - 1) / n  # of a population, not a sample
+    aleatoric = quantile_variance(networks.mean(axis=0))
+    np.testing.assert_allclose(epistemic + aleatoric, networks.var(axis=(0, 2)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_members", [2, 4])
+def test_estimates_sum_to_the_total_variance_of_pairs(n_members):
+    networks = np.random.default_rng(3).normal(size=(n_members, 20, 50))
+    both = epistemic_variance(networks) + aleatoric_variance(networks)
+    # Around the products of means of two different networks instead of squared means.
+    means = networks.mean(axis=-1)
+    products = np.mean([a * b for a, b in combinations(means, 2)], axis=0)
+    np.testing.assert_allclose(both, (networks**2).mean(axis=(0, 2)) - products, rtol=1e-10)
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 5.0])
+def test_distance_between_actions_is_no_risk(distance):
+    rng = np.random.default_rng(4)
+    levels = np.linspace(-1, 1, 50)
+    quantiles = levels + 0.01 * rng.normal(size=(2, 3, 2, 50))
+    apart = quantiles + np.array([0.0, distance])[:, None]
+    np.testing.assert_allclose(aleatoric_variance(apart), aleatoric_variance(quantiles), atol=1e-12)
+    np.testing.assert_allclose(aleatoric_variance(apart), levels.var(), rtol=0.05)
+
+
+def test_covariance_can_be_negative():
+    assert aleatoric_variance(np.array([[0.0, 1.0], [1.0, 0.0]])) == -0.25
+
+
+@settings(deadline=None, max_examples=50)
+@given(quantile_arrays, st.floats(-50, 50), st.floats(-5, 5))
+def test_shift_changes_nothing_and_scale_goes_in_squared(quantiles, shift, scale):
+    for estimate in ESTIMATES:
+        expected = scale**2 * estimate(quantiles)
+        np.testing.assert_allclose(estimate(scale * quantiles + shift), expected, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=50)
+@given(quantile_arrays)
+def test_identical_networks_have_no_epistemic_part(quantiles):
+    same = np.repeat(quantiles[:1], 3, axis=0)
+    np.testing.assert_allclose(epistemic_variance(same), 0, atol=1e-9)
+    np.testing.assert_allclose(aleatoric_variance(same), quantile_variance(same[0]), atol=1e-8)
+
+
+@settings(deadline=None, max_examples=50)
+@given(quantile_arrays)
+def test_networks_may_come_in_any_order_and_epistemic_is_never_negative(quantiles):
+    for estimate in ESTIMATES:
+        np.testing.assert_allclose(estimate(quantiles[::-1]), estimate(quantiles), atol=1e-8)
+    assert (epistemic_variance(quantiles) >= 0).all()
+
+
+def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():
+    # Auxiliary networks that disagree about the order of quantiles: their covariance is negative.
+    value, first, second = [0.0, 2.0, 4.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0]
+    quantiles = np.array([value, first, second])
+    assert aleatoric_part(quantiles, "covariance") == 0
+    assert aleatoric_part(quantiles, "variance") == pytest.approx(8 / 3)
+    agreeing = np.array([value, first, first])
+    assert aleatoric_part(agreeing, "covariance") == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="aleatoric must be"):
+        aleatoric_part(agreeing, "Covariance")
