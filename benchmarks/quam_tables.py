@@ -224,7 +224,7 @@ def quam(model: Pipeline, task: Task, seed: int, kinds: tuple[str, ...], args) -
     """The search on a pool of some kinds."""
     shares = {"pool_shares": args.pool_shares} if args.pool_shares else {}
     pool = partial(make_pool, kinds=kinds, n_inputs=args.n_pool, random_state=seed)
-    found = QUAMClassifier(FrozenEstimator(model), search=PoolSearch(pool=pool), random_state=seed, **shares)
+    found = QUAMClassifier(FrozenEstimator(model), pool=pool, random_state=seed, **shares)
     return found.fit(task.X, task.y)
 
 

@@ -84,7 +84,7 @@ def methods(
     net = posterior.mode(seed)
     given, fixed = FrozenEstimator(net), {"random_state": seed}
     yield "quam", lambda: QUAMClassifier(given, n_jobs=args.n_jobs, **QUAM, **fixed)
-    yield "quam-pool-grid", lambda: QUAMClassifier(given, search=PoolSearch(pool=lambda X: grid), **POOL, **fixed)
+    yield "quam-pool-grid", lambda: QUAMClassifier(given, pool=lambda X: grid, **POOL, **fixed)
     yield "quam-pool", lambda: QUAMClassifier(given, **POOL, **fixed)
     yield "reference", lambda: ReferenceClassifier(given)
     seeds = range(1000 + N_MEMBERS * seed, 1000 + N_MEMBERS * (seed + 1) - 1)

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from importlib import import_module
 
 import pytest
 

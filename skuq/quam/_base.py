@@ -291,7 +291,6 @@ class QUAMBase(ModelMixin, ABC):
             If the estimator was fitted with search="pointwise", or `X` does not fit the
             training data.
         """
-        self._check_ready()
         self._check_found()
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
@@ -354,7 +353,6 @@ class QUAMBase(ModelMixin, ABC):
         ValueError
             If the inputs are not rows of a table.
         """
-        self._check_ready()
         self._check_found()
         rows, background = to_dense(self._checked_rows(X)), to_dense(self._background)
         if np.ndim(rows) != 2:
@@ -366,15 +364,9 @@ class QUAMBase(ModelMixin, ABC):
         names = getattr(self, "feature_names_in_", np.arange(rows.shape[1]))
         return Explanation(np.asarray(names), epistemic, contribution, self.adversarial_models(X))
 
-    def _check_ready(self) -> None:
-        """Refuse to predict with parameters that are not valid, or after a search that failed."""
-        check_is_fitted(self)
-        if not isinstance(self.search_, PointwiseSearch):
-            self._check_found()
-        self._validate_params()  # they may have been set after `fit`
-        self.search_._validate_params()
-
     def _check_found(self) -> None:
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
         if not hasattr(self, "_found"):
             raise ValueError(
                 "This estimator holds no models found on a pool: it was fitted with "
@@ -417,7 +409,6 @@ class QUAMBase(ModelMixin, ABC):
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
         """Call ``function(met, argument)`` for inputs in `n_jobs` processes; the arrays, joined."""
-        self._check_ready()
         if isinstance(self.search_, PointwiseSearch):
             jobs: Sequence[_Points | _Rows] = self._points(X)
         else:
@@ -437,8 +428,11 @@ class QUAMBase(ModelMixin, ABC):
 
     def _points(self, X: Any) -> list[_Points]:
         """Inputs in the batches that are searched together."""
+        check_is_fitted(self)
+        self._validate_params()  # they may have been set after `fit`
         search = self.search_
         assert isinstance(search, PointwiseSearch)
+        search._validate_params()
         assert isinstance(self._problem, FittedSearch)
         problem, settings = self._problem.problem, self._settings(self._problem.problem)
         task = self._present_task()
@@ -452,6 +446,7 @@ class QUAMBase(ModelMixin, ABC):
 
     def _rows(self, X: Any) -> list[_Rows]:
         """Inputs in pieces, one for each job."""
+        self._check_found()
         rows = self._checked_rows(X)
         n_classes = 1 if self.model_.classes is None else len(self.model_.classes)
         of_each = self._found.excess_loss.size * n_classes

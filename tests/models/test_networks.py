@@ -10,7 +10,6 @@ from skuq.networks import (
     MLP,
     BinaryLogits,
     LeNet,
-    MLP,
     TabularNet,
     linear_layer,
     resolve_device,

@@ -72,7 +72,7 @@ MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images
 QUICK = {"n_steps": 4, "random_state": 0}
 ESTIMATORS = {
     "pool": lambda model: QUAMClassifier(model, **QUICK),
-    "pool, all": lambda model: QUAMClassifier(model, search=PoolSearch(parameters="all"), **QUICK),
+    "pool, all": lambda model: QUAMClassifier(model, parameters="all", **QUICK),
     "pointwise": lambda model: QUAMClassifier(
         FrozenEstimator(model), search=PointwiseSearch(parameters="last"), **QUICK
     ),

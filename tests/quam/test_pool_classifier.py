@@ -50,8 +50,6 @@ LEARNERS = {
     "bayes": GaussianNB(),
 }
 
-SEARCHED = [(None, PoolSearch(n_steps=10)), (BOOSTING, RefitSearch())]
-
 
 @pytest.fixture(scope="module")
 def iris():
@@ -175,8 +173,8 @@ def test_only_rows_can_be_explained():
         quam.explain(X[:2])
 
 
-@pytest.mark.parametrize(("estimator", "search"), SEARCHED)
-def test_the_pool_is_made_or_given_or_a_function(iris, estimator, search):
+@pytest.mark.parametrize("estimator", [None, BOOSTING])
+def test_the_pool_is_made_or_given_or_a_function(iris, estimator):
     X, y = iris
     pool = make_pool(X, n_inputs=400, random_state=5)
     search = PoolSearch(n_steps=10) if estimator is None else "refit"
@@ -224,8 +222,8 @@ def test_the_pool_passes_through_pipelines_and_searches(iris):
     assert search.fit(X, y).best_estimator_.predict_uncertainty(X[:2]).total.shape == (2,)
 
 
-@pytest.mark.parametrize(("estimator", "search"), SEARCHED)
-def test_jobs_pickles_and_seeds_change_nothing(iris, estimator, search):
+@pytest.mark.parametrize("estimator", [None, BOOSTING])
+def test_jobs_pickles_and_seeds_change_nothing(iris, estimator):
     X, y = iris
     search = PoolSearch(n_steps=10) if estimator is None else None
     quam = QUAMClassifier(estimator, search=search, random_state=0).fit(X, y)
