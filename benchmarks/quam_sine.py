@@ -25,6 +25,7 @@ from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_ha
 from skuq import QUAMRegressor
 from skuq.extras import import_optional
 from skuq.networks import seeded
+from skuq.quam import PointwiseSearch, PoolSearch
 
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)
@@ -34,9 +35,9 @@ N_MEMBERS, N_MASKS, DROPOUT = 10, 100, 0.2
 # times that. Unlike on two moons the search follows the likelihood only: at the mode of this
 # prior most of the weights are zero and hard to move, which the models of HMC are not.
 N_STEPS = 100
-QUAM = {"search": "pointwise", "c0": N_TRAIN, "eta": 10 ** (1 / N_STEPS), "n_steps": N_STEPS}
+QUAM = {"c0": N_TRAIN, "eta": 10 ** (1 / N_STEPS), "n_steps": N_STEPS}
 ABLATIONS: dict[str, dict] = {
-    "divergence": {"attack": "divergence"},
+    "divergence": {},
     "with_prior": {"prior_precision": PRECISION},
     "200_steps": {"n_steps": 2 * N_STEPS, "eta": 10 ** (0.5 / N_STEPS)},
     "default_schedule": {"c0": 20.0, "eta": 1.05},
@@ -113,8 +114,10 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
         return curve_of(np.stack([member(grid)[:, 0].numpy() for member in members]))
 
     methods = {
-        "quam": lambda: quam(posterior, net, grid, **QUAM),
-        "quam-pool-grid": lambda: quam(posterior, net, grid, pool=lambda X: grid.numpy()),
+        "quam": lambda: quam(posterior, net, grid, search=PointwiseSearch(**QUAM)),
+        "quam-pool-grid": lambda: quam(
+            posterior, net, grid, search=PoolSearch(pool=lambda X: grid.numpy())
+        ),
         "quam-pool": lambda: quam(posterior, net, grid),
         "deep_ensemble": lambda: ensemble(PRECISION),
         "deep_ensemble_no_decay": lambda: ensemble(0.0),
@@ -128,7 +131,13 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
         start = time.perf_counter()
         yield (
             f"quam_{name}",
-            quam(posterior, net, grid, **{**QUAM, **changed}),
+            quam(
+                posterior,
+                net,
+                grid,
+                search=PointwiseSearch(**{**QUAM, **changed}),
+                attack="divergence" if name == "divergence" else "displacement",
+            ),
             time.perf_counter() - start,
         )
 

@@ -1,114 +1,22 @@
-"""Default networks and stacked evaluation of many variants."""
+"""Variants of a network: what is cut off before weights that move, and many evaluated at once."""
+
+import pickle
 
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
 
-from skuq.models import split_head
 from skuq.networks import (
     MLP,
     BinaryLogits,
+    LayerInput,
     LeNet,
     TabularNet,
-    linear_layer,
-    resolve_device,
+    cut_network,
     stack_parameters,
     stacked_forward,
 )
-
-
-@pytest.mark.parametrize("hidden_sizes", [(), (5,), (5, 4)])
-def test_mlp_has_one_activation_per_hidden_layer(hidden_sizes):
-    net = MLP(3, 2, hidden_sizes=hidden_sizes)
-    assert net(torch.zeros(7, 3)).shape == (7, 2)
-    assert sum(isinstance(layer, nn.ReLU) for layer in net) == len(hidden_sizes)
-
-
-@pytest.mark.parametrize("hidden_sizes", [(), (5,), (5, 4)])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize("batch_norm", [False, True])
-def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
-    hidden_sizes, dropout, batch_norm
-):
-    expected = []
-    for _ in hidden_sizes:
-        expected += [nn.Linear, *[nn.BatchNorm1d] * batch_norm, nn.ReLU]
-        expected += [nn.Dropout] * (dropout > 0)
-    net = MLP(3, 2, hidden_sizes, dropout, batch_norm)
-    assert [type(layer) for layer in net] == [*expected, nn.Linear]
-    assert {layer.p for layer in net if isinstance(layer, nn.Dropout)} <= {dropout}
-
-
-@pytest.mark.parametrize("make", [MLP, lambda *a, **kw: TabularNet(*a, {1: 3}, **kw)])
-def test_dropout_is_random_in_training_alone(make):
-    torch.manual_seed(0)
-    net, X = make(3, 2, hidden_sizes=(40,), dropout=0.5), torch.ones(1, 3)
-    assert not torch.equal(net(X), net(X))
-    assert torch.equal(net.eval()(X), net(X))
-
-
-def test_batch_norm_removes_shift_and_scale_of_a_batch():
-    torch.manual_seed(0)
-    net, X = MLP(3, 2, hidden_sizes=(8,), batch_norm=True).double(), torch.randn(50, 3).double()
-    torch.testing.assert_close(net(1000 * X + 7), net(X), rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("levels", "width"), [(1, 1), (2, 2), (3, 2), (9, 5), (10, 6), (98, 50), (1000, 50)]
-)
-def test_embedding_is_half_as_wide_as_it_has_levels_and_at_most_50(levels, width):
-    net = TabularNet(2, 2, categories={0: levels})
-    assert net.embeddings[0].weight.shape == (levels + 1, width)
-    assert net(torch.tensor([[levels - 1.0, 0.5], [-1.0, 0.5]])).shape == (2, 2)
-
-
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 20), (1, 16, 16)])
-def test_lenet_takes_flat_rows_and_images_alike(shape):
-    net = LeNet(10, image_shape=shape).eval()
-    images = torch.rand(2, *shape)
-    torch.testing.assert_close(net(images.flatten(1)), net(images))
-
-
-def test_lenet_of_the_paper_has_its_layer_sizes():
-    sizes = [tuple(p.shape) for name, p in LeNet().named_parameters() if "weight" in name]
-    assert sizes == [(6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84)]
-
-
-def test_lenet_refuses_images_too_small_for_its_convolutions():
-    with pytest.raises(ValueError, match="at least 16 x 16, got 8 x 8"):
-        LeNet(image_shape=(1, 8, 8))
-
-
-def test_tabular_net_depends_on_categories_only_through_their_code():
-    net = TabularNet(3, 2, categories={2: 4})
-    x = torch.tensor([[0.1, 0.2, 1.0]])
-    other = torch.tensor([[0.1, 0.2, 3.0]])
-    assert not torch.equal(net(x), net(other))
-    unseen = [torch.tensor([[0.1, 0.2, code]]) for code in (-1.0, 4.0, 99.0)]
-    torch.testing.assert_close(net(unseen[0]), net(unseen[1]))
-    torch.testing.assert_close(net(unseen[0]), net(unseen[2]))
-
-
-def test_tabular_net_refuses_columns_that_do_not_exist():
-    with pytest.raises(ValueError, match=r"must name columns 0 to 2, got \[3\]"):
-        TabularNet(3, 2, categories={3: 4})
-
-
-def test_a_linear_layer_of_given_weights_draws_nothing():
-    state, weight = torch.get_rng_state(), torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
-    layer = linear_layer(weight, torch.ones(2, dtype=torch.float64))
-    x = torch.ones(1, 3, dtype=torch.float64)
-    assert layer(x).tolist() == [[4.0, 13.0]]
-    assert linear_layer(weight)(x).tolist() == [[3.0, 12.0]]
-    assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(RuntimeError, match="size mismatch for bias"):
-        linear_layer(weight, torch.ones(1))
-
-
-def test_binary_logits_give_the_sigmoid():
-    z = torch.linspace(-3, 3, 7)[:, None]
-    torch.testing.assert_close(BinaryLogits()(z).softmax(-1)[:, 1:], z.sigmoid())
 
 
 class LastStep(nn.Module):
@@ -129,7 +37,11 @@ class DependsOnValues(nn.Sequential):
 
 
 TWICE = {"num_layers": 2, "bidirectional": True, "batch_first": True}
+
+
 ENCODER = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True)
+
+
 IN_TURN = {
     "lstm": (LastStep(nn.LSTM(4, 5, **TWICE), 10), (12,)),
     "gru": (LastStep(nn.GRU(4, 5, **TWICE), 10), (12,)),
@@ -137,6 +49,8 @@ IN_TURN = {
     "transformer": (LastStep(nn.TransformerEncoder(ENCODER, 2), 4), (12,)),
     "values": (DependsOnValues(nn.Linear(3, 2)), (3,)),
 }
+
+
 NETWORKS = {
     "mlp": (MLP(4, 3, hidden_sizes=(6,)), (4,)),
     "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,)),
@@ -215,7 +129,7 @@ def test_head_on_cached_features_equals_the_network(name):
     network, shape = NETWORKS[name]
     network = network.double().eval()
     X = torch.rand(6, *shape, dtype=torch.float64)
-    head = split_head(network, X[:1])
+    head = cut_network(network, "last", X[:1])
     torch.testing.assert_close(head.module(head.body(X)), network(X))
     moved = [name for name, _ in head.module.named_parameters()]
     assert len(moved) == 2
@@ -233,7 +147,7 @@ class ScaledOutput(nn.Module):
 
 def test_network_with_arithmetic_after_its_last_layer_cannot_be_cut():
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(ScaledOutput(), torch.ones(1, 2))
+        cut_network(ScaledOutput(), "last", torch.ones(1, 2))
 
 
 class RectifiedOutput(nn.Module):
@@ -260,7 +174,7 @@ class Gate(nn.Module):
 def test_network_whose_layers_do_not_run_when_cut_is_refused():
     network = nn.Sequential(nn.Conv1d(1, 4, 3), Gate())
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(network.eval(), torch.randn(6, 1, 5))
+        cut_network(network.eval(), "last", torch.randn(6, 1, 5))
 
 
 class RepeatedOutput(nn.Module):
@@ -274,31 +188,21 @@ class RepeatedOutput(nn.Module):
 
 def test_outputs_of_a_cut_network_are_not_broadcast():
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(RepeatedOutput(), torch.randn(6, 2))
+        cut_network(RepeatedOutput(), "last", torch.randn(6, 2))
 
 
 def test_networks_that_need_several_rows_can_be_cut():
     norm = nn.BatchNorm1d(5, track_running_stats=False)
     network = nn.Sequential(nn.Linear(4, 5), norm, nn.Linear(5, 3)).eval()
     X = torch.randn(6, 4)
-    head = split_head(network, X)
+    head = cut_network(network, "last", X)
     torch.testing.assert_close(head.module(head.body(X)), network(X))
 
 
 def test_cut_is_checked_on_all_rows_given():
     torch.manual_seed(0)
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(RectifiedOutput(), torch.randn(50, 2))
-
-
-@pytest.mark.parametrize("device", ["quantum", "cuda:99"])
-def test_unusable_device_is_refused(device):
-    with pytest.raises(ValueError, match=r"cannot be used here .* use 'auto' or 'cpu'"):
-        resolve_device(device)
-
-
-def test_auto_device_is_cuda_exactly_when_there_is_one():
-    assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
+        cut_network(RectifiedOutput(), "last", torch.randn(50, 2))
 
 
 def test_a_lack_of_memory_is_not_hidden_by_a_slow_loop():
@@ -317,3 +221,184 @@ def test_a_lack_of_memory_is_not_hidden_by_a_slow_loop():
     with pytest.raises(torch.OutOfMemoryError):
         stacked_forward(net, stack_parameters(net, 3), torch.ones(4, 2), shared_input=True)
     assert TooLarge.calls == 1
+
+
+def convolutional():
+    return nn.Sequential(nn.Conv1d(1, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(9, 4), nn.Tanh())
+
+
+CUT = {
+    "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,), 6),
+    "tabular": (TabularNet(3, 2, categories={0: 5}), (3,), 6),
+    "nested": (nn.Sequential(convolutional(), nn.ReLU(), nn.Linear(4, 2)), (1, 4), 4),
+    "in place": (nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2)), (4,), 2),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_layers_from_the_first_linear_one_on_equal_the_network(name):
+    network, shape, n_parameters = CUT[name]
+    network = network.double().eval()
+    X = torch.rand(6, *shape, dtype=torch.float64) - 0.2
+    before = X.clone()
+    body, module, _ = cut_network(network, "linear", X[:2])
+    features = body(X.clone())
+    torch.testing.assert_close(module(features), network(X.clone()))
+    torch.testing.assert_close(X, before)
+    assert not body.training
+    assert not module.training
+    assert len(list(module.named_parameters())) == n_parameters
+    assert not any(part._forward_pre_hooks for part in network.modules())
+    torch.testing.assert_close(pickle.loads(pickle.dumps(body))(X.clone()), features)
+
+
+@pytest.mark.parametrize("network", [MLP(4, 3), nn.Linear(4, 3), nn.Sequential(MLP(4, 3))])
+def test_network_that_starts_with_a_linear_layer_stays_whole(network):
+    body, module, _ = cut_network(network.eval(), "linear", torch.ones(2, 4))
+    assert body is None
+    assert module is network
+
+
+class Functional(nn.Module):
+    """Layers in a forward pass of its own, as many networks have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv1d(1, 3, 2)
+        self.first = nn.Linear(9, 5)
+        self.second = nn.Linear(5, 4)
+
+    def features(self, X):
+        return self.convolution(X).relu().flatten(1)
+
+    def forward(self, X):
+        return self.second(self.first(self.features(X)).relu())
+
+
+class Residual(nn.Sequential):
+    """Its outputs have the shape that its last layers alone would return."""
+
+    def __init__(self):
+        super().__init__(nn.ReLU(), nn.Linear(4, 4))
+
+    def forward(self, X):
+        return X + super().forward(X)
+
+
+class GateOfThree(nn.Module):
+    """Squeeze and excitation of 3 channels, with linear layers inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.squeeze, self.excite = nn.Linear(3, 2), nn.Linear(2, 3)
+
+    def forward(self, X):
+        return X * self.excite(self.squeeze(X.mean(2)).relu()).sigmoid()[..., None]
+
+
+def with_linear_layers_inside(block):
+    return nn.Sequential(nn.Conv1d(1, 3, 2), nn.ReLU(), block, nn.Flatten(), nn.Linear(9, 4))
+
+
+NARROW = nn.TransformerEncoderLayer(3, 1, 8, batch_first=True)
+
+
+@pytest.mark.parametrize(
+    ("network", "X"),
+    [
+        (Functional(), torch.randn(3, 1, 4)),
+        (with_linear_layers_inside(GateOfThree()), torch.randn(3, 1, 4)),
+        (with_linear_layers_inside(NARROW), torch.randn(3, 1, 4)),
+        (Residual(), torch.randn(3, 4)),
+        (nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten()), torch.randn(3, 2, 2)),
+    ],
+)
+def test_network_that_is_not_a_chain_stays_whole(network, X):
+    body, module, _ = cut_network(network.eval(), "linear", X)
+    assert body is None
+    assert module is network
+
+
+def test_features_of_any_network_can_be_read_off():
+    network = Functional().eval()
+    X = torch.randn(3, 1, 4)
+    features = LayerInput.of_first_linear(network, X)
+    torch.testing.assert_close(features(X), network.features(X))
+    features = LayerInput.of_last_layer(network, X)
+    torch.testing.assert_close(network.second(features(X)), network(X))
+
+
+def test_networks_that_need_several_rows_can_be_cut_before_linear_layers():
+    norm = nn.BatchNorm1d(4, track_running_stats=False)
+    network = nn.Sequential(norm, nn.Linear(4, 3)).eval()
+    X = torch.randn(6, 4)
+    body, module, _ = cut_network(network, "linear", X)
+    torch.testing.assert_close(module(body(X)), network(X))
+
+
+def test_network_without_linear_layers_has_no_features_before_them():
+    assert LayerInput.of_first_linear(nn.Sequential(nn.ReLU()), torch.ones(1, 2)) is None
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    layers = (nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
+    return nn.Sequential(*layers, nn.Linear(5, 3)).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ("all", {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias", "5.weight"}),
+        ("bias", {"0.bias", "1.bias", "3.bias"}),
+        ("norm", {"1.weight", "1.bias"}),
+        (lambda name, _: name.startswith("3"), {"3.weight", "3.bias"}),
+        (lambda _, tensor: tensor.shape == (5, 6), {"3.weight"}),
+    ],
+)
+def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
+    x = torch.randn(7, 4)
+    body, module, moved = cut_network(network, parameters, x)
+    if parameters in ("all", "bias"):
+        names = names | {"5.bias"}
+    assert set(moved) == names
+    for name in moved:  # the very weights of the network, under the same names
+        assert torch.equal(module.get_parameter(name), network.get_parameter(name))
+    first = min(int(name[0]) for name in names)
+    assert (body is None) == (first == 0)
+    features = x if body is None else body(x)
+    torch.testing.assert_close(module(features), network(x))
+
+
+class Skip(nn.Sequential):
+    def forward(self, x):
+        h = self[0](x)
+        return self[2](h + self[1](h))
+
+
+class OwnArguments(nn.Sequential):
+    def __init__(self, n_features, n_outputs):
+        super().__init__(nn.Linear(n_features, 5), nn.ReLU(), nn.Linear(5, n_outputs))
+
+
+@pytest.mark.parametrize(
+    ("network", "cut"),
+    [
+        (Skip(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)), False),
+        (OwnArguments(4, 3), True),
+        (MLP(4, 3), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_kinds_of_sequential_are_cut_only_where_they_run_their_layers_in_turn(network, cut):
+    x = torch.randn(7, 4)
+    body, module, moved = cut_network(network, lambda name, _: name.startswith("2."), x)
+    assert moved == ("2.weight", "2.bias")
+    assert (body is not None) == cut
+    torch.testing.assert_close(module(body(x) if cut else x), network(x))
+
+
+def test_nothing_to_move_is_said():
+    with pytest.raises(ValueError, match="no parameters of kind 'norm'"):
+        cut_network(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))
