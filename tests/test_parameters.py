@@ -1,29 +1,41 @@
 """Every parameter of every estimator has an effect, or is refused where it has none."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.frozen import FrozenEstimator
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import scale
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from torch import nn
 
 from skuq import (
+    AnchoredQuantileRegressor,
+    CalibrationAuditor,
     DeepEnsembleClassifier,
+    EvidentialProbe,
     FeatureDistanceClassifier,
     LaplaceClassifier,
     MCDropoutClassifier,
+    MirageFineTuner,
+    MirageRegressor,
     QUAMClassifier,
     QUAMRegressor,
     ReferenceClassifier,
+    RobustGPC,
     SGMCMCClassifier,
     all_estimators,
 )
+from skuq.evidential import EvidenceLoss, NodeBatches
+from skuq.networks import MLP
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 
 #: Parameters that change no result, and why they are there.
@@ -36,15 +48,7 @@ INFRASTRUCTURE = {
     "callbacks": "the user's own code in training",
 }
 #: Estimators without an entry below.
-PENDING = {
-    "AnchoredQuantileRegressor",
-    "CalibrationAuditor",
-    "EvidentialProbe",
-    "MirageFineTuner",
-    "MirageRegressor",
-    "RobustGPC",
-    "UADQN",
-}
+PENDING = {"UADQN"}
 
 
 class Refusal(NamedTuple):
@@ -63,6 +67,8 @@ class Case(NamedTuple):
     data: tuple[Any, Any]
     effective: dict[str, Any]
     refused: tuple[Refusal, ...] = ()
+    fit_params: dict[str, Any] = {}
+    also: Callable[[Any], list[Any]] = lambda fitted: []  # what it says in attributes
 
 
 def flowers():
@@ -88,6 +94,11 @@ def small_pool(X):
     return make_pool(X, n_inputs=40, random_state=1)
 
 
+def dropping():
+    torch.manual_seed(0)
+    return MLP(4, 3, dropout=0.5)
+
+
 GRADIENTS = {
     "search__n_steps": 8,
     "search__c0": 3.0,
@@ -109,9 +120,45 @@ def of_fraction(context, match):
     )
 
 
+def in_half(X):
+    return X[:, 0] > 0
+
+
+def in_other_half(X):
+    return X[:, 1] > 0
+
+
+def two_outputs():
+    torch.manual_seed(0)
+    return MLP(4, 2)
+
+
+def ring(distance):
+    """A graph in which each node has the neighbours at this distance along a ring."""
+    eye = np.eye(30)
+    return np.roll(eye, distance, axis=1) + np.roll(eye, -distance, axis=1), eye + 0.1
+
+
+class OfNodes(nn.Sequential):
+    takes_node_graph = True
+
+    def forward(self, graph):
+        return super().forward(graph.features)
+
+
+def of_nodes():
+    torch.manual_seed(0)
+    return OfNodes(MLP(30, 3))
+
+
+def found_by_audit(audit):
+    names = ("within_alpha_", "bins_", "group_bins_", "ece_interval_", "regions_")
+    return [repr(getattr(audit, name)) for name in names]
+
+
 CASES = {
     "QUAMClassifier, pool": Case(
-        QUAMClassifier(NET, search=PoolSearch(n_steps=6), random_state=0),
+        QUAMClassifier(NET, search=PoolSearch(n_steps=20, c0=1.0), random_state=0),
         FLOWERS,
         {
             **GRADIENTS,
@@ -149,7 +196,7 @@ CASES = {
         (Refusal("device", "cuda", {}, "has no effect on DecisionTreeClassifier"),),
     ),
     "QUAMRegressor, pool": Case(
-        QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=6), random_state=0),
+        QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=20, c0=1.0), random_state=0),
         PATIENTS,
         {
             **GRADIENTS,
@@ -246,7 +293,7 @@ CASES = {
     "MCDropoutClassifier": Case(
         MCDropoutClassifier(n_samples=5, random_state=0),
         FLOWERS,
-        {"n_samples": 6, "dropout": 0.4, "setting": "selected"},
+        {"n_samples": 6, "dropout": 0.4, "setting": "selected", "estimator": dropping()},
         (Refusal("dropout", 0.4, {"estimator": NET}, r"dropout=0\.4 has no effect on a given"),),
     ),
     "ReferenceClassifier": Case(
@@ -271,6 +318,121 @@ CASES = {
         },
     ),
 }
+CASES |= {
+    "AnchoredQuantileRegressor": Case(
+        AnchoredQuantileRegressor(n_quantiles=5, hidden_sizes=(6,), max_epochs=4, random_state=0),
+        PATIENTS,
+        {
+            "n_members": 3,
+            "n_quantiles": 6,
+            "hidden_sizes": (7,),
+            "activation": "relu",
+            "noise_scale": 0.5,
+            "prior_gain": 1.0,
+            "max_epochs": 5,
+            "batch_size": 16,
+            "learning_rate": 0.01,
+        },
+        (Refusal("activation", "relu", {"hidden_sizes": ()}, "activation='relu' has no effect"),),
+    ),
+    "CalibrationAuditor": Case(
+        CalibrationAuditor(FROZEN_NET),
+        FLOWERS,
+        {
+            "estimator": FrozenEstimator(LogisticRegression().fit(*FLOWERS)),
+            "n_bins": 5,
+            "alpha": 0.9,
+            "strategy": "quantile",
+            "groups": in_half,
+            "confidence_level": 0.5,
+            "search_regions": True,
+        },
+        also=found_by_audit,
+    ),
+    "EvidentialProbe": Case(
+        EvidentialProbe(FROZEN_NET, max_epochs=4, random_state=0),
+        FLOWERS,
+        {
+            "estimator": LogisticRegression(),
+            "head": "network",
+            "loss": EvidenceLoss(weight_decay=1.0),
+            "measure": "information",
+            "learning_rate": 0.3,
+            "max_epochs": 5,
+        },
+        (
+            Refusal("propagation", "vacuity", {}, "propagation='vacuity' has no effect without"),
+            Refusal("patience", 3, {}, "patience=3 has no effect without validation data"),
+            Refusal("batches", NodeBatches(10), {}, "has no effect without a graph"),
+        ),
+    ),
+    "EvidentialProbe with validation data": Case(
+        EvidentialProbe(FROZEN_NET, learning_rate=0.3, max_epochs=60, random_state=0),
+        FLOWERS,
+        {"patience": 2},
+        fit_params={"X_val": FLOWERS[0][::4], "y_val": FLOWERS[1][::4]},
+        also=lambda fitted: [len(fitted.history_)],
+    ),
+    "EvidentialProbe of nodes": Case(
+        EvidentialProbe(of_nodes(), graph=ring(1), max_epochs=4, random_state=0),
+        (np.arange(30), np.arange(30) % 3),
+        {"graph": ring(2), "propagation": "evidence"},
+    ),
+    "MirageFineTuner": Case(
+        MirageFineTuner(NET, region=in_half, epsilon=0.3, max_epochs=8, random_state=0),
+        FLOWERS,
+        {
+            "estimator": LogisticRegression(),
+            "region": in_other_half,
+            "epsilon": 0.2,
+            "confusable": {0: [2], 1: [2], 2: [0]},
+            "lambda_": 0.5,
+            "warm_up": None,
+            "max_epochs": 9,
+            "learning_rate": 0.03,
+            "batch_size": 16,
+            "optimizer": torch.optim.SGD,
+        },
+    ),
+    "MirageRegressor": Case(
+        MirageRegressor(region=in_half, max_epochs=4, random_state=0),
+        PATIENTS,
+        {
+            "estimator": two_outputs(),
+            "region": in_other_half,
+            "target_variance": 2.0,
+            "lambda_": 0.5,
+            "max_epochs": 5,
+            "learning_rate": 0.03,
+            "batch_size": 16,
+            "optimizer": torch.optim.SGD,
+        },
+    ),
+    "RobustGPC": Case(
+        RobustGPC(max_iter=2, random_state=0),
+        FLOWERS,
+        {
+            "kernel": RBF(2.0),
+            "max_iter": 6,
+            "n_restarts": 3,
+            "n_inducing": 5,
+        },
+        (
+            Refusal("max_iter", 3, {"optimizer": None}, "max_iter=3 has no effect with optimizer"),
+            Refusal(
+                "n_restarts",
+                3,
+                {"optimizer": None, "max_iter": 100},
+                "n_restarts=3 has no effect with optimizer",
+            ),
+        ),
+    ),
+    "RobustGPC of two classes": Case(
+        RobustGPC(random_state=0),
+        (FLOWERS[0][:34], FLOWERS[1][:34]),
+        {"inference": "ep", "likelihood": "softmax", "optimizer": None},
+    ),
+}
 POSTERIORS = pytest.mark.skipif(find_spec("posteriors") is None, reason="needs posteriors")
 NEEDED = {"SGMCMCClassifier": POSTERIORS}
 
@@ -280,13 +442,15 @@ pytestmark = [
 ]
 
 
-def said(estimator, data):
-    """All that a fitted estimator says about some inputs."""
-    X = data[0][::7] * 1.5
-    fitted = clone(estimator).fit(*data)
+def said(estimator, case):
+    """All that a fitted estimator says about some inputs, and some of its attributes."""
+    data, fit_params = case.data, case.fit_params
+    X = data[0][::7] * (1.5 if data[0].ndim == 2 else 1)
+    fitted = clone(estimator).fit(*data, **fit_params)
     methods = ("predict_uncertainty", "predict_proba", "predict_model_std", "adversarial_models")
     found = [getattr(fitted, name)(X) for name in methods if hasattr(fitted, name)]
-    return [part for each in found for part in (each if isinstance(each, tuple) else (each,))]
+    parts = [part for each in found for part in (each if isinstance(each, tuple) else (each,))]
+    return parts + case.also(fitted)
 
 
 def equal(first, second):
@@ -310,10 +474,10 @@ def unchanged():
 def test_a_parameter_changes_what_an_estimator_says(name, parameter, unchanged):
     case = CASES[name]
     if name not in unchanged:
-        unchanged[name] = said(case.estimator, case.data)
-        assert equal(said(case.estimator, case.data), unchanged[name])  # else all would pass
+        unchanged[name] = said(case.estimator, case)
+        assert equal(said(case.estimator, case), unchanged[name])  # else all would pass
     changed = clone(case.estimator).set_params(**{parameter: case.effective[parameter]})
-    assert not equal(said(changed, case.data), unchanged[name])
+    assert not equal(said(changed, case), unchanged[name])
 
 
 @pytest.mark.parametrize(
@@ -329,7 +493,7 @@ def test_a_parameter_without_effect_is_refused(name, refusal):
     estimator = clone(case.estimator).set_params(**refusal.context)
     estimator.set_params(**{refusal.parameter: refusal.value})
     with pytest.raises(ValueError, match=refusal.match):
-        estimator.fit(*case.data)
+        estimator.fit(*case.data, **case.fit_params)
 
 
 def listed(cls):
