@@ -160,11 +160,3 @@ def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris):
     ours, theirs = plain.outputs(plain.inputs(X)), scaled.outputs(scaled.inputs(X))
     torch.testing.assert_close(1000 * ours[:, 0] + 5, theirs[:, 0])
     torch.testing.assert_close(ours[:, 1] + 2 * np.log(1000), theirs[:, 1])
-
-
-@pytest.mark.parametrize("fit", [fit_model, fit_regressor])
-def test_what_can_be_neither_taken_nor_trained_is_refused(iris, fit):
-    with pytest.raises(TypeError, match=r"`estimator` must .* a method `fit`.* got 'mlp'"):
-        fit("mlp", *iris, **TRAINING)
-    with pytest.raises(TypeError, match="put the transformers outside"):
-        fit(make_pipeline(StandardScaler(), skorch_net()), *iris, **TRAINING)
