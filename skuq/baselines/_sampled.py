@@ -94,7 +94,7 @@ class SampledModelsClassifier(
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
-        vars(self).pop("classes_", None)  # it is not fitted until the method is set up
+        self.__dict__.pop("classes_", None)  # it is not fitted until the method is set up
         losses = torch.as_tensor(self.model_.losses(data.inputs, data.codes, self.device))
         weight = torch.as_tensor(data.weight)
         train = TrainingSet(data.inputs, torch.as_tensor(data.codes), weight, losses)
