@@ -190,8 +190,8 @@ def resolve(
 def _kind_of_inputs(
     given: Given, owner: Any, *, as_learner: bool, ids: bool, sparse: bool
 ) -> Inputs:
-    if given.takes_ids and not as_learner:
-        if not ids:
+    if given.takes_ids:
+        if not ids or as_learner:
             raise TypeError(
                 f"{type(owner).__name__} needs a model of rows, but "
                 f"{type(given.estimator).__name__} takes ids of nodes."

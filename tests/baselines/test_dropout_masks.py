@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 import torch
-from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 from torch import nn
 
+from skuq.baselines._mc_dropout import _dropout_modules, _masked_outputs
 from skuq.models import NetworkModel, adopt
 from tests.baselines.oracles import seeded_module
 
@@ -23,7 +23,7 @@ def test_masked_networks_are_those_of_a_network_in_training_mode():
     # Three hidden units: the eight networks can be listed, each with its probability.
     network, rate = tiny(), 0.3
     X = torch.tensor([[1.0, -0.5], [0.3, 2.0]], dtype=torch.float64)
-    found = masked_outputs(adopt(network), X, n_samples=2000, seed=0)
+    found = _masked_outputs(adopt(network), X, n_samples=2000, seed=0)
     hidden = torch.tanh(network[0](X)).detach()
     for kept in itertools.product([0.0, 1.0], repeat=3):
         mask = torch.tensor(kept, dtype=torch.float64) / (1 - rate)
@@ -37,7 +37,7 @@ def test_masked_networks_are_those_of_a_network_in_training_mode():
 def test_whole_channels_are_dropped_where_the_layer_drops_channels():
     network = nn.Sequential(nn.Dropout2d(0.5), nn.Flatten()).eval()
     X = torch.ones(2, 8, 3, 3)
-    found = masked_outputs(NetworkModel(network), X, n_samples=20, seed=0)
+    found = _masked_outputs(NetworkModel(module=network), X, n_samples=20, seed=0)
     by_channel = found.reshape(2, 20, 8, 9)
     assert torch.equal(by_channel, by_channel[..., :1].expand_as(by_channel))
     assert set(found.unique().tolist()) == {0.0, 2.0}
@@ -45,7 +45,7 @@ def test_whole_channels_are_dropped_where_the_layer_drops_channels():
 
 def test_more_samples_extend_fewer():
     network, X = tiny(), torch.ones(1, 2, dtype=torch.float64)
-    few, many = (masked_outputs(adopt(network), X, n_samples=n, seed=1) for n in (3, 8))
+    few, many = (_masked_outputs(adopt(network), X, n_samples=n, seed=1) for n in (3, 8))
     assert torch.equal(few, many[:, :3])
 
 
@@ -56,22 +56,24 @@ def test_outputs_do_not_depend_on_company():
         )
     )
     model, X = adopt(network), torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
-    together = masked_outputs(model, X, n_samples=3, seed=0)  # several batches
+    together = _masked_outputs(model, X, n_samples=3, seed=0)  # several batches
     for rows in (slice(0, 5), slice(-5, None), slice(1022, 1026)):
-        alone = masked_outputs(model, X[rows], n_samples=3, seed=0)
+        alone = _masked_outputs(model, X[rows], n_samples=3, seed=0)
         torch.testing.assert_close(together[rows], alone)
 
 
 def test_a_module_that_is_called_twice_has_two_masks():
     dropout = nn.Dropout(0.5)
     network = nn.Sequential(dropout, dropout).eval()
-    found = masked_outputs(NetworkModel(network), torch.ones(1, 4000), n_samples=1, seed=0)
+    found = _masked_outputs(NetworkModel(module=network), torch.ones(1, 4000), n_samples=1, seed=0)
     share = float((found > 0).float().mean())
     assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 4000) ** 0.5)
 
 
 def test_only_modules_that_drop_are_found():
-    found = dropout_modules(nn.Sequential(nn.Dropout(0.0), nn.Dropout2d(0.1), nn.AlphaDropout(0.5)))
+    found = _dropout_modules(
+        nn.Sequential(nn.Dropout(0.0), nn.Dropout2d(0.1), nn.AlphaDropout(0.5))
+    )
     assert [type(module) for module in found] == [nn.Dropout2d]
     with pytest.raises(ValueError, match="no dropout module with p > 0"):
-        dropout_modules(nn.Dropout(0.0))
+        _dropout_modules(nn.Dropout(0.0))

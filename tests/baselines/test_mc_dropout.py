@@ -6,9 +6,9 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from skuq.baselines._dropout_masks import dropout_modules, masked_outputs
 
 from skuq.baselines import MCDropoutClassifier
+from skuq.baselines._mc_dropout import _dropout_modules, _masked_outputs
 from skuq.models import adopt
 from skuq.networks import LeNet
 from tests.baselines.oracles import by_hand, seeded_module
@@ -33,7 +33,7 @@ def test_masked_networks_are_compared_as_the_equations_say(iris, dropped, settin
         FrozenEstimator(dropped), n_samples=5, setting=setting, random_state=0
     ).fit(*iris)
     X = torch.as_tensor(iris[0][:9])
-    outputs = masked_outputs(adopt(dropped), X, n_samples=5, seed=model._sampling_seed).softmax(-1)
+    outputs = _masked_outputs(adopt(dropped), X, n_samples=5, seed=model._sampling_seed).softmax(-1)
     u = model.predict_uncertainty(iris[0][:9])
     reference = dropped(X).softmax(-1).detach().numpy()
     aleatoric, epistemic = by_hand(reference, outputs.numpy(), setting)
@@ -43,7 +43,7 @@ def test_masked_networks_are_compared_as_the_equations_say(iris, dropped, settin
 
 def test_default_network_has_dropout_of_the_rate_asked_for(iris):
     model = MCDropoutClassifier(dropout=0.4, n_samples=5, random_state=0).fit(*iris)
-    assert [module.p for module in dropout_modules(model.model_.module)] == [0.4]
+    assert [module.p for module in _dropout_modules(model.model_.module)] == [0.4]
     with pytest.raises(ValueError, match="one class only"):
         MCDropoutClassifier().fit(iris[0], np.zeros(150))
 

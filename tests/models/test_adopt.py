@@ -28,7 +28,7 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegr
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.models import adopt, encode_labels, fit_or_adopt
+from skuq.models import adopt, fit_model
 from skuq.networks import MLP
 from skuq.quam import PoolSearch
 
@@ -360,7 +360,7 @@ def test_a_final_softmax_under_a_criterion_of_ones_own_is_seen(module):
     expected = fitted.predict_proba(X.astype(np.float32))
     adopted = adopt(fitted)
     np.testing.assert_allclose(proba_of(adopted, X), expected, atol=1e-6)
-    encode_labels(y, adopted, adopted.inputs(X))
+    adopted.with_classes(y, adopted.inputs(X))
 
 
 @pytest.mark.parametrize("trained_here", [True, False])
@@ -369,11 +369,11 @@ def test_probabilities_that_are_not_seen_are_warned_of(trained_here):
     fitted = net(NeuralNetClassifier, SharpSoftmax(4), X, y, criterion=OfProbabilities)
     if trained_here:
         training = {"sample_weight": None, "seed": 0, "device": torch.device("cpu")}
-        adopted = fit_or_adopt(clone(fitted), X, y, **training)
+        adopted = fit_model(clone(fitted), X, y, **training)
     else:
         adopted = adopt(fitted)
     with pytest.warns(UserWarning, match="returns probabilities.* criterion takes probabilities"):
-        encode_labels(y, adopted, adopted.inputs(X))
+        adopted.with_classes(y, adopted.inputs(X))
 
 
 @pytest.mark.parametrize(

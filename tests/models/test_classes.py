@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq import EvidentialProbe, MirageFineTuner, QUAMClassifier, ReferenceClassifier
-from skuq.models import classes_of_outputs
+from skuq.models import classes_of_logits
 from skuq.networks import MLP
 
 MAKERS = {
@@ -58,7 +58,9 @@ def test_logits_and_log_probabilities_are_not_warned_of():
 
 def test_labels_that_are_no_codes_are_named_and_not_those_that_are():
     with pytest.raises(ValueError, match=r"5 logits, .* 7 different labels, of which \[5, 6\] are"):
-        classes_of_outputs(np.arange(7), 5)
+        classes_of_logits(torch.zeros(1, 5), np.arange(7))
     with pytest.raises(ValueError, match=r"'e'\] and others are not among the codes 0 to 2"):
-        classes_of_outputs(np.array(list("abcdefg")), 3)
-    np.testing.assert_array_equal(classes_of_outputs(np.array([0, 3]), 5), np.arange(5))
+        classes_of_logits(torch.zeros(1, 3), np.array(list("abcdefg")))
+    np.testing.assert_array_equal(
+        classes_of_logits(torch.zeros(1, 5), np.array([0, 3])), np.arange(5)
+    )

@@ -30,10 +30,11 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.models import adopt
+from skuq.quam import PointwiseSearch, PoolSearch
 
 pytestmark = pytest.mark.usefixtures("short_training")
 
-QUICK = {"n_steps": 5, "random_state": 0}
+QUICK = {"search": PoolSearch(n_steps=5), "random_state": 0}
 SMALL = MLPClassifier((3,), max_iter=20, random_state=0)
 
 
@@ -55,7 +56,7 @@ def encoded(**settings):
     "estimator",
     [
         QUAMClassifier(**QUICK),
-        QUAMClassifier(search="pointwise", **QUICK),
+        QUAMClassifier(search=PointwiseSearch(n_steps=5), random_state=0),
         QUAMClassifier(LogisticRegression(), random_state=0),
         QUAMRegressor(**QUICK),
         CalibrationAuditor(SMALL),

@@ -23,7 +23,7 @@ from skuq import (
 )
 from skuq.evidential import NetworkHead
 from skuq.models import adopt, as_rows
-from skuq.quam import PointwiseSearch, make_token_pool
+from skuq.quam import PointwiseSearch, PoolSearch, make_token_pool
 
 transformers = pytest.importorskip("transformers")
 
@@ -69,15 +69,21 @@ def images():
 
 
 MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images)}
-QUICK = {"n_steps": 4, "random_state": 0}
+
+
+def quick(kind=PoolSearch, **search):
+    """Parameters of a short search."""
+    return {"search": kind(n_steps=4, **search), "random_state": 0}
+
+
 ESTIMATORS = {
-    "pool": lambda model: QUAMClassifier(model, **QUICK),
-    "pool, all": lambda model: QUAMClassifier(model, parameters="all", **QUICK),
+    "pool": lambda model: QUAMClassifier(model, **quick()),
+    "pool, all": lambda model: QUAMClassifier(model, **quick(parameters="all")),
     "pointwise": lambda model: QUAMClassifier(
-        FrozenEstimator(model), search=PointwiseSearch(parameters="last"), **QUICK
+        FrozenEstimator(model), **quick(PointwiseSearch, parameters="last")
     ),
     "pointwise, all": lambda model: QUAMClassifier(
-        model, search=PointwiseSearch(parameters="all"), n_targets=1, **QUICK
+        model, n_targets=1, **quick(PointwiseSearch, parameters="all")
     ),
     "probe": lambda model: EvidentialProbe(model, max_epochs=2, random_state=0),
     "probe of hidden": lambda model: EvidentialProbe(
@@ -139,7 +145,7 @@ def test_a_copy_is_fine_tuned_and_the_model_stays(name):
 @pytest.mark.filterwarnings("ignore:The model's loss")
 def test_only_the_head_moves_unless_asked_for_more():
     model, X = made("bert")
-    quam = QUAMClassifier(model, **QUICK).fit(X, Y)
+    quam = QUAMClassifier(model, **quick()).fit(X, Y)
     assert len(quam._problem.problem.parameters) == 2
     copy = pickle.loads(pickle.dumps(quam))
     np.testing.assert_array_equal(
@@ -179,7 +185,7 @@ def test_texts_may_be_longer_later_and_stacked_arrays_are_the_same():
 @pytest.mark.filterwarnings("ignore:The model's loss")
 def test_new_texts_are_searched_with_those_of_the_pool_if_they_have_one_length():
     model, X = made("bert")
-    quam = QUAMClassifier(model, **QUICK).fit(X, Y)
+    quam = QUAMClassifier(model, **quick()).fit(X, Y)
     assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
     with pytest.raises(ValueError, match="pad texts to one length"):
         quam.search_pool({field: values[:, :-1] for field, values in X.items()})
@@ -198,7 +204,7 @@ def test_cross_validation_splits_stacked_arrays_and_dictionaries_of_skorch():
 def test_a_model_of_one_label_is_a_regressor():
     torch.manual_seed(0)
     model, X = bert(num_labels=1).eval(), texts()
-    quam = QUAMRegressor(model, **QUICK).fit(X, np.linspace(0, 1, N))
+    quam = QUAMRegressor(model, **quick()).fit(X, np.linspace(0, 1, N))
     assert (quam.predict_uncertainty(X).epistemic > 0).all()
 
 

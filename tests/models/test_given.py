@@ -1,5 +1,6 @@
 """The one rule for models that exist already."""
 
+import sys
 import warnings
 from dataclasses import replace
 
@@ -18,9 +19,9 @@ from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
 from skuq.baselines import ReferenceClassifier
-from skuq.models import _default_networks as networks
-from skuq.models import fit_or_adopt, fit_or_adopt_regressor, is_fitted, is_prefit
+from skuq.models import fit_model, is_prefit, look_at
 from skuq.networks import MLP
+from skuq.wrappers import is_fitted
 
 CPU = torch.device("cpu")
 TRAINING = {"sample_weight": None, "seed": 0, "device": CPU}
@@ -70,13 +71,14 @@ def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(ir
     model = TRAINABLE[name]().fit(*iris)
     assert is_fitted(model)
     assert is_prefit(model, after_the_fact=True)
+    assert not is_prefit(model)
     with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
-        assert not is_prefit(model)
+        look_at(model).warn_of_retraining()
 
 
 def test_the_warning_points_at_the_line_of_the_user(iris):
     reference = ReferenceClassifier(LogisticRegression().fit(*iris))
-    for call in (lambda: reference.fit(*iris), lambda: is_prefit(reference.estimator)):
+    for call in (lambda: reference.fit(*iris), look_at(reference.estimator).warn_of_retraining):
         with pytest.warns(UserWarning, match="trained again") as caught:
             call()
         assert caught[0].filename == __file__
@@ -120,7 +122,7 @@ def test_what_has_no_fit_cannot_be_trained_again():
 def test_a_bare_module_and_a_frozen_one_are_the_same_model(iris):
     module = MLP(4, 3)
     for given in (module, FrozenEstimator(module)):
-        adopted = fit_or_adopt(given, *iris, **TRAINING)
+        adopted = fit_model(given, *iris, **TRAINING)
         for ours, mine in zip(adopted.module.parameters(), module.parameters(), strict=True):
             assert torch.equal(ours, mine)
 
@@ -129,10 +131,10 @@ def test_training_again_is_training_a_clone(iris):
     X, y = iris
     fitted = LogisticRegression(C=0.01).fit(X[:100], y[:100])
     with pytest.warns(UserWarning, match="trained again"):
-        again = fit_or_adopt(fitted, X, y, **TRAINING)
+        again = fit_model(fitted, X, y, **TRAINING)
     assert fitted.classes_.tolist() == [0, 1]
     assert again.classes.tolist() == [0, 1, 2]
-    kept = fit_or_adopt(fitted, X, y, after_the_fact=True, **TRAINING)
+    kept = fit_model(fitted, X, y, after_the_fact=True, **TRAINING)
     assert kept.classes.tolist() == [0, 1]
 
 
@@ -140,21 +142,22 @@ def test_training_again_is_training_a_clone(iris):
 def test_regressors_follow_the_same_rule(iris, n_outputs):
     X, y = iris[0], iris[1].astype(float)
     module = MLP(4, n_outputs)
-    taken = fit_or_adopt_regressor(module, X, y, n_outputs=n_outputs, **TRAINING)
+    taken = fit_model(module, X, y, regression=True, n_outputs=n_outputs, **TRAINING)
     assert torch.equal(taken.module[0].weight, module[0].weight)
     net = NeuralNetRegressor(MLP(4, 1), max_epochs=1, train_split=None, verbose=0)
     for model in (net, MLPRegressor(hidden_layer_sizes=(3,), tol=1.0, random_state=0)):
         model.fit(X, y[:, None].astype(np.float32) if model is net else y)
         with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
-            fit_or_adopt_regressor(model, X, y, n_outputs=1, **TRAINING)
+            fit_model(model, X, y, regression=True, n_outputs=1, **TRAINING)
 
 
 def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris, monkeypatch):
     # A few epochs: over many, the rounding of one unit grows into another path to the optimum.
-    monkeypatch.setattr(networks, "REGRESSOR", replace(networks.REGRESSOR, max_epochs=5))
+    training = sys.modules["skuq.networks._training"]
+    monkeypatch.setattr(training, "REGRESSOR", replace(training.REGRESSOR, max_epochs=5))
     X, y = iris[0].astype(float), iris[1].astype(float)
     plain, scaled = (
-        fit_or_adopt_regressor(None, X, target, n_outputs=2, **TRAINING)
+        fit_model(None, X, target, regression=True, n_outputs=2, **TRAINING)
         for target in (y, 1000 * y + 5)
     )
     ours, theirs = plain.outputs(plain.inputs(X)), scaled.outputs(scaled.inputs(X))
@@ -162,10 +165,10 @@ def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris, m
     torch.testing.assert_close(ours[:, 1] + 2 * np.log(1000), theirs[:, 1])
 
 
-@pytest.mark.parametrize("fit", [fit_or_adopt, fit_or_adopt_regressor])
-def test_what_can_be_neither_taken_nor_trained_is_refused(iris, fit):
-    options = TRAINING if fit is fit_or_adopt else {**TRAINING, "n_outputs": 1}
+@pytest.mark.parametrize("regression", [False, True])
+def test_what_can_be_neither_taken_nor_trained_is_refused(iris, regression):
+    options = {**TRAINING, "regression": regression}
     with pytest.raises(TypeError, match=r"`estimator` must .* a method `fit`.* got 'mlp'"):
-        fit("mlp", *iris, **options)
+        fit_model("mlp", *iris, **options)
     with pytest.raises(TypeError, match="put the transformers outside"):
-        fit(make_pipeline(StandardScaler(), skorch_net()), *iris, **options)
+        fit_model(make_pipeline(StandardScaler(), skorch_net()), *iris, **options)

@@ -5,12 +5,12 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from skuq.models import split_head
 from skuq.networks import (
     MLP,
     BinaryLogits,
     LeNet,
     TabularNet,
+    cut_network,
     linear_layer,
     resolve_device,
     stack_parameters,
@@ -215,7 +215,7 @@ def test_head_on_cached_features_equals_the_network(name):
     network, shape = NETWORKS[name]
     network = network.double().eval()
     X = torch.rand(6, *shape, dtype=torch.float64)
-    head = split_head(network, X[:1])
+    head = cut_network(network, "last", X[:1])
     torch.testing.assert_close(head.module(head.body(X)), network(X))
     moved = [name for name, _ in head.module.named_parameters()]
     assert len(moved) == 2
@@ -233,7 +233,7 @@ class ScaledOutput(nn.Module):
 
 def test_network_with_arithmetic_after_its_last_layer_cannot_be_cut():
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(ScaledOutput(), torch.ones(1, 2))
+        cut_network(ScaledOutput(), "last", torch.ones(1, 2))
 
 
 class RectifiedOutput(nn.Module):
@@ -260,7 +260,7 @@ class Gate(nn.Module):
 def test_network_whose_layers_do_not_run_when_cut_is_refused():
     network = nn.Sequential(nn.Conv1d(1, 4, 3), Gate())
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(network.eval(), torch.randn(6, 1, 5))
+        cut_network(network.eval(), "last", torch.randn(6, 1, 5))
 
 
 class RepeatedOutput(nn.Module):
@@ -274,21 +274,21 @@ class RepeatedOutput(nn.Module):
 
 def test_outputs_of_a_cut_network_are_not_broadcast():
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(RepeatedOutput(), torch.randn(6, 2))
+        cut_network(RepeatedOutput(), "last", torch.randn(6, 2))
 
 
 def test_networks_that_need_several_rows_can_be_cut():
     norm = nn.BatchNorm1d(5, track_running_stats=False)
     network = nn.Sequential(nn.Linear(4, 5), norm, nn.Linear(5, 3)).eval()
     X = torch.randn(6, 4)
-    head = split_head(network, X)
+    head = cut_network(network, "last", X)
     torch.testing.assert_close(head.module(head.body(X)), network(X))
 
 
 def test_cut_is_checked_on_all_rows_given():
     torch.manual_seed(0)
     with pytest.raises(ValueError, match="computes something after its last layer"):
-        split_head(RectifiedOutput(), torch.randn(50, 2))
+        cut_network(RectifiedOutput(), "last", torch.randn(50, 2))
 
 
 @pytest.mark.parametrize("device", ["quantum", "cuda:99"])

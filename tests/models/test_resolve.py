@@ -17,7 +17,7 @@ from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, Ne
 from torch import nn
 
 from skuq.baselines import ReferenceClassifier
-from skuq.models import adopt, encode_labels, fit_or_adopt, fit_or_adopt_regressor, fit_or_take
+from skuq.models import adopt, fit_model
 from skuq.networks import MLP
 
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
@@ -47,7 +47,7 @@ def classifier(n_outputs, dtype=torch.float32):
 )
 def test_classifiers_that_cannot_be_trained(estimator, y, error, message):
     with pytest.raises(error, match=message):
-        fit_or_adopt(estimator, X, y, **TRAINING)
+        fit_model(estimator, X, y, **TRAINING)
 
 
 def searched(net, parameter="lr"):
@@ -83,26 +83,26 @@ WRAPPED = {
 )
 def test_nets_whose_wrapper_passes_on_other_data_than_they_take(name, inputs, labels, got):
     with pytest.raises(TypeError, match=rf"as they are: {got}") as caught:
-        fit_or_adopt(WRAPPED[name], inputs, labels, **TRAINING)
+        fit_model(WRAPPED[name], inputs, labels, **TRAINING)
     assert 'GridSearchCV(Estimator(net), {"estimator__lr": ...})' in str(caught.value)
     assert caught.value.__cause__ is not None
 
 
 def test_a_net_in_a_search_may_take_the_data_as_it_is():
-    model = fit_or_adopt(WRAPPED["search of a pipeline"], X, Y, **TRAINING)
+    model = fit_model(WRAPPED["search of a pipeline"], X, Y, **TRAINING)
     assert model.outputs(model.inputs(X)).shape == (12, 3)
     to_single = FunctionTransformer(np.asarray, kw_args={"dtype": np.float32})
     search = searched(make_pipeline(to_single, classifier(3)), "neuralnetclassifier__lr")
-    model = fit_or_adopt(search, pd.DataFrame(X.astype(np.float64)), Y, **TRAINING)
+    model = fit_model(search, pd.DataFrame(X.astype(np.float64)), Y, **TRAINING)
     assert model.outputs(model.inputs(X)).shape == (12, 3)
     binary = NeuralNetBinaryClassifier(MLP(4, 1), max_epochs=1, train_split=None, verbose=0)
-    model = fit_or_adopt(searched(binary), X, (Y == 1).astype(np.float32), **TRAINING)
+    model = fit_model(searched(binary), X, (Y == 1).astype(np.float32), **TRAINING)
     assert model.outputs(model.inputs(X)).shape == (12, 2)
 
 
 def test_other_errors_of_a_net_in_a_search_stay_what_they_are():
     with pytest.raises(ValueError, match="mat1 and mat2 shapes cannot be multiplied"):
-        fit_or_adopt(WRAPPED["search"], X[:, :3], Y, **TRAINING)
+        fit_model(WRAPPED["search"], X[:, :3], Y, **TRAINING)
 
 
 def test_searches_outside_train_nets_on_data_of_all_kinds():
@@ -122,7 +122,7 @@ def test_searches_outside_train_nets_on_data_of_all_kinds():
 def test_labels_that_do_not_fit_the_model(model, y, message):
     model = adopt(FrozenEstimator(model))
     with pytest.raises(ValueError, match=message):
-        encode_labels(y, model, model.inputs(X))
+        model.with_classes(y, model.inputs(X))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,9 @@ def test_labels_that_do_not_fit_the_model(model, y, message):
 )
 def test_regressors_that_cannot_be_taken(estimator, n_outputs, error, message):
     with pytest.raises(error, match=message):
-        fit_or_adopt_regressor(estimator, X, Y.astype(np.float64), n_outputs=n_outputs, **TRAINING)
+        fit_model(
+            estimator, X, Y.astype(np.float64), regression=True, n_outputs=n_outputs, **TRAINING
+        )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_regressors_that_cannot_be_taken(estimator, n_outputs, error, message):
 def test_sample_weights_reach_the_learner_inside(nest):
     pipe = make_pipeline(StandardScaler(with_std=False), LogisticRegression())
     weight = np.where(Y == 2, 1e-6, 1.0)
-    model = fit_or_adopt(nest(pipe), X, Y, **{**TRAINING, "sample_weight": weight})
+    model = fit_model(nest(pipe), X, Y, **{**TRAINING, "sample_weight": weight})
     assert model.outputs(model.inputs(X)).softmax(-1)[:, 2].max() < 1e-2
 
 
@@ -181,18 +183,18 @@ def test_labels_named_out_of_order_belong_to_the_outputs_of_a_net_trained_here()
     labels = np.array(["a", "b", "x"])[Y]
     plain = classifier(3)
     named = clone(plain).set_params(classes=["x", "b", "a"])
-    models = [fit_or_adopt(net, X, labels, **TRAINING) for net in (plain, named)]
+    models = [fit_model(net, X, labels, **TRAINING) for net in (plain, named)]
     torch.testing.assert_close(*[model.outputs(model.inputs(X)) for model in models])
     assert models[1].classes.tolist() == ["a", "b", "x"]
     assert named.classes == ["x", "b", "a"]
 
 
 def test_nets_in_double_precision_are_trained_in_it():
-    assert fit_or_adopt(classifier(3, torch.float64), X, Y, **TRAINING).dtype == torch.float64
+    assert fit_model(classifier(3, torch.float64), X, Y, **TRAINING).dtype == torch.float64
     binary = NeuralNetBinaryClassifier(MLP(4, 1).double(), max_epochs=1, verbose=0)
-    assert fit_or_adopt(binary, X, Y == 1, **TRAINING).dtype == torch.float64
+    assert fit_model(binary, X, Y == 1, **TRAINING).dtype == torch.float64
     net = NeuralNetRegressor(MLP(4, 1).double(), max_epochs=1, verbose=0)
-    model = fit_or_adopt_regressor(net, X, Y.astype(np.float64), n_outputs=1, **TRAINING)
+    model = fit_model(net, X, Y.astype(np.float64), regression=True, n_outputs=1, **TRAINING)
     assert model.dtype == torch.float64
 
 
@@ -220,9 +222,9 @@ def test_networks_must_return_one_tensor(more, what):
     message = f"Returns must return one tensor, .* returned {what}"
     model = adopt(Returns(more))
     with pytest.raises(TypeError, match=message):
-        encode_labels(Y, model, model.inputs(X))
+        model.with_classes(Y, model.inputs(X))
     with pytest.raises(TypeError, match=message):
-        fit_or_adopt_regressor(Returns(more), X, Y.astype(float), n_outputs=1, **TRAINING)
+        fit_model(Returns(more), X, Y.astype(float), regression=True, n_outputs=1, **TRAINING)
 
 
 TAKEN = {"sample_weight": None, "seed": 0}
@@ -251,15 +253,22 @@ FOREST = RandomForestClassifier(2, random_state=0)
 )
 def test_learners_of_another_kind_are_refused(estimator, needed, message):
     with pytest.raises(ValueError, match=message):
-        fit_or_take(estimator, X, Y, classifier=needed == "classifier", **TAKEN)
+        fit_model(estimator, X, Y, as_learner=True, regression=needed == "regressor", **TAKEN)
 
 
 def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
     y = Y.astype(np.float64)
     plain, column = (Ridge().fit(X, targets) for targets in (y, y[:, None]))
-    model = fit_or_take(FrozenEstimator(column), X, y, **TAKEN)
+    model = fit_model(FrozenEstimator(column), X, y, as_learner=True, regression=True, **TAKEN)
     np.testing.assert_allclose(model.outputs(X)[:, 0], plain.predict(X))
-    model = fit_or_take(FrozenEstimator(Ridge().fit(X, np.c_[y, y])), X, y, **TAKEN)
+    model = fit_model(
+        FrozenEstimator(Ridge().fit(X, np.c_[y, y])),
+        X,
+        y,
+        as_learner=True,
+        regression=True,
+        **TAKEN,
+    )
     with pytest.raises(ValueError, match=r"Ridge predicts shape \(12, 2\); a model of one target"):
         model.outputs(X)
 
@@ -267,6 +276,11 @@ def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
 def test_sample_weights_need_a_net_that_can_use_them():
     net = NeuralNetRegressor(MLP(4, 1), verbose=0)
     with pytest.raises(ValueError, match="`sample_weight` needs a net that can use it"):
-        fit_or_adopt_regressor(
-            net, X, Y.astype(float), n_outputs=1, **{**TRAINING, "sample_weight": np.ones(12)}
+        fit_model(
+            net,
+            X,
+            Y.astype(float),
+            regression=True,
+            n_outputs=1,
+            **{**TRAINING, "sample_weight": np.ones(12)},
         )

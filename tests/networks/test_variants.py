@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from skuq.models import split_before_linear
-from skuq.networks import MLP, LayerInput, LeNet, TabularNet
+from skuq.networks import MLP, LayerInput, LeNet, TabularNet, cut_network
 
 
 def convolutional():
@@ -28,7 +27,7 @@ def test_layers_from_the_first_linear_one_on_equal_the_network(name):
     network = network.double().eval()
     X = torch.rand(6, *shape, dtype=torch.float64) - 0.2
     before = X.clone()
-    body, module = split_before_linear(network, X[:2])
+    body, module, _ = cut_network(network, "linear", X[:2])
     features = body(X.clone())
     torch.testing.assert_close(module(features), network(X.clone()))
     torch.testing.assert_close(X, before)
@@ -41,7 +40,7 @@ def test_layers_from_the_first_linear_one_on_equal_the_network(name):
 
 @pytest.mark.parametrize("network", [MLP(4, 3), nn.Linear(4, 3), nn.Sequential(MLP(4, 3))])
 def test_network_that_starts_with_a_linear_layer_stays_whole(network):
-    body, module = split_before_linear(network.eval(), torch.ones(2, 4))
+    body, module, _ = cut_network(network.eval(), "linear", torch.ones(2, 4))
     assert body is None
     assert module is network
 
@@ -97,13 +96,17 @@ ENCODER = nn.TransformerEncoderLayer(3, 1, 8, batch_first=True)
         (with_linear_layers_inside(Gate()), torch.randn(3, 1, 4)),
         (with_linear_layers_inside(ENCODER), torch.randn(3, 1, 4)),
         (Residual(), torch.randn(3, 4)),
-        (nn.Sequential(nn.Flatten(), nn.ReLU()), torch.randn(3, 2, 2)),
     ],
 )
 def test_network_that_is_not_a_chain_stays_whole(network, X):
-    body, module = split_before_linear(network.eval(), X)
+    body, module, _ = cut_network(network.eval(), "linear", X)
     assert body is None
     assert module is network
+
+
+def test_a_network_without_parameters_has_none_that_could_move():
+    with pytest.raises(ValueError, match="no parameters of kind 'all'"):
+        cut_network(nn.Sequential(nn.Flatten(), nn.ReLU()), "linear", torch.randn(3, 2, 2))
 
 
 def test_features_of_any_network_can_be_read_off():
@@ -119,7 +122,7 @@ def test_networks_that_need_several_rows_can_be_cut():
     norm = nn.BatchNorm1d(4, track_running_stats=False)
     network = nn.Sequential(norm, nn.Linear(4, 3)).eval()
     X = torch.randn(6, 4)
-    body, module = split_before_linear(network, X)
+    body, module, _ = cut_network(network, "linear", X)
     torch.testing.assert_close(module(body(X)), network(X))
 
 

@@ -7,8 +7,8 @@ from skorch import NeuralNetClassifier
 from skorch.dataset import Dataset
 from torch import nn
 
-from skuq.models import BatchLoader
 from skuq.networks import MLP
+from skuq.networks._skorch import BatchLoader
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
