@@ -19,6 +19,7 @@ from benchmarks.lenets import Images, in_linear_layers, load_images, networks, s
 from skuq import QUAMClassifier
 from skuq.datasets import load_npz
 from skuq.metrics import detection_metrics
+from skuq.quam import PointwiseSearch
 
 QUICK = {"train_batch_size": 128}
 # The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the linear layers' root
@@ -31,9 +32,9 @@ EXACT = {
     "learning_rate": 0.1,
     "learning_rate_decay": 1.9,
     "train_batch_size": 512,
-    "temperature": 1e-3,
     "batch_size": 1,
 }
+EXACT_TEMPERATURE = 1e-3
 MODES = {
     "quam-exact": EXACT,
     "quam": {"parameters": in_linear_layers, **QUICK},
@@ -55,9 +56,14 @@ def epistemic(model: QUAMClassifier, X: np.ndarray) -> tuple[np.ndarray, float]:
 
 def pointwise(mode: str, given: FrozenEstimator, data: Images, args) -> list[dict]:
     """Figures of a search for each image on its own."""
-    fixed = {"search": "pointwise", "setting": "selected", "random_state": args.seed}
-    model = QUAMClassifier(given, **MODES[mode], **fixed).fit(data.X, data.y)
     exact = mode == "quam-exact"
+    model = QUAMClassifier(
+        given,
+        search=PointwiseSearch(**MODES[mode]),
+        setting="selected",
+        temperature=EXACT_TEMPERATURE if exact else "auto",
+        random_state=args.seed,
+    ).fit(data.X, data.y)
     n = args.n_exact if exact else args.n
     found = {name: epistemic(model, X[:n]) for name, X in data.test.items()}
     seconds = np.mean([each for _, each in found.values()])

@@ -46,6 +46,7 @@ from skuq.baselines import (
 from skuq.datasets import load_npz
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
+from skuq.quam import PointwiseSearch, PoolSearch
 
 METHODS = (
     "quam-pool",
@@ -60,7 +61,7 @@ METHODS = (
 AUROC = r"auroc(_share_.*)?"
 FEWEST_OOD = 100  # fewer images leave an AUROC to chance
 CELL = ["run", "dataset", "share", "repeat"]
-POINTWISE = {"search": "pointwise", "parameters": in_linear_layers, "train_batch_size": 128}
+POINTWISE = PointwiseSearch(parameters=in_linear_layers, train_batch_size=128)
 
 
 def make(method: str, nets: list, seed: int):
@@ -71,7 +72,7 @@ def make(method: str, nets: list, seed: int):
     members = [FrozenEstimator(net) for net in nets]
     makers = {
         "quam-pool": lambda: QUAMClassifier(given, **fixed),
-        "quam-pointwise": lambda: QUAMClassifier(given, **POINTWISE, **fixed),
+        "quam-pointwise": lambda: QUAMClassifier(given, search=POINTWISE, **fixed),
         "entropy": lambda: ReferenceClassifier(given),
         "ensemble": lambda: DeepEnsembleClassifier(members=members, setting="expected"),
         "energy": lambda: LogitUncertainty(given, method="energy"),
@@ -125,7 +126,7 @@ def draw(
 
 def searched(model, pool: np.ndarray, args):
     """The model as it is, or QUAM with the models that it finds on a pool."""
-    searches = args.protocol == "mixed" and getattr(model, "search", None) == "pool"
+    searches = args.protocol == "mixed" and isinstance(getattr(model, "search_", None), PoolSearch)
     return model.search_pool(pool) if searches else model
 
 

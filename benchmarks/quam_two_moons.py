@@ -33,6 +33,7 @@ from skuq.baselines import (
 )
 from skuq.extras import import_optional
 from skuq.information import decompose_expected, decompose_selected
+from skuq.quam import PointwiseSearch, PoolSearch
 
 N_TRAIN, NOISE, PRECISION = 200, 0.1, 1.0
 LAYERS = (2, 100, 100, 2)
@@ -42,8 +43,9 @@ N_MEMBERS = 10
 # Search and weights follow the posterior: likelihood and prior. The penalty's weight goes from
 # its default c0 = 20 to 200 = N_TRAIN, where the search's objective is the posterior of the
 # training set and one more point, which has the targeted class.
-QUAM = {"search": "pointwise", "prior_precision": PRECISION, "eta": 10 ** (1 / 100)}
-POOL = {"search": "pool", "prior_precision": PRECISION}
+QUAM = {"prior_precision": PRECISION, "eta": 10 ** (1 / 100)}
+POOL = {"prior_precision": PRECISION}
+SEARCH_PARAMETERS = PointwiseSearch().get_params()
 ABLATIONS: dict[str, dict[str, Any]] = {
     "defaults_with_prior": {"eta": 1.05},
     "likelihood_only": {"prior_precision": 0.0},
@@ -83,9 +85,11 @@ def methods(
     """Every method as a function that makes it, around one reference model."""
     net = posterior.mode(seed)
     given, fixed = FrozenEstimator(net), {"random_state": seed}
-    yield "quam", lambda: QUAMClassifier(given, n_jobs=args.n_jobs, **QUAM, **fixed)
-    yield "quam-pool-grid", lambda: QUAMClassifier(given, pool=lambda X: grid, **POOL, **fixed)
-    yield "quam-pool", lambda: QUAMClassifier(given, **POOL, **fixed)
+    pointwise, on_pool = PointwiseSearch(**QUAM), PoolSearch(**POOL)
+    on_grid = PoolSearch(pool=lambda X: grid, **POOL)
+    yield "quam", lambda: QUAMClassifier(given, search=pointwise, n_jobs=args.n_jobs, **fixed)
+    yield "quam-pool-grid", lambda: QUAMClassifier(given, search=on_grid, **fixed)
+    yield "quam-pool", lambda: QUAMClassifier(given, search=on_pool, **fixed)
     yield "reference", lambda: ReferenceClassifier(given)
     seeds = range(1000 + N_MEMBERS * seed, 1000 + N_MEMBERS * (seed + 1) - 1)
     for name, precision in (("deep_ensemble", PRECISION), ("deep_ensemble_no_decay", 0.0)):
@@ -185,7 +189,9 @@ def ablate(posterior: Posterior, grid: np.ndarray, logits: np.ndarray, args) -> 
     given = FrozenEstimator(posterior.mode(args.seed))
     truth = truth_of(logits, log_reference_of(posterior, torch.as_tensor(grid), args.seed))
     for name, changed in {"quam": {}, **ABLATIONS}.items():
-        params = {"random_state": args.seed, "n_jobs": args.n_jobs, **QUAM, **changed}
+        params: dict[str, Any] = {"random_state": args.seed, "n_jobs": args.n_jobs, **changed}
+        of_search = {name: params.pop(name) for name in changed if name in SEARCH_PARAMETERS}
+        params["search"] = PointwiseSearch(**{**QUAM, **of_search})
         found = maps_of(lambda params=params: QUAMClassifier(given, **params), posterior, grid)
         for setting in SETTINGS:
             values = closeness(found[setting], truth[setting])
