@@ -9,7 +9,6 @@ layer.
 """
 
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,22 +21,24 @@ from skuq.datasets import load_npz
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch
 
+QUICK = {"train_batch_size": 128}
 # The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the linear layers' root
 # mean square, which is what steps are relative to.
-EXACT = PointwiseSearch(
-    n_steps=194,
-    c0=6.0,
-    eta=1.9,
-    update_every=14,
-    learning_rate=0.1,
-    learning_rate_decay=1.9,
-    train_batch_size=512,
-    batch_size=1,
-)
-MODES: dict[str, dict[str, Any]] = {
-    "quam-exact": {"search": EXACT, "temperature": 1e-3},
-    "quam": {"search": PointwiseSearch(parameters=in_linear_layers, train_batch_size=128)},
-    "quam-last": {"search": PointwiseSearch(parameters="last", train_batch_size=128)},
+EXACT = {
+    "n_steps": 194,
+    "c0": 6.0,
+    "eta": 1.9,
+    "update_every": 14,
+    "learning_rate": 0.1,
+    "learning_rate_decay": 1.9,
+    "train_batch_size": 512,
+    "batch_size": 1,
+}
+EXACT_TEMPERATURE = 1e-3
+MODES = {
+    "quam-exact": EXACT,
+    "quam": {"parameters": in_linear_layers, **QUICK},
+    "quam-last": {"parameters": "last", **QUICK},
 }
 # Multiplications and additions of one image through the LeNet: convolutions on 24 x 24 and
 # 8 x 8 positions, linear layers. A backward pass takes twice as many.
@@ -55,14 +56,19 @@ def epistemic(model: QUAMClassifier, X: np.ndarray) -> tuple[np.ndarray, float]:
 
 def pointwise(mode: str, given: FrozenEstimator, data: Images, args) -> list[dict]:
     """Figures of a search for each image on its own."""
-    fixed = {"setting": "selected", "random_state": args.seed}
-    model = QUAMClassifier(given, **MODES[mode], **fixed).fit(data.X, data.y)
     exact = mode == "quam-exact"
+    model = QUAMClassifier(
+        given,
+        search=PointwiseSearch(**MODES[mode]),
+        setting="selected",
+        temperature=EXACT_TEMPERATURE if exact else "auto",
+        random_state=args.seed,
+    ).fit(data.X, data.y)
     n = args.n_exact if exact else args.n
     found = {name: epistemic(model, X[:n]) for name, X in data.test.items()}
     seconds = np.mean([each for _, each in found.values()])
-    search = MODES[mode]["search"]
-    rows, steps = search.train_batch_size, search.n_steps
+    rows = MODES[mode]["train_batch_size"]
+    steps = EXACT["n_steps"] if exact else 100
     speed = 3 * FLOP[mode] * 10 * rows * steps / seconds / 1e9
     records = [
         record(mode, "mnist", "cpu_seconds_per_point", seconds, n * len(found)),
@@ -108,7 +114,7 @@ def main() -> None:
     data = load_images(args.ood, args.data_dir, None, args.seed)
     nets = networks(load_npz("quam_lenet_mnist", args.data_dir), args.run)
     given = FrozenEstimator(sequential(nets[0]))
-    speed = matmul_speed(MODES["quam"]["search"].train_batch_size)
+    speed = matmul_speed(QUICK["train_batch_size"])
     records = [record("matmul", "mnist", "gflop_per_second", speed, 1), *pool(given, data, args)]
     for mode in MODES:
         records += pointwise(mode, given, data, args)

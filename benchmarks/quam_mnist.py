@@ -46,7 +46,7 @@ from skuq.baselines import (
 from skuq.datasets import load_npz
 from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
-from skuq.quam import PointwiseSearch
+from skuq.quam import PointwiseSearch, PoolSearch
 
 METHODS = (
     "quam-pool",
@@ -126,7 +126,7 @@ def draw(
 
 def searched(model, pool: np.ndarray, args):
     """The model as it is, or QUAM with the models that it finds on a pool."""
-    searches = args.protocol == "mixed" and getattr(model, "search", None) == "pool"
+    searches = args.protocol == "mixed" and isinstance(getattr(model, "search_", None), PoolSearch)
     return model.search_pool(pool) if searches else model
 
 

@@ -14,9 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from torch import Tensor, nn
 
@@ -35,13 +37,13 @@ N_MEMBERS, N_MASKS, DROPOUT = 10, 100, 0.2
 # times that. Unlike on two moons the search follows the likelihood only: at the mode of this
 # prior most of the weights are zero and hard to move, which the models of HMC are not.
 N_STEPS = 100
-QUAM = {"c0": N_TRAIN, "eta": 10 ** (1 / N_STEPS), "n_steps": N_STEPS}
+QUAM = PointwiseSearch(c0=N_TRAIN, eta=10 ** (1 / N_STEPS), n_steps=N_STEPS)
 ABLATIONS: dict[str, dict] = {
-    "divergence": {},
-    "with_prior": {"prior_precision": PRECISION},
-    "200_steps": {"n_steps": 2 * N_STEPS, "eta": 10 ** (0.5 / N_STEPS)},
-    "default_schedule": {"c0": 20.0, "eta": 1.05},
-    "constant_c": {"c0": 3 * N_TRAIN, "eta": 1.0},
+    "divergence": {"attack": "divergence"},
+    "with_prior": {"search__prior_precision": PRECISION},
+    "200_steps": {"search__n_steps": 2 * N_STEPS, "search__eta": 10 ** (0.5 / N_STEPS)},
+    "default_schedule": {"search__c0": 20.0, "search__eta": 1.05},
+    "constant_c": {"search__c0": 3 * N_TRAIN, "search__eta": 1.0},
 }
 TITLES = {
     "hmc": "HMC (ground truth)",
@@ -62,11 +64,15 @@ def curve_of(outputs: np.ndarray) -> Curve:
     return models.mean(axis=0), models.std(axis=0)
 
 
-def quam(posterior: Posterior, net: nn.Module, grid: Tensor, **params) -> Curve:
+def quam(
+    posterior: Posterior, net: nn.Module, grid: Tensor, search: Any, changed: dict | None = None
+) -> Curve:
     """The given model, and the spread of those that the searches met about their average."""
     assert posterior.noise is not None
     variance = posterior.noise**2
-    regressor = QUAMRegressor(FrozenEstimator(net), noise=variance, random_state=0, **params)
+    regressor = QUAMRegressor(
+        FrozenEstimator(net), search=clone(search), noise=variance, random_state=0
+    ).set_params(**(changed or {}))
     regressor.fit(posterior.X.numpy(), posterior.y.numpy())
     points = grid.numpy()
     return regressor.predict(points), regressor.predict_model_std(points)
@@ -114,11 +120,11 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
         return curve_of(np.stack([member(grid)[:, 0].numpy() for member in members]))
 
     methods = {
-        "quam": lambda: quam(posterior, net, grid, search=PointwiseSearch(**QUAM)),
+        "quam": lambda: quam(posterior, net, grid, QUAM),
         "quam-pool-grid": lambda: quam(
-            posterior, net, grid, search=PoolSearch(pool=lambda X: grid.numpy())
+            posterior, net, grid, PoolSearch(pool=lambda X: grid.numpy())
         ),
-        "quam-pool": lambda: quam(posterior, net, grid),
+        "quam-pool": lambda: quam(posterior, net, grid, PoolSearch()),
         "deep_ensemble": lambda: ensemble(PRECISION),
         "deep_ensemble_no_decay": lambda: ensemble(0.0),
         "mc_dropout": lambda: mc_dropout(posterior, grid, seed),
@@ -131,13 +137,7 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
         start = time.perf_counter()
         yield (
             f"quam_{name}",
-            quam(
-                posterior,
-                net,
-                grid,
-                search=PointwiseSearch(**{**QUAM, **changed}),
-                attack="divergence" if name == "divergence" else "displacement",
-            ),
+            quam(posterior, net, grid, QUAM, changed),
             time.perf_counter() - start,
         )
 

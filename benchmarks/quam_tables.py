@@ -43,7 +43,7 @@ from skuq.baselines import LaplaceClassifier
 from skuq.datasets import load_npz, load_table
 from skuq.extras import import_optional
 from skuq.information import decompose_expected, entropy
-from skuq.quam import QUAMClassifier, RefitSearch, make_pool
+from skuq.quam import PoolSearch, QUAMClassifier, RefitSearch, make_pool
 
 ERRORS = "wrong predictions"
 # The kind of pool that resembles each kind of rows.
@@ -222,11 +222,16 @@ def detectors(seed: int) -> dict[str, Any]:
 
 def quam(model: Pipeline, task: Task, seed: int, kinds: tuple[str, ...], args) -> QUAMClassifier:
     """The search on a pool of some kinds."""
-    shares = {"shares": args.shares} if args.shares else {}
     pool = partial(make_pool, kinds=kinds, n_inputs=args.n_pool, random_state=seed)
-    search = RefitSearch(pool=pool, **shares)
+    search = PoolSearch(pool=pool) if is_network(model) else RefitSearch(pool=pool)
+    if args.pool_shares and isinstance(search, RefitSearch):
+        search.shares = args.pool_shares
     found = QUAMClassifier(FrozenEstimator(model), search=search, random_state=seed)
     return found.fit(task.X, task.y)
+
+
+def is_network(model: Pipeline) -> bool:
+    return isinstance(model[-1], MLPClassifier)
 
 
 def epistemic(found: QUAMClassifier) -> Score:
@@ -357,7 +362,7 @@ def main() -> None:
     arguments.add_argument("--n-test", type=int, default=2000, help="ordinary rows")
     arguments.add_argument("--n-unusual", type=int, default=100, help="rows of each kind")
     arguments.add_argument("--n-pool", type=int, default=3000)
-    arguments.add_argument("--shares", nargs="+", type=float, help="default: QUAM's")
+    arguments.add_argument("--pool-shares", nargs="+", type=float, help="default: QUAM's")
     arguments.add_argument("--no-peers", action="store_true", help="QUAM and the learner only")
     args = arguments.parse_args()
     set_threads(args)

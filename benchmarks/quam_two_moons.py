@@ -13,13 +13,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.frozen import FrozenEstimator
 
@@ -45,22 +43,23 @@ N_MEMBERS = 10
 # Search and weights follow the posterior: likelihood and prior. The penalty's weight goes from
 # its default c0 = 20 to 200 = N_TRAIN, where the search's objective is the posterior of the
 # training set and one more point, which has the targeted class.
-QUAM = PointwiseSearch(prior_precision=PRECISION, eta=10 ** (1 / 100))
-POOL = PoolSearch(prior_precision=PRECISION)
+QUAM = {"prior_precision": PRECISION, "eta": 10 ** (1 / 100)}
+POOL = {"prior_precision": PRECISION}
+SEARCH_PARAMETERS = PointwiseSearch().get_params()
 ABLATIONS: dict[str, dict[str, Any]] = {
-    "defaults_with_prior": {"search__eta": 1.05},
-    "likelihood_only": {"search__prior_precision": 0.0},
-    "defaults_likelihood_only": {"search__prior_precision": 0.0, "search__eta": 1.05},
-    "constant_c20": {"search__eta": 1.0},
-    "constant_c200": {"search__c0": 200.0, "search__eta": 1.0},
-    "c0_5": {"search__c0": 5.0, "search__eta": 40 ** (1 / 100)},
-    "50_steps": {"search__n_steps": 50, "search__eta": 10 ** (1 / 50)},
-    "200_steps": {"search__n_steps": 200, "search__eta": 10 ** (1 / 200)},
-    "learning_rate_0.03": {"search__learning_rate": 0.03},
-    "learning_rate_0.3": {"search__learning_rate": 0.3},
+    "defaults_with_prior": {"eta": 1.05},
+    "likelihood_only": {"prior_precision": 0.0},
+    "defaults_likelihood_only": {"prior_precision": 0.0, "eta": 1.05},
+    "constant_c20": {"eta": 1.0},
+    "constant_c200": {"c0": 200.0, "eta": 1.0},
+    "c0_5": {"c0": 5.0, "eta": 40 ** (1 / 100)},
+    "50_steps": {"n_steps": 50, "eta": 10 ** (1 / 50)},
+    "200_steps": {"n_steps": 200, "eta": 10 ** (1 / 200)},
+    "learning_rate_0.03": {"learning_rate": 0.03},
+    "learning_rate_0.3": {"learning_rate": 0.3},
     "temperature_x3": {"temperature": 3 / N_TRAIN},
     "best_models_only": {"mixture": "dirac"},
-    "untargeted": {"search__targeted": False},
+    "untargeted": {"targeted": False},
 }
 # Constant steps; the paper's cyclical ones; and four times as many, larger steps.
 CHAINS = {
@@ -86,10 +85,11 @@ def methods(
     """Every method as a function that makes it, around one reference model."""
     net = posterior.mode(seed)
     given, fixed = FrozenEstimator(net), {"random_state": seed}
-    yield "quam", lambda: QUAMClassifier(given, search=QUAM, n_jobs=args.n_jobs, **fixed)
-    on_grid = PoolSearch(prior_precision=PRECISION, pool=lambda X: grid)
+    pointwise, on_pool = PointwiseSearch(**QUAM), PoolSearch(**POOL)
+    on_grid = PoolSearch(pool=lambda X: grid, **POOL)
+    yield "quam", lambda: QUAMClassifier(given, search=pointwise, n_jobs=args.n_jobs, **fixed)
     yield "quam-pool-grid", lambda: QUAMClassifier(given, search=on_grid, **fixed)
-    yield "quam-pool", lambda: QUAMClassifier(given, search=POOL, **fixed)
+    yield "quam-pool", lambda: QUAMClassifier(given, search=on_pool, **fixed)
     yield "reference", lambda: ReferenceClassifier(given)
     seeds = range(1000 + N_MEMBERS * seed, 1000 + N_MEMBERS * (seed + 1) - 1)
     for name, precision in (("deep_ensemble", PRECISION), ("deep_ensemble_no_decay", 0.0)):
@@ -189,9 +189,10 @@ def ablate(posterior: Posterior, grid: np.ndarray, logits: np.ndarray, args) -> 
     given = FrozenEstimator(posterior.mode(args.seed))
     truth = truth_of(logits, log_reference_of(posterior, torch.as_tensor(grid), args.seed))
     for name, changed in {"quam": {}, **ABLATIONS}.items():
-        quam = QUAMClassifier(given, search=QUAM, n_jobs=args.n_jobs, random_state=args.seed)
-        quam = clone(quam).set_params(**changed)
-        found = maps_of(partial(clone, quam), posterior, grid)
+        params: dict[str, Any] = {"random_state": args.seed, "n_jobs": args.n_jobs, **changed}
+        of_search = {name: params.pop(name) for name in changed if name in SEARCH_PARAMETERS}
+        params["search"] = PointwiseSearch(**{**QUAM, **of_search})
+        found = maps_of(lambda params=params: QUAMClassifier(given, **params), posterior, grid)
         for setting in SETTINGS:
             values = closeness(found[setting], truth[setting])
             text = ", ".join(f"{metric} {value:.3f}" for metric, value in values.items())

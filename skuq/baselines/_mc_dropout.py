@@ -15,8 +15,8 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import NetworkModel
-from skuq.networks import TrainingSet, float64_mlp
+from skuq.models import Model, NetworkModel, fit_model
+from skuq.networks import float64_mlp
 from skuq.validation import refuse_ineffective
 
 _UNITS = (nn.Dropout,)
@@ -112,10 +112,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
     def _training_options(self) -> dict[str, Any]:
         if self.estimator is not None:
             refuse_ineffective(self, ["dropout"], "on a given model, which keeps its own rate.")
-        return {"network": partial(_default_network, dropout=self.dropout)}
-
-    def _set_up(self, train: TrainingSet, device: torch.device) -> None:
-        _dropout_modules(self.model_.network)
+        network = partial(_default_network, dropout=self.dropout)
+        return {"fit": _fit_with_dropout, "network": network}
 
     def _sampled_log_proba(self, X: Any) -> Tensor:
         logits = _masked_outputs(
@@ -126,6 +124,14 @@ class MCDropoutClassifier(SampledModelsClassifier):
             device=self.device,
         )
         return logits.double().log_softmax(-1)
+
+
+def _fit_with_dropout(*data: Any, **training: Any) -> Model:
+    """Take or train a model, which must have something to sample."""
+    model = fit_model(*data, **training)
+    assert model.network is not None
+    _dropout_modules(model.network)
+    return model
 
 
 class BatchDropout(nn.Dropout):

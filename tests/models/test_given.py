@@ -1,7 +1,8 @@
 """The one rule for models that exist already."""
 
+import sys
 import warnings
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,6 @@ from skuq.wrappers import is_fitted
 
 CPU = torch.device("cpu")
 TRAINING = {"sample_weight": None, "seed": 0, "device": CPU}
-fit_regressor = partial(fit_model, regression=True)
 
 
 @pytest.fixture(scope="module")
@@ -142,21 +142,33 @@ def test_training_again_is_training_a_clone(iris):
 def test_regressors_follow_the_same_rule(iris, n_outputs):
     X, y = iris[0], iris[1].astype(float)
     module = MLP(4, n_outputs)
-    taken = fit_regressor(module, X, y, n_outputs=n_outputs, **TRAINING)
+    taken = fit_model(module, X, y, regression=True, n_outputs=n_outputs, **TRAINING)
     assert torch.equal(taken.module[0].weight, module[0].weight)
     net = NeuralNetRegressor(MLP(4, 1), max_epochs=1, train_split=None, verbose=0)
     for model in (net, MLPRegressor(hidden_layer_sizes=(3,), tol=1.0, random_state=0)):
         model.fit(X, y[:, None].astype(np.float32) if model is net else y)
         with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
-            fit_regressor(model, X, y, n_outputs=1, **TRAINING)
+            fit_model(model, X, y, regression=True, n_outputs=1, **TRAINING)
 
 
-@pytest.mark.usefixtures("short_training")
-def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris):
+def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris, monkeypatch):
+    # A few epochs: over many, the rounding of one unit grows into another path to the optimum.
+    training = sys.modules["skuq.networks._training"]
+    monkeypatch.setattr(training, "REGRESSOR", replace(training.REGRESSOR, max_epochs=5))
     X, y = iris[0].astype(float), iris[1].astype(float)
     plain, scaled = (
-        fit_regressor(None, X, target, n_outputs=2, **TRAINING) for target in (y, 1000 * y + 5)
+        fit_model(None, X, target, regression=True, n_outputs=2, **TRAINING)
+        for target in (y, 1000 * y + 5)
     )
     ours, theirs = plain.outputs(plain.inputs(X)), scaled.outputs(scaled.inputs(X))
     torch.testing.assert_close(1000 * ours[:, 0] + 5, theirs[:, 0])
     torch.testing.assert_close(ours[:, 1] + 2 * np.log(1000), theirs[:, 1])
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_what_can_be_neither_taken_nor_trained_is_refused(iris, regression):
+    options = {**TRAINING, "regression": regression}
+    with pytest.raises(TypeError, match=r"`estimator` must .* a method `fit`.* got 'mlp'"):
+        fit_model("mlp", *iris, **options)
+    with pytest.raises(TypeError, match="put the transformers outside"):
+        fit_model(make_pipeline(StandardScaler(), skorch_net()), *iris, **options)

@@ -30,7 +30,7 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.models import adopt
-from skuq.quam import PointwiseSearch, PoolSearch, make_pool
+from skuq.quam import PointwiseSearch, PoolSearch
 
 pytestmark = pytest.mark.usefixtures("short_training")
 
@@ -122,18 +122,18 @@ class OtherTable:
         return self.frame.to_numpy(dtype=dtype)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "search"), [(None, QUICK["search"]), (LogisticRegression(), None)]
-)
-def test_a_pool_has_the_names_of_the_columns_and_nothing_is_warned_of(table, estimator, search):
+@pytest.mark.parametrize("estimator", [None, LogisticRegression()])
+def test_a_pool_has_the_names_of_the_columns_and_nothing_is_warned_of(table, estimator):
     X = table[0][["size"]].assign(double=2 * table[0]["size"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        quam = QUAMClassifier(estimator, search=search, random_state=0).fit(X, table[1])
+        quam = QUAMClassifier(estimator, **QUICK).fit(X, table[1])
     assert list(quam.feature_names_in_) == ["size", "double"]
 
 
 def test_a_table_of_another_library_is_one_of_named_columns(table):
+    from skuq.quam import make_pool
+
     ours, theirs = (make_pool(X, random_state=0) for X in (table[0], OtherTable(table[0])))
     pd.testing.assert_frame_equal(ours, theirs)
 
@@ -144,7 +144,7 @@ def test_polars_tables_keep_their_names(table):
     for estimator in (None, LogisticRegression(max_iter=1000)):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            quam = QUAMClassifier(estimator, random_state=0).fit(X, table[1])
+            quam = QUAMClassifier(estimator, **QUICK).fit(X, table[1])
             quam.predict_uncertainty(X[:3])
         assert list(quam.feature_names_in_) == ["size", "n"]
 

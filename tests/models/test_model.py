@@ -61,5 +61,6 @@ def test_labels_that_are_no_codes_are_named_and_not_those_that_are():
         classes_of_logits(torch.zeros(1, 5), np.arange(7))
     with pytest.raises(ValueError, match=r"'e'\] and others are not among the codes 0 to 2"):
         classes_of_logits(torch.zeros(1, 3), np.array(list("abcdefg")))
-    known = classes_of_logits(torch.zeros(1, 5), np.array([0, 3]))
-    np.testing.assert_array_equal(known, np.arange(5))
+    np.testing.assert_array_equal(
+        classes_of_logits(torch.zeros(1, 5), np.array([0, 3])), np.arange(5)
+    )

@@ -1,7 +1,5 @@
 """Estimators and labels that cannot be taken over or trained, refused in one place."""
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,9 +23,6 @@ from skuq.networks import MLP
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
 Y = np.arange(12) % 3
 TRAINING = {"sample_weight": None, "seed": 0, "device": torch.device("cpu")}
-
-
-fit_regressor = partial(fit_model, regression=True)
 
 
 def classifier(n_outputs, dtype=torch.float32):
@@ -163,7 +158,9 @@ def test_labels_that_do_not_fit_the_model(model, y, message):
 )
 def test_regressors_that_cannot_be_taken(estimator, n_outputs, error, message):
     with pytest.raises(error, match=message):
-        fit_regressor(estimator, X, Y.astype(np.float64), n_outputs=n_outputs, **TRAINING)
+        fit_model(
+            estimator, X, Y.astype(np.float64), regression=True, n_outputs=n_outputs, **TRAINING
+        )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +194,7 @@ def test_nets_in_double_precision_are_trained_in_it():
     binary = NeuralNetBinaryClassifier(MLP(4, 1).double(), max_epochs=1, verbose=0)
     assert fit_model(binary, X, Y == 1, **TRAINING).dtype == torch.float64
     net = NeuralNetRegressor(MLP(4, 1).double(), max_epochs=1, verbose=0)
-    model = fit_regressor(net, X, Y.astype(np.float64), n_outputs=1, **TRAINING)
+    model = fit_model(net, X, Y.astype(np.float64), regression=True, n_outputs=1, **TRAINING)
     assert model.dtype == torch.float64
 
 
@@ -227,7 +224,7 @@ def test_networks_must_return_one_tensor(more, what):
     with pytest.raises(TypeError, match=message):
         model.with_classes(Y, model.inputs(X))
     with pytest.raises(TypeError, match=message):
-        fit_regressor(Returns(more), X, Y.astype(float), n_outputs=1, **TRAINING)
+        fit_model(Returns(more), X, Y.astype(float), regression=True, n_outputs=1, **TRAINING)
 
 
 TAKEN = {"sample_weight": None, "seed": 0}
@@ -262,10 +259,15 @@ def test_learners_of_another_kind_are_refused(estimator, needed, message):
 def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
     y = Y.astype(np.float64)
     plain, column = (Ridge().fit(X, targets) for targets in (y, y[:, None]))
-    model = fit_regressor(FrozenEstimator(column), X, y, as_learner=True, **TAKEN)
+    model = fit_model(FrozenEstimator(column), X, y, as_learner=True, regression=True, **TAKEN)
     np.testing.assert_allclose(model.outputs(X)[:, 0], plain.predict(X))
-    model = fit_regressor(
-        FrozenEstimator(Ridge().fit(X, np.c_[y, y])), X, y, as_learner=True, **TAKEN
+    model = fit_model(
+        FrozenEstimator(Ridge().fit(X, np.c_[y, y])),
+        X,
+        y,
+        as_learner=True,
+        regression=True,
+        **TAKEN,
     )
     with pytest.raises(ValueError, match=r"Ridge predicts shape \(12, 2\); a model of one target"):
         model.outputs(X)
@@ -274,6 +276,11 @@ def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
 def test_sample_weights_need_a_net_that_can_use_them():
     net = NeuralNetRegressor(MLP(4, 1), verbose=0)
     with pytest.raises(ValueError, match="`sample_weight` needs a net that can use it"):
-        fit_regressor(
-            net, X, Y.astype(float), n_outputs=1, **{**TRAINING, "sample_weight": np.ones(12)}
+        fit_model(
+            net,
+            X,
+            Y.astype(float),
+            regression=True,
+            n_outputs=1,
+            **{**TRAINING, "sample_weight": np.ones(12)},
         )

@@ -71,9 +71,9 @@ def images():
 MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images)}
 
 
-def quick(kind=PoolSearch, **params):
-    """Parameters of an estimator that searches with few steps and these parameters."""
-    return {"search": kind(n_steps=4, **params), "random_state": 0}
+def quick(kind=PoolSearch, **search):
+    """Parameters of a short search."""
+    return {"search": kind(n_steps=4, **search), "random_state": 0}
 
 
 ESTIMATORS = {
