@@ -94,13 +94,17 @@ class SampledModelsClassifier(
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
-        self.classes_ = self.model_.classes
+        self.__dict__.pop("classes_", None)  # it is not fitted until the method is set up
         losses = torch.as_tensor(self.model_.losses(data.inputs, data.codes, self.device))
         weight = torch.as_tensor(data.weight)
         train = TrainingSet(data.inputs, torch.as_tensor(data.codes), weight, losses)
         counts = weight > 0
         self._set_up(TrainingSet(*(part[counts] for part in train)), device)
+        self.classes_ = self.model_.classes
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "classes_")
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities of the given model, or of the average of those sampled.

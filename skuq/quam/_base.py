@@ -39,7 +39,7 @@ from skuq.quam._refit_search import (
     with_categories_of,
 )
 from skuq.quam._tasks import Found, Outputs, Task
-from skuq.validation import to_dense
+from skuq.validation import refuse_ineffective, to_dense
 
 Search = PoolSearch | RefitSearch | PointwiseSearch
 SEARCHES: dict[str, type[Search]] = {
@@ -134,6 +134,7 @@ class QUAMBase(ModelMixin, ABC):
             )
         if X_pool is not None:
             _check_pool(X_pool, search)
+            refuse_ineffective(search, ["pool"], "beside `X_pool`, which is the pool.")
         return search
 
     @property

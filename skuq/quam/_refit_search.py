@@ -245,8 +245,12 @@ def with_categories_of(X: Any, rows: Any) -> Any:
     """
     if not isinstance(X, pd.DataFrame):
         return rows
-    dtypes = {k: dtype for k, dtype in X.dtypes.items() if isinstance(dtype, pd.CategoricalDtype)}
-    return rows.astype(dtypes)
+    rows = rows.copy(deep=False)
+    for name, dtype in X.dtypes.items():
+        if isinstance(dtype, pd.CategoricalDtype):
+            known = rows[name].isin(dtype.categories)
+            rows[name] = rows[name].where(known).astype(dtype)
+    return rows
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:

@@ -1,4 +1,6 @@
-"""MC dropout against loops in training mode."""
+"""MC dropout against loops in training mode; its masks are the same for all inputs."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -6,10 +8,11 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from torch import nn
 
 from skuq.baselines import MCDropoutClassifier
 from skuq.baselines._mc_dropout import _dropout_modules, _masked_outputs
-from skuq.models import adopt
+from skuq.models import NetworkModel, adopt
 from skuq.networks import LeNet
 from tests.baselines.oracles import by_hand, seeded_module
 
@@ -52,7 +55,7 @@ def test_model_without_dropout_is_refused_with_the_ways_out(iris):
     model = MCDropoutClassifier(LogisticRegression())
     with pytest.raises(ValueError, match=r"no dropout module .* estimator=None"):
         model.fit(*iris)
-    with pytest.raises(NotFittedError):
+    with pytest.raises(NotFittedError, match="not fitted"):
         model.predict(iris[0])
 
 
@@ -62,3 +65,71 @@ def test_lenet_has_dropout_of_its_own():
     model = MCDropoutClassifier(FrozenEstimator(lenet), n_samples=20, random_state=0)
     u = model.fit(X, np.arange(12) % 3).predict_uncertainty(X[:2])
     assert (u.epistemic > 0).all()
+
+
+def tiny(rate=0.3):
+    return seeded_module(
+        lambda: nn.Sequential(
+            nn.Linear(2, 3), nn.Tanh(), nn.Dropout(rate), nn.Linear(3, 2)
+        ).double()
+    )
+
+
+def test_masked_networks_are_those_of_a_network_in_training_mode():
+    # Three hidden units: the eight networks can be listed, each with its probability.
+    network, rate = tiny(), 0.3
+    X = torch.tensor([[1.0, -0.5], [0.3, 2.0]], dtype=torch.float64)
+    found = _masked_outputs(adopt(network), X, n_samples=2000, seed=0)
+    hidden = torch.tanh(network[0](X)).detach()
+    for kept in itertools.product([0.0, 1.0], repeat=3):
+        mask = torch.tensor(kept, dtype=torch.float64) / (1 - rate)
+        expected = network[3](hidden * mask).detach()
+        share = torch.isclose(found, expected[:, None]).all(-1)
+        assert torch.equal(share[0], share[1])  # the same networks for both points
+        p = rate ** kept.count(0.0) * (1 - rate) ** kept.count(1.0)
+        assert float(share[0].double().mean()) == pytest.approx(p, abs=5 * (p / 2000) ** 0.5)
+
+
+def test_whole_channels_are_dropped_where_the_layer_drops_channels():
+    network = nn.Sequential(nn.Dropout2d(0.5), nn.Flatten()).eval()
+    X = torch.ones(2, 8, 3, 3)
+    found = _masked_outputs(NetworkModel(module=network), X, n_samples=20, seed=0)
+    by_channel = found.reshape(2, 20, 8, 9)
+    assert torch.equal(by_channel, by_channel[..., :1].expand_as(by_channel))
+    assert set(found.unique().tolist()) == {0.0, 2.0}
+
+
+def test_more_samples_extend_fewer():
+    network, X = tiny(), torch.ones(1, 2, dtype=torch.float64)
+    few, many = (_masked_outputs(adopt(network), X, n_samples=n, seed=1) for n in (3, 8))
+    assert torch.equal(few, many[:, :3])
+
+
+def test_outputs_do_not_depend_on_company():
+    network = seeded_module(
+        lambda: nn.Sequential(
+            nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)
+        )
+    )
+    model, X = adopt(network), torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    together = _masked_outputs(model, X, n_samples=3, seed=0)  # several batches
+    for rows in (slice(0, 5), slice(-5, None), slice(1022, 1026)):
+        alone = _masked_outputs(model, X[rows], n_samples=3, seed=0)
+        torch.testing.assert_close(together[rows], alone)
+
+
+def test_a_module_that_is_called_twice_has_two_masks():
+    dropout = nn.Dropout(0.5)
+    network = nn.Sequential(dropout, dropout).eval()
+    found = _masked_outputs(NetworkModel(module=network), torch.ones(1, 4000), n_samples=1, seed=0)
+    share = float((found > 0).float().mean())
+    assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 4000) ** 0.5)
+
+
+def test_only_modules_that_drop_are_found():
+    found = _dropout_modules(
+        nn.Sequential(nn.Dropout(0.0), nn.Dropout2d(0.1), nn.AlphaDropout(0.5))
+    )
+    assert [type(module) for module in found] == [nn.Dropout2d]
+    with pytest.raises(ValueError, match="no dropout module with p > 0"):
+        _dropout_modules(nn.Dropout(0.0))

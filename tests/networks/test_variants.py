@@ -1,12 +1,226 @@
-"""Networks cut in front of their first linear layer."""
+"""Variants of a network: what is cut off before weights that move, and many evaluated at once."""
 
 import pickle
 
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
-from skuq.networks import MLP, LayerInput, LeNet, TabularNet, cut_network
+from skuq.networks import (
+    MLP,
+    BinaryLogits,
+    LayerInput,
+    LeNet,
+    TabularNet,
+    cut_network,
+    stack_parameters,
+    stacked_forward,
+)
+
+
+class LastStep(nn.Module):
+    """Logits of the last time step of a layer for sequences of 3 steps of 4 numbers."""
+
+    def __init__(self, layer, width):
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(width, 2)
+
+    def forward(self, X):
+        hidden = self.layer(X.reshape(-1, 3, 4))
+        return self.out((hidden[0] if isinstance(hidden, tuple) else hidden)[:, -1])
+
+
+class DependsOnValues(nn.Sequential):
+    def forward(self, X):
+        return super().forward(X if (X > 2).any() else X + 1)
+
+
+TWICE = {"num_layers": 2, "bidirectional": True, "batch_first": True}
+
+
+ENCODER = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True)
+
+
+IN_TURN = {
+    "lstm": (LastStep(nn.LSTM(4, 5, **TWICE), 10), (12,)),
+    "gru": (LastStep(nn.GRU(4, 5, **TWICE), 10), (12,)),
+    "transformer layer": (LastStep(ENCODER, 4), (12,)),
+    "transformer": (LastStep(nn.TransformerEncoder(ENCODER, 2), 4), (12,)),
+    "values": (DependsOnValues(nn.Linear(3, 2)), (3,)),
+}
+
+
+NETWORKS = {
+    "mlp": (MLP(4, 3, hidden_sizes=(6,)), (4,)),
+    "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,)),
+    "tabular": (TabularNet(3, 2, categories={0: 5}), (3,)),
+    "wrapped": (nn.Sequential(MLP(4, 1), BinaryLogits()), (4,)),
+}
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, *IN_TURN])
+@pytest.mark.parametrize("shared_input", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_stacked_forward_and_its_gradient_equal_a_loop_over_models(name, shared_input):
+    network, shape = {**NETWORKS, **IN_TURN}[name]
+    network = network.double().eval()
+    n_models = 4
+    stacked = stack_parameters(network, n_models)
+    with torch.no_grad():
+        for parameter in stacked.values():
+            parameter += 0.1 * torch.randn_like(parameter)
+    X = torch.rand(*(() if shared_input else (n_models,)), 5, *shape, dtype=torch.float64)
+    outputs = stacked_forward(network, stacked, X, shared_input=shared_input)
+    gradients = torch.autograd.grad(outputs.square().sum(), [*stacked.values()])
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    for i in range(n_models):
+        network.load_state_dict({key: value[i] for key, value in stacked.items()}, strict=False)
+        expected = network(X if shared_input else X[i])
+        torch.testing.assert_close(outputs[i], expected)
+        slow = torch.autograd.grad(expected.square().sum(), [*network.parameters()])
+        for fast, own in zip(gradients, slow, strict=True):
+            torch.testing.assert_close(fast[i], own)
+    network.load_state_dict(before)
+
+
+class CentresInPlace(nn.Module):
+    """Alters its input, and then has no batched form."""
+
+    def __init__(self, rest):
+        super().__init__()
+        self.register_buffer("mu", torch.tensor(0.5))
+        self.rest = rest
+
+    def forward(self, X):
+        X -= self.mu
+        return self.rest(X)
+
+
+@pytest.mark.parametrize(
+    "rest", [LastStep(nn.GRU(4, 5, batch_first=True), 5), DependsOnValues(nn.Linear(12, 2))]
+)
+@pytest.mark.parametrize("shared_input", [True, False])
+def test_a_network_that_alters_its_input_gets_the_same_one_for_each_variant(rest, shared_input):
+    network, n_models = CentresInPlace(rest).double().eval(), 3
+    stacked = {
+        name: value.detach() + 0.1 * torch.randn_like(value)
+        for name, value in stack_parameters(network, n_models).items()
+    }
+    X = torch.rand(*(() if shared_input else (n_models,)), 5, 12, dtype=torch.float64)
+    before = X.clone()
+    outputs = stacked_forward(network, stacked, X, shared_input=shared_input)
+    torch.testing.assert_close(X, before, rtol=0, atol=0)
+    for i in range(n_models):
+        own = {name: value[i] for name, value in stacked.items()}
+        x = (before if shared_input else before[i]).clone()
+        torch.testing.assert_close(outputs[i], functional_call(network, own, (x,)))
+
+
+def test_stacked_forward_says_what_is_wrong_with_inputs():
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        stacked_forward(
+            MLP(4, 3), stack_parameters(MLP(4, 3), 2), torch.ones(2, 5), shared_input=True
+        )
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_head_on_cached_features_equals_the_network(name):
+    network, shape = NETWORKS[name]
+    network = network.double().eval()
+    X = torch.rand(6, *shape, dtype=torch.float64)
+    head = cut_network(network, "last", X[:1])
+    torch.testing.assert_close(head.module(head.body(X)), network(X))
+    moved = [name for name, _ in head.module.named_parameters()]
+    assert len(moved) == 2
+    assert not any(module._forward_pre_hooks for module in network.modules())
+
+
+class ScaledOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, X):
+        return 2 * self.layer(X)
+
+
+def test_network_with_arithmetic_after_its_last_layer_cannot_be_cut():
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        cut_network(ScaledOutput(), "last", torch.ones(1, 2))
+
+
+class RectifiedOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, X):
+        return self.layer(X).relu()
+
+
+class Gate(nn.Module):
+    """Squeeze and excitation of 4 channels, with linear layers inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.squeeze, self.excite = nn.Linear(4, 2), nn.Linear(2, 4)
+
+    def forward(self, X):
+        weights = self.excite(self.squeeze(X.mean(2)).relu()).sigmoid()
+        return (X * weights[..., None]).mean(2)
+
+
+def test_network_whose_layers_do_not_run_when_cut_is_refused():
+    network = nn.Sequential(nn.Conv1d(1, 4, 3), Gate())
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        cut_network(network.eval(), "last", torch.randn(6, 1, 5))
+
+
+class RepeatedOutput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, X):
+        return self.layer(X).expand(-1, 3)
+
+
+def test_outputs_of_a_cut_network_are_not_broadcast():
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        cut_network(RepeatedOutput(), "last", torch.randn(6, 2))
+
+
+def test_networks_that_need_several_rows_can_be_cut():
+    norm = nn.BatchNorm1d(5, track_running_stats=False)
+    network = nn.Sequential(nn.Linear(4, 5), norm, nn.Linear(5, 3)).eval()
+    X = torch.randn(6, 4)
+    head = cut_network(network, "last", X)
+    torch.testing.assert_close(head.module(head.body(X)), network(X))
+
+
+def test_cut_is_checked_on_all_rows_given():
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match="computes something after its last layer"):
+        cut_network(RectifiedOutput(), "last", torch.randn(50, 2))
+
+
+def test_a_lack_of_memory_is_not_hidden_by_a_slow_loop():
+    class TooLarge(nn.Module):
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, X):
+            TooLarge.calls += 1
+            raise torch.OutOfMemoryError("too much")
+
+    net = TooLarge()
+    with pytest.raises(torch.OutOfMemoryError):
+        stacked_forward(net, stack_parameters(net, 3), torch.ones(4, 2), shared_input=True)
+    assert TooLarge.calls == 1
 
 
 def convolutional():
@@ -71,7 +285,7 @@ class Residual(nn.Sequential):
         return X + super().forward(X)
 
 
-class Gate(nn.Module):
+class GateOfThree(nn.Module):
     """Squeeze and excitation of 3 channels, with linear layers inside."""
 
     def __init__(self):
@@ -86,27 +300,23 @@ def with_linear_layers_inside(block):
     return nn.Sequential(nn.Conv1d(1, 3, 2), nn.ReLU(), block, nn.Flatten(), nn.Linear(9, 4))
 
 
-ENCODER = nn.TransformerEncoderLayer(3, 1, 8, batch_first=True)
+NARROW = nn.TransformerEncoderLayer(3, 1, 8, batch_first=True)
 
 
 @pytest.mark.parametrize(
     ("network", "X"),
     [
         (Functional(), torch.randn(3, 1, 4)),
-        (with_linear_layers_inside(Gate()), torch.randn(3, 1, 4)),
-        (with_linear_layers_inside(ENCODER), torch.randn(3, 1, 4)),
+        (with_linear_layers_inside(GateOfThree()), torch.randn(3, 1, 4)),
+        (with_linear_layers_inside(NARROW), torch.randn(3, 1, 4)),
         (Residual(), torch.randn(3, 4)),
+        (nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten()), torch.randn(3, 2, 2)),
     ],
 )
 def test_network_that_is_not_a_chain_stays_whole(network, X):
     body, module, _ = cut_network(network.eval(), "linear", X)
     assert body is None
     assert module is network
-
-
-def test_a_network_without_parameters_has_none_that_could_move():
-    with pytest.raises(ValueError, match="no parameters of kind 'all'"):
-        cut_network(nn.Sequential(nn.Flatten(), nn.ReLU()), "linear", torch.randn(3, 2, 2))
 
 
 def test_features_of_any_network_can_be_read_off():
@@ -118,7 +328,7 @@ def test_features_of_any_network_can_be_read_off():
     torch.testing.assert_close(network.second(features(X)), network(X))
 
 
-def test_networks_that_need_several_rows_can_be_cut():
+def test_networks_that_need_several_rows_can_be_cut_before_linear_layers():
     norm = nn.BatchNorm1d(4, track_running_stats=False)
     network = nn.Sequential(norm, nn.Linear(4, 3)).eval()
     X = torch.randn(6, 4)
@@ -128,3 +338,67 @@ def test_networks_that_need_several_rows_can_be_cut():
 
 def test_network_without_linear_layers_has_no_features_before_them():
     assert LayerInput.of_first_linear(nn.Sequential(nn.ReLU()), torch.ones(1, 2)) is None
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    layers = (nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
+    return nn.Sequential(*layers, nn.Linear(5, 3)).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ("all", {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias", "5.weight"}),
+        ("bias", {"0.bias", "1.bias", "3.bias"}),
+        ("norm", {"1.weight", "1.bias"}),
+        (lambda name, _: name.startswith("3"), {"3.weight", "3.bias"}),
+        (lambda _, tensor: tensor.shape == (5, 6), {"3.weight"}),
+    ],
+)
+def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
+    x = torch.randn(7, 4)
+    body, module, moved = cut_network(network, parameters, x)
+    if parameters in ("all", "bias"):
+        names = names | {"5.bias"}
+    assert set(moved) == names
+    for name in moved:  # the very weights of the network, under the same names
+        assert torch.equal(module.get_parameter(name), network.get_parameter(name))
+    first = min(int(name[0]) for name in names)
+    assert (body is None) == (first == 0)
+    features = x if body is None else body(x)
+    torch.testing.assert_close(module(features), network(x))
+
+
+class Skip(nn.Sequential):
+    def forward(self, x):
+        h = self[0](x)
+        return self[2](h + self[1](h))
+
+
+class OwnArguments(nn.Sequential):
+    def __init__(self, n_features, n_outputs):
+        super().__init__(nn.Linear(n_features, 5), nn.ReLU(), nn.Linear(5, n_outputs))
+
+
+@pytest.mark.parametrize(
+    ("network", "cut"),
+    [
+        (Skip(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)), False),
+        (OwnArguments(4, 3), True),
+        (MLP(4, 3), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_kinds_of_sequential_are_cut_only_where_they_run_their_layers_in_turn(network, cut):
+    x = torch.randn(7, 4)
+    body, module, moved = cut_network(network, lambda name, _: name.startswith("2."), x)
+    assert moved == ("2.weight", "2.bias")
+    assert (body is not None) == cut
+    torch.testing.assert_close(module(body(x) if cut else x), network(x))
+
+
+def test_nothing_to_move_is_said():
+    with pytest.raises(ValueError, match="no parameters of kind 'norm'"):
+        cut_network(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))

@@ -9,7 +9,6 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, make_moons
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -258,11 +257,6 @@ def test_progress_bar_appears_when_asked_for(iris, capsys):
     assert "QUAM" in capsys.readouterr().err
 
 
-def test_one_class_is_refused(iris):
-    with pytest.raises(ValueError, match="one class only"):
-        QUAMClassifier().fit(iris[0], np.zeros(150))
-
-
 def test_bare_module_is_taken_as_it_is(iris, trained_module):
     bare = QUAMClassifier(trained_module, **quick()).fit(*iris)
     frozen = QUAMClassifier(FrozenEstimator(trained_module), **quick()).fit(*iris)
@@ -288,11 +282,6 @@ def test_training_a_fitted_estimator_again_is_warned_of(iris):
 def test_invalid_parameters_are_refused_in_fit(iris, params, message):
     with pytest.raises(ValueError, match=message):
         QUAMClassifier(**params).fit(*iris)
-
-
-def test_not_fitted_is_said(iris):
-    with pytest.raises(NotFittedError, match="not fitted"):
-        QUAMClassifier().predict_uncertainty(iris[0])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The weights that searches move, their schedule, and the classes they ask for."""
+"""Searches by gradients: which weights move, their schedule, and the classes they ask for."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
-from skuq.networks import MLP, cut_network
 from skuq.quam import PointwiseSearch, PoolSearch
 from skuq.quam import _pointwise_search as search_module
 
@@ -22,71 +21,11 @@ def iris():
     return load_iris(return_X_y=True)
 
 
-@pytest.fixture
-def network():
-    torch.manual_seed(0)
-    layers = (nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU())
-    return nn.Sequential(*layers, nn.Linear(5, 3)).eval().requires_grad_(False)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "names"),
-    [
-        ("all", {"0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias", "5.weight"}),
-        ("bias", {"0.bias", "1.bias", "3.bias"}),
-        ("norm", {"1.weight", "1.bias"}),
-        (lambda name, _: name.startswith("3"), {"3.weight", "3.bias"}),
-        (lambda _, tensor: tensor.shape == (5, 6), {"3.weight"}),
-    ],
-)
-def test_chosen_parameters_and_the_part_before_them(network, parameters, names):
-    x = torch.randn(7, 4)
-    body, module, moved = cut_network(network, parameters, x)
-    if parameters in ("all", "bias"):
-        names = names | {"5.bias"}
-    assert set(moved) == names
-    for name in moved:  # the very weights of the network, under the same names
-        assert torch.equal(module.get_parameter(name), network.get_parameter(name))
-    first = min(int(name[0]) for name in names)
-    assert (body is None) == (first == 0)
-    features = x if body is None else body(x)
-    torch.testing.assert_close(module(features), network(x))
-
-
-class Skip(nn.Sequential):
-    def forward(self, x):
-        h = self[0](x)
-        return self[2](h + self[1](h))
-
-
-class OwnArguments(nn.Sequential):
-    def __init__(self, n_features, n_outputs):
-        super().__init__(nn.Linear(n_features, 5), nn.ReLU(), nn.Linear(5, n_outputs))
-
-
-@pytest.mark.parametrize(
-    ("network", "cut"),
-    [
-        (Skip(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)), False),
-        (OwnArguments(4, 3), True),
-        (MLP(4, 3), True),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_kinds_of_sequential_are_cut_only_where_they_run_their_layers_in_turn(network, cut):
-    x = torch.randn(7, 4)
-    body, module, moved = cut_network(network, lambda name, _: name.startswith("2."), x)
-    assert moved == ("2.weight", "2.bias")
-    assert (body is not None) == cut
-    torch.testing.assert_close(module(body(x) if cut else x), network(x))
-
-
-def test_nothing_to_move_is_said(network):
-    with pytest.raises(ValueError, match="no parameters of kind 'norm'"):
-        cut_network(nn.Sequential(nn.Linear(2, 2)), "norm", torch.zeros(1, 2))
+def test_weights_of_zero_cannot_move():
+    network = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     with torch.no_grad():
-        network[3].bias.zero_()
-    search = PoolSearch(parameters=lambda name, _: name == "3.bias")
+        network[2].bias.zero_()
+    search = PoolSearch(parameters=lambda name, _: name == "2.bias")
     with pytest.raises(ValueError, match="are zero"):
         QUAMClassifier(network, search=search).fit(np.eye(4, dtype=np.float32), [0, 1, 2, 0])
 
