@@ -8,7 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.rst").read_text(encoding="utf-8")
-FILES = sorted(set(re.findall(r"``(skuq/[\w/]+(?:\.py)?)``", PAGE)))
+# In prose, and in the literal blocks that list the files of a call.
+FILES = sorted(set(re.findall(r"(?:``|^ +)(skuq/[\w/]+(?:\.py)?)(?:``|/?  )", PAGE, re.MULTILINE)))
 ROW = r"^   \* - (Eq\.|Lines?|Lemma|Algorithm) ([\d., ]+)\n     - .*\n     - ``([\w/.]+)``$"
 ROWS = re.findall(ROW, PAGE, re.MULTILINE)
 PROOFS = (ROOT / "docs" / "guide" / "robust_gpc_proofs.rst").read_text(encoding="utf-8")

@@ -38,7 +38,7 @@ from skuq.quam._refit_search import (
     stacked_rows,
     with_categories_of,
 )
-from skuq.quam._tasks import Found, Met, Task
+from skuq.quam._tasks import Found, Outputs, Task
 from skuq.validation import refuse_ineffective, to_dense
 
 Search = PoolSearch | RefitSearch | PointwiseSearch
@@ -409,7 +409,7 @@ class QUAMBase(ModelMixin, ABC):
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
-        """Call ``function(met, argument)`` for inputs in `n_jobs` processes; the arrays, joined."""
+        """Call ``function(outputs, argument)`` in `n_jobs` processes; the arrays, joined."""
         if isinstance(self.search_, PointwiseSearch):
             jobs: Sequence[_Points | _Rows] = self._points(X)
         else:
@@ -483,13 +483,13 @@ class _Points(NamedTuple):
     x: NDArray[Any]
     reference: NDArray[Any]  # (n_points, n_outputs)
 
-    def met(self) -> Iterator[Met]:
+    def outputs(self) -> Iterator[Outputs]:
         """The models met by the searches; trajectories never leave the process."""
         reference = torch.tensor(self.reference, device=self.settings.device)
         objective = self.task.point_objective(reference)
         models = search_batch(self.problem, self.settings, self.x, objective)
         targets = objective.targets if isinstance(objective, Targeted) else None
-        yield Met(reference, models, targets)
+        yield Outputs(reference, models, targets)
 
 
 class _Rows(NamedTuple):
@@ -501,7 +501,7 @@ class _Rows(NamedTuple):
     device: Any
     chunk: int
 
-    def met(self) -> Iterator[Met]:
+    def outputs(self) -> Iterator[Outputs]:
         """What all models predict, chunk by chunk."""
         for part in gen_batches(_num_samples(self.x), self.chunk):
             inputs = self.model.inputs(_safe_indexing(self.x, part))
@@ -509,7 +509,7 @@ class _Rows(NamedTuple):
             outputs = self.found.outputs(inputs, self.device)
             excess = torch.as_tensor(self.found.excess_loss).expand(len(outputs), -1, -1)
             targets = torch.as_tensor(self.found.targets).expand(len(outputs), -1)
-            yield Met(
+            yield Outputs(
                 reference,
                 Trajectories(outputs, excess),
                 None if self.found.targets[0] < 0 else targets,
@@ -520,6 +520,6 @@ class _Rows(NamedTuple):
 def _reduce(
     job: _Points | _Rows, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
 ) -> list[NDArray[Any]]:
-    """A job: ``function(met, argument)`` for all its inputs."""
-    parts = [function(met, argument) for met in job.met()]
+    """A job: ``function(outputs, argument)`` for all its inputs."""
+    parts = [function(outputs, argument) for outputs in job.outputs()]
     return [np.concatenate(each) for each in zip(*parts, strict=True)]

@@ -53,7 +53,7 @@ class AdversarialRegressors(NamedTuple):
     feasible: Any
 
 
-class _Met(NamedTuple):
+class _Visited(NamedTuple):
     """The models of all searches of a batch, and the given one."""
 
     given: Gaussians  # (n_points, 1, 1)
@@ -61,7 +61,7 @@ class _Met(NamedTuple):
     excess_loss: Tensor  # (n_points, 2, n_steps)
 
     @classmethod
-    def of(cls, reference: Tensor, found: Trajectories, noise_variance: float | None) -> _Met:
+    def of(cls, reference: Tensor, found: Trajectories, noise_variance: float | None) -> _Visited:
         given = gaussians(reference[:, None, None], noise_variance)
         return cls(given, gaussians(found.outputs, noise_variance), found.excess_loss)
 
@@ -70,7 +70,7 @@ class _Met(NamedTuple):
         sign = self.models.mean.new_tensor(DIRECTIONS)[:, None]
         return sign * (self.models.mean - self.given.mean)
 
-    def best(self, gamma: float) -> tuple[_Met, Tensor]:
+    def best(self, gamma: float) -> tuple[_Visited, Tensor]:
         """The best model of each search, and whether it is feasible."""
         away = self.away()
         within = (self.excess_loss <= gamma) & (away > 0)
@@ -79,7 +79,7 @@ class _Met(NamedTuple):
         score = torch.where(within, divergence, -torch.inf)
         at = torch.where(found, score, -self.excess_loss).argmax(-1, keepdim=True)
         models = Gaussians(*(part.take_along_dim(at, dim=-1) for part in self.models))
-        return _Met(self.given, models, self.excess_loss.take_along_dim(at, dim=-1)), found
+        return _Visited(self.given, models, self.excess_loss.take_along_dim(at, dim=-1)), found
 
     def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Tensor]:
         """Models that count and their weights, (n_points, n_models)."""
@@ -98,14 +98,14 @@ def gaussian_uncertainty(
     *,
     noise_variance: float | None,
 ) -> Decomposition:
-    """Weigh the models met by the searches and take Eq. 26 or Eq. 27 over them.
+    """Weigh the models visited by the searches and take Eq. 26 or Eq. 27 over them.
 
     Shapes: `reference` (n_points, n_outputs); returns (n_points,).
     """
-    met = _Met.of(reference, trajectories, noise_variance)
-    models, weights = met.weighted(sampling)
+    visited = _Visited.of(reference, trajectories, noise_variance)
+    models, weights = visited.weighted(sampling)
     if sampling.setting == "selected":  # Eq. 27
-        given = Gaussians(*(part[:, 0] for part in met.given))
+        given = Gaussians(*(part[:, 0] for part in visited.given))
         aleatoric = gaussian_entropy(given.variance[:, 0])
         epistemic = (weights * gaussian_kl(*given, *models)).sum(-1)
     else:  # Eq. 26
@@ -125,10 +125,10 @@ def estimate_spread(
 
     Returns shape (n_points,).
     """
-    met = _Met.of(reference, trajectories, noise_variance)
-    models, weights = met.weighted(sampling)
+    visited = _Visited.of(reference, trajectories, noise_variance)
+    models, weights = visited.weighted(sampling)
     if sampling.setting == "selected":
-        centre = met.given.mean[:, 0]
+        centre = visited.given.mean[:, 0]
     else:
         centre = (weights * models.mean).sum(-1, keepdim=True)
     spread = (weights * (models.mean - centre).square()).sum(-1).sqrt()
@@ -139,12 +139,12 @@ def best_adversarial_regressors(
     reference: Tensor, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
 ) -> AdversarialRegressors:
     """Keep the best adversarial model of each search; parameters of `gaussian_uncertainty`."""
-    met, feasible = _Met.of(reference, trajectories, noise_variance).best(gamma)
+    visited, feasible = _Visited.of(reference, trajectories, noise_variance).best(gamma)
     parts = (
         torch.tensor(DIRECTIONS).expand(len(reference), -1)[..., None],
-        *met.models,
-        gaussian_kl(*met.given, *met.models),
-        met.excess_loss,
+        *visited.models,
+        gaussian_kl(*visited.given, *visited.models),
+        visited.excess_loss,
         feasible,
     )
     return AdversarialRegressors(*(part.squeeze(-1).cpu().numpy() for part in parts))

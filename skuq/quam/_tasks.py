@@ -103,7 +103,7 @@ def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, flo
     return mean, float(np.sqrt(variance.max() * (share**2).sum()))
 
 
-class Met(NamedTuple):
+class Outputs(NamedTuple):
     """What the given model and all others predict for some inputs."""
 
     reference: Tensor  # (n_points, n_outputs)
@@ -139,11 +139,11 @@ class Task(ABC):
         """Losses of a model's outputs, in nats."""
 
     @abstractmethod
-    def uncertainty(self, met: Met, sampling: ImportanceSampling) -> Decomposition:
+    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
         """Aleatoric and epistemic part for each input."""
 
     @abstractmethod
-    def best_models(self, met: Met, gamma: float) -> Any:
+    def best_models(self, outputs: Outputs, gamma: float) -> Any:
         """The best adversarial model of each search."""
 
 
@@ -186,18 +186,20 @@ class Classification(Task):
         losses: FloatArray = -outputs.numpy()[np.arange(len(y)), codes_of(y, self.classes, "y")]
         return losses
 
-    def uncertainty(self, met: Met, sampling: ImportanceSampling) -> Decomposition:
-        centre = None if met.centre is None else met.centre.log_softmax(-1)
-        return estimate_uncertainty(met.reference.log_softmax(-1), met.models, sampling, centre)
+    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
+        centre = None if outputs.centre is None else outputs.centre.log_softmax(-1)
+        return estimate_uncertainty(
+            outputs.reference.log_softmax(-1), outputs.models, sampling, centre
+        )
 
-    def best_models(self, met: Met, gamma: float) -> AdversarialModels:
-        outputs, excess_loss = met.models
+    def best_models(self, outputs: Outputs, gamma: float) -> AdversarialModels:
+        found, excess_loss = outputs.models
         return best_adversarial_models(
-            met.reference.log_softmax(-1),
-            outputs.log_softmax(-1),
+            outputs.reference.log_softmax(-1),
+            found.log_softmax(-1),
             excess_loss,
             gamma,
-            met.targets,
+            outputs.targets,
         )
 
 
@@ -243,21 +245,23 @@ class Regression(Task):
         losses: FloatArray = gaussian_loss(outputs, torch.tensor(y), self.noise_variance).numpy()
         return losses
 
-    def uncertainty(self, met: Met, sampling: ImportanceSampling) -> Decomposition:
+    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
         return gaussian_uncertainty(
-            *self._centred(met, sampling), sampling, noise_variance=self.noise_variance
+            *self._centred(outputs, sampling), sampling, noise_variance=self.noise_variance
         )
 
-    def spread(self, met: Met, sampling: ImportanceSampling) -> tuple[FloatArray]:
+    def spread(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[FloatArray]:
         """Standard deviation of the models' means, in units of the target."""
-        found = self._centred(met, sampling)
+        found = self._centred(outputs, sampling)
         return (estimate_spread(*found, sampling, noise_variance=self.noise_variance),)
 
-    def _centred(self, met: Met, sampling: ImportanceSampling) -> tuple[Tensor, Trajectories]:
-        around = sampling.setting == "expected" and met.centre is not None
-        return (met.centre if around else met.reference), met.models  # type: ignore[return-value]
+    def _centred(
+        self, outputs: Outputs, sampling: ImportanceSampling
+    ) -> tuple[Tensor, Trajectories]:
+        around = sampling.setting == "expected" and outputs.centre is not None
+        return (outputs.centre if around else outputs.reference), outputs.models  # type: ignore[return-value]
 
-    def best_models(self, met: Met, gamma: float) -> AdversarialRegressors:
+    def best_models(self, outputs: Outputs, gamma: float) -> AdversarialRegressors:
         return best_adversarial_regressors(
-            met.reference, met.models, gamma, noise_variance=self.noise_variance
+            outputs.reference, outputs.models, gamma, noise_variance=self.noise_variance
         )

@@ -128,9 +128,9 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
     if 2 * n_rows <= len(unsupported):
         return []
     return [
-        f"{n_rows} of the {len(unsupported)} held-out rows have values that no row that trained "
-        f"the model supports: {_listed(unsupported.sum())}. So p-values do not count rows with "
-        "such values as unusual; leave out columns whose values are nearly always new (--drop)."
+        f"{n_rows} of the {len(unsupported)} held-out rows hold values absent from the training "
+        f"rows: {_listed(unsupported.sum())}. P-values therefore do not count rows with such "
+        "values as unusual; leave out columns whose values are nearly always new (--drop)."
     ]
 
 
