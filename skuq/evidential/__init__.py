@@ -3,7 +3,8 @@
 from skuq.evidential._dirichlet import dirichlet_uncertainty, propagate
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import NodeGraph, as_node_graph
-from skuq.evidential._head import EvidenceLoss, LogitHead, NetworkHead
+from skuq.evidential._head import LogitHead, NetworkHead
+from skuq.evidential._losses import EvidenceLoss
 from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._probe import EvidentialProbe
 from skuq.evidential.comparison import (

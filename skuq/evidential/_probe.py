@@ -19,14 +19,13 @@ from skuq.evidential._dirichlet import Measure, Propagation, dirichlet_uncertain
 from skuq.evidential._graph_classifier import NodeModel
 from skuq.evidential._graphs import NodeGraph, as_node_graph
 from skuq.evidential._head import (
-    EvidenceLoss,
     LogitHead,
     NetworkHead,
     ProbeHead,
-    ProbeLoss,
     checked_head,
     new_head,
 )
+from skuq.evidential._losses import EvidenceLoss, ProbeLoss
 from skuq.evidential._network_outputs import Outputs, proba_of
 from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._ood_decisions import CALIBRATION_ATTRIBUTES, OODDecisionsMixin

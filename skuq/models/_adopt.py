@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from skuq.models._given import is_skorch_net, look_at
+from skuq.models._huggingface import Logits, rows_of
 from skuq.models._model import NetworkModel, private_copy
-from skuq.models._transformers import Logits, rows_of
 from skuq.networks import (
     BinaryLogits,
     Columns,

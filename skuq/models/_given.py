@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 from torch import nn
 
 from skuq.labels import labels_in_mask
-from skuq.models._transformers import TEXT_FIELDS, rows_of
+from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
 from skuq.validation import as_pandas, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_search, unwrap

@@ -2,7 +2,7 @@
 
 from skuq.quam._classifier import QUAMClassifier
 from skuq.quam._explanation import Explanation, explain_rows
-from skuq.quam._gradients import penalty_schedule
+from skuq.quam._gradient_search import penalty_schedule
 from skuq.quam._importance_sampling import AdversarialModels, Trajectories
 from skuq.quam._objectives import Targeted
 from skuq.quam._pointwise_search import PointwiseSearch, search_adversarial_models

@@ -22,7 +22,7 @@ from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.models import Model, ModelMixin, TrainingData, look_at
 from skuq.networks import resolve_device
 from skuq.quam._explanation import Explanation, explain_rows
-from skuq.quam._gradients import FittedSearch, SearchProblem, SearchSettings
+from skuq.quam._gradient_search import FittedSearch, SearchProblem, SearchSettings
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._objectives import Targeted
 from skuq.quam._pointwise_search import PointwiseSearch, search_batch

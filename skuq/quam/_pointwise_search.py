@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from skuq.networks import TrainingSet, stack_parameters, stacked_forward, training_batches
-from skuq.quam._gradients import (
+from skuq.quam._gradient_search import (
     ExcessLoss,
     GradientSearch,
     Schedule,

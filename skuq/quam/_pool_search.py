@@ -19,7 +19,7 @@ from skuq.networks import (
     stacked_forward,
     training_batches,
 )
-from skuq.quam._gradients import (
+from skuq.quam._gradient_search import (
     ExcessLoss,
     FittedSearch,
     GradientSearch,

@@ -20,7 +20,7 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.networks import resolve_device
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
-from skuq.quam._gradients import FittedSearch, output_bias
+from skuq.quam._gradient_search import FittedSearch, output_bias
 from skuq.quam._refit_search import RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._tasks import Regression, mean_loss

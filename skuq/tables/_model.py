@@ -17,7 +17,7 @@ from skuq.labels import codes_of
 from skuq.stored import stored
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, check_training_columns
-from skuq.tables._conformal import (
+from skuq.tables._conformal_intervals import (
     conformal_limit,
     halves,
     interval_scores,

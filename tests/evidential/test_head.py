@@ -18,13 +18,10 @@ from skuq.evidential import EvidenceLoss
 from skuq.evidential._head import (
     LogitEvidence,
     NetworkEvidence,
-    ProbeLoss,
     has_conventional_offset,
-    ice_loss,
-    pcl_loss,
     safe_exp,
-    uce_loss,
 )
+from skuq.evidential._losses import ProbeLoss, ice_loss, pcl_loss, uce_loss
 from skuq.evidential.comparison._gkde import expected_square_loss
 
 

@@ -11,9 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from skuq.networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import PointwiseSearch, QUAMClassifier
-from skuq.quam import _gradients as search_module
+from skuq.quam import _gradient_search as search_module
 from skuq.quam import _pointwise_search as pointwise_module
-from skuq.quam._gradients import ExcessLoss, penalty_schedule
+from skuq.quam._gradient_search import ExcessLoss, penalty_schedule
 from skuq.quam._importance_sampling import Trajectories, best_adversarial_models
 from skuq.quam._objectives import Targeted
 from skuq.quam._pointwise_search import search_adversarial_models

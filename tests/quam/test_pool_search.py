@@ -13,7 +13,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq.networks import LeNet
 from skuq.quam import PoolSearch
-from skuq.quam import _gradients as search_module
+from skuq.quam import _gradient_search as search_module
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from skuq.networks import MLP
-from skuq.quam import _gradients as search_module
-from skuq.quam._gradients import SearchProblem, SearchSettings, output_bias, penalty_schedule
+from skuq.quam import _gradient_search as search_module
+from skuq.quam._gradient_search import SearchProblem, SearchSettings, output_bias, penalty_schedule
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
 from skuq.quam._objectives import OutputBias
 from skuq.quam._pointwise_search import search_batch

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from skuq.tables._conformal import (
+from skuq.tables._conformal_intervals import (
     conformal_limit,
     halves,
     interval_scores,

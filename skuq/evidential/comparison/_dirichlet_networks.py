@@ -19,7 +19,8 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._dirichlet import Measure, Propagation, dirichlet_uncertainty, propagate
 from skuq.evidential._graph_classifier import GraphClassifier, NodeClassifierMixin
 from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes, graph_device
-from skuq.evidential._head import safe_exp, uce_loss
+from skuq.evidential._head import safe_exp
+from skuq.evidential._losses import uce_loss
 from skuq.evidential._training import (
     LabelledData,
     Samples,

@@ -19,7 +19,7 @@ from skuq.evidential._dirichlet import Measure
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graph_networks import SparseLinear
 from skuq.evidential._graphs import NodeGraph, import_dgl
-from skuq.evidential._head import uce_loss
+from skuq.evidential._losses import uce_loss
 from skuq.evidential._training import node_samples
 from skuq.evidential.comparison._dirichlet_networks import DirichletNetworkClassifier
 from skuq.networks import seeded
