@@ -2,14 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from skuq.networks._evaluate import (
-    evaluate,
-    input_error,
+from skuq.networks._devices import (
+    HeldOnDevice,
+    as_double,
+    free_memory,
     moved,
+    on_device,
     resolve_device,
-    rows_at_once,
     seeded,
+    within_memory,
 )
+from skuq.networks._evaluate import evaluate, input_error, largest_activation, rows_at_once
 from skuq.networks._modules import (
     MLP,
     Affine,
@@ -50,6 +53,7 @@ __all__ = [
     "BinaryLogits",
     "Columns",
     "Cut",
+    "HeldOnDevice",
     "LayerInput",
     "LeNet",
     "LogProbabilities",
@@ -59,15 +63,19 @@ __all__ = [
     "TrainingSettings",
     "WeightedClassifier",
     "WeightedLoss",
+    "as_double",
     "cut_network",
     "evaluate",
     "fit_net",
     "float64_mlp",
+    "free_memory",
     "input_error",
     "is_chain",
+    "largest_activation",
     "linear_layer",
     "moved",
     "net_dtype",
+    "on_device",
     "part_of_chain",
     "resolve_device",
     "rows_at_once",
@@ -78,6 +86,7 @@ __all__ = [
     "train_default_classifier",
     "train_default_regressor",
     "training_batches",
+    "within_memory",
 ]
 
 

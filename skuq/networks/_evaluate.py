@@ -1,16 +1,15 @@
-"""Devices, seeds, and the evaluation of a module in batches."""
+"""Evaluation of a module in batches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from skuq.networks._devices import is_out_of_memory, moved, on_device, within_memory
 
 # Layers that take channels, and the axes after them.
 _AXES = {
@@ -18,51 +17,7 @@ _AXES = {
     nn.Conv2d: ("height", "width"),
     nn.Conv3d: ("depth", "height", "width"),
 }
-
-
-def resolve_device(device: str | torch.device) -> torch.device:
-    """Turn a ``device`` parameter into a usable torch device.
-
-    Parameters
-    ----------
-    device : str or torch.device
-        ``"auto"`` takes CUDA if there is one and the CPU otherwise; anything else is
-        a torch device name.
-
-    Returns
-    -------
-    torch.device
-
-    Raises
-    ------
-    ValueError
-        If the name is not one torch knows, or the device is not present here.
-
-    Examples
-    --------
-    >>> resolve_device("cpu")
-    device(type='cpu')
-    """
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        resolved = torch.device(device)
-        torch.empty(0, device=resolved)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(
-            f"`device`={str(device)!r} cannot be used here ({str(error).splitlines()[0]}); "
-            "use 'auto' or 'cpu'."
-        ) from error
-    return resolved
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch inside the block, and leave its global random state as it was."""
-    devices = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices=list(devices)):
-        torch.manual_seed(seed)
-        yield
+_FEW = 1024  # inputs that a GPU takes at once without asking what fits
 
 
 def evaluate(
@@ -83,7 +38,8 @@ def evaluate(
     device : torch.device or str, default="cpu"
         Where to compute.
     batch_size : int, default=None
-        Samples per batch; None is what `rows_at_once` tells.
+        Samples per batch. None: what `rows_at_once` tells on the CPU, and on a GPU what fits into
+        its free memory; with fewer if it runs out.
 
     Returns
     -------
@@ -96,14 +52,45 @@ def evaluate(
         If the module returns anything but one tensor.
     """
     module = moved(module, device)
-    size = rows_at_once(module) if batch_size is None else batch_size
-    with torch.no_grad():
-        # Copies, because a module may alter its input in place.
-        batches = (
-            inputs[start : start + size].to(device, copy=True)
-            for start in range(0, len(inputs), size)
-        )
-        return torch.cat([_checked_output(module, module(batch)).cpu() for batch in batches])
+    if batch_size is not None or torch.device(device).type == "cpu":
+        return _in_batches(module, inputs, device, batch_size or rows_at_once(module))
+    if len(inputs) <= _FEW:
+        try:
+            return _in_batches(module, inputs, device, len(inputs))
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+    of_one = largest_activation(module, inputs[:1], device)
+    return within_memory(
+        lambda n_bytes: _in_batches(module, inputs, device, max(1, n_bytes // of_one)), device
+    )
+
+
+@torch.no_grad()
+def _in_batches(module: nn.Module, inputs: Tensor, device: torch.device | str, size: int) -> Tensor:
+    # Copies, because a module may alter its input in place.
+    batches = (on_device(batch.clone(), device) for batch in torch.split(inputs, max(size, 1)))
+    outputs = torch.cat([_checked_output(module, module(batch)).cpu() for batch in batches])
+    return outputs.double() if inputs.dtype == torch.float64 else outputs
+
+
+@torch.no_grad()
+def largest_activation(module: nn.Module, x: Tensor, device: torch.device | str) -> int:
+    """Bytes of the largest tensor, input or output of a layer, that a module computes for `x`."""
+    x = on_device(x, device)
+    sizes = [x.nbytes]
+
+    def note(_module: nn.Module, _inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            sizes.append(output.nbytes)
+
+    handles = [layer.register_forward_hook(note) for layer in module.modules()]
+    try:
+        module(x.clone())
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(sizes)
 
 
 def _checked_output(module: nn.Module, output: Any) -> Tensor:
@@ -165,10 +152,3 @@ def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> Va
         f"inputs, X.reshape(len(X), {channels}, {numbers}), or put "
         f"nn.Unflatten(1, ({channels}, {numbers})) in front of the network."
     )
-
-
-def moved(module: nn.Module, device: torch.device | str) -> nn.Module:
-    """Return a copy of a module on another device, or the module itself if it is there."""
-    there = torch.empty(0, device=device).device  # "cuda" is "cuda:0", for instance
-    tensor = next(chain(module.parameters(), module.buffers()), None)
-    return module if tensor is None or tensor.device == there else deepcopy(module).to(there)

@@ -15,7 +15,8 @@ from skorch.helper import predefined_split
 from torch import Tensor, nn
 from torch.utils.data import default_convert
 
-from skuq.networks._evaluate import input_error, seeded
+from skuq.networks._devices import seeded
+from skuq.networks._evaluate import input_error
 from skuq.networks._modules import mean_weight_one, weighted_mean
 
 
@@ -32,7 +33,7 @@ class _Net(skorch.NeuralNet):
 
 
 def make_net(
-    module: nn.Module | Callable[[], nn.Module],
+    module: nn.Module,
     criterion: nn.Module,
     n_samples: int,
     *,

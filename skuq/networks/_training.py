@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
-from skuq.networks._evaluate import seeded
+from skuq.networks._devices import resolve_device, seeded
 from skuq.networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class TrainingSettings:
     callbacks : sequence of skorch callbacks
         The user's.
     device : str or torch.device
-        Where to train.
+        Where to train; "auto" as in `resolve_device`.
     verbose : int
         Whether skorch prints each epoch.
     """
@@ -142,20 +142,29 @@ def train(
     # Here and not above: with some other libraries at hand, skorch takes seconds to import.
     from skuq.networks._skorch import as_dataset, make_net
 
-    training = as_dataset(_of_mean_weight_one(data), targets)
-    net = make_net(
-        module,
-        criterion,
-        len(training),
-        validation=None
-        if validation is None
-        else as_dataset(_of_mean_weight_one(validation[0]), validation[1]),
-        first_callbacks=callbacks,
-        **vars(settings),
-    )
     with seeded(seed):
+        if not isinstance(module, nn.Module):
+            module = module()
+        device = resolve_device(settings.device, module)
+        lacks_double = device.type == "mps"
+        was_double = any(each.dtype == torch.float64 for each in module.parameters())
+        if lacks_double:
+            module, criterion = module.float(), criterion.float()
+        training = as_dataset(_of_mean_weight_one(data), targets)
+        net = make_net(
+            module,
+            criterion,
+            len(training),
+            validation=None
+            if validation is None
+            else as_dataset(_of_mean_weight_one(validation[0]), validation[1]),
+            first_callbacks=callbacks,
+            **{**vars(settings), "device": device},
+        )
         net.fit(training, None)
     trained = net.module_.cpu().eval().requires_grad_(False)
+    if lacks_double and was_double:
+        trained.double()
     if advice is None:
         rate = settings.learning_rate
         advice = f"use a smaller `learning_rate` than {rate}, or scale the features"

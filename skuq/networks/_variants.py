@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from skuq.networks._devices import is_of_device
 from skuq.networks._evaluate import rows_at_once
 from skuq.networks._modules import is_chain, part_of_chain
 
@@ -357,10 +358,12 @@ def stacked_forward(
                     forward, in_dims=(0, None if shared_input else 0)
                 )
                 return batched(dict(parameters), X.clone())
-            except torch.OutOfMemoryError:
-                raise  # all at once is too much: a slow loop would hide that
-            except (NotImplementedError, RuntimeError):
-                pass  # torch has no narrower error for these; the loop works, or says what is wrong
+            except RuntimeError as error:
+                # A slow loop would hide that all at once is too much, or that a device failed. Of
+                # layers without a batched form, torch's errors have no class of their own: the loop
+                # works for them, or says what is wrong.
+                if is_of_device(error):
+                    raise
         n_models = len(next(iter(parameters.values())))
         return torch.stack(
             [
