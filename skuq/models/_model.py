@@ -29,7 +29,9 @@ from skuq.networks import (
     evaluate,
     input_error,
     moved,
+    on_device,
     resolve_device,
+    rows_at_once,
     seeded,
 )
 from skuq.stored import stored
@@ -179,9 +181,13 @@ class NetworkModel(Model):
         """Device of the parameters."""
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
+    def resolved(self, device: torch.device | str) -> torch.device:
+        """Resolve a ``device`` parameter; "auto" depends on the size of the network."""
+        return resolve_device(device, self.module)
+
     def to(self, device: torch.device | str) -> Self:
         """Return the model with its module on a device, for many evaluations there."""
-        return replace(self, module=moved(self.module, resolve_device(device)))
+        return replace(self, module=moved(self.module, self.resolved(device)))
 
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
@@ -201,8 +207,17 @@ class NetworkModel(Model):
         outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
         return outputs
 
+    @torch.no_grad()
+    def outputs_there(self, inputs: Tensor) -> Tensor:
+        """Predict where the module is, in batches that bound memory, and stay there."""
+        inputs = on_device(inputs, self.device)
+        if self.at_once:
+            return self.one_pass(inputs)
+        size = rows_at_once(self.module)
+        return torch.cat([self.one_pass(batch) for batch in inputs.split(size)])  # type: ignore[no-untyped-call]
+
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        return evaluate(self.module, inputs, device=resolve_device(device))
+        return evaluate(self.module, inputs, device=self.resolved(device))
 
     def followed_by(self, layer: nn.Module) -> Self:
         """Return the model with a further layer on its outputs."""
