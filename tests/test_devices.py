@@ -1,7 +1,7 @@
 """Estimators on a GPU, or a pretended one: copies, waits, pickles, and the default device.
 
-    pytest -m gpu tests/test_devices.py
-    PRETEND_DEVICE=mps pytest -p pretend_device -m gpu tests/test_devices.py
+pytest -m gpu tests/test_devices.py
+PRETEND_DEVICE=mps pytest -p pretend_device -m gpu tests/test_devices.py
 """
 
 import copy
@@ -69,9 +69,7 @@ def network(*, dropout=0.0, dtype=torch.float64):
 ESTIMATORS = {
     "reference": ReferenceClassifier(random_state=0),
     "distance": FeatureDistanceClassifier(random_state=0),
-    "mahalanobis": FeatureDistanceClassifier(
-        layer="last", distance="mahalanobis", random_state=0
-    ),
+    "mahalanobis": FeatureDistanceClassifier(layer="last", distance="mahalanobis", random_state=0),
     "ensemble": DeepEnsembleClassifier(n_members=2, random_state=0),
     "ensemble-selected": DeepEnsembleClassifier(n_members=2, setting="selected", random_state=0),
     "dropout": MCDropoutClassifier(n_samples=10, random_state=0),
@@ -199,10 +197,8 @@ def test_losses_are_numbers_for_callbacks_and_history():
 
 
 def test_data_too_large_for_the_device_stay_on_the_cpu(monkeypatch, watched):
-    from skuq.networks import _skorch
-
     expected = made("mirage", DEVICE).fit(*data_of("mirage"))
-    monkeypatch.setattr(_skorch, "free_memory", lambda device: 1000)
+    monkeypatch.setattr("skuq.networks._skorch.free_memory", lambda device: 1000)
     with watched() as report:
         found = made("mirage", DEVICE).fit(*data_of("mirage"))
     assert report.count["up"] > 2 * 4 * 3  # inputs and targets of each batch
@@ -315,7 +311,7 @@ def test_what_was_fitted_on_a_gpu_is_used_where_there_is_none(tmp_path, short_tr
     cases, rows, out = (tmp_path / name for name in ("models.pkl", "X.npy", "found.json"))
     cases.write_bytes(pickle.dumps({name: pickle.dumps(each) for name, each in models.items()}))
     np.save(rows, X[::10].astype(np.float32))
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("PRETEND_DEVICE", None)
     done = subprocess.run(
         [sys.executable, "-c", LOADED, cases, rows, out],
