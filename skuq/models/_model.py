@@ -25,6 +25,7 @@ from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.networks import (
     Cut,
+    HeldOnDevice,
     cut_network,
     evaluate,
     input_error,
@@ -142,7 +143,7 @@ class Model(ABC):
 
 @stored("models.network")
 @dataclass(frozen=True, kw_only=True)
-class NetworkModel(Model):
+class NetworkModel(HeldOnDevice, Model):
     """A network that maps rows to logits or predictions.
 
     A model of other inputs, such as nodes of a graph, derives from it, and its estimator returns
@@ -181,7 +182,7 @@ class NetworkModel(Model):
 
     def to(self, device: torch.device | str) -> Self:
         """Return the model with its module on a device, for many evaluations there."""
-        return replace(self, module=moved(self.module, resolve_device(device)))
+        return replace(self, module=moved(self.module, resolve_device(device, self.module)))
 
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
@@ -202,7 +203,11 @@ class NetworkModel(Model):
         return outputs
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        return evaluate(self.module, inputs, device=resolve_device(device))
+        there = resolve_device(device, self.module)
+        return evaluate(self.on(there), inputs, device=there)
+
+    def _copy_to(self, device: torch.device) -> nn.Module:
+        return moved(self.module, device)
 
     def followed_by(self, layer: nn.Module) -> Self:
         """Return the model with a further layer on its outputs."""

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.models import Model, ModelMixin, TrainingData, look_at
-from skuq.networks import resolve_device
+from skuq.networks import on_device, resolve_device
 from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._gradient_search import FittedSearch, SearchProblem, SearchSettings
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
@@ -138,6 +138,11 @@ class QUAMBase(ModelMixin, ABC):
         return search
 
     @property
+    def _device(self) -> torch.device:
+        """Where the model's network is computed."""
+        return resolve_device(self.device, getattr(self.model_, "module", None))
+
+    @property
     def _form(self) -> Any:
         """The form of model that the search works on."""
         return "learner" if isinstance(self.search_, RefitSearch) else "network"
@@ -166,7 +171,7 @@ class QUAMBase(ModelMixin, ABC):
             data.weight,
             losses,
             seed=seed,
-            device=resolve_device(self.device),
+            device=self._device,
         )
 
     def _search(self, data: TrainingData, seed: int) -> None:
@@ -231,13 +236,12 @@ class QUAMBase(ModelMixin, ABC):
         reference = self._outputs(pool)
         if isinstance(self._problem, RefitProblem):
             return self._refit_on(self._problem, pool, reference.numpy(), targets)
-        device = resolve_device(self.device)
         with torch.inference_mode(False):
             return search_networks(
                 self._problem,
                 self._settings(self._problem.problem),
                 pool,
-                self._task.objective(reference.to(device), targets),
+                self._task.objective(on_device(reference, self._device), targets),
                 targets,
             )
 
@@ -265,7 +269,7 @@ class QUAMBase(ModelMixin, ABC):
             # With the mean over a pool, the pool's weight falls from a tenth of the training
             # data's to a hundredth.
             growth=self._task.growth if pointwise else 10.0,
-            device=resolve_device(self.device),
+            device=self._device,
         )
 
     def search_pool(self, X: Any) -> Self:
@@ -439,7 +443,7 @@ class QUAMBase(ModelMixin, ABC):
         task = self._present_task()
         inputs = self._inputs(X)
         reference = self._outputs(inputs).numpy()
-        x = self._problem.features(inputs, resolve_device(self.device)).numpy()
+        x = self._problem.features(inputs, self._device).numpy()
         return [
             _Points(problem, settings, task, x[rows], reference[rows])
             for rows in gen_batches(len(x), search.batch_size)
@@ -485,7 +489,7 @@ class _Points(NamedTuple):
 
     def outputs(self) -> Iterator[Outputs]:
         """The models met by the searches; trajectories never leave the process."""
-        reference = torch.tensor(self.reference, device=self.settings.device)
+        reference = on_device(self.reference, self.settings.device)
         objective = self.task.point_objective(reference)
         models = search_batch(self.problem, self.settings, self.x, objective)
         targets = objective.targets if isinstance(objective, Targeted) else None

@@ -204,6 +204,7 @@ class QUAMClassifier(
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         self.search_ = self._chosen_search(X_pool)
+        resolve_device(self.device)  # refused before anything is trained
         if not getattr(self.search_, "targeted", True):
             refuse_ineffective(
                 self, ["n_targets"], "with targeted=False of the search, which asks for no class."
@@ -215,7 +216,7 @@ class QUAMClassifier(
             form=self._form,
             sample_weight=sample_weight,
             further=() if X_pool is None else (X_pool,),
-            device=resolve_device(self.device),
+            device=self.device,
         )
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)

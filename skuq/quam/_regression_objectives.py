@@ -86,14 +86,14 @@ class _TwoSided(Objective):
 
     @cached_property
     def given(self) -> Gaussians:
-        """The given model at the point of each search, (n_models,)."""
-        outputs = self.reference.repeat_interleave(self.n_searches, dim=0)
-        return gaussians(outputs, self.noise_variance)
+        """The given model at each point, (n_points, 1)."""
+        return gaussians(self.reference[:, None], self.noise_variance)
 
     @cached_property
     def sign(self) -> Tensor:
-        """Direction of each search, (n_models,)."""
-        return self.reference.new_tensor(self.directions).repeat(len(self.reference))
+        """Direction of each search, (n_searches,)."""
+        # Not `new_tensor`, which would wait for an upload.
+        return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
 
     def away(self, mean: Tensor) -> Tensor:
         """How far means lie on the wanted side, in units of the target, up to the limit."""
@@ -104,6 +104,9 @@ class _TwoSided(Objective):
 
     def subset(self, searches: slice) -> Self:
         return replace(self, directions=self.directions[searches])
+
+    def at(self, rows: slice | Tensor) -> Self:
+        return replace(self, reference=self.reference[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +120,8 @@ class Displacement(_TwoSided):
     Examples
     --------
     >>> attack = Displacement(torch.tensor([[0.0]]), 0.25).attack
-    >>> attack(torch.tensor([[2.0], [2.0]]))  # right for the first search, wrong for the second
-    tensor([-4.,  4.])
+    >>> attack(torch.tensor([[[2.0], [2.0]]]))  # right for the first search, wrong for the second
+    tensor([[-4.,  4.]])
     """
 
     def attack(self, outputs: Tensor) -> Tensor:
@@ -142,8 +145,8 @@ class Divergence(_TwoSided):
     --------
     >>> bias = OutputBias("bias", width=1, effect=1.0)
     >>> objective = Divergence(torch.tensor([[0.0]]), 1.0, bias=bias)
-    >>> objective.attack(torch.tensor([[2.0], [2.0]]))  # right for the first search only
-    tensor([-2.,  2.])
+    >>> objective.attack(torch.tensor([[[2.0], [2.0]]]))  # right for the first search only
+    tensor([[-2.,  2.]])
     >>> objective.offsets()["bias"].tolist()
     [[0.009999999776482582], [-0.009999999776482582]]
     """
@@ -160,8 +163,9 @@ class Divergence(_TwoSided):
     def offsets(self) -> dict[str, Tensor]:
         if self.bias is None:
             return {}
-        offset = self.reference.new_zeros(len(self.sign), self.bias.width)
-        offset[:, 0] = self.sign * self.given.variance.sqrt() * START / self.bias.effect
+        start = self.sign * self.given.variance.sqrt() * START / self.bias.effect
+        offset = self.reference.new_zeros(start.numel(), self.bias.width)
+        offset[:, 0] = start.flatten()
         return {self.bias.name: offset}
 
 

@@ -205,12 +205,13 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         self.search_ = self._chosen_search(X_pool)
+        resolve_device(self.device)  # refused before anything is trained
         self._refuse_ineffective()
         training: dict[str, Any] = {
             "regression": True,
             "n_outputs": 1 + (self.noise == "learned"),
             "seed": fit_seed,
-            "device": resolve_device(self.device),
+            "device": self.device,
         }
         data = self._resolve(
             X,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from skuq.base import FloatArray, IntArray
 from skuq.information import Decomposition
 from skuq.labels import codes_of
+from skuq.networks import on_device
 from skuq.quam._importance_sampling import (
     AdversarialModels,
     ImportanceSampling,
@@ -127,8 +127,8 @@ class Task(ABC):
         """What searches on a pool ask for, given the model's outputs there; see `Found`."""
 
     @abstractmethod
-    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
-        """Objective of networks at some rows of a pool."""
+    def objective(self, reference: Tensor, targets: IntArray) -> Objective:
+        """Objective of networks at the inputs of a pool."""
 
     @abstractmethod
     def point_objective(self, reference: Tensor) -> Objective:
@@ -170,12 +170,10 @@ class Classification(Task):
             return np.arange(n_classes)
         return np.sort(reference.softmax(-1).mean(0).topk(self.n_targets).indices.numpy())
 
-    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
+    def objective(self, reference: Tensor, targets: IntArray) -> Objective:
         if targets[0] < 0:
-            log_reference = reference.log_softmax(-1)
-            return lambda rows: Untargeted(log_reference[rows])
-        codes = torch.as_tensor(targets, device=reference.device)
-        return lambda rows: Targeted(codes.expand(len(rows), -1))
+            return Untargeted(reference.log_softmax(-1))
+        return Targeted(on_device(targets[None], reference.device))
 
     def point_objective(self, reference: Tensor) -> Objective:
         return classification_objective(
@@ -222,9 +220,9 @@ class Regression(Task):
     def targets(self, reference: Tensor) -> IntArray:
         return np.array(DIRECTIONS)
 
-    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
-        return lambda rows: regression_objective(
-            reference[rows],
+    def objective(self, reference: Tensor, targets: IntArray) -> Objective:
+        return regression_objective(
+            reference,
             attack=self.attack,
             noise_variance=self.noise_variance,
             bias=self.bias,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from skuq.networks import MLP
-from skuq.quam import _gradient_search as search_module
 from skuq.quam._gradient_search import SearchProblem, SearchSettings, output_bias, penalty_schedule
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
 from skuq.quam._objectives import OutputBias
@@ -81,7 +80,9 @@ def algorithm_1(reference, x, direction, X, y, weight, attack):
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
-def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, attack, monkeypatch):
+def test_batched_search_equals_algorithm_1_in_both_directions(
+    n_outputs, seed, attack, bytes_of_a_tensor
+):
     module, X, y, weight, x = problem(n_outputs, seed)
     names = tuple(name for name, _ in module.named_parameters())
     noise = NOISE if n_outputs == 1 else None
@@ -98,7 +99,7 @@ def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, a
     settings = SearchSettings(schedule, 0.0, 100, torch.device("cpu"))
     objective = regression_objective(module(x), attack=attack, noise_variance=noise, bias=bias)
     if seed == 2:  # upward and downward searches one after the other
-        monkeypatch.setattr(search_module, "_STACK_BYTES", 1)
+        bytes_of_a_tensor(1)
     found = search_batch(given_problem, settings, x.numpy(), objective)
     assert found.outputs.shape == (3, 2, N_STEPS, n_outputs)
     for i in range(3):
@@ -117,7 +118,7 @@ def test_without_a_bias_the_first_gradient_leads_to_the_wanted_side(noise):
     outputs = reference.repeat_interleave(2, dim=0).requires_grad_()
     objective = Divergence(reference, noise)
     assert objective.offsets() == {}
-    (gradient,) = torch.autograd.grad(objective.attack(outputs).sum(), outputs)
+    (gradient,) = torch.autograd.grad(objective.attack(outputs[None]).sum(), outputs)
     assert gradient[0, 0] < 0 < gradient[1, 0]
     # As large as it would be with the start moved by that much.
     sd = torch.tensor(noise or np.exp(0.3)).sqrt()
@@ -284,5 +285,5 @@ def test_the_mixture_of_searches_holds_the_given_model_too(held_out):
 def test_extreme_log_variances_keep_everything_finite():
     outputs = torch.tensor([[0.0, 1e6], [0.0, -1e6]], dtype=torch.float64)
     reference = torch.zeros(1, 2, dtype=torch.float64)
-    assert torch.isfinite(Divergence(reference, None).attack(outputs)).all()
+    assert torch.isfinite(Divergence(reference, None).attack(outputs[None])).all()
     assert torch.isfinite(gaussian_loss(outputs, torch.ones(2).double(), None)).all()
