@@ -6,10 +6,10 @@ from the plugin table (entry points of group ``skuq.estimators``). That keeps
 ``import skuq`` free of torch, scikit-learn and every optional dependency.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from skuq._version import __version__ as __version__
+from skuq.extras import lazy_names
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
@@ -36,16 +36,18 @@ if TYPE_CHECKING:
     from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
-_HOME = {
-    "Pipeline": "skuq.base",
-    "Uncertainty": "skuq.base",
-    "UncertaintyMixin": "skuq.base",
-    "cross_val_predict_uncertainty": "skuq.model_selection",
-    "make_pipeline": "skuq.base",
-    "predict_uncertainty": "skuq.base",
-    "PluginWarning": "skuq.plugins",
-    "all_estimators": "skuq.plugins",
+_PROTOCOL = {
+    "skuq.base": (
+        "Pipeline",
+        "Uncertainty",
+        "UncertaintyMixin",
+        "make_pipeline",
+        "predict_uncertainty",
+    ),
+    "skuq.model_selection": ("cross_val_predict_uncertainty",),
+    "skuq.plugins": ("PluginWarning", "all_estimators"),
 }
+_protocol_name = lazy_names(__name__, _PROTOCOL)
 
 __all__ = [
     "UADQN",
@@ -75,18 +77,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-    elif name.startswith("_"):
-        raise AttributeError(f"module 'skuq' has no attribute {name!r}")
-    else:
+    if not name.startswith("_") and all(name not in names for names in _PROTOCOL.values()):
         from skuq.plugins import estimator_names, load
 
-        if name not in estimator_names():
-            raise AttributeError(f"module 'skuq' has no attribute {name!r}")
-        value = load(name)
-    globals()[name] = value  # asked once, resolved once
-    return value
+        if name in estimator_names():
+            return globals().setdefault(name, load(name))  # asked once, resolved once
+    return _protocol_name(name)
 
 
 def __dir__() -> list[str]:

@@ -6,24 +6,23 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer
-from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils.validation import check_is_fitted
 
-# Wrappers whose parameter ``estimator`` is the one estimator that they delegate to.
+# Wrappers whose parameter ``estimator`` is the one estimator that they delegate to. An object of
+# theirs exists only where their module was imported, which takes a while.
+_CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
+_FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
+_RFE = ("sklearn.feature_selection", "RFE")
 _WRAPPERS = (
-    CalibratedClassifierCV,
-    FixedThresholdClassifier,
-    FrozenEstimator,
-    RFE,
-    SelfTrainingClassifier,
-    TunedThresholdClassifierCV,
+    _CALIBRATED,
+    _FIXED,
+    _RFE,
+    ("sklearn.frozen", "FrozenEstimator"),
+    ("sklearn.model_selection", "TunedThresholdClassifierCV"),
+    ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
 
@@ -89,9 +88,13 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
         return _fitted_inside(estimator)
     if isinstance(estimator, Pipeline):
         return Unwrapped(estimator.steps[-1][1])
-    if isinstance(estimator, _WRAPPERS) or is_search(estimator):
+    if _is_wrapper(estimator) or is_search(estimator):
         return Unwrapped(estimator.estimator)
     return None
+
+
+def _is_wrapper(estimator: Any) -> bool:
+    return any(is_instance_of(estimator, *wrapper) for wrapper in _WRAPPERS)
 
 
 def _fitted_inside(estimator: Any) -> Unwrapped | None:
@@ -100,10 +103,10 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
         return Unwrapped(estimator.steps[-1][1], _transform_before_last_step(estimator))
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
-    if isinstance(estimator, FixedThresholdClassifier):
+    if is_instance_of(estimator, *_FIXED):
         # It predicts with a fitted model inside even if it was never fitted itself.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
-    if isinstance(estimator, _WRAPPERS):
+    if _is_wrapper(estimator):
         check_is_fitted(estimator)
         return _fitted_wrapper(estimator)
     if hasattr(estimator, "best_estimator_"):
@@ -118,9 +121,9 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
 
 
 def _fitted_wrapper(estimator: Any) -> Unwrapped:
-    if isinstance(estimator, RFE):
+    if is_instance_of(estimator, *_RFE):
         return Unwrapped(estimator.estimator_, estimator.transform)
-    if not isinstance(estimator, CalibratedClassifierCV):
+    if not is_instance_of(estimator, *_CALIBRATED):
         return Unwrapped(estimator.estimator_)
     n_models = len(estimator.calibrated_classifiers_)
     if n_models > 1:
@@ -143,6 +146,8 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
     try:
         check_is_fitted(steps[-1][1])
     except NotFittedError:
+        from sklearn.preprocessing import FunctionTransformer
+
         # A pipeline refuses a last step that has nothing to fit, but not this one.
         steps.append(("_unchanged", FunctionTransformer()))
     return Pipeline(steps).transform

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
 from skuq.models import NetworkModel, look_at
 from skuq.networks import TrainingSet, evaluate, stacked_forward
-from skuq.quam._objectives import Objective, OutputBias
+from skuq.quam._objectives import Objective
+from skuq.quam._tasks import OutputBias, Problem, Search
 from skuq.stored import stored
 
 # Searches run together while their stacked weights fit into this; larger stacks are no faster.
@@ -90,7 +90,7 @@ class SearchSettings(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GradientSearch(BaseEstimator):
+class GradientSearch(Search):
     """Parameters of the searches by gradients, as `PoolSearch` documents them.
 
     A dataclass writes the `__init__` that scikit-learn's conventions ask for: one explicit
@@ -219,7 +219,7 @@ class SearchProblem:
 
 @stored("quam.fitted-search")
 @dataclass(frozen=True)
-class FittedSearch:
+class FittedSearch(Problem):
     """What `fit` prepares: the layers before the first parameter that moves, and the rest."""
 
     body: nn.Module | None

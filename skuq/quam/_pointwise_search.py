@@ -85,6 +85,7 @@ class PointwiseSearch(GradientSearch):
         **GradientSearch._parameter_constraints,
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
+    pointwise: ClassVar[bool] = True
     _moving = "all"
     _shortening = 1.0
 
