@@ -81,6 +81,7 @@ class Displacement(_TwoSided):
 
     Examples
     --------
+    >>> import torch
     >>> attack = Displacement(torch.tensor([[0.0]]), 0.25).attack
     >>> attack(torch.tensor([[2.0], [2.0]]))  # right for the first search, wrong for the second
     tensor([-4.,  4.])
@@ -105,6 +106,7 @@ class Divergence(_TwoSided):
 
     Examples
     --------
+    >>> import torch
     >>> bias = OutputBias("bias", width=1, effect=1.0)
     >>> objective = Divergence(torch.tensor([[0.0]]), 1.0, bias=bias)
     >>> objective.attack(torch.tensor([[2.0], [2.0]]))  # right for the first search only
