@@ -13,13 +13,7 @@ from skuq.extras import lazy_names
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
-    from skuq.base import (
-        Pipeline,
-        Uncertainty,
-        UncertaintyMixin,
-        make_pipeline,
-        predict_uncertainty,
-    )
+    from skuq.base import Uncertainty, UncertaintyMixin, predict_uncertainty
     from skuq.baselines import (
         DeepEnsembleClassifier,
         FeatureDistanceClassifier,
@@ -32,19 +26,15 @@ if TYPE_CHECKING:
     from skuq.gpc import RobustGPC
     from skuq.mirage import MirageFineTuner, MirageRegressor
     from skuq.model_selection import cross_val_predict_uncertainty
+    from skuq.pipelines import Pipeline, make_pipeline
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
 _PROTOCOL = {
-    "skuq.base": (
-        "Pipeline",
-        "Uncertainty",
-        "UncertaintyMixin",
-        "make_pipeline",
-        "predict_uncertainty",
-    ),
+    "skuq.base": ("Uncertainty", "UncertaintyMixin", "predict_uncertainty"),
     "skuq.model_selection": ("cross_val_predict_uncertainty",),
+    "skuq.pipelines": ("Pipeline", "make_pipeline"),
     "skuq.plugins": ("PluginWarning", "all_estimators"),
 }
 _protocol_name = lazy_names(__name__, _PROTOCOL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -82,9 +81,7 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(load(homes[name]), name)
-        setattr(sys.modules[package], name, value)  # asked once, resolved once
-        return value
+        return getattr(load(homes[name]), name)
 
     return get
 

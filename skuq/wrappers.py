@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 # Wrappers whose parameter ``estimator`` is the one estimator that they delegate to. An object of
 # theirs exists only where their module was imported, which takes a while.
 _CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
 _FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
+_PIPELINE = ("sklearn.pipeline", "Pipeline")
 _RFE = ("sklearn.feature_selection", "RFE")
 _WRAPPERS = (
     _CALIBRATED,
@@ -86,7 +89,7 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     """
     if fitted:
         return _fitted_inside(estimator)
-    if isinstance(estimator, Pipeline):
+    if is_instance_of(estimator, *_PIPELINE):
         return Unwrapped(estimator.steps[-1][1])
     if _is_wrapper(estimator) or is_search(estimator):
         return Unwrapped(estimator.estimator)
@@ -98,7 +101,7 @@ def _is_wrapper(estimator: Any) -> bool:
 
 
 def _fitted_inside(estimator: Any) -> Unwrapped | None:
-    if isinstance(estimator, Pipeline):
+    if is_instance_of(estimator, *_PIPELINE):
         check_is_fitted(estimator)
         return Unwrapped(estimator.steps[-1][1], _transform_before_last_step(estimator))
     if isinstance(estimator, FrozenEstimator):
@@ -146,10 +149,12 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
     try:
         check_is_fitted(steps[-1][1])
     except NotFittedError:
-        from sklearn.preprocessing import FunctionTransformer
+        from sklearn.preprocessing import FunctionTransformer  # which takes long
 
         # A pipeline refuses a last step that has nothing to fit, but not this one.
         steps.append(("_unchanged", FunctionTransformer()))
+    from sklearn.pipeline import Pipeline
+
     return Pipeline(steps).transform
 
 
