@@ -283,3 +283,23 @@ def test_extreme_log_variances_keep_everything_finite():
     reference = torch.zeros(1, 2, dtype=torch.float64)
     assert torch.isfinite(Divergence(reference, None).attack(outputs)).all()
     assert torch.isfinite(gaussian_loss(outputs, torch.ones(2).double(), None)).all()
+
+
+@pytest.mark.parametrize("noise", [0.5, None])
+@pytest.mark.parametrize("mixture", ["trajectory", "dirac"])
+@pytest.mark.parametrize("setting", ["selected", "expected"])
+def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture, noise):
+    random = np.random.default_rng(0)
+    arrays = random.normal(size=(5, 2)), random.normal(size=(5, 2, 4, 2)), random.random((5, 2, 4))
+    sampling = ImportanceSampling(setting, mixture, 0.01, 0.4, by_search=True, held_out=True)
+
+    def parts(reference, outputs, excess):
+        found = reference, Trajectories(outputs, excess)
+        return (
+            *gaussian_uncertainty(*found, sampling, noise_variance=noise),
+            estimate_spread(*found, sampling, noise_variance=noise),
+            *best_adversarial_regressors(*found, 0.4, noise_variance=noise),
+        )
+
+    for ours, theirs in zip(parts(*arrays), parts(*map(torch.tensor, arrays)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
