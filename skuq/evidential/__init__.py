@@ -1,5 +1,8 @@
 """Evidential probes of pre-trained networks, on graphs, images and tables."""
 
+from skuq.extras import import_optional
+
+import_optional("torch", extra=None)
 from skuq.evidential._dirichlet import dirichlet_uncertainty, propagate
 from skuq.evidential._graph_classifier import GraphClassifier
 from skuq.evidential._graphs import NodeGraph, as_node_graph

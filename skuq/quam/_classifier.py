@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import ModelClassifierMixin, look_at
-from skuq.networks import resolve_device
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, mean_loss
@@ -204,7 +203,6 @@ class QUAMClassifier(
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         self.search_ = self._chosen_search(X_pool)
-        resolve_device(self.device)  # refused before anything is trained
         if not getattr(self.search_, "targeted", True):
             refuse_ineffective(
                 self, ["n_targets"], "with targeted=False of the search, which asks for no class."

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
@@ -28,7 +27,8 @@ from skuq.networks import (
     on_device,
     stacked_forward,
 )
-from skuq.quam._objectives import Objective, OutputBias
+from skuq.quam._objectives import Objective
+from skuq.quam._tasks import OutputBias, Problem, Search
 from skuq.stored import stored
 
 # Searches run together while all their weights take no more than so many tensors of largest size.
@@ -98,7 +98,7 @@ class SearchSettings(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GradientSearch(BaseEstimator):
+class GradientSearch(Search):
     """Parameters of the searches by gradients, as `PoolSearch` documents them.
 
     A dataclass writes the `__init__` that scikit-learn's conventions ask for: one explicit
@@ -281,7 +281,7 @@ class SearchProblem(HeldOnDevice):
 
 @stored("quam.fitted-search")
 @dataclass(frozen=True)
-class FittedSearch(HeldOnDevice):
+class FittedSearch(HeldOnDevice, Problem):
     """What `fit` prepares: the layers before the first parameter that moves, and the rest."""
 
     body: nn.Module | None
@@ -368,7 +368,7 @@ class Descent:
         adam = torch.optim.Adam([moved], fused=True)
         self._weights = initial.requires_grad_()
         for step, (c, learning_rate) in enumerate(zip(*schedule, strict=True)):  # Line 2
-            l_pen = self._add_gradients(step, batches[step], c, attack)  # Lines 3 to 5
+            l_pen = self._add_gradients(step, batches[step], c, attack)
             moved.grad = self._weights.grad
             adam.param_groups[0]["lr"] = learning_rate
             adam.step()  # Line 6
@@ -390,9 +390,9 @@ class Descent:
             # Not two slices, whose gradients would be filled up with zeros and added.
             sizes = [_length(rows), _length(samples)]
             asked, trained = torch.split(outputs, sizes, dim=1)
-            excess = self._excess(trained, batch, samples) @ batch.weight[samples]
+            excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
             shares.append(excess.detach())
-            # The gradient of the weighted sum of all of them, without computing it.
+            # The gradient of L_adv + c (L_train - L_ref), Lines 4 and 5, without computing the sum.
             terms = {excess: c}
             if _length(rows):
                 terms[attack.losses(step, rows, asked)] = attack.weight

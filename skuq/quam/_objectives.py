@@ -4,32 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
-
-from skuq.stored import stored
-
-
-@stored("quam.output-bias")
-class OutputBias(NamedTuple):
-    """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
-
-    Attributes
-    ----------
-    name : str
-        Its name; the first of its elements is meant.
-    width : int
-        How many elements it has.
-    effect : float
-        How much the mean grows per unit of the bias.
-    """
-
-    name: str
-    width: int
-    effect: float
 
 
 class Objective(ABC):

@@ -91,6 +91,7 @@ class PointwiseSearch(GradientSearch):
         **GradientSearch._parameter_constraints,
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
+    pointwise: ClassVar[bool] = True
     _moving = "all"
     _shortening = 1.0
 

@@ -12,20 +12,17 @@ from torch import nn
 from skuq.networks import MLP
 from skuq.quam._gradient_search import SearchProblem, SearchSettings, output_bias, penalty_schedule
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
-from skuq.quam._objectives import OutputBias
 from skuq.quam._pointwise_search import search_batch
-from skuq.quam._regression_objectives import (
-    DIRECTIONS,
-    Divergence,
-    gaussian_loss,
-    regression_objective,
-)
+from skuq.quam._regression_objectives import Divergence, regression_objective
 from skuq.quam._regression_sampling import (
+    DIRECTIONS,
     best_adversarial_regressors,
     estimate_spread,
+    gaussian_loss,
     gaussian_uncertainty,
     mixture_information,
 )
+from skuq.quam._tasks import OutputBias
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
@@ -287,3 +284,23 @@ def test_extreme_log_variances_keep_everything_finite():
     reference = torch.zeros(1, 2, dtype=torch.float64)
     assert torch.isfinite(Divergence(reference, None).attack(outputs[None])).all()
     assert torch.isfinite(gaussian_loss(outputs, torch.ones(2).double(), None)).all()
+
+
+@pytest.mark.parametrize("noise", [0.5, None])
+@pytest.mark.parametrize("mixture", ["trajectory", "dirac"])
+@pytest.mark.parametrize("setting", ["selected", "expected"])
+def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture, noise):
+    random = np.random.default_rng(0)
+    arrays = random.normal(size=(5, 2)), random.normal(size=(5, 2, 4, 2)), random.random((5, 2, 4))
+    sampling = ImportanceSampling(setting, mixture, 0.01, 0.4, by_search=True, held_out=True)
+
+    def parts(reference, outputs, excess):
+        found = reference, Trajectories(outputs, excess)
+        return (
+            *gaussian_uncertainty(*found, sampling, noise_variance=noise),
+            estimate_spread(*found, sampling, noise_variance=noise),
+            *best_adversarial_regressors(*found, 0.4, noise_variance=noise),
+        )
+
+    for ours, theirs in zip(parts(*arrays), parts(*map(torch.tensor, arrays)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
