@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq._version import __version__
+from skuq.torch_devices import DeviceMixin
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class SupportsUncertainty(Protocol):
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
 
 
-class UncertaintyMixin:
+class UncertaintyMixin(DeviceMixin):
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
     It adds ``score_samples``, through which out-of-distribution detection works in a plain
@@ -145,13 +146,12 @@ class UncertaintyMixin:
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied or pickled, with the version of skuq."""
-        state: Any = super().__getstate__()  # None if there is none
-        return {**(state or {}), _STAMP: __version__}
+        return {**super().__getstate__(), _STAMP: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         _check_version(type(self).__name__, state.pop(_STAMP, "0.0"))
-        vars(self).update(state)
+        super().__setstate__(state)
 
     def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from skuq.baselines._sampled import TrainingRows
 from skuq.extras import import_optional
-from skuq.networks import TrainingSet, seeded, stacked_forward, training_batches
+from skuq.networks import as_double, seeded, stacked_forward, training_batches
 
 # Friction of Hamiltonian chains, per unit of time: any value leaves the target as it is. With
 # a step size of 0.1 this one keeps 0.9 of the momentum, the usual share in training.
@@ -23,7 +24,7 @@ _FRICTION = 1.0
 def run_chains(
     module: nn.Module,
     starts: Mapping[str, Tensor],
-    train: TrainingSet,
+    train: TrainingRows,
     *,
     n_samples: int,
     steps_per_sample: int,
@@ -55,15 +56,16 @@ def run_chains(
     state = transform.init(models)
     for sample in range(n_samples):
         n_steps = steps_per_sample + schedule.exploration(sample)
-        rows = training_batches(len(train.X), batch_size, n_steps, generator)
-        batches = [batch.to(train.X.device) for batch in rows]
+        rows = list(training_batches(len(train.X), batch_size, n_steps, generator))
+        batches = torch.stack(rows).to(train.X.device)
         seed = int(torch.randint(2**62, (), generator=generator))
         # The library draws from torch's global generator.
         with seeded(seed), torch.inference_mode(False):
             for batch in batches:
                 state, _ = transform.update(state, batch)
         drawn = {name: state.params[name].clone() for name in models}
-        if not all(bool(torch.isfinite(value).all()) for value in drawn.values()):
+        finite = torch.stack([torch.isfinite(value).all() for value in drawn.values()])
+        if not bool(finite.all()):
             raise ValueError(
                 "A Markov chain diverged (NaN or infinite weights). Use a smaller "
                 "`learning_rate`, or scale the features, for instance with StandardScaler."
@@ -72,7 +74,7 @@ def run_chains(
 
 
 def _scaled_log_posterior(
-    module: nn.Module, train: TrainingSet, prior_precision: float, total_weight: float
+    module: nn.Module, train: TrainingRows, prior_precision: float, total_weight: float
 ) -> Callable[[Any, Tensor], tuple[Tensor, Tensor]]:
     """Logarithm of the posterior over the sum of weights, summed over the chains."""
 
@@ -80,10 +82,10 @@ def _scaled_log_posterior(
         models = dict(models.items())
         logits = stacked_forward(module, models, train.X[batch].clone(), shared_input=True)
         targets = train.y[batch].repeat(len(logits))
-        losses = cross_entropy(logits.flatten(0, 1).double(), targets, reduction="none")
-        losses = losses.reshape(len(logits), -1) @ train.weight[batch].double()
+        losses = cross_entropy(as_double(logits.flatten(0, 1)), targets, reduction="none")
+        losses = losses.reshape(len(logits), -1) @ as_double(train.weight[batch])
         loss = losses.sum() * (len(train.X) / len(batch))
-        square = sum(value.double().square().sum() for value in models.values())
+        square = sum(as_double(value).square().sum() for value in models.values())
         value = -(loss + prior_precision / 2 * square) / total_weight
         return value, torch.empty(0)
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from skuq.networks import HeldOnDevice
+
 # Numbers that an intermediate result may hold at once: 64 MiB in double precision.
 _CHUNK = 2**23
 # Beyond these the evidence is flat to rounding, or has no maximum at all.
@@ -98,7 +100,7 @@ def _factor(precision: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LastLayerPosterior:
+class LastLayerPosterior(HeldOnDevice):
     """Gaussian posterior of a linear layer; see `last_layer_posterior`.
 
     Attributes
@@ -114,6 +116,9 @@ class LastLayerPosterior:
     mean: Tensor
     factor: Tensor
     bias: bool
+
+    def _copy_to(self, device: torch.device) -> LastLayerPosterior:
+        return LastLayerPosterior(self.mean.to(device), self.factor.to(device), self.bias)
 
     def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Distribution of the layer's outputs, a Gaussian at each input.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
 from skuq.models import NetworkModel, adopt, fit_model, is_prefit, look_at
+from skuq.networks import as_double, on_device
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
@@ -156,9 +157,21 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
-    def _sampled_log_proba(self, X: Any) -> Tensor:
-        logits = [member.outputs(member.inputs(X), self.device) for member in self.members_]
-        return torch.stack([each.double().log_softmax(-1) for each in logits], dim=1)
+    def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
+        members = [member.to(device) for member in self.members_]
+
+        def sample(X: Any) -> Tensor:
+            inputs: dict[Any, Tensor] = {}  # members may share them
+            log_proba = []
+            for member in members:
+                form = id(member.transform), member.dtype
+                if form not in inputs:
+                    inputs[form] = on_device(member.inputs(X), device)
+                logits = member.outputs_there(inputs[form])
+                log_proba.append(as_double(logits).log_softmax(-1))
+            return torch.stack(log_proba, dim=1)
+
+        return sample
 
 
 def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:

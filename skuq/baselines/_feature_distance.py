@@ -15,11 +15,16 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from skuq.base import FloatArray, Uncertainty
-from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.networks import LayerInput, TrainingSet, evaluate, resolve_device
+from skuq.baselines._sampled import (
+    AT_LEAST_ONE,
+    COMMON_CONSTRAINTS,
+    SampledModelsClassifier,
+    TrainingRows,
+)
+from skuq.networks import LayerInput, evaluate, moved
 from skuq.validation import refuse_ineffective, warn_user
 
 _BATCH_SIZE = 8192  # inputs whose features are held at once when predicting
@@ -141,9 +146,9 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         """
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
-        inputs = self._inputs(X)
+        inputs, network = self._inputs(X), moved(self._features, self._device())
         batches = gen_batches(len(inputs), _BATCH_SIZE)
-        distance = np.concatenate([self._distances(inputs[rows]) for rows in batches])
+        distance = np.concatenate([self._distances(network, inputs[rows]) for rows in batches])
         return Uncertainty.from_parts(np.zeros_like(distance), distance)
 
     def _training_options(self) -> dict[str, Any]:
@@ -153,9 +158,9 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
             )
         return {}
 
-    def _set_up(self, train: TrainingSet, device: torch.device) -> None:
+    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
         self._features = self._layer_input(train.X[:1])
-        computed = self._features_of(train.X)
+        computed = self._features_of(self._features, train.X)
         features = computed.double().numpy()
         if self.distance == "cosine":
             self._embed: Callable[[FloatArray], NDArray[Any]] = unit_vectors
@@ -189,11 +194,11 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute", metric="sqeuclidean")
         self.neighbors_ = search.fit(self._embed(features))
 
-    def _features_of(self, inputs: Tensor) -> Tensor:
-        return evaluate(self._features, inputs, device=resolve_device(self.device)).flatten(1)
+    def _features_of(self, network: nn.Module, inputs: Tensor) -> Tensor:
+        return evaluate(network, inputs, device=self._device()).flatten(1)
 
-    def _distances(self, inputs: Tensor) -> FloatArray:
-        features = self._features_of(inputs).double().numpy()
+    def _distances(self, network: nn.Module, inputs: Tensor) -> FloatArray:
+        features = self._features_of(network, inputs).double().numpy()
         distances, _ = self.neighbors_.kneighbors(self._embed(features))
         return distances[:, -1].astype(np.float64)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -15,8 +17,13 @@ from skuq.baselines._curvature import (
     last_layer_curvature,
     last_layer_posterior,
 )
-from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.networks import Cut, TrainingSet, cut_network, evaluate, resolve_device
+from skuq.baselines._sampled import (
+    AT_LEAST_ONE,
+    COMMON_CONSTRAINTS,
+    SampledModelsClassifier,
+    TrainingRows,
+)
+from skuq.networks import Cut, cut_network, evaluate
 
 
 class LaplaceClassifier(SampledModelsClassifier):
@@ -117,7 +124,7 @@ class LaplaceClassifier(SampledModelsClassifier):
         self.n_samples = n_samples
         self.prior_precision = prior_precision
 
-    def _set_up(self, train: TrainingSet, device: torch.device) -> None:
+    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
         cut = _linear_head(self.model_.network, train.X[:1024])
         assert cut.body is not None
         self._body = cut.body
@@ -130,11 +137,12 @@ class LaplaceClassifier(SampledModelsClassifier):
             )
         self._to_logits, self._shift = _affine_tail(cut.module, layer, features[:1024])
         bias = layer.bias is not None
-        log_proba = self._log_proba(train.X)
+        log_proba = evaluate(cut.module, features, device=device).double().log_softmax(-1)
+        there = _with_double(device)
         curvature = last_layer_curvature(
-            features.to(device), log_proba.to(device), train.weight.to(device), bias=bias
+            features.to(there), log_proba.to(there), train.weight.to(there), bias=bias
         )
-        curvature = _of_outputs(curvature, self._to_logits.to(device)).cpu()
+        curvature = _of_outputs(curvature, self._to_logits.to(there)).cpu()
         self.prior_precision_ = self._prior_precision(curvature, layer)
         self.posterior_ = last_layer_posterior(
             layer.weight, layer.bias, curvature, self.prior_precision_
@@ -146,15 +154,29 @@ class LaplaceClassifier(SampledModelsClassifier):
         squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())
         return evidence_prior_precision(torch.linalg.eigvalsh(curvature), squares)
 
-    def _sampled_log_proba(self, X: Any) -> Tensor:
-        device = resolve_device(self.device)
-        features = evaluate(self._body, self.model_.inputs(X), device=device)
-        mean, factor = self.posterior_.outputs(features)
-        generator = torch.Generator().manual_seed(self._sampling_seed)
-        noise = torch.randn(self.n_samples, mean.shape[1], generator=generator, dtype=torch.float64)
-        # The same numbers for every test point; only the joint distribution of points is lost.
-        outputs = mean[:, None] + torch.einsum("nkl,sl->nsk", factor, noise)
-        return (outputs @ self._to_logits.mT + self._shift).log_softmax(-1)
+    def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
+        body = replace(self.model_, module=self._body).to(device)
+        there = _with_double(device)
+        posterior = self.posterior_.on(there)
+        to_logits, shift = self._to_logits.to(there), self._shift.to(there)
+        n_outputs, generator = len(posterior.mean), torch.Generator()
+        generator.manual_seed(self._sampling_seed)
+        noise = torch.randn(self.n_samples, n_outputs, generator=generator, dtype=torch.float64)
+        noise = noise.to(there)
+
+        def sample(X: Any) -> Tensor:
+            features = body.outputs_there(self.model_.inputs(X)).to(there)
+            mean, factor = posterior.outputs(features)
+            # The same numbers for every test point; only the joint distribution of points is lost.
+            outputs = mean[:, None] + torch.einsum("nkl,sl->nsk", factor, noise)
+            return (outputs @ to_logits.mT + shift).log_softmax(-1)
+
+        return sample
+
+
+def _with_double(device: torch.device) -> torch.device:
+    """Where matrices are decomposed, which takes float64: not on MPS."""
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 def _linear_head(network: nn.Module, X: Tensor) -> Cut:

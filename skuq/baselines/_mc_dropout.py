@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
 from skuq.models import Model, NetworkModel, fit_model
-from skuq.networks import float64_mlp
+from skuq.networks import as_double, float64_mlp, on_device
 from skuq.validation import refuse_ineffective
 
 _UNITS = (nn.Dropout,)
@@ -115,15 +115,9 @@ class MCDropoutClassifier(SampledModelsClassifier):
         network = partial(_default_network, dropout=self.dropout)
         return {"fit": _fit_with_dropout, "network": network}
 
-    def _sampled_log_proba(self, X: Any) -> Tensor:
-        logits = _masked_outputs(
-            self.model_,
-            self.model_.inputs(X),
-            n_samples=self.n_samples,
-            seed=self._sampling_seed,
-            device=self.device,
-        )
-        return logits.double().log_softmax(-1)
+    def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
+        masked = MaskedNetworks(self.model_.to(device), self.n_samples, self._sampling_seed)
+        return lambda X: as_double(masked.outputs(self.model_.inputs(X))).log_softmax(-1)
 
 
 def _fit_with_dropout(*data: Any, **training: Any) -> Model:
@@ -166,41 +160,56 @@ def _dropout_modules(network: nn.Module) -> list[nn.Module]:
     return modules
 
 
-def _masked_outputs(
-    model: NetworkModel,
-    inputs: Tensor,
-    *,
-    n_samples: int,
-    seed: int,
-    device: torch.device | str = "cpu",
-) -> Tensor:
-    """Outputs of a model under random dropout masks, (n_inputs, n_samples, n_outputs), on the CPU.
+class MaskedNetworks:
+    """Outputs of a model under random dropout masks, where the model is.
 
-    A mask drops the same units for all inputs, be they rows, images or nodes of a graph, so
-    that the outputs for one input do not depend on the others; inputs must run along the first
-    axis of what the modules see. More masks extend fewer.
+    A mask drops the same units for all inputs, be they rows, images or nodes of a graph, so that
+    the outputs for one input do not depend on the others; inputs must run along the first axis of
+    what the modules see. More masks extend fewer.
     """
-    masked = replace(model, module=deepcopy(model.module)).to(device)
-    inputs = inputs.to(masked.device)
-    generator = torch.Generator()
-    for module in _dropout_modules(masked.module):
-        module.register_forward_hook(_drop_with(generator))
-    outputs = []
-    with torch.no_grad():
-        for mask_seed in np.random.RandomState(seed).randint(2**31 - 1, size=n_samples):
-            generator.manual_seed(int(mask_seed))
-            outputs.append(masked.one_pass(inputs))
-    return torch.stack(outputs, dim=1).cpu()
 
+    def __init__(self, model: NetworkModel, n_samples: int, seed: int):
+        self._masked = replace(model, module=deepcopy(model.module))
+        self._seeds = np.random.RandomState(seed).randint(2**31 - 1, size=n_samples)
+        self._masks: list[Tensor] | None = None  # of each call of a dropout module, in turn
+        self._calls: list[tuple[Any, Tensor]] = []  # modules, and what they were called with
+        self._current: Iterator[Tensor] | None = None
+        for module in _dropout_modules(self._masked.module):
+            module.register_forward_hook(self._drop)
 
-def _drop_with(generator: torch.Generator) -> Callable[[Any, Any, Tensor], Tensor]:
-    def drop(module: Any, _: Any, output: Tensor) -> Tensor:
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Outputs, (n_inputs, n_samples, n_outputs)."""
+        inputs = on_device(inputs, self._masked.device)
+        if self._masks is None:
+            self._masked.one_pass(inputs[:1])  # which shows what there is to drop
+            self._masks, self._calls = self._draw(), []
+        outputs = []
+        for number in range(len(self._seeds)):
+            self._current = (masks[number] for masks in self._masks)
+            outputs.append(self._masked.one_pass(inputs))
+        return torch.stack(outputs, dim=1)
+
+    def _draw(self) -> list[Tensor]:
+        """Masks of all calls, (n_samples, *mask), by a generator of the CPU, copied at once."""
+        drawn = []
+        generator = torch.Generator()
+        for seed in self._seeds:
+            generator.manual_seed(int(seed))
+            drawn.append([_mask(*call, generator) for call in self._calls])
+        return [torch.stack(masks).to(self._masked.device) for masks in zip(*drawn, strict=True)]
+
+    def _drop(self, module: Any, _: Any, output: Tensor) -> Tensor:
         # `output` is what the module, in evaluation mode, has passed on.
-        units = output.shape[1:2] if isinstance(module, _CHANNELS) else output.shape[1:]
-        ones = (1,) * (output.ndim - 1 - len(units))
-        keep = 1.0 - module.p
-        mask = torch.empty(1, *units, *ones, dtype=output.dtype)
-        mask.bernoulli_(keep, generator=generator).div_(keep or 1.0)
-        return output * mask.to(output.device)
+        if self._current is None:
+            self._calls.append((module, output))
+            return output
+        return output * next(self._current)
 
-    return drop
+
+def _mask(module: Any, output: Tensor, generator: torch.Generator) -> Tensor:
+    units = output.shape[1:2] if isinstance(module, _CHANNELS) else output.shape[1:]
+    ones = (1,) * (output.ndim - 1 - len(units))
+    keep = 1.0 - module.p
+    mask = torch.empty(1, *units, *ones, dtype=output.dtype, device="cpu")
+    return mask.bernoulli_(keep, generator=generator).div_(keep or 1.0)

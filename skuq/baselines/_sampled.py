@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.information import Decomposition, decompose_expected, decompose_selected, split_equally
 from skuq.labels import labels_in_mask
 from skuq.models import ModelClassifierMixin
-from skuq.networks import TrainingSet, resolve_device
+from skuq.networks import as_double, resolve_device
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -30,13 +30,21 @@ COMMON_CONSTRAINTS: dict[str, Any] = {
 AT_LEAST_ONE = [Interval(Integral, 1, None, closed="left")]
 
 
+class TrainingRows(NamedTuple):
+    """Training samples of positive weight."""
+
+    X: Tensor  # (n_samples, ...), inputs of the model
+    y: Tensor  # (n_samples,), codes of classes
+    weight: Tensor  # (n_samples,), float64
+
+
 class SampledModelsClassifier(
     ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
     """Uncertainty from models of equal weight that are the same for all test points.
 
-    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampled_log_proba`;
-    it may extend `_training_options` and `_set_up`.
+    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`; it may extend
+    `_training_options` and `_set_up`.
     """
 
     def __init__(
@@ -80,7 +88,7 @@ class SampledModelsClassifier(
         TypeError
             If `estimator` cannot be adopted, or does not take data for early stopping.
         """
-        device = resolve_device(self.device)
+        resolve_device(self.device)  # an error now, not after the training
         random = check_random_state(self.random_state)
         # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives the same model.
         seed, self._sampling_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -90,16 +98,14 @@ class SampledModelsClassifier(
             y,
             seed=seed,
             sample_weight=sample_weight,
-            device=device,
+            device=self.device,
             fit_params={name: given for name, given in early_stopping.items() if given is not None},
             **self._training_options(),
         )
         self.__dict__.pop("classes_", None)  # it is not fitted until the method is set up
-        losses = torch.as_tensor(self.model_.losses(data.inputs, data.codes, self.device))
         weight = torch.as_tensor(data.weight)
-        train = TrainingSet(data.inputs, torch.as_tensor(data.codes), weight, losses)
-        counts = weight > 0
-        self._set_up(TrainingSet(*(part[counts] for part in train)), device)
+        train = TrainingRows(data.inputs, torch.as_tensor(data.codes), weight)
+        self._set_up(TrainingRows(*(part[weight > 0] for part in train)), self._device())
         self.classes_ = self.model_.classes
         return self
 
@@ -122,8 +128,10 @@ class SampledModelsClassifier(
         """
         if self.setting == "selected":
             return super().predict_proba(X)
-        batches = [self._sampled_log_proba(rows) for rows in self._batches(X)]
-        return torch.cat([log_proba.exp().mean(dim=1) for log_proba in batches]).numpy()
+        batches = list(self._batches(X))
+        log_proba = map(self._sampler(self._device()), batches)
+        proba = [each.exp().mean(dim=1).cpu().double() for each in log_proba]
+        return torch.cat(proba).numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict uncertainty from how the sampled models disagree.
@@ -144,7 +152,11 @@ class SampledModelsClassifier(
         ValueError
             If `X` does not fit the training data.
         """
-        parts = [self._decomposed(rows) for rows in self._batches(X)]
+        batches = list(self._batches(X))
+        device = self._device()
+        sample = self._sampler(device)
+        given = self.model_.to(device) if self.setting == "selected" else None
+        parts = [self._decomposed(given, sample(rows), rows) for rows in batches]
         return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -179,30 +191,36 @@ class SampledModelsClassifier(
         for rows in gen_batches(_num_samples(X), self.batch_size):
             yield _safe_indexing(X, rows)
 
-    def _decomposed(self, X: Any) -> Decomposition:
-        log_proba = self._sampled_log_proba(X)
+    def _device(self) -> torch.device:
+        """Where predictions are computed."""
+        device: torch.device = self.model_.resolved(self.device)
+        return device
+
+    def _decomposed(self, given: Any, log_proba: Tensor, X: Any) -> Decomposition:
+        """Uncertainty of one batch on the CPU; `given` is the model, on the device."""
         n_members = log_proba.shape[1]
-        weights = torch.full((n_members,), 1 / n_members, dtype=torch.float64)
+        weights = log_proba.new_full((n_members,), 1 / n_members)
         if self.setting == "max-score":
-            return split_equally(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
-        if self.setting == "expected":
-            return decompose_expected(log_proba, weights)  # Eq. 1
-        # Eq. 2
-        return decompose_selected(self._log_proba(self.model_.inputs(X)), log_proba, weights)
+            found = split_equally(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
+        elif self.setting == "expected":
+            found = decompose_expected(log_proba, weights)  # Eq. 1
+        else:
+            logits = as_double(given.outputs_there(given.inputs(X))).to(log_proba.device)
+            found = decompose_selected(logits.log_softmax(-1), log_proba, weights)  # Eq. 2
+        return Decomposition(*torch.stack(tuple(found)).cpu().double())
 
     def _training_options(self) -> dict[str, Any]:
         """Further options of `skuq.models.resolve`."""
         return {}
 
-    def _set_up(self, train: TrainingSet, device: torch.device) -> None:
+    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
         """Prepare the sampling from training data, which hold no weight of zero."""
 
-    def _sampled_log_proba(self, X: Any) -> Tensor:
-        """Log-probabilities that the sampled models predict for one batch of checked inputs.
+    def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
+        """Return what predicts log-probabilities of the sampled models, with all of it on a device.
 
-        Returns
-        -------
-        Tensor of shape (n_points, n_members, n_classes), float64
-            On the CPU. The values of a row must not depend on the other rows.
+        Called with a batch of checked inputs, it returns a tensor of shape (n_points, n_members,
+        n_classes) that may lie there: float64, or float32 on MPS. The values of a row must not
+        depend on the other rows.
         """
         raise NotImplementedError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from collections.abc import Callable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -11,12 +12,18 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor
 
 from skuq.baselines._chains import run_chains
-from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
+from skuq.baselines._sampled import (
+    AT_LEAST_ONE,
+    COMMON_CONSTRAINTS,
+    SampledModelsClassifier,
+    TrainingRows,
+)
 from skuq.networks import (
-    TrainingSet,
+    as_double,
     cut_network,
     evaluate,
-    resolve_device,
+    moved,
+    on_device,
     stack_parameters,
     stacked_forward,
 )
@@ -160,19 +167,21 @@ class SGMCMCClassifier(SampledModelsClassifier):
         self.prior_precision = prior_precision
         self.train_batch_size = train_batch_size
 
-    def _set_up(self, train: TrainingSet, device: torch.device) -> None:
+    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
         self._body, self._sampled = None, self.model_.network
         if self.parameters == "last":
             cut = cut_network(self.model_.network, "last", train.X[:1024])
             self._body, self._sampled = cut.body, cut.module
             assert cut.body is not None
             train = train._replace(X=evaluate(cut.body, train.X, device=device))
-        module = deepcopy(self._sampled).to(device)
-        names = [name for name, p in module.named_parameters() if p.is_floating_point()]
+        module = moved(self._sampled, device)
+        dtypes = {
+            name: p.dtype for name, p in self._sampled.named_parameters() if p.is_floating_point()
+        }
         chains = run_chains(
             module,
-            stack_parameters(module, self.n_chains, names),
-            TrainingSet(*(part.to(device) for part in train)),
+            stack_parameters(module, self.n_chains, list(dtypes)),
+            TrainingRows(*(on_device(part, device) for part in train)),
             n_samples=self.n_samples,
             steps_per_sample=self.steps_per_sample,
             learning_rate=self.learning_rate,
@@ -184,15 +193,21 @@ class SGMCMCClassifier(SampledModelsClassifier):
             generator=torch.Generator().manual_seed(self._sampling_seed),
         )
         models = list(chains)
-        self.samples_ = {name: torch.cat([m[name] for m in models]).cpu() for name in names}
+        self.samples_ = {
+            name: torch.cat([m[name] for m in models]).cpu().to(dtype)
+            for name, dtype in dtypes.items()
+        }
 
-    def _sampled_log_proba(self, X: Any) -> Tensor:
-        device = resolve_device(self.device)
-        inputs = self.model_.inputs(X)
-        if self._body is not None:
-            inputs = evaluate(self._body, inputs, device=device)
-        module = deepcopy(self._sampled).to(device)
-        models = {name: value.to(device) for name, value in self.samples_.items()}
-        with torch.no_grad():
-            logits = stacked_forward(module, models, inputs.to(device), shared_input=True)
-        return logits.transpose(0, 1).cpu().double().log_softmax(-1)
+    def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
+        body = None if self._body is None else replace(self.model_, module=self._body).to(device)
+        module = moved(self._sampled, device)
+        models = {name: on_device(value, device) for name, value in self.samples_.items()}
+
+        @torch.no_grad()
+        def sample(X: Any) -> Tensor:
+            inputs = on_device(self.model_.inputs(X), device)
+            features = inputs if body is None else body.outputs_there(inputs)
+            logits = stacked_forward(module, models, features, shared_input=True)
+            return as_double(logits.transpose(0, 1)).log_softmax(-1)
+
+        return sample

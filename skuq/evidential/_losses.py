@@ -120,10 +120,9 @@ class ProbeLoss(nn.Module):
         p = inputs["proba"].to(q)
         weight = inputs["weight"].to(q)
         e = q.sum(dim=1)  # Eq. 10
-        labelled = codes >= 0
         alpha = (p.shape[1] + e)[:, None] * p.clamp_min(SMALLEST)  # Eq. 11
-        uce = uce_loss(alpha[labelled], codes[labelled])  # Eq. 12
-        loss = _mean(uce, inputs["label_weight"].to(q)[labelled])
+        uce = uce_loss(alpha, codes.clamp_min(0))  # Eq. 12; samples without a label weigh 0
+        loss = _mean(uce, inputs["label_weight"].to(q))
         if self.ice_weight:
             loss = loss + self.ice_weight * _mean(ice_loss(q, p), weight)  # Eq. 13
         if self.pcl_weight:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import copy
 from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from skuq.base import FloatArray
 from skuq.evidential._graphs import NodeGraph
 from skuq.models import NetworkModel
-from skuq.networks import rows_at_once
+from skuq.networks import moved, on_device, rows_at_once
 from skuq.validation import warn_user
 
 Layer = int | str
@@ -42,13 +42,13 @@ def adopted_outputs(
     model: NetworkModel, inputs: Tensor, layer: Layer, device: torch.device
 ) -> Outputs:
     """Evaluate an adopted model on samples, in batches that bound memory."""
-    module = model.module if device.type == "cpu" else deepcopy(model.module).to(device)
+    module = moved(model.module, device)
     parts = []
     with torch.no_grad():
         for rows in gen_batches(len(inputs), rows_at_once(module)):
-            run = partial(module, inputs[rows].to(device, copy=True))
+            run = partial(module, on_device(inputs[rows].clone(), device))
             logits, hidden = read_layer(module, run, layer)
-            parts.append((logits.detach().double().cpu(), hidden.detach().float().cpu()))
+            parts.append((logits.detach().cpu().double(), hidden.detach().cpu().float()))
     return Outputs(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 

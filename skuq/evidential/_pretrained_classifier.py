@@ -147,7 +147,7 @@ class PretrainedClassifier(
     ) -> EvaluatedModel:
         validated = has_validation(X_val, y_val)
         _check_no_ids(X)
-        device = resolve_device(self.device)
+        resolve_device(self.device)  # an error now, not after the training
         model: Any  # a network, since that form is asked for
         model, data = resolve(
             self.estimator,
@@ -158,7 +158,7 @@ class PretrainedClassifier(
             sample_weight=sample_weight,
             further=(X_val,) if validated else (),
             min_samples=2,
-            device=device,
+            device=self.device,
             after_the_fact=True,
         )
         check_several_classes(data.labels)
@@ -173,7 +173,7 @@ class PretrainedClassifier(
             rows = n_rows + np.arange(len(labels))
             labelled = labelled._replace(validation=Labelled(rows, codes, np.ones(len(labels))))
             inputs = torch.cat([inputs, further])
-        outputs = adopted_outputs(model, inputs, layer, device)
+        outputs = adopted_outputs(model, inputs, layer, model.resolved(self.device))
         return EvaluatedModel(model, None, outputs, labelled)
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
@@ -184,7 +184,7 @@ class PretrainedClassifier(
     def _outputs_of(self, X: Any, layer: Layer = -1) -> Outputs:
         """Evaluate the model on new samples, without a graph."""
         inputs = self._inputs(X)
-        return adopted_outputs(self.model_, inputs, layer, resolve_device(self.device))
+        return adopted_outputs(self.model_, inputs, layer, self.model_.resolved(self.device))
 
     def _outputs_of_nodes(self, model: NodeModel, layer: Layer, seed: int) -> Outputs:
         """Evaluate a model on all nodes of its graph."""

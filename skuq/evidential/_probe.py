@@ -41,7 +41,7 @@ from skuq.evidential._training import (
     Samples,
     TrainedNetworkMixin,
 )
-from skuq.networks import resolve_device, train
+from skuq.networks import train
 from skuq.validation import refuse_ineffective
 
 
@@ -91,7 +91,7 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
     callbacks : list, default=None
         Further skorch callbacks.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
+        Where to compute; "auto" is CUDA if present and the network is not small, else the CPU.
     random_state : int, RandomState instance or None, default=None
         Initial weights of the head, and training of an estimator that is not fitted.
     verbose : int, default=0
@@ -358,12 +358,13 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         validation = None if data.validation is None else _samples(outputs, data.validation)
         inputs = {name: torch.from_numpy(values) for name, values in training.inputs.items()}
         module = new_head(head, inputs, len(data.classes), level=loss.evidence_id, seed=seed)
+        device = evaluated.model.resolved(self.device)
         return train(
             module,
             ProbeLoss(loss),
             *training,
             validation=validation,
-            settings=self._training_settings(resolve_device(self.device), loss.weight_decay),
+            settings=self._training_settings(device, loss.weight_decay),
             seed=seed,
         )
 

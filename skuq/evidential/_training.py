@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of, labels_in_mask
 from skuq.networks import TrainingSettings, train
+from skuq.torch_devices import DeviceMixin
 from skuq.validation import refuse_ineffective
 
 # Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
@@ -34,7 +35,7 @@ TRAINING_PARAMETERS: dict[str, Any] = {
 WEIGHT_DECAY = [Interval(Real, 0, None, closed="left")]
 
 
-class TrainedNetworkMixin:
+class TrainedNetworkMixin(DeviceMixin):
     """Settings of the training for an estimator with the parameters `TRAINING_PARAMETERS`."""
 
     learning_rate: float

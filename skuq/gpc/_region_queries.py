@@ -49,6 +49,17 @@ _MARGIN = 1e-4  # of certificates: closer bounds of different sign leave it unde
 _BOUNDS = {"fast": probability_bounds, "published": published_bounds}
 
 
+def certificate_device(device: str | torch.device) -> torch.device:
+    """Turn a ``device`` parameter into one that can compute certificates."""
+    resolved = resolve_device(device)
+    if resolved.type == "mps":
+        raise ValueError(
+            "`device`='mps' cannot compute certificates: guarantees need float64, which MPS lacks; "
+            "use 'cpu', or 'auto', which never is MPS."
+        )
+    return resolved
+
+
 class RegionQueriesMixin:
     """Bounds, certificates, attacks and effects for a classifier with a Gaussian posterior."""
 
@@ -376,7 +387,7 @@ class RegionQueriesMixin:
         return tqdm(total=total, desc="RobustGPC", unit="point", disable=disable)
 
     def _probability_model(self) -> ProbabilityModel:
-        device = str(resolve_device(self.device))
+        device = str(certificate_device(self.device))
         if device not in self._probability_models:
             self._probability_models[device] = ProbabilityModel(
                 self.posterior_, self.likelihood_, device

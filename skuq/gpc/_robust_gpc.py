@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.gpc._fit_checks import check_memory, warn_of_scales
-from skuq.gpc._region_queries import RegionQueriesMixin
+from skuq.gpc._region_queries import RegionQueriesMixin, certificate_device
 from skuq.gpc.bounds._probability_model import ProbabilityModel
 from skuq.gpc.inference._ep import ep_evidence, ep_posterior
 from skuq.gpc.inference._hyperparameters import (
@@ -41,7 +41,6 @@ from skuq.gpc.inference._posterior import (
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
 from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
 from skuq.information import entropy
-from skuq.networks import resolve_device
 from skuq.validation import refuse_ineffective, warn_user
 
 _SAME = 1e-12  # relative; inputs that differ less differ by rounding
@@ -81,7 +80,8 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
         cost of `fit` grows linearly with the data, and that of predictions and certificates
         does not grow. None uses the data themselves, at a cost that grows with their cube.
     device : str, default="auto"
-        Where certificates are computed; "auto" is CUDA if present, else the CPU.
+        Where certificates are computed; "auto" is CUDA if present, else the CPU. "mps" is refused:
+        guarantees need float64. `fit` and predictions compute on the CPU, in numpy and scipy.
     n_jobs : int, default=None
         Processes that share the points to be certified, through joblib.
     random_state : int, RandomState instance or None, default=None
@@ -223,7 +223,7 @@ class RobustGPC(RegionQueriesMixin, ClassifierMixin, UncertaintyMixin, BaseEstim
             singular that its diagonal had to be raised noticeably, or the search for
             hyperparameters stopped early.
         """
-        resolve_device(self.device)
+        certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
         check_classification_targets(y)
         weight = None

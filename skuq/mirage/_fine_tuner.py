@@ -199,6 +199,7 @@ class MirageFineTuner(
         TypeError
             If `estimator` cannot be adopted.
         """
+        resolve_device(self.device)  # an error now, not after the training
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
         region = RegionOf(self.region, region_mask, given)
@@ -208,7 +209,7 @@ class MirageFineTuner(
             seed=first_seed,
             min_samples=2,
             before_training=region.check,
-            device=resolve_device(self.device),
+            device=self.device,
             after_the_fact=True,
         )
         original, classes, inside = self.model_, self.model_.classes, region.mask

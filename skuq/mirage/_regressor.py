@@ -150,6 +150,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         TypeError
             If `estimator` cannot be adopted.
         """
+        resolve_device(self.device)  # an error now, not after the training
         first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         region = RegionOf(self.region, region_mask, X)  # a data frame, which loses its names
         data = self._resolve(
@@ -160,7 +161,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
             n_outputs=2,
             min_samples=2,
             before_training=region.check,
-            device=resolve_device(self.device),
+            device=self.device,
             after_the_fact=True,
         )
         self.original_, inputs, inside = self.model_, data.inputs, region.mask

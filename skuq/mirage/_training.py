@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from skuq.base import BoolArray
 from skuq.calibration import region_mask
 from skuq.models import NetworkModel
-from skuq.networks import TrainingSettings, resolve_device, train
+from skuq.networks import TrainingSettings, train
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback
@@ -88,7 +88,7 @@ class FineTunedMixin:
             # Predictions close to the decision boundary flip as long as the steps are large.
             cosine=self.callbacks is None,
             callbacks=self.callbacks or [],
-            device=resolve_device(self.device),
+            device=self.device,
             verbose=self.verbose,
         )
 

@@ -16,7 +16,16 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from skuq.models._model import Model
-from skuq.networks import Cut, HeldOnDevice, cut_network, evaluate, moved, resolve_device
+from skuq.networks import (
+    Cut,
+    HeldOnDevice,
+    cut_network,
+    evaluate,
+    moved,
+    on_device,
+    resolve_device,
+    rows_at_once,
+)
 from skuq.stored import stored
 
 _ROWS = 4096  # of a sparse matrix, made dense at once
@@ -61,9 +70,13 @@ class NetworkModel(HeldOnDevice, Model):
         """Device of the parameters."""
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
+    def resolved(self, device: torch.device | str) -> torch.device:
+        """Resolve a ``device`` parameter; "auto" depends on the size of the network."""
+        return resolve_device(device, self.module)
+
     def to(self, device: torch.device | str) -> Self:
         """Return the model with its module on a device, for many evaluations there."""
-        return replace(self, module=moved(self.module, resolve_device(device, self.module)))
+        return replace(self, module=moved(self.module, self.resolved(device)))
 
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
@@ -83,8 +96,17 @@ class NetworkModel(HeldOnDevice, Model):
         outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
         return outputs
 
+    @torch.no_grad()
+    def outputs_there(self, inputs: Tensor) -> Tensor:
+        """Predict where the module is, in batches that bound memory, and stay there."""
+        inputs = on_device(inputs, self.device)
+        if self.at_once:
+            return self.one_pass(inputs)
+        size = rows_at_once(self.module)
+        return torch.cat([self.one_pass(batch) for batch in torch.split(inputs, size)])
+
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        there = resolve_device(device, self.module)
+        there = self.resolved(device)
         return evaluate(self.on(there), inputs, device=there)
 
     def _copy_to(self, device: torch.device) -> nn.Module:

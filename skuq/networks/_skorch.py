@@ -15,7 +15,7 @@ from skorch.helper import predefined_split
 from torch import Tensor, nn
 from torch.utils.data import default_convert
 
-from skuq.networks._devices import seeded
+from skuq.networks._devices import free_memory, on_device, seeded
 from skuq.networks._evaluate import input_error
 from skuq.networks._modules import mean_weight_one, weighted_mean
 
@@ -30,6 +30,26 @@ class _Net(skorch.NeuralNet):
         rest = {name: values.to(self.device) for name, values in X.items() if name != "inputs"}
         loss: Tensor = self.criterion_(y_pred, y_true.to(self.device), *([rest] if rest else []))
         return loss
+
+    def run_single_epoch(
+        self, iterator: Any, training: bool, prefix: str, step_fn: Callable[..., Any], **params: Any
+    ) -> None:
+        # As skorch's, which reads the loss of each batch: a GPU then waits for the CPU every time.
+        # Until the epoch ends, the history holds tensors.
+        if iterator is None:
+            return
+        losses = []
+        for batch in iterator:
+            self.notify("on_batch_begin", batch=batch, training=training)
+            step = step_fn(batch, **params)
+            losses.append(step["loss"].detach())
+            self.history.record_batch(f"{prefix}_loss", losses[-1])
+            self.history.record_batch(f"{prefix}_batch_size", len(batch[1]))
+            self.notify("on_batch_end", batch=batch, training=training, **step)
+        self.history.record(f"{prefix}_batch_count", len(losses))
+        rows = self.history[-1]["batches"][-len(losses) :]
+        for row, loss in zip(rows, torch.stack(losses).tolist(), strict=True):
+            row[f"{prefix}_loss"] = loss
 
 
 def make_net(
@@ -75,9 +95,15 @@ def make_net(
     )
 
 
-def as_dataset(data: Mapping[str, NDArray[Any]], targets: NDArray[Any]) -> Dataset:
-    """Copies, because pandas hands out read-only arrays, which torch warns about."""
-    return Dataset({name: np.array(values) for name, values in data.items()}, np.array(targets))
+def as_dataset(
+    data: Mapping[str, NDArray[Any]], targets: NDArray[Any], device: torch.device
+) -> Dataset:
+    """Copies as tensors on a device, or on the CPU if half of the free memory cannot hold them."""
+    free = free_memory(device)
+    n_bytes = targets.nbytes + sum(values.nbytes for values in data.values())
+    where = "cpu" if free is not None and n_bytes > free // 2 else device
+    tensors = {name: on_device(values, where) for name, values in data.items()}
+    return Dataset(tensors, on_device(targets, where))
 
 
 def _mute(message: str) -> None:
@@ -85,7 +111,7 @@ def _mute(message: str) -> None:
 
 
 class BatchLoader:
-    """Take batches from arrays by index, for skorch's ``iterator_train``.
+    """Take batches from arrays or tensors by index, for skorch's ``iterator_train``.
 
     torch's loader fetches samples one by one and stacks them again, which takes about as long
     as a step of a small network.
@@ -105,8 +131,10 @@ class BatchLoader:
         if self.batch_size >= self.n_samples and not self.shuffle:
             yield self.X, self.y  # without a copy
             return
-        order = torch.randperm if self.shuffle else torch.arange
-        batches = list(order(self.n_samples).split(self.batch_size))  # type: ignore[no-untyped-call]
+        # By the generator of the CPU, so that all devices take the same batches.
+        draw = torch.randperm if self.shuffle else torch.arange
+        order = draw(self.n_samples, device="cpu").to(self.y.device)
+        batches = list(order.split(self.batch_size))  # type: ignore[no-untyped-call]
         if self._joins_last():
             batches[-2:] = [torch.cat(batches[-2:])]
         for rows in batches:

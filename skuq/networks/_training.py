@@ -150,14 +150,14 @@ def train(
         was_double = any(each.dtype == torch.float64 for each in module.parameters())
         if lacks_double:
             module, criterion = module.float(), criterion.float()
-        training = as_dataset(_of_mean_weight_one(data), targets)
+        training = as_dataset(_of_mean_weight_one(data), targets, device)
         net = make_net(
             module,
             criterion,
             len(training),
             validation=None
             if validation is None
-            else as_dataset(_of_mean_weight_one(validation[0]), validation[1]),
+            else as_dataset(_of_mean_weight_one(validation[0]), validation[1], device),
             first_callbacks=callbacks,
             **{**vars(settings), "device": device},
         )

@@ -164,9 +164,7 @@ class QUAMBase(ModelMixin, ABC):
     @property
     def _device(self) -> Any:  # a torch.device
         """Where the model's network is computed."""
-        from skuq.networks import resolve_device
-
-        return resolve_device(self.device, self.model_.module)
+        return self.model_.resolved(self.device)
 
     @property
     def _form(self) -> Any:

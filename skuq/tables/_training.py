@@ -192,10 +192,8 @@ def _network_outputs(
     X: NDArray[Any], y: NDArray[Any], X_test: NDArray[Any], regression: bool, seed: int
 ) -> tuple[FloatArray, NDArray[Any] | None]:
     from skuq.models import fit_model
-    from skuq.networks import resolve_device
 
-    device = resolve_device("auto")
-    model = fit_model(None, X, y, regression=regression, seed=seed, device=device)
+    model = fit_model(None, X, y, regression=regression, seed=seed, device="auto")
     inputs = model.inputs(X_test)
     if regression:
         return model.outputs(inputs)[:, 0].numpy(), None

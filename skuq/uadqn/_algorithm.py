@@ -14,6 +14,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
+from skuq.networks import resolve_device
 from skuq.uadqn._envs import check_spaces, ensure_registered
 from skuq.uadqn._policies import (
     DECISION_SETTINGS,
@@ -183,6 +184,33 @@ class QuantileDQN(QRDQN):
             self.policy.update_target(self.tau)
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
         self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+
+def chosen_device(algorithm: Any, device: str | torch.device) -> torch.device:
+    """Resolve a ``device`` parameter for an agent; "auto" depends on its value network."""
+    if isinstance(algorithm, QuantileDQN):  # whose networks are stacked
+        weights = [p.detach()[:1] for p in algorithm.quantile_net.trained()]
+        return resolve_device(device, nn.ParameterList(weights))
+    return resolve_device(device, algorithm.q_net)
+
+
+def move(algorithm: Any, device: torch.device) -> None:
+    """Move the networks of an agent, and its optimiser and batches with them, to a device."""
+    there = torch.empty(0, device=device).device  # "cuda" is "cuda:0", for instance
+    if algorithm.policy.device == there:
+        return
+    algorithm.policy.to(there)
+    algorithm.device = algorithm.replay_buffer.device = there
+    optimizer = algorithm.policy.optimizer
+    optimizer.load_state_dict(optimizer.state_dict())  # which puts moments beside the weights
+
+
+def move_to_train(algorithm: Any, device: str | torch.device) -> None:
+    """Move an agent to where it is to be trained, reproducibly if it has a seed."""
+    move(algorithm, chosen_device(algorithm, device))
+    if algorithm.device.type == "cuda" and algorithm.seed is not None:
+        # As stable-baselines3 does for an agent that begins on a GPU.
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 class Decision(NamedTuple):

@@ -234,6 +234,7 @@ class BootstrappedDQN(DQNAlgorithm):
     (10, 1, 2)
     """
 
+    LOSS_INTERVAL: ClassVar[int] = QuantileDQN.LOSS_INTERVAL
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": BootstrappedPolicy,
         "CnnPolicy": BootstrappedCnnPolicy,
@@ -288,11 +289,13 @@ class BootstrappedDQN(DQNAlgorithm):
             loss.backward()  # type: ignore[no-untyped-call]
             # Osband et al. divide the shared part's gradient by the number of heads; to
             # Adam a constant factor makes no difference.
-            torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+            if np.isfinite(self.max_grad_norm):
+                torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
             optimizer.step()
         self._n_updates += gradient_steps
+        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:  # a GPU waits for it
+            self.logger.record("train/loss", loss.item())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/loss", loss.item())
 
     @torch.no_grad()
     def _targets(self, batch: Any) -> Tensor:

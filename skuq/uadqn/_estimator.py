@@ -104,7 +104,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         (``net_arch``, ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so
         on. Parameters of this estimator are refused in it.
     device : str, default="auto"
-        "auto" takes a GPU if there is one.
+        Where networks learn and predict. "auto" takes CUDA if there is one and the value network
+        has 32,768 weights or more, as for images; the CPU is faster for smaller ones.
     random_state : int, RandomState instance or None, default=None
         Seed of networks, exploration and replay. With the same seeds ``X``, an int makes
         runs equal bit for bit on one machine, where the device computes deterministically.
@@ -251,6 +252,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
             except AssertionError as error:  # how stable-baselines3 refuses observations
                 raise ValueError(str(error)) from error
+            rl_module("_algorithm").move_to_train(algorithm, self.device)
             algorithm.learn(self.total_timesteps, callback=[history, *shown])
         self.algorithm_, self.history_ = algorithm, history.to_frame()
         self.observation_space_, self.action_space_ = env.observation_space, env.action_space
@@ -278,7 +280,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return given | {
             **{name: getattr(self, name) for name in PASSED_ON},
             "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
-            "device": str(resolve_device(self.device)),
+            "device": "cpu" if self.device == "auto" else str(resolve_device(self.device)),
             "policy_kwargs": {**policy_kwargs, "n_quantiles": self.n_quantiles},
         }
 
@@ -385,6 +387,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         check_is_fitted(self)
         envs = rl_module("_envs")
         seeds = envs.checked_seeds(X)
+        self._move()
         played = envs.play_episodes(
             lambda: envs.make_env(self.env), self._act, seeds, max_steps=envs.MAX_STEPS
         )
@@ -472,6 +475,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         """Apply a function to checked observations, some at a time."""
         check_is_fitted(self)
         X = rl_module("_envs").checked_observations(X, self.observation_space_)
+        self._move()
         if isinstance(X, dict):
             n_samples = len(next(iter(X.values())))
             starts = range(0, n_samples, BATCH)
@@ -479,6 +483,11 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         else:
             parts = [X[i : i + BATCH] for i in range(0, len(X), BATCH)]
         return np.concatenate([function(part) for part in parts], axis=axis)
+
+    def _move(self) -> None:
+        """Move the agent to the device, which may have been set after `fit`."""
+        module = rl_module("_algorithm")
+        module.move(self.algorithm_, module.chosen_device(self.algorithm_, self.device))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -493,9 +502,5 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         super().__setstate__(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
-            try:
-                device = str(resolve_device(state["device"]))
-            except ValueError:  # it was trained on a GPU that is not here
-                device = "cpu"
             with rl_module("_checkpoint").random_states_kept():  # loading seeds them
-                self.algorithm_ = cls.load(io.BytesIO(saved), device=device)
+                self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu")

@@ -144,7 +144,7 @@ class AnchoredLoss(nn.Module):
         variance = prior_scale([w.detach() for w in weights_of(module)]) ** 2
         self.strength = noise_scale**2 / (variance * n_samples)
         n_quantiles = self.trained[-1].shape[-1]
-        self.levels = quantile_levels(n_quantiles, dtype=torch.float64, device=variance.device)
+        self.levels = quantile_levels(n_quantiles, dtype=variance.dtype, device=variance.device)
 
     def forward(self, quantiles: Tensor, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Loss of a batch: samples come first, one target and one weight, of mean 1, for each."""

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.networks import TrainingSettings, evaluate, resolve_device, seeded, train
+from skuq.networks import TrainingSettings, evaluate, moved, resolve_device, seeded, train
 from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
 from skuq.validation import checked_widths, refuse_ineffective
@@ -208,11 +208,12 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         n_varying = max(1, int(np.count_nonzero(spread)))
         self._X_scaling = mean, np.where(spread > 0, spread, 1.0) * n_varying / INPUT_SCALE
         self._y_scaling = _target_scaling(y, weight)
-        device = resolve_device(self.device)
         with seeded(seed):
-            start = self._new_networks(n_varying, X.shape[1]).to(device)
+            networks = self._new_networks(n_varying, X.shape[1])
+        device = resolve_device(self.device, networks)
+        start = moved(networks, device)
         noise_scale = self.noise_scale * n_varying**0.5
-        self.networks_, self.history_ = train(
+        trained, self.history_ = train(
             start,
             AnchoredLoss(start, noise_scale, weight.sum()),
             {"inputs": _standardised(X, self._X_scaling), "weight": weight},
@@ -220,6 +221,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             settings=self._training_settings(device),
             seed=seed,
         )
+        self.networks_ = trained.double()
         self.quantile_levels_ = quantile_levels(self.n_quantiles, dtype=torch.float64).numpy()
         return self
 
@@ -307,7 +309,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         _check_largest(X, "X")
         inputs = torch.from_numpy(_standardised(X, self._X_scaling))
-        device = resolve_device(self.device)
+        device = resolve_device(self.device, self.networks_)
         outputs = evaluate(self.networks_, inputs, device=device).transpose(0, 1).numpy()
         mean, scale = self._y_scaling
         return mean + scale * outputs

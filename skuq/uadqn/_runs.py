@@ -27,6 +27,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from skuq.files import atomic_path, remove_partials
 from skuq.networks import resolve_device
+from skuq.uadqn._algorithm import chosen_device, move, move_to_train
 from skuq.uadqn._baselines import METHODS
 from skuq.uadqn._checkpoint import (
     ALGORITHM,
@@ -179,6 +180,7 @@ def _train(
     callbacks: tuple[BaseCallback, ...],
 ) -> Outcome:
     algorithm, history = _new_or_saved(folder, config, device)
+    move_to_train(algorithm, device)
     with closing(algorithm.env):
         begun_at = algorithm.num_timesteps
         remove_partials(folder)
@@ -240,7 +242,7 @@ def _new_or_saved(folder: Path, config: RunConfig, device: str) -> tuple[Any, Tr
             )
         return _new_algorithm(config, device), TrainingHistory()
     with _refusing(f"{checkpoint} cannot be loaded"):
-        algorithm, history = load_checkpoint(checkpoint, config.env, device)
+        algorithm, history = load_checkpoint(checkpoint, config.env, _first_device(device))
     return algorithm, history
 
 
@@ -255,7 +257,7 @@ def _new_algorithm(config: RunConfig, device: str) -> Any:
         with _refusing(f"There is no agent for {config.env!r}"):
             policy = policy_for(env.observation_space)
             algorithm = METHODS[config.method](
-                policy, env, seed=config.seed, device=device, **config.settings
+                policy, env, seed=config.seed, device=_first_device(device), **config.settings
             )
         refused.pop_all()
     return algorithm
@@ -263,9 +265,14 @@ def _new_algorithm(config: RunConfig, device: str) -> Any:
 
 def _known_device(device: str) -> str:
     try:
-        return str(resolve_device(device))
+        return device if device == "auto" else str(resolve_device(device))
     except ValueError as error:
         raise RunError(str(error)) from error
+
+
+def _first_device(device: str) -> str:
+    """Where an agent is made or loaded, whose size then decides what "auto" is."""
+    return "cpu" if device == "auto" else device
 
 
 @contextmanager
@@ -341,7 +348,8 @@ def load_agent(folder: str | Path, device: str = "auto") -> LoadedAgent:
         path = checkpoint / ALGORITHM
     device = _known_device(device)
     with _refusing(f"{path} cannot be loaded"):
-        algorithm = METHODS[config["method"]].load(path, device=device)
+        algorithm = METHODS[config["method"]].load(path, device=_first_device(device))
+    move(algorithm, chosen_device(algorithm, device))
     return LoadedAgent(algorithm, config, finished)
 
 

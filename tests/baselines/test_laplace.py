@@ -45,7 +45,7 @@ def test_laplace_of_binary_logistic_regression_has_the_closed_form(iris):
 def test_laplace_draws_logits_as_it_would_by_drawing_weights(iris):
     model = LaplaceClassifier(n_samples=20_000, prior_precision=1.0, random_state=0).fit(*iris)
     X = iris[0][[0, 70]]
-    logits_drawn = model._sampled_log_proba(X).exp()
+    logits_drawn = model._sampler(torch.device("cpu"))(X).exp()
     mean, factor, _ = vars(model.posterior_).values()  # covariance of the weights: F^T F
     noise = torch.randn(20_000, len(factor), generator=torch.Generator().manual_seed(1)).double()
     layers = mean + (noise @ factor).reshape(-1, *mean.shape)  # biases in the last column
@@ -131,7 +131,7 @@ def test_linear_tail_is_the_same_as_other_weights_in_the_last_layer(iris):
     logit_factor = 2 * factor[:, order]
     _, expected = second.posterior_.outputs(features)
     torch.testing.assert_close(logit_factor @ logit_factor.mT, expected @ expected.mT)
-    drawn = first._sampled_log_proba(iris[0][:4])
+    drawn = first._sampler(torch.device("cpu"))(iris[0][:4])
     noise = torch.randn(
         100, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(first._sampling_seed)
     )

@@ -11,10 +11,14 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq.baselines import MCDropoutClassifier
-from skuq.baselines._mc_dropout import _dropout_modules, _masked_outputs
+from skuq.baselines._mc_dropout import MaskedNetworks, _dropout_modules
 from skuq.models import NetworkModel, adopt
 from skuq.networks import LeNet
 from tests.baselines.oracles import by_hand, seeded_module
+
+
+def _masked_outputs(model, X, *, n_samples, seed):
+    return MaskedNetworks(model, n_samples, seed).outputs(X)
 
 
 def test_mean_over_dropout_is_that_of_a_loop_in_training_mode(iris, dropped):

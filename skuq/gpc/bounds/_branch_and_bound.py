@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +39,11 @@ class Problems:
     threshold: Tensor | None = None
     band: Tensor | None = None  # (q,)
 
+    def to(self, device: torch.device) -> Problems:
+        """What expansions need of the problems, on a device."""
+        owner, objective = self.owner.to(device), self.objective.to(device)
+        return Problems(owner, objective, self.region.to(device))
+
 
 class Solutions(NamedTuple):
     """Bounds of each minimum."""
@@ -65,8 +70,20 @@ class _Pool(NamedTuple):
         return _Pool(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
 
 
+class _Growth(NamedTuple):
+    """Changes of the objectives of b boxes along each of f features, on the CPU."""
+
+    slope: Tensor  # (b, f), derivatives over the boxes, as centre and radius, up to a factor
+    radius: Tensor
+    influence: Tensor  # (b, f), parts of the bound's loss
+
+
 class Search:
-    """Solves many problems at once: each round bounds a batch of boxes of all of them."""
+    """Solves many problems at once: each round bounds a batch of boxes of all of them.
+
+    What is known of problems and boxes lies on the CPU, where choices among them wait for nothing;
+    bounds of boxes and values at points come from the device of the posterior.
+    """
 
     def __init__(
         self,
@@ -80,15 +97,17 @@ class Search:
     ):
         self.expander, self.link, self.problems = expander, link, problems
         self.tol, self.max_regions, self.max_time = tol, max_regions, max_time
+        self.device = expander.model.inputs.device
+        self.there = problems.to(self.device)
         count = len(problems.owner)
         region = problems.region
         start = region.center.new_full
         self.best = start((count,), math.inf)
         self.point = region.center.clone()
         self.floor = start((count,), math.inf)  # least bound of the boxes that were dropped
-        self.n_regions = torch.zeros(count, dtype=torch.int64, device=self.best.device)
-        self.active = torch.ones(count, dtype=torch.bool, device=self.best.device)
-        everything = torch.arange(count, device=self.best.device)
+        self.n_regions = torch.zeros_like(problems.owner)
+        self.active = torch.ones_like(problems.owner, dtype=torch.bool)
+        everything = torch.arange(count, device="cpu")
         worst = problems.objective.amin(-1)
         self.pool = _Pool(region.lower, region.upper, everything, worst.clone())
         self._shrink()
@@ -127,7 +146,7 @@ class Search:
         threshold, band, owner = self.problems.threshold, self.problems.band, self.problems.owner
         if threshold is None or band is None:
             return torch.zeros_like(self.active)
-        points = torch.zeros(int(owner.max()) + 1, dtype=torch.bool, device=owner.device)
+        points = torch.zeros(int(owner.max()) + 1, dtype=torch.bool, device="cpu")
         points[owner[self.best < threshold - band]] = True
         return points[owner]
 
@@ -142,11 +161,11 @@ class Search:
         left = (self.max_regions - self.n_regions)[self.pool.problem]
         chosen = torch.nonzero(ranks < left.clamp(max=_PER_ROUND))[:, 0]
         chosen = chosen[torch.argsort(ranks[chosen], stable=True)]
-        rest = torch.ones(len(self.pool.bound), dtype=torch.bool, device=chosen.device)
+        rest = torch.ones_like(ranks, dtype=torch.bool)
         rest[chosen] = False
         boxes, first = self.pool.select(chosen), ranks[chosen] == 0
         self.pool = self.pool.select(rest)
-        parts = list(torch.split(torch.arange(len(chosen), device=chosen.device), self._room()))
+        parts = list(torch.split(torch.arange(len(chosen), device="cpu"), self._room()))
         for index, part in enumerate(parts):
             if index and time.monotonic() >= deadline:
                 self.pool = self.pool.join(boxes.select(torch.cat(parts[index:])))
@@ -156,19 +175,29 @@ class Search:
     def _refine(self, boxes: _Pool, first: Tensor) -> None:
         """Bound some boxes and divide them; `first` are the most promising of their problems."""
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
-        problems, index = self.problems, boxes.problem
-        expansion = self.expander.expand(self._region(boxes), problems.owner[index])
-        minimum = self.link.minimum(problems.objective[index], expansion, self.best[index])
-        known = minimum.bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
+        there, index = self.there, boxes.problem.to(self.device)
+        lower, upper, best = self._up(boxes.lower, boxes.upper, self.best[boxes.problem])
+        region = there.region.within(lower, upper, index)
+        expansion = self.expander.expand(region, there.owner[index])
+        minimum = self.link.minimum(there.objective[index], expansion, best)
+        bound, point = _down(minimum.bound, minimum.point)
+        known = bound.nan_to_num(nan=-math.inf)  # where numbers overflowed
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
         rows = torch.nonzero(first)[:, 0]
         if len(rows):
-            self._try_points(boxes.select(rows), minimum.point[rows])
+            self._try_points(boxes.select(rows), point[rows])
         boxes, kept = self._drop(boxes)
         if len(kept):
-            children = self._divide(boxes, expansion.select(kept), minimum.select(kept))
-            self.pool = self.pool.join(children)
+            kept = kept.to(self.device)
+            growth = self._growth(region[kept], expansion.select(kept), minimum.select(kept))
+            self.pool = self.pool.join(self._divide(boxes, growth))
             self._shrink()
+
+    def _up(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Tensors of as many rows on the device of the posterior, in one copy."""
+        if self.device.type == "cpu":
+            return parts
+        return _apart(_joined(parts).to(self.device), parts)
 
     def _region(self, boxes: _Pool) -> Region:
         """The parts of the problems' regions that lie in boxes."""
@@ -200,17 +229,18 @@ class Search:
         model = self.expander.model
         size = max(1, _ENTRIES // (len(model.inputs) * max(1, points.shape[1])))
         parts = []
-        for rows in torch.split(torch.arange(len(points), device=points.device), size):
-            evaluation = self.expander.evaluate(points[rows], self.problems.owner[problem[rows]])
-            objective = self.problems.objective[problem[rows]]
-            parts.append(objective_at(self.link, objective, evaluation))
+        for rows in torch.split(torch.arange(len(points), device="cpu"), size):
+            index, (near,) = problem[rows].to(self.device), self._up(points[rows])
+            evaluation = self.expander.evaluate(near, self.there.owner[index])
+            objective = self.there.objective[index]
+            parts.append(_down(*objective_at(self.link, objective, evaluation)))
         values, gradients = zip(*parts, strict=True)
         return torch.cat(values), torch.cat(gradients)
 
     def _descend(self, deadline: float) -> None:
         """A few steps of projected gradient descent from the start, shorter each time."""
         # A problem that its start decides is left there: the start is its counterexample.
-        problem = torch.arange(len(self.best), device=self.best.device)
+        problem = torch.arange(len(self.best), device="cpu")
         points = self.problems.region.center
         gradient = self._offer(points, problem)
         least = self.problems.objective.amin(-1)
@@ -238,19 +268,23 @@ class Search:
         kept = torch.nonzero(~closed)[:, 0]
         return boxes.select(kept), kept
 
-    def _divide(self, boxes: _Pool, expansion: Expansion, minimum: Minimum) -> _Pool:
+    def _growth(self, region: Region, expansion: Expansion, minimum: Minimum) -> _Growth:
+        """How the objectives of boxes change along each feature."""
+        slope, radius = _monotonicity(minimum.slopes, expansion)
+        _, half_widths, _ = region.coordinates()
+        influence = minimum.curvature + minimum.rest[:, None] * self.expander.shares(half_widths)
+        return _Growth(*_down(slope, radius, influence))
+
+    def _divide(self, boxes: _Pool, growth: _Growth) -> _Pool:
         """Fix features in which the objective is monotone, and halve the most influential other."""
         # Nothing is halved where what was fixed made most of the bound's loss.
         region = self._region(boxes)
-        slope, radius = _monotonicity(minimum.slopes, expansion)
+        slope, radius, influence = growth
         whole_box = region.is_box()[:, None]  # a face of any other need not meet the ball
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
         upper = torch.where(up, boxes.lower, boxes.upper)
         width = upper - lower
-        _, half_widths, _ = region.coordinates()
-        shares = self.expander.shares(half_widths)
-        influence = minimum.curvature + minimum.rest[:, None] * shares
         remaining = torch.where(width > 0, influence, 0.0)
         whole = (remaining.sum(-1) < influence.sum(-1) / 2) | (width <= 0).all(-1)
         feature = torch.where(width > 0, influence + 1e-300, -1.0).argmax(-1, keepdim=True)
@@ -267,6 +301,21 @@ class Search:
             region, kept = self._region(self.pool).shrink()
             pool = self.pool._replace(lower=region.lower, upper=region.upper)
             self.pool = pool.select(torch.nonzero(kept)[:, 0])
+
+
+def _down(*parts: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of as many rows on the CPU, in one copy: each copy waits for the device."""
+    return parts if parts[0].device.type == "cpu" else _apart(_joined(parts).cpu(), parts)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat([part.reshape(len(part), -1) for part in parts], dim=1)
+
+
+def _apart(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    widths = [math.prod(part.shape[1:]) for part in like]
+    parts = zip(joined.split(widths, dim=1), like, strict=True)  # type: ignore[no-untyped-call]
+    return tuple(part.reshape(old.shape) for part, old in parts)
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
@@ -288,7 +337,7 @@ def _ranks(pool: _Pool) -> Tensor:
     by_bound = torch.argsort(pool.bound, stable=True)
     order = by_bound[torch.argsort(pool.problem[by_bound], stable=True)]
     problem = pool.problem[order]
-    positions = torch.arange(len(problem), device=problem.device)
+    positions = torch.arange(len(problem), device="cpu")
     first = torch.ones_like(problem, dtype=torch.bool)
     first[1:] = problem[1:] != problem[:-1]
     starts = torch.cummax(torch.where(first, positions, 0), 0).values

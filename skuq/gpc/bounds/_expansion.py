@@ -93,10 +93,14 @@ class _Rows(NamedTuple):
 class Expander:
     """Expands the latent moments of a model around points whose other features are fixed."""
 
-    # base (n, n_features), free (f,)
+    # base (n, n_features), free (f,) on the CPU
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
+        mask = torch.ones(base.shape[1], dtype=torch.bool, device="cpu")
+        mask[free] = False
+        # A mask of columns on a GPU would have to be waited for, and indices need not.
+        fixed, free = torch.nonzero(mask)[:, 0].to(base.device), free.to(base.device)
         self._inputs = model.inputs[:, free]
         precisions = [term.precisions[:, free] for term in model.kernel.terms]
         self.kernel = StationaryKernel(
@@ -105,8 +109,6 @@ class Expander:
                 for term, precision in zip(model.kernel.terms, precisions, strict=True)
             )
         )
-        fixed = torch.ones(base.shape[1], dtype=torch.bool, device=base.device)
-        fixed[free] = False
         self._offsets = [
             _offsets(base[:, fixed], model.inputs[:, fixed], term.precisions[:, fixed])
             for term in model.kernel.terms
@@ -279,7 +281,7 @@ class CovarianceParts(NamedTuple):
     def deviations(self) -> Deviations:
         """Deviations of each latent function: no more than the prior's."""
         model, norms = self.model, self.norms
-        own = model.pairs[0] == model.pairs[1]
+        own, _ = model.own_and_crossed
         left, error = self.left[:, own], self.error[:, own]
         variance = self.covariance[:, own]
         values = variance, model.kernel.variance - variance
@@ -295,13 +297,14 @@ class CovarianceParts(NamedTuple):
         count, own = model.n_latent, model.pairs[0] == model.pairs[1]
         if count == 1:
             return None
+        _, crossed = model.own_and_crossed
         values = (
             torch.linalg.eigvalsh(contrasts(unfold(part, count)))[:, -1:]
             for part in (self.covariance, model.kernel.variance * own - self.covariance)
         )
         slopes = (
             # Minus a shift that makes entries of different functions small; contrasts ignore it.
-            unfold(_form_reach(form - form[:, ~own].mean(1, keepdim=True), self.ball), count)
+            unfold(_form_reach(form - form[:, crossed].mean(1, keepdim=True), self.ball), count)
             for form in (self.left, self.taken)
         )
         largest = (part.sum(-1).amax(-1, keepdim=True) for part in slopes)

@@ -130,6 +130,14 @@ class LatentModel:
         return torch.as_tensor(rows, device=device), torch.as_tensor(columns, device=device)
 
     @cached_property
+    def own_and_crossed(self) -> tuple[Tensor, Tensor]:
+        """Positions of the pairs of a function with itself, and of those with another."""
+        rows, columns = np.triu_indices(self.n_latent)
+        device = self.inputs.device
+        found = np.flatnonzero(rows == columns), np.flatnonzero(rows != columns)
+        return torch.as_tensor(found[0], device=device), torch.as_tensor(found[1], device=device)
+
+    @cached_property
     def row_sums(self) -> Tensor:
         """Sums of absolute values along each row of the matrices, shape (n_pairs, m)."""
         return self.reduction.abs().sum(-1)

@@ -119,20 +119,20 @@ class ProbabilityModel:
         # than the band, both (n, k). `progress` is called with numbers of minimisations that have
         # ended. `link` says what objectives mean; None is the weighted sums.
         n, k, _ = objectives.shape
-        link, regions = self.link if link is None else link, regions.to(self.device)
-        free, owner = regions.free, torch.arange(n, device=self.device).repeat_interleave(k)
+        link = self.link if link is None else link
+        free, owner = regions.free, torch.arange(n, device="cpu").repeat_interleave(k)
         problems = Problems(
             owner=owner,
-            objective=self._tensor(objectives).flatten(0, 1),
+            objective=_tensor(objectives).flatten(0, 1),
             region=regions.of_features(free)[owner],
-            threshold=None if threshold is None else self._tensor(threshold).flatten(),
-            band=None if band is None else self._tensor(band).flatten(),
+            threshold=None if threshold is None else _tensor(threshold).flatten(),
+            band=None if band is None else _tensor(band).flatten(),
         )
-        expander = Expander(self.latent, regions.center, free)
+        expander = Expander(self.latent, regions.center.to(self.device), free)
         found = Search(expander, link, problems, **limits._asdict()).run(progress)
         points = regions.center[owner].index_copy(1, free, found.point)
         parts = found._replace(point=points)
-        return Minima(*(part.cpu().numpy().reshape(n, k, *part.shape[1:]) for part in parts))
+        return Minima(*(part.numpy().reshape(n, k, *part.shape[1:]) for part in parts))
 
     def minima_of_class(
         self,
@@ -169,8 +169,8 @@ class ProbabilityModel:
 
     def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
         """Objectives at points, rounded up, and their gradients in all features."""
-        points, weights = points.to(self.device), self._tensor(objective)
-        everything = torch.arange(points.shape[1], device=self.device)
+        points, weights = points.to(self.device), _tensor(objective, self.device)
+        everything = torch.arange(points.shape[1], device="cpu")
         size = max(1, _ENTRIES // self.posterior.inputs.size)
         parts = []
         for rows in torch.split(torch.arange(len(points), device=self.device), size):
@@ -180,5 +180,6 @@ class ProbabilityModel:
         values, gradients = zip(*parts, strict=True)
         return torch.cat(values), torch.cat(gradients)
 
-    def _tensor(self, array: FloatArray) -> Tensor:
-        return torch.tensor(array, dtype=torch.float64, device=self.device)
+
+def _tensor(array: FloatArray, device: str = "cpu") -> Tensor:
+    return torch.tensor(array, dtype=torch.float64, device=device)

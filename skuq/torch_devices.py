@@ -1,0 +1,141 @@
+"""Devices of torch, for estimators that may not need it: nothing here imports torch by itself.
+
+An estimator with a network on a GPU can be pickled and used on a machine without one, and
+``torch.set_default_device`` of a user does not reach into it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import sys
+import warnings
+from collections.abc import Callable
+from copy import copy, deepcopy
+from itertools import chain
+from types import FunctionType
+from typing import Any
+
+from skuq.wrappers import is_instance_of, is_module
+
+
+class DeviceMixin:
+    """Mixin for estimators that may hold networks, and may have a parameter ``device``.
+
+    Public methods make their tensors on the CPU, whatever `torch.set_default_device` says. Pickles
+    hold copies on the CPU of the networks that were given; where the device of a fitted estimator
+    is not present, its ``device`` becomes "auto", with a warning.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in dir(cls):
+            method = inspect.getattr_static(cls, name)
+            if not name.startswith("_") and _is_ours(method):
+                setattr(cls, name, _with_tensors_on_cpu(method))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()  # None if there is none
+        held = {name: (value, on_cpu(value)) for name, value in (state or {}).items()}
+        return {
+            name: value if copied is value else _PickledOnCPU(value, copied)
+            for name, (value, copied) in held.items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(
+            {name: v.value if isinstance(v, _PickledOnCPU) else v for name, v in state.items()}
+        )
+        fitted = any(name.endswith("_") and not name.startswith("_") for name in state)
+        device = state.get("device", "auto")
+        if fitted and not _is_here(str(device)):
+            vars(self)["device"] = "auto"
+            warnings.warn(
+                f"{type(self).__name__} was fitted with device={str(device)!r}, which is not "
+                "present here; its parameter `device` is now 'auto'.",
+                stacklevel=3,
+            )
+
+
+def _is_ours(method: Any) -> bool:
+    """Whether this is a function that makes tensors: neither scikit-learn's nor changed already."""
+    return (
+        isinstance(method, FunctionType)
+        and method.__module__.split(".")[0] != "sklearn"
+        and not hasattr(method, "_with_tensors_on_cpu")
+    )
+
+
+def _with_tensors_on_cpu(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is None or torch.get_default_device().type == "cpu":
+            return method(*args, **kwargs)
+        with torch.device("cpu"):
+            return method(*args, **kwargs)
+
+    call._with_tensors_on_cpu = True  # type: ignore[attr-defined]
+    return call
+
+
+class _PickledOnCPU:
+    """What an estimator holds, and the copy of it on the CPU that a pickle gets."""
+
+    def __init__(self, value: Any, copied: Any = None):
+        self.value, self.copied = value, copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _PickledOnCPU:
+        return _PickledOnCPU(deepcopy(self.value, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _PickledOnCPU, (self.copied,)
+
+
+def on_cpu(value: Any) -> Any:
+    """Return a copy with the networks inside on the CPU; the value itself if they are there.
+
+    Parameters
+    ----------
+    value : object
+        A module, an estimator around one, or a container of them.
+
+    Returns
+    -------
+    object
+    """
+    if is_module(value):
+        tensors = chain(value.parameters(), value.buffers())
+        there = all(tensor.device.type == "cpu" for tensor in tensors)
+        return value if there else deepcopy(value).cpu()
+    if type(value) in (list, tuple):
+        items = [on_cpu(item) for item in value]
+        return value if all(map(operator.is_, items, value)) else type(value)(items)
+    if type(value) is dict:
+        changed = {key: on_cpu(item) for key, item in value.items()}
+        return value if all(map(operator.is_, changed.values(), value.values())) else changed
+    if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
+        return value
+    # A skorch net looks after what it has trained itself.
+    is_net = is_instance_of(value, "skorch", "NeuralNet")
+    held = value.get_params(deep=False) if is_net else vars(value)
+    moved = {name: on_cpu(item) for name, item in held.items()}
+    changes = {name: item for name, item in moved.items() if item is not held[name]}
+    if not changes:
+        return value
+    twin = copy(value)
+    vars(twin).update(changes)
+    return twin
+
+
+def _is_here(device: str) -> bool:
+    """Whether a device is present, as far as it is a GPU."""
+    kind, _, number = device.partition(":")
+    if kind not in ("cuda", "mps"):
+        return True
+    import torch
+
+    if kind == "mps":
+        return torch.backends.mps.is_available()
+    return torch.cuda.is_available() and int(number or 0) < torch.cuda.device_count()
