@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from types import ModuleType
 
 
@@ -26,6 +29,8 @@ def import_optional(module: str, extra: str) -> ModuleType:
     ImportError
         If the package is missing, or present but broken (some packages then raise
         `OSError` for a library they cannot load). The original error is its cause.
+        Where the extra cannot bring the package on this Python and platform, the message says
+        on which it does.
 
     Examples
     --------
@@ -44,7 +49,32 @@ pip install 'skuq[plot]'
         else:
             problem = f"installed but cannot be imported ({type(error).__name__}: {error})"
         raise ImportError(
-            f"{package} is needed for this and is {problem}; "
-            f"install it with: pip install 'skuq[{extra}]'",
+            f"{package} is needed for this and is {problem}; {_advice(package, extra)}",
             name=package,
         ) from error
+
+
+def _advice(package: str, extra: str) -> str:
+    """The command that installs a package, or on which Pythons its extra can, if not on this."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    try:
+        stated = [Requirement(line) for line in requires("skuq") or []]
+    except PackageNotFoundError:  # the files are on the path, but were not installed
+        stated = []
+    ending = f' and extra == "{extra}"'
+    conditional = [
+        each.marker
+        for each in stated
+        if canonicalize_name(each.name) == canonicalize_name(package)
+        and str(each.marker).endswith(ending)
+    ]
+    if conditional and not any(each.evaluate({"extra": extra}) for each in conditional if each):
+        conditions = (str(each).removesuffix(ending).strip("()") for each in conditional)
+        return (
+            f"the extra {extra!r} has no build of it for Python {platform.python_version()} on "
+            f"{sys.platform} ({platform.machine()}), only where {' or '.join(conditions)}"
+        )
+    # It works though skuq is on no index: pip takes the extras of a package that is installed.
+    return f"install it with: pip install 'skuq[{extra}]'"
