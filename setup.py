@@ -54,7 +54,6 @@ EXTRAS = {
     "transformers": ["transformers>=4.48.0"],
     "docs": [
         "Sphinx>=9.0.4",
-        "matplotlib>=3.11.2",
         "numpydoc>=1.11.0",
         "pydata-sphinx-theme>=0.24.0",
         "sphinx-copybutton>=0.5.2",
@@ -63,7 +62,13 @@ EXTRAS = {
     ],
 }
 # The gallery draws graphs, agents and chains, and checks a proof.
-EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"], *EXTRAS["sgmcmc"], *EXTRAS["zk"]]
+EXTRAS["docs"] += [
+    *EXTRAS["plot"],
+    *EXTRAS["graph"],
+    *EXTRAS["rl"],
+    *EXTRAS["sgmcmc"],
+    *EXTRAS["zk"],
+]
 EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],
