@@ -48,8 +48,8 @@ def peak_memory(*, reset: bool = False) -> float:
     if not Path("/proc/self/clear_refs").exists():
         return math.nan
     if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = Path("/proc/self/status").read_text()
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.split("VmHWM:")[1].split()[0]) / 2**20
 
 

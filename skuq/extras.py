@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, requires
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +32,8 @@ def import_optional(module: str, extra: str | None) -> ModuleType:
     ImportError
         If the package is missing, or present but broken (some packages then raise
         `OSError` for a library they cannot load). The original error is its cause.
+        Where the extra cannot bring the package on this Python and platform, the message says
+        on which it does.
 
     Examples
     --------
@@ -46,9 +51,8 @@ pip install 'skuq[plot]'
             problem = "not installed"
         else:
             problem = f"installed but cannot be imported ({type(error).__name__}: {error})"
-        wanted = package if extra is None else f"'skuq[{extra}]'"
         raise ImportError(
-            f"{package} is needed for this and is {problem}; install it with: pip install {wanted}",
+            f"{package} is needed for this and is {problem}; {_advice(package, extra)}",
             name=package,
         ) from error
 
@@ -90,3 +94,31 @@ def import_networks(module: str) -> ModuleType:
     """Import a module of skuq that computes with torch, or tell that torch is missing."""
     import_optional("torch", extra=None)
     return import_module(module)
+
+
+def _advice(package: str, extra: str | None) -> str:
+    """The command that installs a package, or on which Pythons its extra can, if not on this."""
+    if extra is None:
+        return f"install it with: pip install {package}"
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    try:
+        stated = [Requirement(line) for line in requires("skuq") or []]
+    except PackageNotFoundError:  # the files are on the path, but were not installed
+        stated = []
+    ending = f' and extra == "{extra}"'
+    conditional = [
+        each.marker
+        for each in stated
+        if canonicalize_name(each.name) == canonicalize_name(package)
+        and str(each.marker).endswith(ending)
+    ]
+    if conditional and not any(each.evaluate({"extra": extra}) for each in conditional if each):
+        conditions = (str(each).removesuffix(ending).strip("()") for each in conditional)
+        return (
+            f"the extra {extra!r} has no build of it for Python {platform.python_version()} on "
+            f"{sys.platform} ({platform.machine()}), only where {' or '.join(conditions)}"
+        )
+    # It works though skuq is on no index: pip takes the extras of a package that is installed.
+    return f"install it with: pip install 'skuq[{extra}]'"

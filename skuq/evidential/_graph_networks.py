@@ -214,23 +214,32 @@ def layerwise_logits(
     What a layer reads of all nodes lies in temporary files, one for each layer, in the folder that
     `tempfile` chooses. Memory holds the edges, one chunk and the logits (n_nodes, n_classes).
     """
+    total = (1 + len(network.layers)) * graph.n_nodes
+    bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
+    # Windows deletes no file that is mapped, and an error keeps the maps alive that it passed.
+    with TemporaryDirectory(prefix="skuq-", ignore_cleanup_errors=True) as folder, bar:
+        return _logits_by_layers(network, graph, device, folder, bar)
+
+
+@torch.no_grad()
+def _logits_by_layers(
+    network: GraphNetwork, graph: NodeGraph, device: torch.device, folder: str, bar: tqdm[Any]
+) -> Tensor:
+    """The logits, through files that are mapped no longer when this returns."""
     layers = cast(list[GraphLayer], list(network.layers))
     features = cast(Tensor, graph.features)
-    total = (1 + len(layers)) * graph.n_nodes
-    bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
-    with TemporaryDirectory(prefix="skuq-") as folder, bar, torch.no_grad():
-        projected = _scratch(folder, graph, layers[0].linear.out_features)
-        for nodes in chunks(np.zeros(graph.n_nodes, np.int64), graph.n_features):
-            projected[nodes] = layers[0].linear(features[nodes].to(device)).cpu().numpy()
-            bar.update(nodes.stop - nodes.start)
-        for layer, norm, following in zip(layers, network.norms, layers[1:], strict=False):
-            out = _scratch(folder, graph, following.linear.out_features)
-            for nodes, gathered in _gathered(layer, graph, projected, device, bar):
-                hidden = network.activation(norm(gathered))  # without dropout
-                out[nodes] = following.linear(hidden).cpu().numpy()
-            projected = out
-        last = _gathered(layers[-1], graph, projected, device, bar)
-        return torch.cat([logits.cpu() for _, logits in last])
+    projected = _scratch(folder, graph, layers[0].linear.out_features)
+    for nodes in chunks(np.zeros(graph.n_nodes, np.int64), graph.n_features):
+        projected[nodes] = layers[0].linear(features[nodes].to(device)).cpu().numpy()
+        bar.update(nodes.stop - nodes.start)
+    for layer, norm, following in zip(layers, network.norms, layers[1:], strict=False):
+        out = _scratch(folder, graph, following.linear.out_features)
+        for nodes, gathered in _gathered(layer, graph, projected, device, bar):
+            hidden = network.activation(norm(gathered))  # without dropout
+            out[nodes] = following.linear(hidden).cpu().numpy()
+        projected = out
+    last = _gathered(layers[-1], graph, projected, device, bar)
+    return torch.cat([logits.cpu() for _, logits in last])
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:

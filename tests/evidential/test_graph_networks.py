@@ -1,6 +1,8 @@
 """Graph networks against dense computations and PyG; layer by layer they return the same."""
 
 import tempfile
+import weakref
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -218,6 +220,28 @@ def test_result_is_that_of_a_pass_over_the_graph(
     found = layerwise_logits(network, graph, CPU)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
     assert expected.std() > 0.01
+
+
+def test_no_file_is_mapped_any_more_when_its_folder_goes(tmp_path, monkeypatch):
+    """Windows deletes no mapped file."""
+    maps, alive = [], []
+
+    def mapped(*arguments):
+        found = scratch(*arguments)
+        maps.append(weakref.ref(found))
+        return found
+
+    class Folder(TemporaryDirectory):
+        def cleanup(self):
+            alive.extend(each for each in maps if each() is not None)
+            super().cleanup()
+
+    scratch = _graph_networks._scratch
+    monkeypatch.setattr(_graph_networks, "_scratch", mapped)
+    monkeypatch.setattr(_graph_networks, "TemporaryDirectory", Folder)
+    layerwise_logits(GCN(5, 3, (16, 8)).eval(), hub_graph(tmp_path / "features.npy"), CPU)
+    assert len(maps) == 3
+    assert not alive
 
 
 def test_chunks_hold_what_was_asked_for_and_every_node_once(monkeypatch):
