@@ -8,8 +8,6 @@ from sklearn.base import clone
 
 from skuq.evidential import EvidenceLoss, EvidentialProbe, NetworkHead, comparison_methods
 
-pytest.importorskip("dgl")
-
 NAMES = [
     *("entropy", "max-score", "energy", "gnnsafe", "energy-diffused"),
     *("gpn", "gkde", "egnn", "egnn-vacuity", "egnn-evidence", "egnn-both"),
