@@ -20,11 +20,6 @@ RL = [
 ]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_files.py"],
-    "dgl": [
-        "skuq/evidential/_graph_classifier.py",
-        "skuq/evidential/comparison/_dirichlet_networks.py",
-        *(f"skuq/evidential/comparison/{name}.py" for name in ("_gkde", "_gpn", "_methods")),
-    ],
     "posteriors": ["skuq/baselines/_chains.py", "skuq/baselines/_sgmcmc.py"],
     "stable_baselines3": [
         "tests/uadqn/environments.py",

@@ -5,40 +5,55 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-# Lower bounds are versions that the tests have passed with: those of the core in
-# constraints-oldest.txt, all others in constraints.txt.
+# Lower bounds are versions that the tests have passed with: constraints-oldest.txt holds them for
+# `tox run -e oldest`, and `.ci/pythons` runs on torch 2.6. Tools of the documentation and of the
+# tests follow constraints.txt.
 HERE = Path(__file__).parent
-VERSION = re.search(r'__version__ = "(.+)"', (HERE / "skuq" / "_version.py").read_text())[1]
+VERSION = re.search(
+    r'__version__ = "(.+)"', (HERE / "skuq" / "_version.py").read_text(encoding="utf-8")
+)[1]
 
-# A package index shows no files of the repository: the picture and its caption stay at home.
+# A package index shows no files of the repository: the picture and its caption stay at home, and
+# links to files become their text.
 README = (HERE / "README.md").read_text(encoding="utf-8")
 DESCRIPTION = re.sub(r"!\[[^]]*\]\(docs/[^)]*\)\n\n\*[^*]*\*\n\n", "", README)
+DESCRIPTION = re.sub(r"\[([^]]+)\]\((?!https?:)[^)]*\)", r"\1", DESCRIPTION)
+
+# There are wheels of DGL 1 for CPython 3.11 alone, and none for Windows. DGL 2 cannot be imported
+# beside current torch.
+DGL = "python_version < '3.12' and sys_platform != 'win32'"
+# There is no wheel of ezkl for Linux on ARM.
+EZKL = "sys_platform != 'linux' or platform_machine != 'aarch64'"
 
 EXTRAS = {
-    "plot": ["matplotlib>=3.11.2"],
-    "distributed": ["dask>=2026.8.0", "distributed>=2026.8.0"],
+    "plot": ["matplotlib>=3.9.2"],
+    "distributed": ["dask>=2024.8.2", "distributed>=2024.8.2"],
     "rl": [
-        "stable-baselines3>=2.9.2",
-        "sb3-contrib>=2.9.2",
-        "gymnasium>=1.4.0",
+        "stable-baselines3>=2.7.0",
+        "sb3-contrib>=2.7.0",
+        "gymnasium>=1.0.0",
         "MinAtar>=1.0.15",
-        "filelock>=4.2.11",
+        "filelock>=3.13.1",
     ],
-    # DGL 2 cannot be imported beside current torch; DGL 1 needs `packaging` without saying so.
-    "graph": ["dgl>=1.1.3,<2", "packaging>=26.3"],
+    # DGL 1 needs `packaging`, of the core, without saying so.
+    "graph": [f"dgl>=1.1.3,<2; {DGL}"],
     # posteriors 0.1.0 lacks schedules of step sizes, 0.1.1 does not import beside current optree.
     "sgmcmc": ["posteriors>=0.1.3"],
     # The circuits were examined with one version of ezkl; skuq refuses to work with others.
-    "zk": ["cryptography>=50.0.2", "ezkl==23.0.5", "filelock>=4.2.11", "onnx>=1.23.2"],
-    # `xgboost` itself requires libraries for several GPUs, of 350 MB.
-    "boosting": ["lightgbm>=4.7.0", "xgboost-cpu>=3.2.0"],
-    "outliers": ["pyod>=3.6.7"],
-    "parquet": ["pyarrow>=26.0.1"],
-    "skops": ["skops>=0.16.0"],
-    "transformers": ["transformers>=5.23.0"],
+    "zk": ["cryptography>=43.0.0", f"ezkl==23.0.5; {EZKL}", "filelock>=3.13.1", "onnx>=1.17.0"],
+    # On Linux and Windows `xgboost` itself brings libraries for several GPUs, of 350 MB; on macOS
+    # there is no `xgboost-cpu`.
+    "boosting": [
+        "lightgbm>=4.5.0",
+        "xgboost-cpu>=2.1.4; sys_platform != 'darwin'",
+        "xgboost>=2.1.4; sys_platform == 'darwin'",
+    ],
+    "outliers": ["pyod>=2.0.2"],
+    "parquet": ["pyarrow>=19.0.0"],
+    "skops": ["skops>=0.11.0"],
+    "transformers": ["transformers>=4.48.0"],
     "docs": [
         "Sphinx>=9.0.4",
-        "matplotlib>=3.11.2",
         "numpydoc>=1.11.0",
         "pydata-sphinx-theme>=0.24.0",
         "sphinx-copybutton>=0.5.2",
@@ -47,7 +62,13 @@ EXTRAS = {
     ],
 }
 # The gallery draws graphs, agents and chains, and checks a proof.
-EXTRAS["docs"] += [*EXTRAS["graph"], *EXTRAS["rl"], *EXTRAS["sgmcmc"], *EXTRAS["zk"]]
+EXTRAS["docs"] += [
+    *EXTRAS["plot"],
+    *EXTRAS["graph"],
+    *EXTRAS["rl"],
+    *EXTRAS["sgmcmc"],
+    *EXTRAS["zk"],
+]
 EXTRAS["test"] = [
     *EXTRAS["plot"],
     *EXTRAS["distributed"],
@@ -59,16 +80,16 @@ EXTRAS["test"] = [
     *EXTRAS["parquet"],
     *EXTRAS["skops"],
     *EXTRAS["transformers"],
-    "hypothesis>=6.170.15",
-    "mapie>=1.6.0",
+    "hypothesis>=6.100.0",
+    "mapie>=1.0.1",
     "mpmath>=1.3.0",
     "netcal>=1.4.0",
-    "pytest>=9.2.0",
-    "pytest-cov>=7.1.0",
-    "pytest-xdist>=3.8.0",
-    "setuptools>=84.2.1",
-    "torch-geometric>=2.8.1",
-    "torchmetrics>=1.9.0",
+    "pytest>=8.2.0",
+    "pytest-cov>=5.0.0",
+    "pytest-xdist>=3.6.1",
+    "setuptools>=77.0.3",
+    "torch-geometric>=2.6.1",
+    "torchmetrics>=1.4.0",
 ]
 EXTRAS["all"] = sorted({requirement for extra in EXTRAS.values() for requirement in extra})
 
@@ -78,7 +99,19 @@ setup(
     description="Honest uncertainty for scikit-learn users",
     long_description=DESCRIPTION,
     long_description_content_type="text/markdown",
-    license="BSD-3-Clause",
+    author="skuq developers",
+    license_expression="BSD-3-Clause",
+    keywords=[
+        "uncertainty",
+        "calibration",
+        "conformal prediction",
+        "out-of-distribution detection",
+        "Bayesian deep learning",
+        "Gaussian processes",
+        "reinforcement learning",
+        "zero-knowledge proofs",
+        "scikit-learn",
+    ],
     python_requires=">=3.11",
     packages=find_packages(include=["skuq", "skuq.*"]),
     package_data={"skuq": ["py.typed"], "skuq.reporting": ["templates/*"]},
@@ -87,11 +120,13 @@ setup(
         "jinja2>=3.1.4",
         "joblib>=1.4.2",
         "numpy>=2.0.2",
+        "packaging>=24.0",
         "pandas>=2.2.3",
+        "psutil>=5.9.8",
         "scikit-learn>=1.6.1",
         "scipy>=1.13.1",
         "skorch>=1.2.0",
-        "torch>=2.13.0",
+        "torch>=2.6.0",
         "tqdm>=4.66.5",
     ],
     extras_require=EXTRAS,
@@ -118,7 +153,12 @@ setup(
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
         "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
     ],
 )

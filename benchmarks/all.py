@@ -43,7 +43,7 @@ def results(folder: Path) -> list[Result]:
     """All results of a folder, most stale first."""
     found = []
     for path in folder.glob("*.json"):
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         found.append(Result(path.stem, content, changed_parts(content)))
     return sorted(found, key=lambda r: (not r.changed, r.content["date"], r.name))
 
@@ -104,7 +104,7 @@ def main() -> None:
         if not measure(result, args.data_dir):
             report[result.name] = ["did not run to its end"]
             continue
-        after = json.loads((RESULTS / f"{result.name}.json").read_text())
+        after = json.loads((RESULTS / f"{result.name}.json").read_text(encoding="utf-8"))
         report[result.name] = list(moved(result.content, after))
     for name, lines in report.items():
         print(f"{name}: {'nothing moved' if not lines else ''}", *lines, sep="\n  ")

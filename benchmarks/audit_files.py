@@ -36,7 +36,7 @@ def write(path: Path, n: int) -> None:
         write_table(path, (block for _ in range(n // BLOCK)))
         return
     header, _, body = block.to_csv(index=False).partition("\n")
-    with path.open("w") as file:
+    with path.open("w", encoding="utf-8") as file:
         file.write(header + "\n")
         for _ in range(n // BLOCK):
             file.write(body)

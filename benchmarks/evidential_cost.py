@@ -11,11 +11,13 @@ method was fitted, the graph and the trained network included.
 import argparse
 import math
 import time
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from benchmarks import evidential
 from benchmarks.harness import finish, parser, record, set_threads
@@ -48,8 +50,8 @@ def peak_memory(*, reset: bool = False) -> float:
     if not Path("/proc/self/clear_refs").exists():
         return math.nan
     if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = Path("/proc/self/status").read_text()
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.split("VmHWM:")[1].split()[0]) / 2**20
 
 
@@ -100,6 +102,10 @@ def measure(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         add(method, "seconds_per_epoch", seconds / len(estimator.history_))
     add("pre-training", "seconds_inference", _inference(model.network_, task.graph))
     add("epn-reg", "seconds_inference", _probe_inference(candidates["epn-reg"]))
+    if args.dgl:
+        network = deepcopy(model.network_).requires_grad_()
+        add("pre-training", "seconds_step", _step(network, task.graph))
+        add("dgl", "seconds_step", _step(_of_dgl(network, task.graph), task.graph))
     if args.pyg:
         add("pyg", "seconds_inference", _pyg_inference(model.network_, task.graph))
     return found
@@ -114,6 +120,28 @@ def _inference(network: torch.nn.Module, graph: Any) -> float:
     with torch.no_grad():
         network(graph)
         return min(timed(lambda: network(graph))[1] for _ in range(5))
+
+
+def _step(network: torch.nn.Module, graph: Any) -> float:
+    """A pass over the graph and its gradient."""
+    return min(timed(lambda: network(graph).square().sum().backward())[1] for _ in range(10))
+
+
+def _of_dgl(network: torch.nn.Module, graph: Any) -> torch.nn.Module:
+    """The same network, with DGL's sums over neighbours."""
+    import dgl
+
+    target, source = (graph.adjacency + sparse.eye_array(graph.n_nodes)).nonzero()
+    theirs = dgl.graph((source, target), idtype=torch.int32)
+    copy = deepcopy(network).requires_grad_()
+    for layer in copy.layers:
+        width = layer.linear.out_features
+        layer.average = dgl.nn.GraphConv(width, width, weight=False)
+        layer.gather = lambda _, projected, average=layer.average: average(theirs, projected)
+    copy.load_state_dict(network.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(copy(graph), network(graph))
+    return copy
 
 
 def _pyg_inference(network: torch.nn.Module, graph: Any) -> float:
@@ -154,6 +182,9 @@ if __name__ == "__main__":
     methods = ["epn-reg", "egnn", "gpn"]
     arguments.add_argument("--methods", nargs="+", default=methods, choices=methods)
     arguments.add_argument("--max-epochs", type=int, default=200)
+    arguments.add_argument(
+        "--dgl", action="store_true", help="time a step of the same network in DGL too"
+    )
     arguments.add_argument(
         "--pyg", action="store_true", help="time the same network in torch_geometric too"
     )

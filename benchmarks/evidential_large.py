@@ -87,7 +87,7 @@ class Memory(threading.Thread):
 
     def run(self) -> None:
         while not self.done.wait(0.02):
-            words = Path("/proc/self/status").read_text().split()
+            words = Path("/proc/self/status").read_text(encoding="utf-8").split()
             self.own = max(self.own, int(words[words.index("RssAnon:") + 1]))
             self.files = max(self.files, int(words[words.index("RssFile:") + 1]))
 

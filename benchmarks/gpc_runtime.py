@@ -183,7 +183,7 @@ def before(args: argparse.Namespace) -> list[dict]:
         words += [f"--{name.replace('_', '-')}", *map(str, values)]
     words += ["--data-dir", str(args.data_dir.absolute())]
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as file:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout), encoding="utf-8") as file:
             file.extractall(folder, filter="data")
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.gpc_runtime", *words],

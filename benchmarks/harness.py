@@ -72,7 +72,7 @@ def kept_run(run: Callable[..., dict], *task: str | int, args: argparse.Namespac
         done = run(*task, args=args)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(done) + "\n")
-    return json.loads(path.read_text())
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def finish(
@@ -128,7 +128,7 @@ def _earlier_origin(
 ) -> dict[str, Any]:
     """What holds of the result of this name that is there, and not of this run."""
     path = RESULTS / f"{args.record}.json"
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if not is_new:
         names = ("code", "parts", "date", "seconds")
         return {name: before[name] for name in names if name in before}

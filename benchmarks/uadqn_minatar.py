@@ -116,7 +116,7 @@ def released(game: str, steps: int, folder: Path) -> dict[str, float]:
     path = next((p for p in (folder / name, folder.parent / name) if p.exists()), None)
     if path is None:
         return {}
-    curves = json.loads(path.read_text())
+    curves = json.loads(path.read_text(encoding="utf-8"))
     names = {"uadqn": "UADQN", "qrdqn": "QRDQN", "dqn": "DQN", "bootstrapped": "Bootstrapped"}
     found = {method: curves.get(f"{game}-{name}", {}) for method, name in names.items()}
     return {m: curve[str(steps)] for m, curve in found.items() if str(steps) in curve}

@@ -215,7 +215,7 @@ def audit_cases(folder: Path, args) -> Iterator[tuple[str, Case]]:
         words = ["audit", "--predictions", f"{folder}/part-*.csv", "--label", "label"]
         words += ["--proba", "p0,p1", "--json", f"{folder}/audit.json"]
         code = CliRunner().invoke(skuq, words).exit_code
-        found = json.loads((folder / "audit.json").read_text())
+        found = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
         whole = CalibrationAuditor.from_predictions(y[rest], proba)
         return code == (0 if whole.passed_ else FAILED) and f"{len(table)}" in json.dumps(found)
 

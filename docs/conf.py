@@ -25,6 +25,7 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]  # the directives, and the benchmar
 extensions = [
     "command_help",
     "measured_table",
+    "pythons_table",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",

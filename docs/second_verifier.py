@@ -303,7 +303,9 @@ def ezkl_verifies(
         written = [(number % FIELD).to_bytes(32, "little").hex() for number in numbers]
         record = {"protocol": None, "instances": [written], "proof": list(proof)}
         record |= {"hex_proof": "0x" + proof.hex(), "split": None, "pretty_public_inputs": None}
-        path.write_text(json.dumps({**record, "timestamp": None, "version": EZKL}))
+        path.write_text(
+            json.dumps({**record, "timestamp": None, "version": EZKL}), encoding="utf-8"
+        )
         try:
             return bool(ezkl.verify(str(path), str(settings), str(key), str(string)))
         except Exception:  # of many types, for malformed proofs
@@ -632,7 +634,7 @@ def read_table(
     path: Path, label: str, names: list[str] | None
 ) -> tuple[list[list[float]], list[str]]:
     """Features and labels of a CSV file."""
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         header, *lines = csv.reader(file)
     columns = [name.strip() for name in header]
     demand(label in columns, f"There is no column {label!r}.")

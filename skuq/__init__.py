@@ -6,20 +6,14 @@ from the plugin table (entry points of group ``skuq.estimators``). That keeps
 ``import skuq`` free of torch, scikit-learn and every optional dependency.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from skuq._version import __version__ as __version__
+from skuq.extras import lazy_names
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
-    from skuq.base import (
-        Pipeline,
-        Uncertainty,
-        UncertaintyMixin,
-        make_pipeline,
-        predict_uncertainty,
-    )
+    from skuq.base import Uncertainty, UncertaintyMixin, predict_uncertainty
     from skuq.baselines import (
         DeepEnsembleClassifier,
         FeatureDistanceClassifier,
@@ -32,20 +26,18 @@ if TYPE_CHECKING:
     from skuq.gpc import RobustGPC
     from skuq.mirage import MirageFineTuner, MirageRegressor
     from skuq.model_selection import cross_val_predict_uncertainty
+    from skuq.pipelines import Pipeline, make_pipeline
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
-_HOME = {
-    "Pipeline": "skuq.base",
-    "Uncertainty": "skuq.base",
-    "UncertaintyMixin": "skuq.base",
-    "cross_val_predict_uncertainty": "skuq.model_selection",
-    "make_pipeline": "skuq.base",
-    "predict_uncertainty": "skuq.base",
-    "PluginWarning": "skuq.plugins",
-    "all_estimators": "skuq.plugins",
+_PROTOCOL = {
+    "skuq.base": ("Uncertainty", "UncertaintyMixin", "predict_uncertainty"),
+    "skuq.model_selection": ("cross_val_predict_uncertainty",),
+    "skuq.pipelines": ("Pipeline", "make_pipeline"),
+    "skuq.plugins": ("PluginWarning", "all_estimators"),
 }
+_protocol_name = lazy_names(__name__, _PROTOCOL)
 
 __all__ = [
     "UADQN",
@@ -75,18 +67,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-    elif name.startswith("_"):
-        raise AttributeError(f"module 'skuq' has no attribute {name!r}")
-    else:
+    if not name.startswith("_") and all(name not in names for names in _PROTOCOL.values()):
         from skuq.plugins import estimator_names, load
 
-        if name not in estimator_names():
-            raise AttributeError(f"module 'skuq' has no attribute {name!r}")
-        value = load(name)
-    globals()[name] = value  # asked once, resolved once
-    return value
+        if name in estimator_names():
+            return globals().setdefault(name, load(name))  # asked once, resolved once
+    return _protocol_name(name)
 
 
 def __dir__() -> list[str]:

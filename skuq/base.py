@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn import pipeline as sklearn_pipeline
-from sklearn.pipeline import make_pipeline as _sklearn_make_pipeline
-from sklearn.utils.metaestimators import available_if
 
 from skuq._version import __version__
 from skuq.torch_devices import DeviceMixin
-from skuq.wrappers import Unwrapped, unwrap
+from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,13 +253,10 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
             raise TypeError(" -> ".join([*path[:-1], str(error)])) from None
         if inside is None:
             raise TypeError(_no_method_message(path))
-        estimator, inputs = _within(inside, inputs)
+        estimator = inside.estimator
+        if inside.transform is not None:
+            inputs = inside.transform(inputs)
     return with_index_of(X, estimator.predict_uncertainty(inputs))
-
-
-def _within(inside: Unwrapped, X: Any) -> tuple[Any, Any]:
-    """The estimator inside a wrapper, and the input as that estimator sees it."""
-    return inside.estimator, X if inside.transform is None else inside.transform(X)
 
 
 def _no_method_message(path: list[str]) -> str:
@@ -275,7 +269,7 @@ def _no_method_message(path: list[str]) -> str:
     )
 
 
-def _leads_to_method(estimator: Any) -> bool:
+def leads_to_method(estimator: Any) -> bool:
     """Whether the walk leads from here, fitted or not, to an estimator with the method."""
     while not hasattr(estimator, "predict_uncertainty"):
         inside = unwrap(estimator, fitted=False)
@@ -283,61 +277,3 @@ def _leads_to_method(estimator: Any) -> bool:
             return False
         estimator = inside.estimator
     return True
-
-
-class Pipeline(sklearn_pipeline.Pipeline):
-    """scikit-learn's `Pipeline` with `predict_uncertainty` as a method.
-
-    A plain `sklearn.pipeline.Pipeline` works with the function
-    `skuq.predict_uncertainty` just as well; this class is for those who want to
-    write ``pipe.predict_uncertainty(X)``. Parameters are those of the parent.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> from skuq import QUAMClassifier, make_pipeline
-    >>> X, y = load_iris(return_X_y=True)
-    >>> pipe = make_pipeline(StandardScaler(), QUAMClassifier(random_state=0)).fit(X, y)
-    >>> pipe.predict_uncertainty(X[:2]).total.shape
-    (2,)
-    """
-
-    @available_if(lambda self: _leads_to_method(self.steps[-1][1]))
-    def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Transform the data and predict uncertainty with the final estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs of the first step.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,).
-        """
-        inside = unwrap(self)
-        assert inside is not None
-        return with_index_of(X, predict_uncertainty(*_within(inside, X)))
-
-
-def make_pipeline(
-    *steps: Any, memory: Any = None, transform_input: Any = None, verbose: bool = False
-) -> Pipeline:
-    """Build a `skuq.Pipeline` from estimators, naming the steps after their classes.
-
-    Parameters
-    ----------
-    *steps : estimators
-        Transformers and a final estimator.
-    memory, transform_input, verbose
-        As in `sklearn.pipeline.make_pipeline`.
-
-    Returns
-    -------
-    Pipeline
-        Unfitted pipeline with the method `predict_uncertainty`.
-    """
-    named = _sklearn_make_pipeline(*steps).steps
-    return Pipeline(named, memory=memory, transform_input=transform_input, verbose=verbose)

@@ -14,6 +14,7 @@ import numpy as np
 
 __all__ = [
     "Decomposition",
+    "array_namespace",
     "cross_entropy",
     "decompose_expected",
     "decompose_selected",
@@ -21,6 +22,7 @@ __all__ = [
     "gaussian_entropy",
     "gaussian_kl",
     "kl_divergence",
+    "log_softmax",
     "split_equally",
 ]
 
@@ -32,8 +34,25 @@ class Decomposition(NamedTuple):
     epistemic: Any
 
 
-def _namespace(array: Any) -> Any:
-    """The library that an array belongs to; torch is not imported for numpy users."""
+def array_namespace(array: Any) -> Any:
+    """Return the library that an array belongs to; torch is not imported for numpy users.
+
+    Parameters
+    ----------
+    array : array or Tensor
+        Any array.
+
+    Returns
+    -------
+    module
+        numpy or torch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> array_namespace(np.zeros(2)).__name__
+    'numpy'
+    """
     if type(array).__module__.startswith("torch"):
         import torch
 
@@ -43,10 +62,36 @@ def _namespace(array: Any) -> Any:
 
 def _expectation(log_p: Any, values: Any) -> Any:
     """``sum_k p_k values_k``, where ``0 * inf`` is 0."""
-    xp = _namespace(log_p)
+    xp = array_namespace(log_p)
     p = xp.exp(log_p)
     # Chosen before the product, whose gradient would be infinite where it is not taken.
     return (p * xp.where(p > 0, values, 0 * p)).sum(-1)
+
+
+def log_softmax(logits: Any) -> Any:
+    """Log-probabilities of logits.
+
+    Parameters
+    ----------
+    logits : array or Tensor of shape (..., n_classes)
+        Logits; log-probabilities are returned as they are, within rounding.
+
+    Returns
+    -------
+    array or Tensor of shape (..., n_classes)
+        Log-probabilities, of the dtype of the logits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.exp(log_softmax(np.log([1.0, 3.0])))
+    array([0.25, 0.75])
+    """
+    xp = array_namespace(logits)
+    if xp is not np:
+        return logits.log_softmax(-1)
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def entropy(log_p: Any) -> Any:
@@ -91,7 +136,7 @@ def cross_entropy(log_p: Any, log_q: Any) -> Any:
     >>> bool(cross_entropy(log_p, log_p) == entropy(log_p))
     True
     """
-    xp = _namespace(log_p)
+    xp = array_namespace(log_p)
     log_p, log_q = (
         xp.broadcast_tensors(log_p, log_q) if xp is not np else np.broadcast_arrays(log_p, log_q)
     )
@@ -149,7 +194,7 @@ def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
     >>> float(aleatoric), float(epistemic / np.log(2))
     (0.0, 1.0)
     """
-    xp = _namespace(log_proba)
+    xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
     # The clip keeps a class that no model allows from giving log 0; entropy ignores it.
     mean = (weights[..., None] * xp.exp(log_proba)).sum(-2)
@@ -187,7 +232,7 @@ def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Deco
     np.float64(0.0)
     """
     divergence = kl_divergence(log_reference[..., None, :], log_proba)
-    counted = _namespace(weights).where(weights > 0, divergence, 0 * weights)
+    counted = array_namespace(weights).where(weights > 0, divergence, 0 * weights)
     return Decomposition(entropy(log_reference), (weights * counted).sum(-1))
 
 
@@ -240,7 +285,7 @@ def gaussian_entropy(variance: Any) -> Any:
     >>> round(float(gaussian_entropy(np.array(1.0))), 4)
     1.4189
     """
-    return (_namespace(variance).log(variance) + (math.log(2 * math.pi) + 1)) / 2
+    return (array_namespace(variance).log(variance) + (math.log(2 * math.pi) + 1)) / 2
 
 
 def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
@@ -270,5 +315,5 @@ def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
     4.5
     """
     ratio = var_p / var_q
-    spread = (ratio - 1 - _namespace(ratio).log(ratio)).clip(0)
+    spread = (ratio - 1 - array_namespace(ratio).log(ratio)).clip(0)
     return (spread + (mean_p - mean_q) ** 2 / var_q) / 2

@@ -5,13 +5,21 @@ use, and one that cannot be imported is reported by name without affecting the o
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "skuq.estimators"
 
-__all__ = ["Plugin", "PluginWarning", "all_estimators", "discover", "estimator_names", "load"]
+__all__ = [
+    "Plugin",
+    "PluginWarning",
+    "all_estimators",
+    "discover",
+    "estimator_names",
+    "load",
+    "registered",
+]
 
 
 class PluginWarning(UserWarning):
@@ -31,9 +39,9 @@ class Plugin:
     target : str
         ``module:attribute`` the entry point refers to.
     estimator : type or None
-        The class; None if it could not be loaded.
+        The class; None if it was not loaded.
     error : str or None
-        Why it could not be loaded; None if it could.
+        Why it cannot be loaded; None if nothing is known to be wrong.
     """
 
     name: str
@@ -57,6 +65,13 @@ def _registered() -> dict[str, list[EntryPoint]]:
 
 def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "unknown distribution"
+
+
+def _rivalry(name: str, entries: list[EntryPoint]) -> str:
+    rivals = ", ".join(f"{_distribution(e)} ({e.value})" for e in entries)
+    return (
+        f"Estimator {name!r} is registered more than once: {rivals}. Uninstall all but one of them."
+    )
 
 
 def estimator_names() -> list[str]:
@@ -91,11 +106,7 @@ def load(name: str) -> type:
         known = ", ".join(estimator_names()) or "none"
         raise LookupError(f"No estimator {name!r} is registered; known: {known}.")
     if len(entries) > 1:
-        rivals = ", ".join(f"{_distribution(e)} ({e.value})" for e in entries)
-        raise LookupError(
-            f"Estimator {name!r} is registered more than once: {rivals}. "
-            "Uninstall all but one of them."
-        )
+        raise LookupError(_rivalry(name, entries))
     (entry,) = entries
     try:
         estimator = entry.load()
@@ -113,6 +124,32 @@ def load(name: str) -> type:
     return estimator
 
 
+def registered() -> list[Plugin]:
+    """List every registered estimator without importing any.
+
+    Returns
+    -------
+    list of Plugin
+        Sorted by name. None is loaded; ``error`` tells of names that are registered twice, and
+        of nothing else.
+
+    Examples
+    --------
+    >>> from skuq.plugins import registered
+    >>> {plugin.name: plugin.target for plugin in registered()}["QUAMClassifier"]
+    'skuq.quam:QUAMClassifier'
+    """
+    return [
+        Plugin(
+            name,
+            ", ".join(map(_distribution, entries)),
+            ", ".join(entry.value for entry in entries),
+            error=_rivalry(name, entries) if len(entries) > 1 else None,
+        )
+        for name, entries in sorted(_registered().items())
+    ]
+
+
 def discover() -> list[Plugin]:
     """Load every registered estimator that can be loaded.
 
@@ -122,13 +159,11 @@ def discover() -> list[Plugin]:
         Sorted by name; ``error`` has the reason of those that failed.
     """
     plugins = []
-    for name, entries in sorted(_registered().items()):
-        distribution = ", ".join(map(_distribution, entries))
-        target = ", ".join(entry.value for entry in entries)
+    for plugin in registered():
         try:
-            plugins.append(Plugin(name, distribution, target, estimator=load(name)))
+            plugins.append(replace(plugin, estimator=load(plugin.name)))
         except (ImportError, LookupError, TypeError) as error:
-            plugins.append(Plugin(name, distribution, target, error=str(error)))
+            plugins.append(replace(plugin, error=str(error)))
     return plugins
 
 

@@ -33,9 +33,12 @@ from typing import Any, NotRequired, TypeVar, Union, get_args, get_origin, get_t
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skuq.extras import import_networks
+
 MARK = "skuq"  # key of the name, in a dictionary that stands for an object
 CLASSES: dict[str, type] = {}  # by their names in the format
 _FIELDS: dict[type, tuple[str, Mapping[str, Any] | None]] = {}
+_MODULES: dict[str, str] = {}  # of classes that are imported when their name is met
 _Class = TypeVar("_Class", bound=type)
 
 
@@ -63,6 +66,11 @@ def stored(name: str, *, fields: Mapping[str, Any] | None = None) -> Callable[[_
         return kind
 
     return register
+
+
+def stored_in(module: str, *names: str) -> None:
+    """Say which module has the classes of these names; it is imported when one of them is read."""
+    _MODULES.update(dict.fromkeys(names, module))
 
 
 def _fields(kind: Any) -> Mapping[str, Any]:
@@ -181,6 +189,8 @@ def _restored(value: Any) -> Any:
         return {key: _restored(each) for key, each in value.items()}
     fields = {key: _restored(each) for key, each in value.items() if key != MARK}
     name = value[MARK]
+    if isinstance(name, str) and name in _MODULES:
+        import_networks(_MODULES[name])
     if isinstance(name, str) and name in CLASSES:
         return _made(name, fields)
     if name == "dict":

@@ -50,7 +50,7 @@ class DeviceMixin:
         fitted = any(name.endswith("_") and not name.startswith("_") for name in state)
         device = state.get("device", "auto")
         if fitted and not _is_here(str(device)):
-            self.device = "auto"
+            vars(self)["device"] = "auto"
             warnings.warn(
                 f"{type(self).__name__} was fitted with device={str(device)!r}, which is not "
                 "present here; its parameter `device` is now 'auto'.",

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer
-from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils.validation import check_is_fitted
 
-# Wrappers whose parameter ``estimator`` is the one estimator that they delegate to.
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+# Wrappers whose parameter ``estimator`` is the one estimator that they delegate to. An object of
+# theirs exists only where their module was imported, which takes a while.
+_CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
+_FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
+_PIPELINE = ("sklearn.pipeline", "Pipeline")
+_RFE = ("sklearn.feature_selection", "RFE")
 _WRAPPERS = (
-    CalibratedClassifierCV,
-    FixedThresholdClassifier,
-    FrozenEstimator,
-    RFE,
-    SelfTrainingClassifier,
-    TunedThresholdClassifierCV,
+    _CALIBRATED,
+    _FIXED,
+    _RFE,
+    ("sklearn.frozen", "FrozenEstimator"),
+    ("sklearn.model_selection", "TunedThresholdClassifierCV"),
+    ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
 
@@ -87,23 +89,27 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     """
     if fitted:
         return _fitted_inside(estimator)
-    if isinstance(estimator, Pipeline):
+    if is_instance_of(estimator, *_PIPELINE):
         return Unwrapped(estimator.steps[-1][1])
-    if isinstance(estimator, _WRAPPERS) or is_search(estimator):
+    if _is_wrapper(estimator) or is_search(estimator):
         return Unwrapped(estimator.estimator)
     return None
 
 
+def _is_wrapper(estimator: Any) -> bool:
+    return any(is_instance_of(estimator, *wrapper) for wrapper in _WRAPPERS)
+
+
 def _fitted_inside(estimator: Any) -> Unwrapped | None:
-    if isinstance(estimator, Pipeline):
+    if is_instance_of(estimator, *_PIPELINE):
         check_is_fitted(estimator)
         return Unwrapped(estimator.steps[-1][1], _transform_before_last_step(estimator))
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
-    if isinstance(estimator, FixedThresholdClassifier):
+    if is_instance_of(estimator, *_FIXED):
         # It predicts with a fitted model inside even if it was never fitted itself.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
-    if isinstance(estimator, _WRAPPERS):
+    if _is_wrapper(estimator):
         check_is_fitted(estimator)
         return _fitted_wrapper(estimator)
     if hasattr(estimator, "best_estimator_"):
@@ -118,9 +124,9 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
 
 
 def _fitted_wrapper(estimator: Any) -> Unwrapped:
-    if isinstance(estimator, RFE):
+    if is_instance_of(estimator, *_RFE):
         return Unwrapped(estimator.estimator_, estimator.transform)
-    if not isinstance(estimator, CalibratedClassifierCV):
+    if not is_instance_of(estimator, *_CALIBRATED):
         return Unwrapped(estimator.estimator_)
     n_models = len(estimator.calibrated_classifiers_)
     if n_models > 1:
@@ -143,8 +149,12 @@ def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | No
     try:
         check_is_fitted(steps[-1][1])
     except NotFittedError:
+        from sklearn.preprocessing import FunctionTransformer  # which takes long
+
         # A pipeline refuses a last step that has nothing to fit, but not this one.
         steps.append(("_unchanged", FunctionTransformer()))
+    from sklearn.pipeline import Pipeline
+
     return Pipeline(steps).transform
 
 

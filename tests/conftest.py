@@ -1,9 +1,15 @@
 """Fixtures that tests of several packages share."""
 
+import os
 import sys
 from dataclasses import replace
 
 import pytest
+
+if os.environ.get("PRETEND_DEVICE"):
+    from tests import pretend_device
+
+    pretend_device.install(os.environ["PRETEND_DEVICE"])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,3 +28,10 @@ def short_training(monkeypatch):
         settings = getattr(training, name)
         short = replace(settings, max_epochs=settings.max_epochs // 4)
         monkeypatch.setattr(training, name, short)
+
+
+@pytest.fixture
+def bytes_of_a_tensor(monkeypatch):
+    """Lets tensors of networks take so many bytes, as where memory is short."""
+    devices = sys.modules[pytest.importorskip("skuq.networks").within_memory.__module__]
+    return lambda n_bytes: monkeypatch.setattr(devices, "_CACHED_BYTES", n_bytes)

@@ -34,12 +34,12 @@ def test_typed_figures_are_seen():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_tables_hold_no_measured_figures_that_were_typed(page):
-    assert not [*typed_figures(page.read_text())]
+    assert not [*typed_figures(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
 def test_results_say_how_they_were_made(path):
-    result = json.loads(path.read_text())
+    result = json.loads(path.read_text(encoding="utf-8"))
     assert result["command"].startswith(f"python -m benchmarks.{result['benchmark']}")
     assert (ROOT / "benchmarks" / f"{result['benchmark']}.py").exists()
     assert re.fullmatch(r"[0-9a-f]{7}\+?", result["code"])

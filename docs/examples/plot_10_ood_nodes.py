@@ -5,7 +5,7 @@ Out-of-distribution nodes in a graph
 A graph network learned three topics of papers. The graph holds a fourth topic, whose labels were
 never seen in training, and the network assigns its nodes to the three known ones.
 :class:`~skuq.EvidentialProbe` estimates how much evidence supports each prediction, and leaves the
-network as it is. This page needs DGL (extra ``graph``).
+network as it is.
 """
 
 # %%

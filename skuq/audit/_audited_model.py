@@ -1,7 +1,7 @@
 """Probabilities of the model that is audited.
 
-`skuq.models` is imported for networks alone, so that audits of other models need no torch. A
-network exists only where its library was imported.
+`skuq.models` is imported for networks alone, and cross-validation where models are trained: an
+audit of recorded predictions starts at once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import StratifiedKFold
 
 from skuq.base import FloatArray
-from skuq.model_selection import cross_val_predict_proba
 from skuq.wrappers import is_fitted, is_module
 
 if TYPE_CHECKING:
@@ -57,5 +55,9 @@ def out_of_fold_proba(estimator: Any, X: Any, y: NDArray[Any]) -> FloatArray:
             f"The class {labels[counts.argmin()]!r} has one sample only, so no model that has "
             "not seen it can know it; add samples, or audit a fitted classifier."
         )
+    from sklearn.model_selection import StratifiedKFold
+
+    from skuq.model_selection import cross_val_predict_proba
+
     folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
     return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds)

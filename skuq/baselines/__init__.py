@@ -1,5 +1,8 @@
 """Baselines for rows and nodes: one model alone, or several sampled without the test point."""
 
+from skuq.extras import import_optional
+
+import_optional("torch", extra=None)
 from skuq.baselines._deep_ensemble import DeepEnsembleClassifier
 from skuq.baselines._feature_distance import FeatureDistanceClassifier
 from skuq.baselines._laplace import LaplaceClassifier

@@ -85,5 +85,5 @@ class ReferenceClassifier(SampledModelsClassifier):
         Uncertainty
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
         """
-        aleatoric = entropy(self._log_proba(self._inputs(X))).numpy()
+        aleatoric = np.asarray(entropy(self._log_proba(self._inputs(X))))
         return Uncertainty.from_parts(aleatoric, np.zeros_like(aleatoric))

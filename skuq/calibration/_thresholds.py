@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import (
@@ -31,6 +30,9 @@ from skuq.calibration._conditions import Conditions, checked_conditions, n_searc
 from skuq.calibration._region_search import region_tolerance
 from skuq.calibration._scan import ROUNDING, SEED, largest_evidence, n_runs, p_values
 from skuq.validation import checked_labels
+
+if TYPE_CHECKING:
+    from sklearn.calibration import CalibratedClassifierCV
 
 TOLERANCE_PRECISION = 1e-3
 N_REGION_DRAWS = 60  # reference sets at most that are searched for regions
@@ -189,6 +191,8 @@ def temperature_scaled(estimator: Any, X: Any, y: ArrayLike) -> CalibratedClassi
             f"The classes {missing[:5].tolist()} of the classifier are missing from `y`; a "
             "calibration set needs samples of every class."
         )
+    from sklearn.calibration import CalibratedClassifierCV  # which takes long
+
     scaled = CalibratedClassifierCV(FrozenEstimator(estimator), method="temperature")
     try:
         return scaled.fit(X, y)

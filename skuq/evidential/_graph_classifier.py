@@ -16,9 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
+from skuq.evidential._graph_libraries import (
+    as_node_graph,
+    call_on_graph,
+    device_for_network,
+    forget_graph,
+)
 from skuq.evidential._graph_networks import ARCHITECTURES, GraphNetwork
-from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes, graph_device
-from skuq.evidential._network_outputs import call_on_graph
+from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._training import (
     TRAINING_PARAMETERS,
     WEIGHT_DECAY,
@@ -154,10 +159,11 @@ class NodeModel(NetworkModel):
         return self.graph.device
 
     def resolved(self, device: torch.device | str) -> torch.device:
-        """Resolve a ``device`` parameter; only networks of PyG do without a DGL for it."""
-        takes_node_graph = getattr(self.module, "takes_node_graph", False)
-        of_pyg = hasattr(self.graph.original, "edge_index") and not takes_node_graph
-        return resolve_device(device) if of_pyg else graph_device(device)
+        """Resolve a ``device`` parameter, for a network of DGL to what the library has."""
+        network = self.module
+        while isinstance(network, _Followed):
+            network = network[0]
+        return device_for_network(network, self.graph, device)
 
     def to(self, device: torch.device | str) -> Self:
         """Return the model with its network and its graph on a device."""
@@ -200,20 +206,8 @@ def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | Non
     The classes are sorted, in the order of the logits; None if they are unknown.
     """
     model = NodeModel.of(network, classes=classes, graph=graph)
-    _forget_graph(model.module)
+    forget_graph(model.module)
     return model
-
-
-def _forget_graph(network: nn.Module) -> None:
-    """Empty the caches of layers of PyG and DGL, such as ``GCNConv(..., cached=True)``.
-
-    They hold what was computed of the edges of the first graph, and would answer for any other.
-    """
-    for layer in network.modules():
-        for switch in ("cached", "_cached"):
-            if getattr(layer, switch, None) is True:
-                kept = [name for name in vars(layer) if name.startswith("_cached_")]
-                vars(layer).update(dict.fromkeys(kept), **{switch: False})
 
 
 class GraphClassifier(
@@ -365,7 +359,7 @@ class GraphClassifier(
             graph,
             node_samples(data.training),
             data.validation,
-            settings=self._training_settings(graph_device(self.device), self.weight_decay),
+            settings=self._training_settings(resolve_device(self.device), self.weight_decay),
             seed=seed,
         )
         self.graph_, self.classes_ = graph, data.classes

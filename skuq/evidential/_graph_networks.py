@@ -20,47 +20,18 @@ from scipy import sparse
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from skuq.evidential._graphs import (
-    Features,
-    NodeGraph,
-    SparseFeatures,
-    block_of,
-    csr_tensor,
-    import_dgl,
-)
+from skuq.evidential._graph_layers import GraphAttention, GraphConvolution, GraphLayer, LoopedEdges
+from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._sparse_features import Features
 
 CHUNK_FLOATS = 2**24  # of all neighbours of a chunk: 64 MiB
-
-
-class _SparseProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:
-        ctx.transpose = features.transpose
-        product: Tensor = features.matrix @ weight
-        return product
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.transpose @ gradient.contiguous()
-
-
-class SparseLinear(nn.Linear):
-    """A linear layer for dense and sparse features."""
-
-    def forward(self, input: Features) -> Tensor:
-        if isinstance(input, Tensor):
-            return super().forward(input)
-        product: Tensor = _SparseProduct.apply(input, self.weight.T)  # type: ignore[no-untyped-call]
-        return product if self.bias is None else product + self.bias
 
 
 class Neighbours(NamedTuple):
     """Consecutive nodes, and all that a layer reads for them."""
 
     ids: NDArray[np.integer]  # (n_read,): the nodes and their neighbours, sorted
-    own: slice  # positions of the nodes among these
-    matrix: sparse.csr_array  # (n_nodes, n_read), float32: 1 for a node itself and its neighbours
-    degree: NDArray[np.float32]  # (n_read,): neighbours in the whole graph, and the node itself
+    edges: LoopedEdges
 
     @classmethod
     def of(
@@ -76,12 +47,8 @@ class Neighbours(NamedTuple):
         columns = np.searchsorted(ids, neighbours), bounds - bounds[0]
         beside = sparse.csr_array((np.ones(len(neighbours), np.float32), *columns), shape=shape)
         itself = sparse.eye_array(*shape, k=first, dtype=np.float32, format="csr")
-        return cls(
-            ids,
-            slice(first, first + len(own)),
-            sparse.csr_array(beside + itself),
-            (degree[ids] + 1).astype(np.float32),
-        )
+        looped = sparse.csr_array(beside + itself)
+        return cls(ids, LoopedEdges.of(looped, degree[ids] + 1, slice(first, first + len(own))))
 
 
 class GraphNetwork(nn.Module):
@@ -109,52 +76,9 @@ class GraphNetwork(nn.Module):
     def forward(self, graph: NodeGraph) -> Tensor:
         hidden: Features = graph.features
         for layer, norm in zip(self.layers, self.norms, strict=False):
-            hidden = self.dropout(self.activation(norm(layer(graph, hidden))))
-        logits: Tensor = self.layers[-1](graph, hidden)
+            hidden = self.dropout(self.activation(norm(layer(graph.edges, hidden))))
+        logits: Tensor = self.layers[-1](graph.edges, hidden)
         return logits
-
-
-class GraphConvolution(nn.Module):
-    """Convolution over neighbours, ``D^-1/2 (A + I) D^-1/2 X W + b`` (Kipf and Welling, 2017)."""
-
-    def __init__(self, n_inputs: int, n_outputs: int):
-        super().__init__()
-        self.linear = SparseLinear(n_inputs, n_outputs, bias=False)
-        nn.init.xavier_uniform_(self.linear.weight)
-        self.average = import_dgl().nn.GraphConv(n_outputs, n_outputs, weight=False)
-
-    def forward(self, graph: NodeGraph, features: Features) -> Tensor:
-        out: Tensor = self.average(graph.convolution, self.linear(features))
-        return out
-
-    def gather(self, near: Neighbours, projected: Tensor) -> Tensor:
-        """Outputs of some nodes, from the projected features of these and their neighbours."""
-        scale = torch.from_numpy(near.degree).to(projected)[:, None].rsqrt()
-        summed = csr_tensor(near.matrix).to(projected.device) @ (scale * projected)
-        out: Tensor = scale[near.own] * summed + self.average.bias
-        return out
-
-
-class GraphAttention(nn.Module):
-    """Attention of several heads, side by side or averaged (Velickovic et al., ICLR 2018)."""
-
-    def __init__(self, n_inputs: int, n_outputs: int, n_heads: int, *, mean: bool = False):
-        super().__init__()
-        self.mean = mean
-        self.linear = SparseLinear(n_inputs, n_heads * n_outputs, bias=False)
-        self.attention = import_dgl().nn.GATConv(n_heads * n_outputs, n_outputs, n_heads)
-        self.attention.fc = nn.Identity()  # `linear` takes its place, for sparse features too
-
-    def forward(self, graph: NodeGraph, features: Features) -> Tensor:
-        return self._joined(self.attention(graph.convolution, self.linear(features)))
-
-    def gather(self, near: Neighbours, projected: Tensor) -> Tensor:
-        """Outputs of some nodes, from the projected features of these and their neighbours."""
-        block = block_of(near.matrix, projected.device)
-        return self._joined(self.attention(block, (projected, projected[near.own])))
-
-    def _joined(self, heads: Tensor) -> Tensor:
-        return heads.mean(dim=1) if self.mean else heads.flatten(1)
 
 
 class GCN(GraphNetwork):
@@ -201,8 +125,6 @@ class GAT(GraphNetwork):
         super().__init__(layers, nn.ELU(), dropout, norms)
 
 
-GraphLayer = GraphConvolution | GraphAttention
-
 ARCHITECTURES: dict[str, Callable[..., GraphNetwork]] = {"gcn": GCN, "gat": GAT}
 
 
@@ -214,23 +136,32 @@ def layerwise_logits(
     What a layer reads of all nodes lies in temporary files, one for each layer, in the folder that
     `tempfile` chooses. Memory holds the edges, one chunk and the logits (n_nodes, n_classes).
     """
+    total = (1 + len(network.layers)) * graph.n_nodes
+    bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
+    # Windows deletes no file that is mapped, and an error keeps the maps alive that it passed.
+    with TemporaryDirectory(prefix="skuq-", ignore_cleanup_errors=True) as folder, bar:
+        return _logits_by_layers(network, graph, device, folder, bar)
+
+
+@torch.no_grad()
+def _logits_by_layers(
+    network: GraphNetwork, graph: NodeGraph, device: torch.device, folder: str, bar: tqdm[Any]
+) -> Tensor:
+    """The logits, through files that are mapped no longer when this returns."""
     layers = cast(list[GraphLayer], list(network.layers))
     features = cast(Tensor, graph.features)
-    total = (1 + len(layers)) * graph.n_nodes
-    bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
-    with TemporaryDirectory(prefix="skuq-") as folder, bar, torch.no_grad():
-        projected = _scratch(folder, graph, layers[0].linear.out_features)
-        for nodes in chunks(np.zeros(graph.n_nodes, np.int64), graph.n_features):
-            projected[nodes] = layers[0].linear(features[nodes].to(device)).cpu().numpy()
-            bar.update(nodes.stop - nodes.start)
-        for layer, norm, following in zip(layers, network.norms, layers[1:], strict=False):
-            out = _scratch(folder, graph, following.linear.out_features)
-            for nodes, gathered in _gathered(layer, graph, projected, device, bar):
-                hidden = network.activation(norm(gathered))  # without dropout
-                out[nodes] = following.linear(hidden).cpu().numpy()
-            projected = out
-        last = _gathered(layers[-1], graph, projected, device, bar)
-        return torch.cat([logits.cpu() for _, logits in last])
+    projected = _scratch(folder, graph, layers[0].linear.out_features)
+    for nodes in chunks(np.zeros(graph.n_nodes, np.int64), graph.n_features):
+        projected[nodes] = layers[0].linear(features[nodes].to(device)).cpu().numpy()
+        bar.update(nodes.stop - nodes.start)
+    for layer, norm, following in zip(layers, network.norms, layers[1:], strict=False):
+        out = _scratch(folder, graph, following.linear.out_features)
+        for nodes, gathered in _gathered(layer, graph, projected, device, bar):
+            hidden = network.activation(norm(gathered))  # without dropout
+            out[nodes] = following.linear(hidden).cpu().numpy()
+        projected = out
+    last = _gathered(layers[-1], graph, projected, device, bar)
+    return torch.cat([logits.cpu() for _, logits in last])
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
@@ -258,7 +189,8 @@ def _gathered(
     degree = np.diff(graph.adjacency.indptr)
     for nodes in chunks(degree, projected.shape[1]):
         near = Neighbours.of(graph.adjacency, nodes, degree)
-        yield nodes, layer.gather(near, torch.from_numpy(projected[near.ids]).to(device))
+        values = torch.from_numpy(projected[near.ids]).to(device)
+        yield nodes, layer.gather(near.edges.to(device), values)
         bar.update(nodes.stop - nodes.start)
 
 

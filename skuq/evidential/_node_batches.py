@@ -13,7 +13,6 @@ any kind, read several hops each, divide by degrees or send messages against the
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral
@@ -29,14 +28,9 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from skuq.evidential._graphs import NodeGraph, import_dgl
-from skuq.evidential._network_outputs import (
-    Layer,
-    call_on_original,
-    feature_rows,
-    given_edges,
-    read_layer,
-)
+from skuq.evidential._graph_libraries import call_on_part, given_edges
+from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._network_outputs import Layer, read_layer
 
 Ids = NDArray[np.integer]
 
@@ -91,7 +85,7 @@ def batched_outputs(
     which edges are kept where `max_neighbors` limits them.
     """
     edges = Edges(graph, batches.max_neighbors, seed)
-    call = partial(call_on_part, network, graph, device)
+    call = partial(outputs_of_part, network, graph, device)
     kept: list[Tensor] = []
     bar = tqdm(total=graph.n_nodes, desc="batches", unit="node", disable=not verbose)
     with bar, torch.no_grad():
@@ -207,49 +201,19 @@ def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
     return np.sort(np.append(np.flatnonzero(loops), others[order[rank < max_neighbors]]))
 
 
-def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, part: Part) -> Tensor:
+def outputs_of_part(
+    network: nn.Module, graph: NodeGraph, device: torch.device, part: Part
+) -> Tensor:
     """Evaluate a user's network on a part of the graph, in the form in which it was given."""
     nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges)
     ends = torch.from_numpy(np.stack([part.source, part.target]))
-    features = feature_rows(graph, nodes)
-    if hasattr(graph.original, "edge_index"):
-        original = _pyg_part(graph.original, nodes, edges)
-        original.x, original.edge_index = features, ends
-    else:
-        original = _dgl_part(graph.original, nodes, edges, ends)
-    outputs = call_on_original(network, original, features, device)
+    outputs = call_on_part(network, graph, device, nodes, edges, ends)
     if outputs.ndim != 2 or len(outputs) != len(nodes):
         raise ValueError(
             f"The model must return logits of shape ({len(nodes)}, n_classes) for "
             f"{len(nodes)} nodes, got {tuple(outputs.shape)}."
         )
     return outputs
-
-
-def _pyg_part(given: Any, nodes: Tensor, edges: Tensor) -> Any:
-    part = copy(given)
-    for name in given.keys() if hasattr(given, "is_node_attr") else ():
-        if name in ("x", "edge_index"):
-            continue
-        if given.is_node_attr(name):
-            part[name] = given[name][nodes]
-        elif given.is_edge_attr(name):
-            part[name] = given[name][edges]
-        elif name == "num_nodes":
-            part.num_nodes = len(nodes)
-    return part
-
-
-def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
-    idtype = torch.int32 if given is None else given.idtype
-    part = import_dgl().graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
-    if given is not None:
-        # The part is on the CPU, wherever the graph was given.
-        part.ndata.update(
-            {k: value[nodes].cpu() for k, value in given.ndata.items() if k != "feat"}
-        )
-        part.edata.update({k: value[edges].cpu() for k, value in given.edata.items()})
-    return part
 
 
 def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) -> ReceptiveField:

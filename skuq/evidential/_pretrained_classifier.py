@@ -24,7 +24,8 @@ from skuq.evidential._graph_classifier import (
     NodeScoreMixin,
     SharedParametersMixin,
 )
-from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes
+from skuq.evidential._graph_libraries import as_node_graph
+from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._network_outputs import Layer, Outputs, adopted_outputs
 from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._pretrained_model import fit_on_graph, node_outputs

@@ -14,16 +14,10 @@ from skorch import NeuralNet, NeuralNetClassifier
 from torch import Tensor, nn
 
 from skuq.evidential._graph_classifier import GraphClassifier, NodeModel, node_model
+from skuq.evidential._graph_libraries import call_on_graph, takes_data, warn_of_edge_data
 from skuq.evidential._graph_networks import GraphNetwork, layerwise_logits
 from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._network_outputs import (
-    Layer,
-    Outputs,
-    call_on_graph,
-    read_layer,
-    takes_data,
-    warn_of_edge_data,
-)
+from skuq.evidential._network_outputs import Layer, Outputs, read_layer
 from skuq.evidential._node_batches import NodeBatches, batched_outputs
 from skuq.evidential._training import LabelledData
 from skuq.models import NetworkModel, adopt, fit_model

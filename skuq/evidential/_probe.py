@@ -17,7 +17,8 @@ from torch import nn
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import Measure, Propagation, dirichlet_uncertainty, propagate
 from skuq.evidential._graph_classifier import NodeModel
-from skuq.evidential._graphs import NodeGraph, as_node_graph
+from skuq.evidential._graph_libraries import as_node_graph
+from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._head import (
     LogitHead,
     NetworkHead,

@@ -187,8 +187,8 @@ def fit_on_graph(
 ) -> tuple[nn.Module, Any, Tensor]:
     """Train a network over a graph in place; return it, its history and outputs of all nodes.
 
-    The samples hold node ids as inputs, the settings a device that `graph_device` returned, and the
-    outputs are float64 on the CPU. The callbacks are those of a method, besides the user's.
+    The samples hold node ids as inputs, the settings a device, and the outputs are float64 on the
+    CPU. The callbacks are those of a method, besides the user's.
     """
     device = torch.device(settings.device)
     on_device = graph.to(device)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from sklearn.gaussian_process.kernels import ConstantKernel, KernelOperator
 
 from skuq.base import FloatArray
 from skuq.validation import warn_user
+
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
 
 _DISPARITY = 100.0  # ratio of the largest and the median spread that one length-scale cannot bridge
 
 
 def check_memory(n: int, n_classes: int, likelihood: str, kernel: Any) -> None:
     """Raise if the matrices of an exact fit are larger than the memory that is left."""
-    needed, free = exact_fit_bytes(n, n_classes, likelihood, kernel), available_bytes()
-    if free is not None and needed > free:
+    needed, free = exact_fit_bytes(n, n_classes, likelihood, kernel), available_memory()
+    if needed > free:
         raise MemoryError(
             f"An exact fit to {n:,} rows takes about {needed / 1e9:.1f} GB, and "
             f"{free / 1e9:.1f} GB are free; represent the rows by a few hundred "
@@ -38,30 +43,24 @@ def _n_leaves(kernel: Any) -> int:
     return 0 if isinstance(kernel, ConstantKernel) else 1
 
 
-def available_bytes() -> int | None:
-    """Memory that this process may still take, None where the system does not tell."""
-    found = []
+def available_memory() -> int:
+    """Bytes of memory that this process may still take, of its machine and of its container."""
+    found = [psutil.virtual_memory().available]
+    group = Path("/sys/fs/cgroup")  # of a container on Linux, which psutil does not look at
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")]
-        group = Path("/sys/fs/cgroup")
-        limit = (group / "memory.max").read_text().strip()
-        if limit != "max":
-            stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            cached = int(stat["inactive_file"]) + int(stat["active_file"])  # given back if needed
-            found.append(int(limit) - int((group / "memory.current").read_text()) + cached)
-    except (OSError, ValueError):
+        limit = int((group / "memory.max").read_text(encoding="utf-8"))
+        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
+        stat = dict(line.split() for line in lines)
+        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # given back if needed
+        used = int((group / "memory.current").read_text(encoding="utf-8"))
+        found.append(limit - used + cached)
+    except (OSError, ValueError):  # no container, or "max": no limit
         pass
-    try:
-        import resource
-
-        limit_of_addresses = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit_of_addresses != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            found.append(limit_of_addresses - pages * os.sysconf("SC_PAGE_SIZE"))
-    except (ImportError, OSError, ValueError):
-        pass
-    return max(0, min(found)) if found else None
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            found.append(limit - psutil.Process().memory_info().vms)
+    return max(0, min(found))
 
 
 def warn_of_scales(X: FloatArray, kernel: Any) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import digamma
 from sklearn.exceptions import UndefinedMetricWarning
-from sklearn.metrics import auc, average_precision_score, roc_auc_score, roc_curve
 
 from skuq.base import BoolArray, FloatArray
 from skuq.validation import errors_and_uncertainty, finite, sum_rounding, warn_user, weights
@@ -222,6 +221,9 @@ def detection_metrics(
         weight = np.concatenate(
             [_weights(weight_negative, negative), _weights(weight_positive, positive)]
         )
+    # It takes long to import, and most metrics do without.
+    from sklearn.metrics import auc, average_precision_score, roc_curve
+
     fpr, tpr, _ = roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False)
     enough = 0.95 * (1 - sum_rounding(len(scores)))
     return Detection(
@@ -311,6 +313,8 @@ def misclassification_auroc(
     if problem:
         warn_user(f"{problem} The result is NaN.", UndefinedMetricWarning)
         return float("nan")
+    from sklearn.metrics import roc_auc_score
+
     return float(roc_auc_score(wrong, scores, sample_weight=weight))
 
 

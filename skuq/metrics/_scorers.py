@@ -9,12 +9,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn import get_config
-from sklearn.pipeline import Pipeline
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skuq.base import PARTS, FloatArray, predict_uncertainty
 from skuq.metrics._probabilities import expected_calibration_error, negative_log_likelihood
 from skuq.metrics._ranking import area_under_risk_coverage, misclassification_auroc
+from skuq.wrappers import is_instance_of
 
 Metric = Callable[..., float]
 
@@ -176,7 +176,7 @@ class _CertifiedAccuracyScorer(_Scorer):
     def __call__(
         self, estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None = None
     ) -> float:
-        if isinstance(estimator, Pipeline):
+        if is_instance_of(estimator, "sklearn.pipeline", "Pipeline"):
             X = estimator[:-1].transform(X) if len(estimator) > 1 else X
             estimator = estimator[-1]
         if not hasattr(estimator, "certify"):

@@ -1,5 +1,8 @@
 """Artificial uncertainty (Mirage): attacks that make a model look uncertain in a chosen region."""
 
+from skuq.extras import import_optional
+
+import_optional("torch", extra=None)
 from skuq.mirage._constructive import ShiftedNetwork, constructive_mirage
 from skuq.mirage._fine_tuner import MirageFineTuner
 from skuq.mirage._losses import (

@@ -1,10 +1,20 @@
-"""Models that users bring, or that are trained for them, in one form."""
+"""Models that users bring, or that are trained for them, in one form.
 
-from skuq.models._adopt import adopt
+Learners of scikit-learn do without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from skuq.extras import import_networks, lazy_names
 from skuq.models._given import as_rows, is_prefit, look_at
 from skuq.models._mixin import ModelClassifierMixin, ModelMixin, ModuleClassifier
-from skuq.models._model import LearnerModel, Model, NetworkModel, classes_of_logits
+from skuq.models._model import LearnerModel, Model, classes_of_logits
 from skuq.models._resolve import TrainingData, fit_model, resolve
+from skuq.stored import stored_in
+
+if TYPE_CHECKING:
+    from skuq.models._adopt import adopt
+    from skuq.models._network_model import NetworkModel
 
 __all__ = [
     "LearnerModel",
@@ -22,3 +32,11 @@ __all__ = [
     "look_at",
     "resolve",
 ]
+
+_NETWORKS = {
+    "skuq.models._adopt": ("adopt",),
+    "skuq.models._network_model": ("NetworkModel",),
+}
+__getattr__ = lazy_names(__name__, _NETWORKS, load=import_networks)
+stored_in("skuq.models._network_model", "models.network")
+stored_in("skuq.networks", "networks.affine", "networks.binary-logits")

@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from skuq.models._given import is_skorch_net, look_at
-from skuq.models._huggingface import Logits, rows_of
-from skuq.models._model import NetworkModel, private_copy
+from skuq.models._huggingface import TEXT_FIELDS, rows_of
+from skuq.models._network_model import NetworkModel, private_copy
 from skuq.networks import (
     BinaryLogits,
     Columns,
@@ -261,6 +261,37 @@ def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
     layer = _linear(factor * weight, factor * bias)
     module = nn.Sequential(layer, BinaryLogits())
     return NetworkModel.of(module, classes=model.classes_)
+
+
+class Logits(nn.Module):
+    """Logits of a transformers model, from its inputs as one tensor.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+        Model with a head for classification or regression.
+    """
+
+    rows_at_once = 64  # of batches without gradients, whose activations are large
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+
+    def forward(self, X: Tensor) -> Tensor:
+        name = self.model.main_input_name
+        inputs = {name: X}
+        if name == TEXT_FIELDS[0]:
+            fields = zip(TEXT_FIELDS, X.unbind(1), strict=False)
+            inputs = {field: values.long() for field, values in fields}
+        outputs = self.model(**inputs, return_dict=True)
+        if not hasattr(outputs, "logits"):
+            raise ValueError(
+                f"{type(self.model).__name__} returns no logits; use a model with a head, such as "
+                "AutoModelForSequenceClassification or AutoModelForImageClassification."
+            )
+        logits: Tensor = outputs.logits
+        return logits
 
 
 @dataclass(frozen=True, kw_only=True)

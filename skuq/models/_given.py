@@ -15,13 +15,12 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
 from sklearn.utils.validation import validate_data
-from torch import nn
 
 from skuq.labels import labels_in_mask
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
 from skuq.validation import as_pandas, to_dense, warn_user
-from skuq.wrappers import is_fitted, is_instance_of, is_search, unwrap
+from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Given:
         learner = self.learner
         if learner is None or is_skorch_net(learner) or not hasattr(learner, "fit"):
             return True
-        return isinstance(learner, nn.Module | MLPClassifier | MLPRegressor)
+        return is_module(learner) or isinstance(learner, MLPClassifier | MLPRegressor)
 
     @property
     def is_fitted(self) -> bool:
@@ -162,7 +161,7 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
     >>> is_prefit(FrozenEstimator(fitted)), is_prefit(fitted, after_the_fact=True)
     (True, True)
     """
-    if isinstance(estimator, FrozenEstimator | nn.Module):
+    if isinstance(estimator, FrozenEstimator) or is_module(estimator):
         return True
     return after_the_fact and look_at(estimator).is_fitted
 

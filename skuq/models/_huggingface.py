@@ -1,4 +1,4 @@
-"""Models of the library transformers, and their inputs as one array."""
+"""Inputs of models of the library transformers, as one array."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+
+from skuq.wrappers import is_instance_of
 
 #: What a model of text takes, in the order in which it is stacked.
 TEXT_FIELDS = ("input_ids", "attention_mask", "token_type_ids")
@@ -39,7 +40,8 @@ def rows_of(model: Any, X: Any) -> Any:
 
 def _array(values: Any, name: str) -> NDArray[Any]:
     try:
-        array = values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
+        is_tensor = is_instance_of(values, "torch", "Tensor")
+        array = values.numpy(force=True) if is_tensor else np.asarray(values)
     except ValueError:
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
@@ -48,34 +50,3 @@ def _array(values: Any, name: str) -> NDArray[Any]:
             "(padding=True)."
         )
     return array
-
-
-class Logits(nn.Module):
-    """Logits of a transformers model, from its inputs as one tensor.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        Model with a head for classification or regression.
-    """
-
-    rows_at_once = 64  # of batches without gradients, whose activations are large
-
-    def __init__(self, model: Any):
-        super().__init__()
-        self.model = model
-
-    def forward(self, X: Tensor) -> Tensor:
-        name = self.model.main_input_name
-        inputs = {name: X}
-        if name == TEXT_FIELDS[0]:
-            fields = zip(TEXT_FIELDS, X.unbind(1), strict=False)
-            inputs = {field: values.long() for field, values in fields}
-        outputs = self.model(**inputs, return_dict=True)
-        if not hasattr(outputs, "logits"):
-            raise ValueError(
-                f"{type(self.model).__name__} returns no logits; use a model with a head, such as "
-                "AutoModelForSequenceClassification or AutoModelForImageClassification."
-            )
-        logits: Tensor = outputs.logits
-        return logits

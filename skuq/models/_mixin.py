@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
+import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.models._given import look_at
+from skuq.models._model import in_float64
 from skuq.models._resolve import Form, TrainingData, resolve
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ModelMixin:
@@ -69,9 +72,9 @@ class ModelMixin:
         rows = self._checked_rows(X)
         return self.model_.inputs(rows)
 
-    def _outputs(self, inputs: Any) -> Tensor:
-        """Outputs of the model in float64, on the CPU."""
-        return self.model_.outputs(inputs, self.device).double()
+    def _outputs(self, inputs: Any) -> Any:
+        """Outputs of the model in float64, on the CPU; see `Model.outputs`."""
+        return in_float64(self.model_.outputs(inputs, self.device))
 
 
 class ModelClassifierMixin(ModelMixin):
@@ -92,7 +95,8 @@ class ModelClassifierMixin(ModelMixin):
         ndarray of shape (n_samples, n_classes), float64
             Probabilities, columns in the order of `classes_`.
         """
-        return self._log_proba(self._inputs(X)).exp().numpy()
+        proba: FloatArray = np.exp(np.asarray(self._log_proba(self._inputs(X))))
+        return proba
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class.
@@ -110,7 +114,7 @@ class ModelClassifierMixin(ModelMixin):
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
-    def _log_proba(self, inputs: Any) -> Tensor:
+    def _log_proba(self, inputs: Any) -> Any:
         return self.model_.log_proba(inputs, self.device)
 
 

@@ -1,47 +1,37 @@
-"""Fitted models in the one form that the algorithms work on: outputs for all inputs."""
+"""Fitted models in the one form that the algorithms work on: outputs for all inputs.
+
+torch is needed for networks alone. Whatever a learner of scikit-learn returns is a numpy array.
+"""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from copy import deepcopy
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array, gen_batches
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.nn.utils.weight_norm import WeightNorm
 
 from skuq.base import FloatArray
+from skuq.information import array_namespace, log_softmax
 from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
-from skuq.networks import (
-    Cut,
-    cut_network,
-    evaluate,
-    input_error,
-    moved,
-    on_device,
-    resolve_device,
-    rows_at_once,
-    seeded,
-)
 from skuq.stored import stored
 from skuq.validation import to_dense, warn_user
 from skuq.wrappers import is_search
 
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
 LEAST_PROBABILITY = 1e-12  # a probability of 0 is not evidence for infinitely many nats
 _N_EXAMPLES = 64  # samples that show what a model returns
 _ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
-_ROWS = 4096  # of a sparse matrix, made dense at once
 
 
 @stored("models.chain")
@@ -89,21 +79,22 @@ class Model(ABC):
         """Preprocess checked inputs."""
 
     @abstractmethod
-    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
-        """Predict logits, log-probabilities or targets, (n_samples, n_outputs), on the CPU."""
+    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
+        """Predict logits, log-probabilities or targets, (n_samples, n_outputs), on the CPU.
 
-    def log_proba(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
-        """Predict log-probabilities, (n_samples, n_classes), float64, on the CPU."""
-        return self.outputs(inputs, device).double().log_softmax(dim=-1)
+        Those of a network are a Tensor, those of a learner an array.
+        """
+
+    def log_proba(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
+        """Predict log-probabilities, (n_samples, n_classes), float64, like `outputs`."""
+        return log_softmax(in_float64(self.outputs(inputs, device)))
 
     def losses(
         self, inputs: Any, codes: NDArray[np.int64], device: torch.device | str = "cpu"
     ) -> FloatArray:
         """Cross-entropy of a classifier on samples of these classes, (n_samples,), in nats."""
-        log_proba = self.log_proba(inputs, device)
-        losses: FloatArray = cross_entropy(
-            log_proba, torch.as_tensor(codes), reduction="none"
-        ).numpy()
+        log_proba = np.asarray(self.log_proba(inputs, device))
+        losses: FloatArray = -log_proba[np.arange(len(codes)), codes]
         return losses
 
     def refit(
@@ -142,92 +133,6 @@ class Model(ABC):
         return replace(self, transform=first if second is None else Chain(first, second))
 
 
-@stored("models.network")
-@dataclass(frozen=True, kw_only=True)
-class NetworkModel(Model):
-    """A network that maps rows to logits or predictions.
-
-    A model of other inputs, such as nodes of a graph, derives from it, and its estimator returns
-    it from a method ``as_model()``.
-
-    Attributes
-    ----------
-    module : torch.nn.Module
-        Private copy in evaluation mode and without gradients, on the CPU except after `to`;
-        maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
-        (n_samples, n_outputs).
-    """
-
-    module: nn.Module
-    #: Weights that a search moves by default; None leaves it to the search.
-    moving_parameters: ClassVar[str | None] = None
-
-    @classmethod
-    def of(cls, network: nn.Module, **attributes: Any) -> Self:
-        """The model of a copy of a network, in evaluation mode and without gradients."""
-        return cls(module=private_copy(network), **attributes)
-
-    @property
-    def network(self) -> nn.Module:
-        return self.module
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Floating-point type of the parameters."""
-        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the parameters."""
-        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
-
-    def resolved(self, device: torch.device | str) -> torch.device:
-        """Resolve a ``device`` parameter; "auto" depends on the size of the network."""
-        return resolve_device(device, self.module)
-
-    def to(self, device: torch.device | str) -> Self:
-        """Return the model with its module on a device, for many evaluations there."""
-        return replace(self, module=moved(self.module, self.resolved(device)))
-
-    def inputs(self, X: Any) -> Tensor:
-        """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
-        if self.transform is not None:
-            X = check_array(
-                self.transform(X), accept_sparse=True, allow_nd=True, input_name="transformed X"
-            )
-        inputs = _to_tensor(X, self.dtype)
-        if not bool(torch.isfinite(inputs).all()):
-            raise ValueError(
-                f"Input contains NaN, infinity or a value too large for the model's {self.dtype}."
-            )
-        return inputs
-
-    def one_pass(self, inputs: Tensor) -> Tensor:
-        """Evaluate the module on inputs that are on its device, all at once, and stay there."""
-        outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
-        return outputs
-
-    @torch.no_grad()
-    def outputs_there(self, inputs: Tensor) -> Tensor:
-        """Predict where the module is, in batches that bound memory, and stay there."""
-        inputs = on_device(inputs, self.device)
-        if self.at_once:
-            return self.one_pass(inputs)
-        size = rows_at_once(self.module)
-        return torch.cat([self.one_pass(batch) for batch in inputs.split(size)])  # type: ignore[no-untyped-call]
-
-    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        return evaluate(self.module, inputs, device=self.resolved(device))
-
-    def followed_by(self, layer: nn.Module) -> Self:
-        """Return the model with a further layer on its outputs."""
-        return replace(self, module=nn.Sequential(self.module, layer).eval())
-
-    def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
-        """Cut the network in front of some of its weights; see `skuq.networks.cut_network`."""
-        return cut_network(self.module, parameters, inputs[:1024])
-
-
 @stored("models.learner")
 @dataclass(frozen=True, kw_only=True)
 class LearnerModel(Model):
@@ -251,12 +156,12 @@ class LearnerModel(Model):
         fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
 
-    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
+    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
         if self.classes is None:
-            means = torch.tensor(self.estimator.predict(inputs), dtype=torch.float64)
+            means = np.array(self.estimator.predict(inputs), dtype=np.float64)
             if means.shape[1:] not in ((), (1,)):
                 raise ValueError(
-                    f"{type(self.estimator).__name__} predicts shape {tuple(means.shape)}; a model "
+                    f"{type(self.estimator).__name__} predicts shape {means.shape}; a model "
                     "of one target is needed."
                 )
             return means.reshape(-1, 1)
@@ -265,57 +170,8 @@ class LearnerModel(Model):
             known = np.searchsorted(self.classes, self.estimator.classes_)
             proba, some = np.zeros((len(proba), len(self.classes))), proba
             proba[:, known] = some
-        return torch.as_tensor(np.log(np.maximum(proba, LEAST_PROBABILITY)))
-
-
-def private_copy(module: nn.Module) -> nn.Module:
-    """A copy on the CPU, in evaluation mode and without gradients, of at least single precision."""
-    copy = _copied(module).cpu().eval().requires_grad_(False)
-    _fold_norms(copy)
-    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
-    return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    """A deep copy, also where the module keeps tensors of its last forward pass."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise TypeError("Cannot adopt a ScriptModule; give the torch.nn.Module it was made from.")
-    kept = (value for part in module.modules() for value in vars(part).values())
-    copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}
-    try:
-        return deepcopy(module, copies)  # torch copies no tensor with a history
-    except RuntimeError as error:
-        raise ValueError(
-            f"{type(module).__name__} cannot be copied, perhaps because it keeps tensors of its "
-            "last forward pass; let it keep them detached, or not at all."
-        ) from error
-
-
-def _fold_norms(module: nn.Module) -> None:
-    """Make weights parameters that `weight_norm` or `spectral_norm` compute in each pass.
-
-    In a search, the computed ones would be tensors of many models, which cannot be copied.
-    """
-    for layer in module.modules():
-        for hook in list(layer._forward_pre_hooks.values()):
-            if isinstance(hook, WeightNorm):
-                nn.utils.remove_weight_norm(layer, hook.name)
-            elif isinstance(hook, SpectralNorm):
-                nn.utils.remove_spectral_norm(layer, hook.name)
-
-
-def _to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
-    """Copy an array, or a sparse matrix some rows at a time, into a tensor on the CPU."""
-    if not issparse(X):
-        array = np.asarray(X)
-        if min(array.strides, default=0) < 0:  # torch takes no reversed array, even of one row
-            array = array.copy()
-        return torch.tensor(array, dtype=dtype)  # a copy, since arrays may be read-only
-    tensor = torch.empty(X.shape, dtype=dtype)
-    by_row = X.tocsr()
-    for rows in gen_batches(X.shape[0], _ROWS):
-        tensor[rows] = torch.from_numpy(by_row[rows].toarray())
-    return tensor
+        log_proba: FloatArray = np.log(np.maximum(proba, LEAST_PROBABILITY))
+        return log_proba
 
 
 def fit_clone(
@@ -341,7 +197,7 @@ def fit_clone(
     twin.set_params(**unseeded)
     if sample_weight is not None:
         fit_params[f"{_path_to_learner(twin)}sample_weight"] = sample_weight
-    with seeded(seed):
+    with _seeded(seed):
         try:
             return twin.fit(X, y, **fit_params)
         except Exception as error:  # a search passes on whatever its models raise
@@ -349,6 +205,15 @@ def fit_clone(
             if not is_skorch_net(net) or _is_data_of(net, X, y):
                 raise
             raise net_data_error(estimator, X, y) from error
+
+
+def _seeded(seed: int) -> AbstractContextManager[None]:
+    """Seed torch, which a learner may use if it was imported."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from skuq.networks import seeded
+
+    return seeded(seed)
 
 
 def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
@@ -393,7 +258,13 @@ def _path_to_learner(estimator: Any) -> str:
     return _path_to_learner(estimator.estimator) if is_search(estimator) else ""
 
 
-def example_outputs(model: Model, inputs: Any) -> Tensor:
+def in_float64(array: Any) -> Any:
+    """An array or a Tensor in double precision."""
+    xp = array_namespace(array)
+    return xp.asarray(array, dtype=xp.float64)
+
+
+def example_outputs(model: Model, inputs: Any) -> Any:
     """Outputs for the first inputs; an error that names shapes if there are none."""
     examples = inputs[:_N_EXAMPLES]
     try:
@@ -401,15 +272,17 @@ def example_outputs(model: Model, inputs: Any) -> Tensor:
     except RuntimeError as error:  # of torch
         if model.network is None:
             raise
+        from skuq.networks import input_error
+
         raise input_error(model.network, examples.shape, error) from error
 
 
-def classes_of_logits(logits: Tensor, y: NDArray[Any]) -> NDArray[Any]:
+def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
     """Labels in the order of the outputs of a network that does not know them.
 
     Parameters
     ----------
-    logits : Tensor of shape (n_samples, n_classes)
+    logits : array or Tensor of shape (n_samples, n_classes)
         Outputs of the network.
     y : ndarray of shape (n_labels,)
         Class labels.
@@ -445,14 +318,14 @@ def classes_of_logits(logits: Tensor, y: NDArray[Any]) -> NDArray[Any]:
     )
 
 
-def _warn_of_probabilities(logits: Tensor) -> None:
+def _warn_of_probabilities(logits: Any) -> None:
     """Warn, at the line of the user, if outputs that should be logits are probabilities.
 
     Logits of several samples, all in [0, 1] and with rows that all add up to 1, are a coincidence
     that does not happen.
     """
     inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
-    if inside and bool(((logits.double().sum(dim=-1) - 1).abs() < _ROW_SUM_TOLERANCE).all()):
+    if inside and bool((abs(in_float64(logits).sum(-1) - 1) < _ROW_SUM_TOLERANCE).all()):
         warn_user(
             "The model returns probabilities: they lie in [0, 1] and add up to 1. Logits are "
             "expected, and uncertainty computed from probabilities in their place is wrong. "

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import is_classifier, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
-from torch import nn
 
 from skuq.base import FloatArray
-from skuq.models._adopt import adopt
+from skuq.extras import import_optional
 from skuq.models._given import (
     Given,
     Inputs,
@@ -33,17 +31,13 @@ from skuq.models._given import (
 from skuq.models._model import (
     LearnerModel,
     Model,
-    NetworkModel,
-    example_outputs,
     fit_clone,
-    net_data_error,
-)
-from skuq.networks import (
-    float64_mlp,
-    train_default_classifier,
-    train_default_regressor,
 )
 from skuq.wrappers import unwrap
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 Form = Literal["network", "learner", "natural"]
 
@@ -221,7 +215,7 @@ def fit_model(
     sample_weight: FloatArray | None = None,
     device: torch.device | str = "cpu",
     after_the_fact: bool = False,
-    network: Callable[[int, int], nn.Module] = float64_mlp,
+    network: Callable[[int, int], nn.Module] | None = None,
     n_outputs: int = 1,
     fit_params: Mapping[str, Any] | None = None,
 ) -> Model:
@@ -237,8 +231,9 @@ def fit_model(
         Where a default network is trained.
     after_the_fact : bool, default=False
         Whether every fitted estimator is taken as it is; see `is_prefit`.
-    network : callable, default=float64_mlp
-        Builds the default classifier from the numbers of features and classes.
+    network : callable, default=None
+        Builds the default classifier from the numbers of features and classes; None takes
+        `skuq.networks.float64_mlp`.
     n_outputs : int, default=1
         Of a network for regression: 1 for the mean, 2 for mean and log variance.
     fit_params : mapping of str to object, default=None
@@ -261,91 +256,12 @@ def fit_model(
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if as_learner:
         return _learner(estimator, X, y, regression=regression, **training)
+    import_optional("torch", extra=None)
+    from skuq.models._fitted_network import fitted_classifier, fitted_regressor
+
     if regression:
-        return _regressor(estimator, X, y, n_outputs, device, after_the_fact, training)
-    if is_prefit(estimator, after_the_fact=after_the_fact):
-        _refuse(fit_params, "A model that is taken as it is needs no")
-        return adopt(estimator, y)
-    _check_trainable(estimator)
-    _check_several_classes(y)
-    if estimator is None or is_skorch_net(estimator):
-        _refuse(fit_params, "A neural network is trained without")
-    if estimator is None:
-        classes, codes = np.unique(y, return_inverse=True)
-        module = train_default_classifier(
-            X, codes, n_classes=len(classes), device=device, network=network, **training
-        )
-        return NetworkModel(module=module, classes=classes)
-    if is_skorch_net(estimator):
-        return _skorch_classifier(estimator, X, y, training)
-    return adopt(fit_clone(estimator, X, y, **training, **(fit_params or {})))
-
-
-def _refuse(fit_params: Mapping[str, Any] | None, reason: str) -> None:
-    if fit_params:
-        raise TypeError(f"{reason} {', '.join(fit_params)}.")
-
-
-def _skorch_classifier(
-    estimator: Any, X: Any, y: NDArray[Any], training: dict[str, Any]
-) -> NetworkModel:
-    from skuq.networks import fit_net, net_dtype
-
-    classes, codes = np.unique(y, return_inverse=True)
-    net = clone(estimator)
-    if getattr(net, "classes", None) is not None:
-        net.set_params(classes=None)  # it learns codes, which are in the order of its outputs
-    dtype = net_dtype(net)
-    X = X.astype(dtype, copy=False)
-    binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
-    fitted = adopt(fit_net(net, X, codes.astype(dtype) if binary else codes, **training))
-    n_outputs = fitted.outputs(fitted.inputs(X[:1])).shape[-1]
-    if n_outputs != len(classes):
-        raise ValueError(
-            f"The net has {n_outputs} outputs, but `y` holds {len(classes)} classes; they must "
-            "be equal."
-        )
-    return replace(fitted, classes=classes)
-
-
-def _regressor(
-    estimator: Any,
-    X: Any,
-    y: FloatArray,
-    n_outputs: int,
-    device: torch.device | str,
-    after_the_fact: bool,
-    training: dict[str, Any],
-) -> NetworkModel:
-    if is_prefit(estimator, after_the_fact=after_the_fact):
-        model = adopt(estimator)
-    elif estimator is None:
-        module = train_default_regressor(X, y, n_outputs=n_outputs, device=device, **training)
-        return NetworkModel(module=module)
-    else:
-        model = adopt(_fitted_regressor(estimator, X, y, training))
-    if model.classes is not None:
-        raise ValueError("`estimator` is a classifier; a regressor is needed.")
-    shape = tuple(example_outputs(model, model.inputs(_safe_indexing(X, [0]))).shape)
-    if shape != (1, n_outputs):
-        wanted = "the mean" if n_outputs == 1 else "mean and log variance"
-        raise ValueError(
-            f"The network must return {wanted}, shape (n_samples, {n_outputs}), got shape {shape} "
-            "for one sample."
-        )
-    return model
-
-
-def _fitted_regressor(estimator: Any, X: Any, y: FloatArray, training: dict[str, Any]) -> Any:
-    _check_trainable(estimator)
-    if is_skorch_net(estimator):
-        from skuq.networks import fit_net, net_dtype
-
-        dtype = net_dtype(estimator)
-        return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)
-    if is_skorch_net(look_at(estimator).learner):  # would broadcast targets that are not a column
-        raise net_data_error(estimator, X, y)
-    return fit_clone(estimator, X, y, **training)
+        return fitted_regressor(estimator, X, y, n_outputs, device, after_the_fact, training)
+    return fitted_classifier(estimator, X, y, network, fit_params, device, after_the_fact, training)
 
 
 def _learner(
@@ -359,9 +275,9 @@ def _learner(
     if is_prefit(estimator):
         check_is_fitted(estimator.estimator)
         return _learner_model(deepcopy(estimator))
-    _check_trainable(estimator)
+    check_trainable(estimator)
     if not regression:
-        _check_several_classes(y)
+        check_several_classes(y)
     return _learner_model(fit_clone(estimator, X, y, **training))
 
 
@@ -387,7 +303,7 @@ def _learner_model(fitted: Any) -> LearnerModel:
     return LearnerModel(estimator=fitted, classes=np.asarray(fitted.classes_))
 
 
-def _check_trainable(estimator: Any) -> None:
+def check_trainable(estimator: Any) -> None:
     """Refuse what cannot be trained, and warn of what is trained again."""
     if estimator is not None and not hasattr(estimator, "fit"):
         raise TypeError(
@@ -402,7 +318,7 @@ def _check_trainable(estimator: Any) -> None:
     look_at(estimator).warn_of_retraining()
 
 
-def _check_several_classes(y: NDArray[Any]) -> None:
+def check_several_classes(y: NDArray[Any]) -> None:
     classes = np.unique(y)
     if len(classes) < 2:
         raise ValueError(f"`y` holds one class only: {classes[0]!r}; at least 2 are needed.")

@@ -1,7 +1,10 @@
 """Networks of torch: architectures, training through skorch, cuts, and many variants at once."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from skuq.extras import import_optional, lazy_names
+
+import_optional("torch", extra=None)
 from skuq.networks._devices import (
     HeldOnDevice,
     as_double,
@@ -89,10 +92,6 @@ __all__ = [
     "within_memory",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in ("WeightedClassifier", "fit_net", "net_dtype"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from skuq.networks import _skorch  # which takes long to import
-
-    return getattr(_skorch, name)
+# skorch takes long to import.
+_SKORCH = {"skuq.networks._skorch": ("WeightedClassifier", "fit_net", "net_dtype")}
+__getattr__ = lazy_names(__name__, _SKORCH)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from skuq.validation import warn_user
 
 T = TypeVar("T")
+Module = TypeVar("Module", bound=nn.Module)
 
 # Below this many weights a CPU has computed a step before a GPU has been told of it.
 SMALL_NETWORK = 2**15
@@ -90,7 +91,7 @@ def seeded(seed: int) -> Iterator[None]:
         torch.mps.set_rng_state(mps_state)
 
 
-def moved(module: nn.Module, device: torch.device | str) -> nn.Module:
+def moved(module: Module, device: torch.device | str) -> Module:
     """Return a copy of a module on another device, or the module itself if it is there.
 
     On MPS, which lacks float64, the copy is one in float32.

@@ -60,7 +60,7 @@ def evaluate(
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-    of_one = largest_activation(module, inputs[:1], device)
+    of_one = largest_activation(module, on_device(inputs[:1], device))
     return within_memory(
         lambda n_bytes: _in_batches(module, inputs, device, max(1, n_bytes // of_one)), device
     )
@@ -75,9 +75,8 @@ def _in_batches(module: nn.Module, inputs: Tensor, device: torch.device | str, s
 
 
 @torch.no_grad()
-def largest_activation(module: nn.Module, x: Tensor, device: torch.device | str) -> int:
+def largest_activation(module: nn.Module, x: Tensor) -> int:
     """Bytes of the largest tensor, input or output of a layer, that a module computes for `x`."""
-    x = on_device(x, device)
     sizes = [x.nbytes]
 
     def note(_module: nn.Module, _inputs: object, output: object) -> None:

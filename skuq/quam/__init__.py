@@ -1,16 +1,25 @@
-"""Quantification of uncertainty with adversarial models (QUAM)."""
+"""Quantification of uncertainty with adversarial models (QUAM).
 
+Around learners of scikit-learn it does without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from skuq.extras import import_networks, lazy_names
 from skuq.quam._classifier import QUAMClassifier
 from skuq.quam._explanation import Explanation, explain_rows
-from skuq.quam._gradient_search import penalty_schedule
 from skuq.quam._importance_sampling import AdversarialModels, Trajectories
-from skuq.quam._objectives import Targeted
-from skuq.quam._pointwise_search import PointwiseSearch, search_adversarial_models
-from skuq.quam._pool_search import PoolSearch
 from skuq.quam._pools import make_pool, make_token_pool
 from skuq.quam._refit_search import RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._regressor import QUAMRegressor
+from skuq.stored import stored_in
+
+if TYPE_CHECKING:
+    from skuq.quam._gradient_search import penalty_schedule
+    from skuq.quam._objectives import Targeted
+    from skuq.quam._pointwise_search import PointwiseSearch, search_adversarial_models
+    from skuq.quam._pool_search import PoolSearch
 
 __all__ = [
     "AdversarialModels",
@@ -29,3 +38,14 @@ __all__ = [
     "penalty_schedule",
     "search_adversarial_models",
 ]
+
+_NETWORKS = {
+    "skuq.quam._gradient_search": ("penalty_schedule",),
+    "skuq.quam._objectives": ("Targeted",),
+    "skuq.quam._pointwise_search": ("PointwiseSearch", "search_adversarial_models"),
+    "skuq.quam._pool_search": ("PoolSearch",),
+}
+__getattr__ = lazy_names(__name__, _NETWORKS, load=import_networks)
+stored_in("skuq.quam._gradient_search", "quam.fitted-search", "quam.search-problem")
+stored_in("skuq.quam._pointwise_search", "quam.pointwise-search")
+stored_in("skuq.quam._pool_search", "quam.pool-search", "quam.found-networks")

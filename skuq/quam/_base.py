@@ -1,16 +1,21 @@
-"""What QUAM's classifier and regressor share: the search on a pool, and its evaluation."""
+"""What QUAM's classifier and regressor share: the search on a pool, and its evaluation.
+
+Searches by gradients, and torch with them, are imported when a network is searched.
+"""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, NamedTuple, NotRequired, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Self
 
 import numpy as np
 import pandas as pd
-import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
@@ -19,14 +24,11 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
+from skuq.extras import import_networks
+from skuq.information import array_namespace
 from skuq.models import Model, ModelMixin, TrainingData, look_at
-from skuq.networks import resolve_device
 from skuq.quam._explanation import Explanation, explain_rows
-from skuq.quam._gradient_search import FittedSearch, SearchProblem, SearchSettings
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
-from skuq.quam._objectives import Targeted
-from skuq.quam._pointwise_search import PointwiseSearch, search_batch
-from skuq.quam._pool_search import PoolSearch, search_networks
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import (
     RefitProblem,
@@ -38,24 +40,40 @@ from skuq.quam._refit_search import (
     stacked_rows,
     with_categories_of,
 )
-from skuq.quam._tasks import Found, Outputs, Task
+from skuq.quam._tasks import Found, Outputs, Problem, Search, Task
 from skuq.validation import refuse_ineffective, to_dense
 
-Search = PoolSearch | RefitSearch | PointwiseSearch
-SEARCHES: dict[str, type[Search]] = {
-    "pool": PoolSearch,
-    "refit": RefitSearch,
-    "pointwise": PointwiseSearch,
+if TYPE_CHECKING:
+    from skuq.quam._gradient_search import SearchProblem, SearchSettings
+
+# Module and name of each search.
+SEARCHES = {
+    "pool": ("skuq.quam._pool_search", "PoolSearch"),
+    "refit": ("skuq.quam._refit_search", "RefitSearch"),
+    "pointwise": ("skuq.quam._pointwise_search", "PointwiseSearch"),
 }
+
+
+class Device(ABC):  # noqa: B024 (it has instances of others)
+    """Base of `torch.device`, which exists only where torch was imported."""
+
+    __module__, __qualname__ = "torch", "device"  # the name in messages
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and issubclass(kind, torch.device)
+
+
 # Constraints of the parameters that the classifier and the regressor share.
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
-    "search": [StrOptions(set(SEARCHES)), *SEARCHES.values(), None],
+    "search": [StrOptions(set(SEARCHES)), Search, None],
     "setting": [StrOptions({"selected", "expected"})],
     "mixture": [StrOptions({"trajectory", "dirac"})],
     "gamma": [Interval(Real, 0, None, closed="left")],
     "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-    "device": [str, torch.device],
+    "device": [str, Device],
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
@@ -69,7 +87,7 @@ KEPT: dict[str, Any] = {
     "n_features_in_": int,
     "feature_names_in_": NotRequired[NDArray[Any]],
     "_task": Task,
-    "_problem": NotRequired[FittedSearch],
+    "_problem": NotRequired[Problem],
     "_found": NotRequired[Found],
 }
 
@@ -96,7 +114,7 @@ class QUAMBase(ModelMixin, ABC):
     _validate_params: Callable[[], None]  # of scikit-learn's BaseEstimator
     search_: Search
     _task: Any  # a Task
-    _problem: FittedSearch | RefitProblem
+    _problem: Any  # a FittedSearch or a RefitProblem
     _found: Found  # unless points are searched
     _pool: Any
     _background: Any
@@ -124,7 +142,9 @@ class QUAMBase(ModelMixin, ABC):
         if search is None:
             search = "pool" if look_at(self.estimator).is_network else "refit"
         if isinstance(search, str):
-            search = SEARCHES[search]()
+            module, name = SEARCHES[search]
+            load = import_module if search == "refit" else import_networks
+            search = getattr(load(module), name)()
         search._validate_params()
         search.check_suits(self.estimator)
         if isinstance(search, RefitSearch) and str(self.device) not in ("auto", "cpu"):
@@ -132,10 +152,19 @@ class QUAMBase(ModelMixin, ABC):
                 f"device={self.device!r} has no effect on "
                 f"{type(self.estimator).__name__}, which computes on the CPU."
             )
+        if not isinstance(search, RefitSearch):
+            from skuq.networks import resolve_device
+
+            resolve_device(self.device)  # refused before anything is trained
         if X_pool is not None:
             _check_pool(X_pool, search)
             refuse_ineffective(search, ["pool"], "beside `X_pool`, which is the pool.")
         return search
+
+    @property
+    def _device(self) -> Any:  # a torch.device
+        """Where the model's network is computed."""
+        return self.model_.resolved(self.device)
 
     @property
     def _form(self) -> Any:
@@ -149,31 +178,31 @@ class QUAMBase(ModelMixin, ABC):
         losses: FloatArray,
         *,
         seed: int,
-    ) -> FittedSearch | RefitProblem:
+    ) -> Any:
         """What the searches need: model and training data, without samples of weight 0.
 
         `y` are class codes or targets, `losses` those of the model on each sample, in nats.
         """
-        model: Any = self.model_
-        if isinstance(self.search_, RefitSearch):
+        search: Any = self.search_
+        if isinstance(search, RefitSearch):
             counts = np.flatnonzero(data.weight)
             inputs = _safe_indexing(data.inputs, counts)
-            return RefitProblem(model, inputs, data.labels[counts], data.weight[counts], seed)
-        return self.search_.problem(
-            model,
+            return RefitProblem(self.model_, inputs, data.labels[counts], data.weight[counts], seed)
+        return search.problem(
+            self.model_,
             data.inputs,
             y,
             data.weight,
             losses,
             seed=seed,
-            device=resolve_device(self.device),
+            device=self._device,
         )
 
     def _search(self, data: TrainingData, seed: int) -> None:
         """Search of `fit`: on the user's pool or a made one; nothing if points are searched."""
         self.__dict__.pop("_found", None)  # of an earlier fit
         search = self.search_
-        if isinstance(search, PointwiseSearch):
+        if search.pointwise:
             return
         random = check_random_state(seed)
         rows = random.permutation(_num_samples(data.X))[:_N_BACKGROUND]
@@ -230,14 +259,16 @@ class QUAMBase(ModelMixin, ABC):
         """Search on a pool in the form that the model takes."""
         reference = self._outputs(pool)
         if isinstance(self._problem, RefitProblem):
-            return self._refit_on(self._problem, pool, reference.numpy(), targets)
-        device = resolve_device(self.device)
-        with torch.inference_mode(False):
+            return self._refit_on(self._problem, pool, reference, targets)
+        from skuq.networks import on_device
+        from skuq.quam._pool_search import search_networks
+
+        with self._with_gradients():
             return search_networks(
                 self._problem,
                 self._settings(self._problem.problem),
                 pool,
-                self._task.objective(reference.to(device), targets),
+                self._task.objective(on_device(reference, self._device), targets),
                 targets,
             )
 
@@ -257,16 +288,15 @@ class QUAMBase(ModelMixin, ABC):
 
     def _settings(self, problem: SearchProblem) -> SearchSettings:
         """Settings of the searches by gradients."""
-        search = self.search_
-        assert not isinstance(search, RefitSearch)
-        pointwise = isinstance(search, PointwiseSearch)
-        return search.settings(
+        search: Any = self.search_
+        settings: SearchSettings = search.settings(
             c0=self._task.first_penalty(problem.total_weight),
             # With the mean over a pool, the pool's weight falls from a tenth of the training
             # data's to a hundredth.
-            growth=self._task.growth if pointwise else 10.0,
-            device=resolve_device(self.device),
+            growth=self._task.growth if search.pointwise else 10.0,
+            device=self._device,
         )
+        return settings
 
     def search_pool(self, X: Any) -> Self:
         """Search adversarial models on new inputs, together with the pool of `fit`.
@@ -299,12 +329,13 @@ class QUAMBase(ModelMixin, ABC):
         # Few inputs alone would pull too hard, and few unusual ones among many too little.
         n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
-        if torch.is_tensor(inputs) and inputs.shape[1:] != made.shape[1:]:
+        both_of = array_namespace(inputs)
+        if both_of is not np and inputs.shape[1:] != made.shape[1:]:
             raise ValueError(
                 f"New inputs must have the shape of the training inputs, {tuple(made.shape[1:])}, "
                 f"got {tuple(inputs.shape[1:])}; pad texts to one length."
             )
-        both = torch.cat([inputs, made]) if torch.is_tensor(inputs) else stacked_rows(inputs, made)
+        both = stacked_rows(inputs, made) if both_of is np else both_of.cat([inputs, made])
         found = copy(self)
         found._found = self._search_on(both, self._found.targets)
         return found
@@ -379,7 +410,7 @@ class QUAMBase(ModelMixin, ABC):
         """Weights of the models that the searches met."""
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
-        pointwise = isinstance(self.search_, PointwiseSearch)
+        pointwise = self.search_.pointwise
         if not pointwise:
             self._check_found()
         if self.temperature != "auto":
@@ -390,7 +421,8 @@ class QUAMBase(ModelMixin, ABC):
         else:
             # The likelihood of a mini-batch, which is that of all samples if they fit into one.
             problem = self._point_problem
-            share = min(1, self.search_.train_batch_size / len(problem.X))
+            search: Any = self.search_
+            share = min(1, search.train_batch_size / len(problem.X))
             temperature = 1 / (share * problem.total_weight)
         return ImportanceSampling(
             self.setting,
@@ -403,22 +435,21 @@ class QUAMBase(ModelMixin, ABC):
 
     @property
     def _point_problem(self) -> SearchProblem:
-        assert isinstance(self._problem, FittedSearch)
-        return self._problem.problem
+        problem: SearchProblem = self._problem.problem
+        return problem
 
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
         """Call ``function(outputs, argument)`` in `n_jobs` processes; the arrays, joined."""
-        if isinstance(self.search_, PointwiseSearch):
+        if self.search_.pointwise:
             jobs: Sequence[_Points | _Rows] = self._points(X)
         else:
             jobs = self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
-        # Gradients need ordinary tensors.
         with (
-            torch.inference_mode(False),
+            self._with_gradients(),
             tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar,
         ):
             calls = (delayed(_reduce)(job, function, argument) for job in jobs)
@@ -427,19 +458,25 @@ class QUAMBase(ModelMixin, ABC):
                 parts.append(part)
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
+    def _with_gradients(self) -> AbstractContextManager[Any]:
+        """Searches by gradients need ordinary tensors."""
+        if isinstance(self.search_, RefitSearch):
+            return nullcontext()
+        import torch
+
+        return torch.inference_mode(False)
+
     def _points(self, X: Any) -> list[_Points]:
         """Inputs in the batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
-        search = self.search_
-        assert isinstance(search, PointwiseSearch)
+        search: Any = self.search_
         search._validate_params()
-        assert isinstance(self._problem, FittedSearch)
-        problem, settings = self._problem.problem, self._settings(self._problem.problem)
+        problem, settings = self._point_problem, self._settings(self._point_problem)
         task = self._present_task()
         inputs = self._inputs(X)
         reference = self._outputs(inputs).numpy()
-        x = self._problem.features(inputs, resolve_device(self.device)).numpy()
+        x = self._problem.features(inputs, self._device).numpy()
         return [
             _Points(problem, settings, task, x[rows], reference[rows])
             for rows in gen_batches(len(x), search.batch_size)
@@ -460,7 +497,7 @@ class QUAMBase(ModelMixin, ABC):
 
 
 def _check_pool(X_pool: Any, search: Search) -> None:
-    if isinstance(search, PointwiseSearch):
+    if search.pointwise:
         raise ValueError(
             "A pool has no effect on search='pointwise', which searches for each input anew; use "
             "search='pool' or 'refit'."
@@ -485,7 +522,11 @@ class _Points(NamedTuple):
 
     def outputs(self) -> Iterator[Outputs]:
         """The models met by the searches; trajectories never leave the process."""
-        reference = torch.tensor(self.reference, device=self.settings.device)
+        from skuq.networks import on_device
+        from skuq.quam._objectives import Targeted
+        from skuq.quam._pointwise_search import search_batch
+
+        reference = on_device(self.reference, self.settings.device)
         objective = self.task.point_objective(reference)
         models = search_batch(self.problem, self.settings, self.x, objective)
         targets = objective.targets if isinstance(objective, Targeted) else None
@@ -505,12 +546,15 @@ class _Rows(NamedTuple):
         """What all models predict, chunk by chunk."""
         for part in gen_batches(_num_samples(self.x), self.chunk):
             inputs = self.model.inputs(_safe_indexing(self.x, part))
-            reference = self.model.outputs(inputs, self.device).double()
+            reference = self.model.outputs(inputs, self.device)
             outputs = self.found.outputs(inputs, self.device)
-            excess = torch.as_tensor(self.found.excess_loss).expand(len(outputs), -1, -1)
-            targets = torch.as_tensor(self.found.targets).expand(len(outputs), -1)
+            xp = array_namespace(outputs)
+            excess, targets = (
+                xp.broadcast_to(xp.asarray(each), (len(outputs), *each.shape))
+                for each in (self.found.excess_loss, self.found.targets)
+            )
             yield Outputs(
-                reference,
+                xp.asarray(reference, dtype=xp.float64),
                 Trajectories(outputs, excess),
                 None if self.found.targets[0] < 0 else targets,
                 self.found.centre(inputs),

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import ModelClassifierMixin, look_at
-from skuq.networks import resolve_device
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._tasks import Classification, mean_loss
@@ -215,7 +214,7 @@ class QUAMClassifier(
             form=self._form,
             sample_weight=sample_weight,
             further=() if X_pool is None else (X_pool,),
-            device=resolve_device(self.device),
+            device=self.device,
         )
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)

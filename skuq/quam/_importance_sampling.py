@@ -1,19 +1,23 @@
-"""Mixture importance sampling (Eq. 3-6): from the models of the searches to uncertainty."""
+"""Mixture importance sampling (Eq. 3-6): from the models of the searches to uncertainty.
+
+Networks give Tensors, refitted learners numpy arrays; everything here takes both.
+"""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-from torch.nn.functional import log_softmax
+import numpy as np
+from numpy.typing import NDArray
 
 from skuq.information import (
     Decomposition,
+    array_namespace,
     decompose_expected,
     decompose_selected,
     entropy,
     kl_divergence,
+    log_softmax,
 )
 
 
@@ -22,15 +26,37 @@ class Trajectories(NamedTuple):
 
     Attributes
     ----------
-    outputs : Tensor of shape (n_points, n_searches, n_steps, n_outputs), float64
+    outputs : array or Tensor of shape (n_points, n_searches, n_steps, n_outputs), float64
         Outputs of each model at its own test point.
-    excess_loss : Tensor of shape (n_points, n_searches, n_steps), float64
+    excess_loss : array or Tensor of shape (n_points, n_searches, n_steps), float64
         Estimate of ``L_train - L_ref``: mean training loss of each model above that of the
         reference model, in nats.
     """
 
-    outputs: Tensor
-    excess_loss: Tensor
+    outputs: Any
+    excess_loss: Any
+
+
+def as_numpy(array: Any) -> NDArray[Any]:
+    """An array, or a Tensor on any device, as an array."""
+    return np.asarray(array.cpu() if hasattr(array, "cpu") else array)
+
+
+def taken(array: Any, at: Any, axis: int) -> Any:
+    """Elements at positions along an axis, as `numpy.take_along_axis`."""
+    if isinstance(array, np.ndarray):
+        return np.take_along_axis(array, at, axis)
+    return array.take_along_dim(at, dim=axis)
+
+
+def joined_models(first: Any, others: Any) -> Any:
+    """Models behind one another on the second axis."""
+    return array_namespace(others).concatenate((first, others), 1)
+
+
+def _in_rows(array: Any) -> Any:
+    """The models of all searches behind one another, (n_points, n_models, ...)."""
+    return array.reshape(len(array), array.shape[1] * array.shape[2], *array.shape[3:])
 
 
 class ImportanceSampling(NamedTuple):
@@ -60,7 +86,7 @@ class ImportanceSampling(NamedTuple):
     by_search: bool = False
     held_out: bool = False
 
-    def weights(self, excess_loss: Tensor) -> Tensor:
+    def weights(self, excess_loss: Any) -> Any:
         """Weights of the models, (n_points, n_models); of the given one first if it counts."""
         if self.by_search:
             return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
@@ -68,56 +94,57 @@ class ImportanceSampling(NamedTuple):
 
 
 def estimate_uncertainty(
-    log_reference: Tensor,
+    log_reference: Any,
     trajectories: Trajectories,
     sampling: ImportanceSampling,
-    log_centre: Tensor | None = None,
+    log_centre: Any = None,
 ) -> Decomposition:
     """Weigh the models met by the searches and take Eq. 1 or Eq. 2 over them.
 
     Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes); returns
     (n_points,).
     """
-    log_proba, excess = log_softmax(trajectories.outputs, dim=-1), trajectories.excess_loss
+    log_proba, excess = log_softmax(trajectories.outputs), trajectories.excess_loss
     if sampling.mixture == "dirac":  # Eq. 6 with a delta distribution at each model
         best = _best_steps(log_reference, log_proba, excess, sampling.gamma)
-        log_proba = log_proba.take_along_dim(best[..., None], dim=2)
-        excess = excess.take_along_dim(best, dim=2)
-    weights, models = sampling.weights(excess), log_proba.flatten(1, 2)
+        log_proba = taken(log_proba, best[..., None], 2)
+        excess = taken(excess, best, 2)
+    weights, models = sampling.weights(excess), _in_rows(log_proba)
     centre = log_reference if log_centre is None else log_centre
     if sampling.by_search:
-        models = torch.cat([centre[:, None], models], dim=1)
+        models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
         # A model that memorises its samples diverges from all others by what it memorised.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     else:
         parts = decompose_expected(models, weights)  # Eq. 1
-    return Decomposition(*(part.double().cpu().numpy() for part in parts))
+    return Decomposition(*(as_numpy(part).astype(np.float64, copy=False) for part in parts))
 
 
-def importance_weights(log_posterior: Tensor, log_proposal: Tensor | None = None) -> Tensor:
+def importance_weights(log_posterior: Any, log_proposal: Any = None) -> Any:
     """Normalised importance weights ``p(w_n | D) / q(w_n)`` of sampled models.
 
     Shapes: `log_posterior` (..., n_models), `log_proposal` (..., n_models); returns (...,
     n_models).
     """
     log_ratio = log_posterior if log_proposal is None else log_posterior - log_proposal
-    return torch.softmax(log_ratio, dim=-1)  # Eq. 4
+    return array_namespace(log_ratio).exp(log_softmax(log_ratio))  # Eq. 4
 
 
-def trajectory_weights(excess_loss: Tensor, temperature: float) -> Tensor:
+def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
     """Weights ``exp(-L_train / T)`` of all models that the searches of a point met.
 
     Shapes: `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets *
     n_steps).
     """
-    loss = excess_loss.flatten(1).double()
+    xp = array_namespace(excess_loss)
+    loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
     # Differences from the best model, so that no temperature makes them infinite.
-    return importance_weights((loss.min(dim=1, keepdim=True).values - loss) / temperature)
+    return importance_weights((xp.amin(loss, 1)[:, None] - loss) / temperature)
 
 
-def pool_weights(excess_loss: Tensor, temperature: float, *, held_out: bool = True) -> Tensor:
+def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True) -> Any:
     """Weights of the given model and of all models that searches on a pool found.
 
     The proposal is a mixture: the given model counts half, the other half belongs to the
@@ -129,15 +156,16 @@ def pool_weights(excess_loss: Tensor, temperature: float, *, held_out: bool = Tr
     Shapes: `excess_loss` (n_points, n_searches, n_kept); returns (n_points, 1 + n_searches *
     n_kept).
     """
-    loss = excess_loss.double()
+    xp = array_namespace(excess_loss)
+    loss = xp.asarray(excess_loss, dtype=xp.float64)
     within = importance_weights(-loss / temperature)  # sums to 1 in each search
-    mean = (within * loss).sum(-1, keepdim=True)
-    ratio = torch.exp(-mean.clamp_min(0) / temperature)  # of p(w | D) to the given model's
-    together = ratio.mean(1, keepdim=True) if held_out else torch.ones_like(ratio[:, :1])
+    mean = (within * loss).sum(-1)[..., None]
+    ratio = xp.exp(-mean.clip(0) / temperature)  # of p(w | D) to the given model's
+    together = ratio.mean(1)[:, None] if held_out else xp.ones_like(ratio[:, :1])
     searches = together * within / loss.shape[1]
-    given = torch.ones_like(within[:, 0, :1])
-    weights = torch.cat([given, searches.flatten(1)], dim=1)  # Eq. 6, equal halves
-    return weights / weights.sum(1, keepdim=True)  # Eq. 4
+    given = xp.ones_like(within[:, 0, :1])
+    weights = joined_models(given, _in_rows(searches))  # Eq. 6, equal halves
+    return weights / weights.sum(1)[:, None]  # Eq. 4
 
 
 class AdversarialModels(NamedTuple):
@@ -202,11 +230,11 @@ class AdversarialModels(NamedTuple):
 
 
 def best_adversarial_models(
-    log_reference: Tensor,
-    log_proba: Tensor,
-    excess_loss: Tensor,
+    log_reference: Any,
+    log_proba: Any,
+    excess_loss: Any,
     gamma: float,
-    targets: Tensor | None = None,
+    targets: Any = None,
 ) -> AdversarialModels:
     """Pick from each search the model that diverges most among those that fit well enough.
 
@@ -214,23 +242,23 @@ def best_adversarial_models(
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).
     """
     best = _best_steps(log_reference, log_proba, excess_loss, gamma)
-    found = log_proba.take_along_dim(best[..., None], dim=2).squeeze(2)
+    found = taken(log_proba, best[..., None], 2).squeeze(2)
+    xp = array_namespace(found)
     arrays = (
         found.argmax(-1) if targets is None else targets,
-        found.exp(),
+        xp.exp(found),
         kl_divergence(log_reference[:, None], found),
-        excess_loss.take_along_dim(best, dim=2).squeeze(2),
+        taken(excess_loss, best, 2).squeeze(2),
         (excess_loss <= gamma).any(-1),
     )
-    return AdversarialModels(*(array.cpu().numpy() for array in arrays))
+    return AdversarialModels(*map(as_numpy, arrays))
 
 
-def _best_steps(
-    log_reference: Tensor, log_proba: Tensor, excess_loss: Tensor, gamma: float
-) -> Tensor:
+def _best_steps(log_reference: Any, log_proba: Any, excess_loss: Any, gamma: float) -> Any:
     """Position, in its search, of the model that `best_adversarial_models` picks, (..., 1)."""
     divergence = kl_divergence(log_reference[:, None, None], log_proba)
     within = excess_loss <= gamma
-    by_divergence = torch.where(within, divergence, -torch.inf)  # Lines 7 and 8
-    score = torch.where(within.any(-1, keepdim=True), by_divergence, -excess_loss)
-    return score.argmax(-1, keepdim=True)
+    xp = array_namespace(excess_loss)
+    by_divergence = xp.where(within, divergence, -xp.inf)  # Lines 7 and 8
+    score = xp.where(within.any(-1)[..., None], by_divergence, -excess_loss)
+    return score.argmax(-1)[..., None]

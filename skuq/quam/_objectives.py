@@ -4,40 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from skuq.stored import stored
-
-
-@stored("quam.output-bias")
-class OutputBias(NamedTuple):
-    """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
-
-    Attributes
-    ----------
-    name : str
-        Its name; the first of its elements is meant.
-    width : int
-        How many elements it has.
-    effect : float
-        How much the mean grows per unit of the bias.
-    """
-
-    name: str
-    width: int
-    effect: float
-
 
 class Objective(ABC):
-    """The two losses of a batch of searches, as functions of the outputs of their models.
-
-    Models are ordered point by point, the searches of a point one after the other:
-    ``n_models = n_points * n_searches``.
-    """
+    """The two losses of a batch of searches, as functions of the outputs of their models."""
 
     @property
     @abstractmethod
@@ -48,7 +22,7 @@ class Objective(ABC):
     def attack(self, outputs: Tensor) -> Tensor:
         """``L_adv``, which the searches minimise, of Line 4.
 
-        Shapes: `outputs` (n_models, n_outputs); returns (n_models,).
+        Shapes: `outputs` (n_points, n_searches, n_outputs); returns (n_points, n_searches).
         """
 
     @abstractmethod
@@ -63,10 +37,14 @@ class Objective(ABC):
     def subset(self, searches: slice) -> Objective:
         """The objective of some of the searches of each point."""
 
+    @abstractmethod
+    def at(self, rows: slice | Tensor) -> Objective:
+        """The objective at some of the points."""
+
     def offsets(self) -> dict[str, Tensor]:
         r"""Displacements of the start of each search from the reference model.
 
-        Returns shape (n_models, \*parameter.shape).
+        Returns shape (n_points * n_searches, \*parameter.shape), point by point.
         """
         return {}
 
@@ -77,9 +55,7 @@ def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
     Shapes: `logits` (n_models, n_samples, n_classes), `y` (n_samples,); returns (n_models,
     n_samples).
     """
-    n_models, n_samples, _ = logits.shape
-    losses = cross_entropy(logits.flatten(0, 1), y.repeat(n_models), reduction="none")
-    return losses.reshape(n_models, n_samples)
+    return cross_entropy(logits.movedim(-1, 1), y.expand(len(logits), -1), reduction="none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +64,8 @@ class Targeted(Objective):
 
     Parameters
     ----------
-    targets : Tensor of shape (n_points, n_searches), int64
-        Targeted classes.
+    targets : Tensor of shape (n_points, n_searches) or (1, n_searches), int64
+        Targeted classes, of each point or of all.
 
     References
     ----------
@@ -97,9 +73,9 @@ class Targeted(Objective):
 
     Examples
     --------
-    >>> logits = torch.tensor([[0.0, 0.0], [0.0, -torch.inf]])
+    >>> logits = torch.tensor([[[0.0, 0.0], [0.0, -torch.inf]]])
     >>> Targeted(torch.tensor([[1, 0]])).attack(logits).exp()
-    tensor([2., 1.])
+    tensor([[2., 1.]])
     """
 
     targets: Tensor
@@ -109,13 +85,17 @@ class Targeted(Objective):
         return self.targets.shape[1]
 
     def attack(self, outputs: Tensor) -> Tensor:
-        return cross_entropy(outputs, self.targets.flatten(), reduction="none")
+        targets = self.targets.expand(outputs.shape[:2])
+        return cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
 
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         return classification_loss(outputs, y)
 
     def subset(self, searches: slice) -> Targeted:
         return Targeted(self.targets[:, searches])
+
+    def at(self, rows: slice | Tensor) -> Targeted:
+        return self if len(self.targets) == 1 else Targeted(self.targets[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +114,7 @@ class Untargeted(Objective):
     Examples
     --------
     >>> same = torch.zeros(1, 2).log_softmax(-1)
-    >>> float(Untargeted(same).attack(same))
+    >>> float(Untargeted(same).attack(same[:, None]))
     0.0
     """
 
@@ -146,14 +126,17 @@ class Untargeted(Objective):
 
     def attack(self, outputs: Tensor) -> Tensor:
         # Not clipped at zero like `kl_divergence`: that would have no gradient there.
-        log_ratio = log_softmax(outputs, -1) - self.log_reference
-        return (torch.exp(self.log_reference) * log_ratio).sum(-1)
+        log_reference = self.log_reference[:, None]
+        return (torch.exp(log_reference) * (log_softmax(outputs, -1) - log_reference)).sum(-1)
 
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         return classification_loss(outputs, y)
 
     def subset(self, searches: slice) -> Untargeted:
         return self
+
+    def at(self, rows: slice | Tensor) -> Untargeted:
+        return Untargeted(self.log_reference[rows])
 
 
 def classification_objective(

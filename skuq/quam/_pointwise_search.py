@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
@@ -13,15 +12,22 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from skuq.networks import TrainingSet, stack_parameters, stacked_forward, training_batches
+from skuq.networks import (
+    TrainingSet,
+    on_device,
+    stack_parameters,
+    training_batches,
+    within_memory,
+)
 from skuq.quam._gradient_search import (
-    ExcessLoss,
+    Attack,
+    Descent,
     GradientSearch,
+    MiniBatches,
     Schedule,
+    Searched,
     SearchProblem,
     SearchSettings,
-    descend,
-    parts_that_fit,
 )
 from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Objective
@@ -85,6 +91,7 @@ class PointwiseSearch(GradientSearch):
         **GradientSearch._parameter_constraints,
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
+    pointwise: ClassVar[bool] = True
     _moving = "all"
     _shortening = 1.0
 
@@ -97,30 +104,34 @@ def search_batch(
     `x` are the points as they reach the moving layers, (n_points, ...), and the objective has its
     tensors on the device. Returns the models met by all searches.
     """
-    device = settings.device
-    module = deepcopy(problem.module).to(device)
-    points, train = torch.tensor(x, device=device), problem.training_set(device)
+    device, searched = settings.device, problem.on(settings.device)
+    points = on_device(x, device)
     # The same seed for every batch of points: all searches see the same mini-batches.
     generator = torch.Generator().manual_seed(problem.seed)
     n_batches = len(settings.schedule.penalties) + 1
     rows = training_batches(len(problem.X), settings.train_batch_size, n_batches, generator)
-    batches = [batch.to(device) for batch in rows]
-    found = [
-        search_adversarial_models(
-            module,
-            _starts(module, problem.parameters, len(x), part),
-            points,
-            train,
-            batches,
-            objective=part,
-            schedule=settings.schedule,
-            prior_precision=settings.prior_precision,
-        )
-        for part in map(
-            objective.subset, parts_that_fit(objective, module, problem.parameters, len(x))
-        )
-    ]
-    trajectories = Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
+    batches = MiniBatches(searched.train, on_device(torch.stack([*rows]), device))
+
+    def search(n_bytes: int) -> Trajectories:
+        found = [
+            _search(
+                searched,
+                _starts(searched.module, problem.parameters, len(x), part),
+                points,
+                batches,
+                part,
+                settings.schedule,
+                prior_precision=settings.prior_precision,
+                n_bytes=n_bytes,
+            )
+            for part in map(
+                objective.subset,
+                searched.searches_that_fit(objective.n_searches, len(x), n_bytes),
+            )
+        ]
+        return Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
+
+    trajectories = within_memory(search, device)
     if not all(bool(torch.isfinite(part).all()) for part in trajectories):
         raise ValueError(
             "An adversarial model search diverged (NaN or infinite loss). Use a smaller "
@@ -198,31 +209,64 @@ def search_adversarial_models(
     Schweighofer et al., "Quantification of Uncertainty with Adversarial Models",
     NeurIPS 2023: Algorithm 1 and Appendix C.1.
     """
-    n_points, n_models = len(x), len(next(iter(weights.values())))
-    points = x.repeat_interleave(n_models // n_points, dim=0).unsqueeze(1)
-    outputs: list[Tensor] = []
-
-    def attack(_step: int) -> Tensor:
-        predicted = _predict(module, weights, points)
-        outputs.append(predicted.detach())
-        return objective.attack(predicted).sum()
-
-    excess_loss = ExcessLoss(module, weights, train, objective, prior_precision)
-    excess = [*descend(excess_loss, batches[:-1], schedule, attack)]
-    with torch.no_grad():
-        outputs.append(_predict(module, weights, points))
-        excess.append(excess_loss.value(batches[-1]))
-    # The models of the updates, without those that the searches start from.
-    shape = (n_points, n_models // n_points, len(batches) - 1)
-    return Trajectories(
-        torch.stack(outputs[1:], dim=1).reshape(*shape, -1),
-        torch.stack(excess[1:], dim=1).reshape(shape),
+    searched = Searched.of(module, train, [*weights], float(train.weight.sum()))
+    return _search(
+        searched,
+        weights,
+        x,
+        MiniBatches(train, torch.stack([*batches])),
+        objective,
+        schedule,
+        prior_precision=prior_precision,
+        n_bytes=within_memory(int, x.device),
     )
 
 
-def _predict(module: nn.Module, weights: dict[str, Tensor], points: Tensor) -> Tensor:
-    """Outputs of each model at its test point, (n_models, n_outputs), float64."""
-    # A copy, because a module may alter its input in place. Double, because small
-    # divergences drown in the rounding of single precision.
-    outputs = stacked_forward(module, weights, points.clone(), shared_input=False)
-    return outputs.squeeze(1).double()
+class _PointAttack(Attack):
+    """``L_adv`` of each model at its own test point; notes what the models predict there."""
+
+    def __init__(self, points: Tensor, objective: Objective, n_models: int):
+        self.points, self.objective = points, objective
+        self.own = points.repeat_interleave(n_models // len(points), dim=0).unsqueeze(1)
+        self.predicted: list[Tensor] = []
+
+    def inputs(self, step: int) -> Tensor:
+        return self.own
+
+    def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
+        self.predicted.append(outputs.detach()[:, 0])
+        by_point = outputs[:, 0].reshape(len(self.points), -1, outputs.shape[-1])
+        return self.objective.attack(by_point)
+
+
+def _search(
+    searched: Searched,
+    weights: dict[str, Tensor],
+    points: Tensor,
+    batches: MiniBatches,
+    objective: Objective,
+    schedule: Schedule,
+    *,
+    prior_precision: float,
+    n_bytes: int,
+) -> Trajectories:
+    """Search for some points, each with as many searches as the objective has."""
+    descent = Descent(searched, objective, prior_precision=prior_precision, n_bytes=n_bytes)
+    attack = _PointAttack(points, objective, len(next(iter(weights.values()))))
+    excess = [*descent.steps(weights, batches, schedule, attack)]
+    with torch.no_grad():
+        for name, found in descent.weights().items():
+            weights[name].copy_(found)
+        last = batches[len(schedule.penalties)]
+        outputs = [
+            *attack.predicted,
+            descent.outputs(weights, attack.own, shared_input=False)[:, 0],
+        ]
+        excess.append(descent.excess_of_each(weights, last) @ last.weight + descent.prior(weights))
+    # The models of the updates, without those that the searches start from.
+    shape = (len(points), -1, len(schedule.penalties))
+    trajectories = torch.stack(outputs[1:], dim=1)  # (n_models, n_steps, n_outputs)
+    return Trajectories(
+        trajectories.reshape(*shape, trajectories.shape[-1]),
+        torch.stack(excess[1:], dim=1).reshape(shape),
+    )

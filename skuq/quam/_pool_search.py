@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
-from torch import Tensor, nn
+from torch import Tensor
 
 from skuq.base import IntArray
 from skuq.networks import (
-    moved,
+    HeldOnDevice,
+    on_device,
     resolve_device,
     stack_parameters,
     stacked_forward,
     training_batches,
+    within_memory,
 )
 from skuq.quam._gradient_search import (
-    ExcessLoss,
+    Attack,
+    Descent,
     FittedSearch,
     GradientSearch,
+    MiniBatches,
+    Searched,
     SearchSettings,
-    descend,
-    parts_that_fit,
-    rows_per_pass,
 )
 from skuq.quam._objectives import Objective
 from skuq.quam._tasks import Found, mean_excess
@@ -110,7 +112,7 @@ class PoolSearch(GradientSearch):
 
 @stored("quam.found-networks")
 @dataclass(frozen=True)
-class FoundNetworks(Found):
+class FoundNetworks(HeldOnDevice, Found):
     """Networks found on a pool: variants of the layers that moved.
 
     Attributes
@@ -131,37 +133,58 @@ class FoundNetworks(Found):
         return replace(self, fitted=replace(self.fitted, problem=problem))
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        there = resolve_device(device)
-        module = moved(self.fitted.problem.module, there)
+        there = resolve_device(device, self.fitted.problem.module)
         x = self.fitted.features(inputs, there)
-        n_kept = self.excess_loss.shape[1]
-        groups = []
-        for group in self.weights:
-            weights = {name: w.to(there) for name, w in group.items()}
-            predicted = _evaluated(module, weights, x, there)  # (n_models, n_points, n_outputs)
-            by_search = predicted.reshape(-1, n_kept, *predicted.shape[1:])
-            groups.append(by_search.permute(2, 0, 1, 3))
-        return torch.cat(groups, dim=1).double()
+        return within_memory(lambda n_bytes: self._outputs(x, there, n_bytes), there).double()
+
+    @torch.no_grad()
+    def _outputs(self, x: Tensor, device: torch.device, n_bytes: int) -> Tensor:
+        searched, groups = self.on(device)
+        n_kept, found = self.excess_loss.shape[1], []
+        for weights in groups:
+            n_models = len(next(iter(weights.values())))
+            size = max(1, n_bytes // (n_models * searched.row_bytes))
+            passes = (
+                stacked_forward(
+                    searched.module, weights, on_device(part, device), shared_input=True
+                ).cpu()
+                for part in torch.split(x, size)
+            )
+            outputs = torch.cat([*passes], dim=1)  # (n_models, n_points, n_outputs)
+            by_search = outputs.reshape(-1, n_kept, *outputs.shape[1:])
+            found.append(by_search.permute(2, 0, 1, 3))
+        return torch.cat(found, dim=1)
+
+    def _copy_to(self, device: torch.device) -> tuple[Searched, list[dict[str, Tensor]]]:
+        weights = [{n: on_device(w, device) for n, w in group.items()} for group in self.weights]
+        return self.fitted.problem.on(device), weights
 
 
-@torch.no_grad()
-def _evaluated(
-    module: nn.Module, weights: dict[str, Tensor], x: Tensor, device: torch.device
-) -> Tensor:
-    """Outputs of all models for all inputs, on the CPU."""
-    size = rows_per_pass(module, weights, x[:1].to(device))
-    passes = (
-        stacked_forward(module, weights, part.to(device, copy=True), shared_input=True).cpu()
-        for part in torch.split(x, size)
-    )
-    return torch.cat([*passes], dim=1)
+class _PoolAttack(Attack):
+    """``L_adv`` on average over a pool, of which each step takes a mini-batch."""
+
+    def __init__(self, x: Tensor, rows: Tensor, objective: Objective):
+        self.x, self.objective = x, objective
+        self.rows = None if rows.shape[1] == len(x) else rows
+        self.weight = 1 / rows.shape[1]
+
+    def inputs(self, step: int) -> Tensor:
+        return self.x if self.rows is None else self.x[self.rows[step]]
+
+    def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
+        objective = self.objective
+        if self.rows is not None:
+            objective = objective.at(self.rows[step][rows])
+        elif rows.stop - rows.start < len(self.x):
+            objective = objective.at(rows)
+        return objective.attack(outputs.transpose(0, 1))
 
 
 def search_networks(
     fitted: FittedSearch,
     settings: SearchSettings,
     pool: Tensor,
-    objective: Callable[[Tensor], Objective],
+    objective: Objective,
     targets: IntArray,
 ) -> FoundNetworks:
     """Search the models that do what an objective asks for, on average over a pool.
@@ -171,75 +194,57 @@ def search_networks(
     takes a mini-batch of the pool and one of the training data. The paper searches each test
     point on its own; its authors' scripts search all of them together.
 
-    ``objective(rows)`` returns the objective at some inputs of the pool, whose numbers are a
-    Tensor on the device; it has the same searches for all inputs, which ask for `targets`.
+    ``objective`` is that at the inputs of the pool, on the device; its searches ask for `targets`.
     """
     problem, device = fitted.problem, settings.device
-    module = moved(problem.module, device)
-    x, train = fitted.features(pool, device).to(device), problem.training_set(device)
-    first = objective(torch.zeros(1, dtype=torch.int64, device=device))
+    searched, x = problem.on(device), on_device(fitted.features(pool, device), device)
     generator = torch.Generator().manual_seed(problem.seed)
     n_steps, size = len(settings.schedule.penalties), settings.train_batch_size
-    draws = [training_batches(n, size, n_steps, generator) for n in (len(x), len(train.X))]
-    pool_batches, batches = ([rows.to(device) for rows in draw] for draw in draws)
-    compared = torch.randperm(len(train.X), generator=generator)[:_N_COMPARED].to(device)
-    n_kept = max(1, round(_SHARE_KEPT * n_steps))
-    weights, losses = [], []
-    for searches in parts_that_fit(first, module, problem.parameters, 1):
-        part = first.subset(searches)
-        moving = stack_parameters(module, part.n_searches, problem.parameters)  # Line 1
-        with torch.no_grad():
-            for name, offset in part.offsets().items():
-                moving[name] += offset
-        excess_loss = ExcessLoss(module, moving, train, part, settings.prior_precision)
-        attack = _attack_on(module, moving, x, pool_batches, objective, searches)
-        steps = descend(excess_loss, batches, settings.schedule, attack)
-        kept = _last_models(steps, moving, n_steps - n_kept)
-        weights.append({name: w.cpu() for name, w in kept.items()})
-        compare = ExcessLoss(module, kept, train, part, settings.prior_precision)
-        prior = torch.as_tensor(compare.prior(), device=device).reshape(-1, 1)
-        by_sample = compare.of_each(compared) + prior
-        losses.append(by_sample.reshape(-1, n_kept, len(compared)))
-    return FoundNetworks(
-        targets,
-        *mean_excess(torch.cat(losses).cpu().numpy(), train.weight[compared].cpu().numpy()),
-        fitted,
-        tuple(weights),
+    pool_rows, rows = (
+        on_device(torch.stack([*training_batches(n, size, n_steps, generator)]), device)
+        for n in (len(x), len(problem.X))
     )
+    order = torch.randperm(len(problem.X), generator=generator)[:_N_COMPARED]
+    batches = MiniBatches(searched.train, rows)
+    compared = MiniBatches(searched.train, on_device(order[None], device))[0]
+    n_kept = min(n_steps, max(2, round(_SHARE_KEPT * n_steps)))
+
+    def search(n_bytes: int) -> tuple[list[dict[str, Tensor]], Tensor]:
+        weights, losses = [], []
+        for searches in searched.searches_that_fit(objective.n_searches, 1, n_bytes):
+            part = objective.subset(searches)
+            start = stack_parameters(searched.module, part.n_searches, problem.parameters)
+            with torch.no_grad():  # Line 1
+                for name, offset in part.at(slice(1)).offsets().items():
+                    start[name] += offset
+            descent = Descent(
+                searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
+            )
+            attack = _PoolAttack(x, pool_rows, part)
+            steps = descent.steps(start, batches, settings.schedule, attack)
+            kept = _last_models(steps, descent, n_steps - n_kept)
+            weights.append({name: w.cpu() for name, w in kept.items()})
+            prior = torch.as_tensor(descent.prior(kept), device=device).reshape(-1, 1)
+            of_each = descent.excess_of_each(kept, compared) + prior
+            losses.append(of_each.reshape(-1, n_kept, len(order)))
+        return weights, torch.cat(losses)
+
+    weights, losses = within_memory(search, device)
+    excess = mean_excess(losses.cpu().double().numpy(), problem.weight[order.numpy()])
+    return FoundNetworks(targets, *excess, fitted, tuple(weights))
 
 
-def _attack_on(
-    module: nn.Module,
-    weights: dict[str, Tensor],
-    x: Tensor,
-    batches: Sequence[Tensor],
-    objective: Callable[[Tensor], Objective],
-    searches: slice,
-) -> Callable[[int], Tensor]:
-    """Sum over the searches of the mean of ``L_adv`` over a mini-batch of the pool."""
-
-    def attack(step: int) -> Tensor:
-        rows = batches[step]
-        outputs = stacked_forward(module, weights, x[rows], shared_input=True).double()
-        by_point = outputs.transpose(0, 1).flatten(0, 1)  # as objectives order models
-        return objective(rows).subset(searches).attack(by_point).sum() / len(rows)
-
-    return attack
-
-
-def _last_models(
-    steps: Iterator[Tensor], moving: dict[str, Tensor], first: int
-) -> dict[str, Tensor]:
+@torch.no_grad()
+def _last_models(steps: Iterator[Tensor], descent: Descent, first: int) -> dict[str, Tensor]:
     """Run the searches; weights from step `first` on, one search after the other."""
-    kept: list[dict[str, Tensor]] = []
-    for step, excess in enumerate(steps):
-        if not bool(torch.isfinite(excess).all()):
-            kept = []
-            break
+    excess, kept = [], []
+    for step, loss in enumerate(steps):
+        excess.append(loss)
         if step >= first:
-            kept.append({name: w.detach().clone() for name, w in moving.items()})
-    stacked = {name: torch.stack([k[name] for k in kept], dim=1) for name in moving if kept}
-    if not kept or not all(bool(torch.isfinite(w).all()) for w in stacked.values()):
+            kept.append(descent.weights())
+    stacked = {name: torch.stack([k[name] for k in kept], dim=1) for name in kept[0]}
+    numbers = (torch.stack(excess), *stacked.values())
+    if not all(bool(torch.isfinite(each).all()) for each in numbers):
         raise ValueError(
             "The search on the pool diverged (NaN or infinite loss). Use a smaller "
             "`learning_rate`, or scale the features, for instance with StandardScaler."

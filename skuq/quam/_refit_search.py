@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import clone, is_classifier
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
@@ -21,12 +20,14 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.validation import has_fit_parameter
-from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
 from skuq.models import LearnerModel, look_at
-from skuq.quam._tasks import Found, mean_excess
+from skuq.quam._tasks import Found, Problem, Search, mean_excess
 from skuq.stored import stored
+
+if TYPE_CHECKING:
+    import torch
 
 # Training samples that compare the models, and that none of them has seen.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
@@ -41,7 +42,7 @@ _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 
 @stored("quam.refit-search")
 @dataclass(kw_only=True, eq=False, repr=False)
-class RefitSearch(BaseEstimator):
+class RefitSearch(Search):
     """Search of `fit` that refits a learner with a little of a pool of inputs, for each class.
 
     For boosted trees, forests, linear models and all other learners whose `fit` takes
@@ -119,24 +120,24 @@ class Refitted(Found):
     limited: LearnerModel | None
     held_out: ClassVar[bool] = True
 
-    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
+    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
         by_search = [
-            torch.stack([_bounded(model, inputs) for model in search], dim=1)
+            np.stack([_bounded(model, inputs) for model in search], axis=1)
             for search in self.models
         ]
-        return torch.stack(by_search, dim=1)
+        return np.stack(by_search, axis=1)
 
-    def centre(self, inputs: Any) -> Tensor | None:
+    def centre(self, inputs: Any) -> FloatArray | None:
         return None if self.limited is None else _bounded(self.limited, inputs)
 
 
-def _bounded(model: LearnerModel, inputs: Any) -> Tensor:
+def _bounded(model: LearnerModel, inputs: Any) -> FloatArray:
     outputs = model.outputs(inputs)
-    return outputs if model.classes is None else outputs.clamp_min(np.log(_LEAST_PROBABILITY))
+    return outputs if model.classes is None else np.maximum(outputs, np.log(_LEAST_PROBABILITY))
 
 
 @dataclass(frozen=True)
-class RefitProblem:
+class RefitProblem(Problem):
     """A learner and its training data, as they reach it, without samples of weight 0."""
 
     model: LearnerModel  # the given one; refitted ones are clones of its estimator
@@ -180,7 +181,7 @@ def refit_on_pool(
     pool: Any,
     pool_targets: Sequence[NDArray[Any]],
     shares: Sequence[float],
-    loss: Callable[[Tensor, NDArray[Any]], FloatArray],
+    loss: Callable[[FloatArray, NDArray[Any]], FloatArray],
     targets: IntArray,
     *,
     n_jobs: int | None = None,

@@ -1,62 +1,28 @@
-"""Objectives of a regressor's searches: to predict more, or less, than the given model.
-
-Models are normal distributions of the target. They return the mean, and the logarithm of the
-variance unless the noise is the same everywhere and known.
-"""
+"""Objectives of a regressor's searches: to predict more, or less, than the given model."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from skuq.information import gaussian_kl
-from skuq.quam._objectives import Objective, OutputBias
+from skuq.quam._objectives import Objective
+from skuq.quam._regression_sampling import (
+    DIRECTIONS,
+    Gaussians,
+    directed_divergence,
+    gaussian_loss,
+    gaussians,
+)
+from skuq.quam._tasks import OutputBias
 
 # A search starts this far off the given model, in standard deviations of the noise: at the
 # model itself the divergence is least and has no gradient.
 START = 1e-2
-DIRECTIONS = (1, -1)  # of the two searches of each point: upward, downward
-
-# Beyond this, variances could not be divided by one another any more.
-_MAX_LOG_VARIANCE = 100.0
-
-
-class Gaussians(NamedTuple):
-    """Means and variances, Tensors of equal shape, in units of the target and their square."""
-
-    mean: Tensor
-    variance: Tensor
-
-
-def gaussians(outputs: Tensor, noise_variance: float | None) -> Gaussians:
-    """Read outputs as normal distributions.
-
-    Shapes: `outputs` (..., n_outputs); returns (...).
-    """
-    mean = outputs[..., 0]
-    if noise_variance is not None:
-        return Gaussians(mean, torch.full_like(mean, noise_variance))
-    return Gaussians(mean, outputs[..., 1].clamp(-_MAX_LOG_VARIANCE, _MAX_LOG_VARIANCE).exp())
-
-
-def gaussian_loss(outputs: Tensor, y: Tensor, noise_variance: float | None) -> Tensor:
-    """Negative log-likelihood of targets.
-
-    Shapes: `outputs` (..., n_samples, n_outputs), `y` (n_samples,); returns (..., n_samples).
-    """
-    mean, variance = gaussians(outputs, noise_variance)
-    return ((2 * torch.pi * variance).log() + (y - mean).square() / variance) / 2
-
-
-def directed_divergence(reference: Gaussians, models: Gaussians, away: Tensor) -> Tensor:
-    """KL divergence of models from the reference model, as if on the wanted side of it."""
-    spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
-    return spread + away * away.abs() / (2 * models.variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,14 +52,14 @@ class _TwoSided(Objective):
 
     @cached_property
     def given(self) -> Gaussians:
-        """The given model at the point of each search, (n_models,)."""
-        outputs = self.reference.repeat_interleave(self.n_searches, dim=0)
-        return gaussians(outputs, self.noise_variance)
+        """The given model at each point, (n_points, 1)."""
+        return gaussians(self.reference[:, None], self.noise_variance)
 
     @cached_property
     def sign(self) -> Tensor:
-        """Direction of each search, (n_models,)."""
-        return self.reference.new_tensor(self.directions).repeat(len(self.reference))
+        """Direction of each search, (n_searches,)."""
+        # Not `new_tensor`, which would wait for an upload.
+        return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
 
     def away(self, mean: Tensor) -> Tensor:
         """How far means lie on the wanted side, in units of the target, up to the limit."""
@@ -104,6 +70,9 @@ class _TwoSided(Objective):
 
     def subset(self, searches: slice) -> Self:
         return replace(self, directions=self.directions[searches])
+
+    def at(self, rows: slice | Tensor) -> Self:
+        return replace(self, reference=self.reference[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +85,10 @@ class Displacement(_TwoSided):
 
     Examples
     --------
+    >>> import torch
     >>> attack = Displacement(torch.tensor([[0.0]]), 0.25).attack
-    >>> attack(torch.tensor([[2.0], [2.0]]))  # right for the first search, wrong for the second
-    tensor([-4.,  4.])
+    >>> attack(torch.tensor([[[2.0], [2.0]]]))  # right for the first search, wrong for the second
+    tensor([[-4.,  4.]])
     """
 
     def attack(self, outputs: Tensor) -> Tensor:
@@ -140,10 +110,11 @@ class Divergence(_TwoSided):
 
     Examples
     --------
+    >>> import torch
     >>> bias = OutputBias("bias", width=1, effect=1.0)
     >>> objective = Divergence(torch.tensor([[0.0]]), 1.0, bias=bias)
-    >>> objective.attack(torch.tensor([[2.0], [2.0]]))  # right for the first search only
-    tensor([-2.,  2.])
+    >>> objective.attack(torch.tensor([[[2.0], [2.0]]]))  # right for the first search only
+    tensor([[-2.,  2.]])
     >>> objective.offsets()["bias"].tolist()
     [[0.009999999776482582], [-0.009999999776482582]]
     """
@@ -160,8 +131,9 @@ class Divergence(_TwoSided):
     def offsets(self) -> dict[str, Tensor]:
         if self.bias is None:
             return {}
-        offset = self.reference.new_zeros(len(self.sign), self.bias.width)
-        offset[:, 0] = self.sign * self.given.variance.sqrt() * START / self.bias.effect
+        start = self.sign * self.given.variance.sqrt() * START / self.bias.effect
+        offset = self.reference.new_zeros(start.numel(), self.bias.width)
+        offset[:, 0] = start.flatten()
         return {self.bias.name: offset}
 
 

@@ -1,4 +1,9 @@
-"""Importance sampling for regression: from the models of the searches to uncertainty."""
+"""Importance sampling for regression: from the models of the searches to uncertainty.
+
+Models are normal distributions of the target. They return the mean, and the logarithm of the
+variance unless the noise is the same everywhere and known; arrays or Tensors, as in
+`_importance_sampling`.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +11,65 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.information import Decomposition, gaussian_entropy, gaussian_kl
-from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
-from skuq.quam._regression_objectives import (
-    DIRECTIONS,
-    Gaussians,
-    directed_divergence,
-    gaussians,
+from skuq.information import (
+    Decomposition,
+    array_namespace,
+    entropy,
+    gaussian_entropy,
+    gaussian_kl,
+)
+from skuq.quam._importance_sampling import (
+    ImportanceSampling,
+    Trajectories,
+    as_numpy,
+    joined_models,
+    taken,
 )
 
+DIRECTIONS = (1, -1)  # of the two searches of each point: upward, downward
+
+# Beyond this, variances could not be divided by one another any more.
+_MAX_LOG_VARIANCE = 100.0
 _N_NODES = 32  # of the quadrature
 # Components of less weight change the result by less than 1e-8 each and cost as much as others.
 _NEGLIGIBLE = 1e-10
 _PAIRS_AT_ONCE = 2**18  # of components, over all points of a batch
+
+
+class Gaussians(NamedTuple):
+    """Means and variances of equal shape, in units of the target and their square."""
+
+    mean: Any
+    variance: Any
+
+
+def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
+    """Read outputs as normal distributions.
+
+    Shapes: `outputs` (..., n_outputs); returns (...).
+    """
+    xp, mean = array_namespace(outputs), outputs[..., 0]
+    if noise_variance is not None:
+        return Gaussians(mean, xp.full_like(mean, noise_variance))
+    return Gaussians(mean, xp.exp(outputs[..., 1].clip(-_MAX_LOG_VARIANCE, _MAX_LOG_VARIANCE)))
+
+
+def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
+    """Negative log-likelihood of targets.
+
+    Shapes: `outputs` (..., n_samples, n_outputs), `y` (n_samples,); returns (..., n_samples).
+    """
+    mean, variance = gaussians(outputs, noise_variance)
+    log_variance = array_namespace(variance).log(2 * math.pi * variance)
+    return (log_variance + (y - mean) ** 2 / variance) / 2
+
+
+def directed_divergence(reference: Gaussians, models: Gaussians, away: Any) -> Any:
+    """KL divergence of models from the reference model, as if on the wanted side of it."""
+    spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
+    return spread + away * abs(away) / (2 * models.variance)
 
 
 class AdversarialRegressors(NamedTuple):
@@ -58,41 +105,43 @@ class _Visited(NamedTuple):
 
     given: Gaussians  # (n_points, 1, 1)
     models: Gaussians  # (n_points, 2, n_steps)
-    excess_loss: Tensor  # (n_points, 2, n_steps)
+    excess_loss: Any  # (n_points, 2, n_steps)
 
     @classmethod
-    def of(cls, reference: Tensor, found: Trajectories, noise_variance: float | None) -> _Visited:
+    def of(cls, reference: Any, found: Trajectories, noise_variance: float | None) -> _Visited:
         given = gaussians(reference[:, None, None], noise_variance)
         return cls(given, gaussians(found.outputs, noise_variance), found.excess_loss)
 
-    def away(self) -> Tensor:
+    def away(self) -> Any:
         """Distance of each model towards the side that its search wants, in units of the target."""
-        sign = self.models.mean.new_tensor(DIRECTIONS)[:, None]
-        return sign * (self.models.mean - self.given.mean)
+        distance = self.models.mean - self.given.mean
+        xp = array_namespace(distance)
+        return xp.stack([sign * distance[:, k] for k, sign in enumerate(DIRECTIONS)], 1)
 
-    def best(self, gamma: float) -> tuple[_Visited, Tensor]:
+    def best(self, gamma: float) -> tuple[_Visited, Any]:
         """The best model of each search, and whether it is feasible."""
         away = self.away()
         within = (self.excess_loss <= gamma) & (away > 0)
         divergence = directed_divergence(self.given, self.models, away)
-        found = within.any(-1, keepdim=True)
-        score = torch.where(within, divergence, -torch.inf)
-        at = torch.where(found, score, -self.excess_loss).argmax(-1, keepdim=True)
-        models = Gaussians(*(part.take_along_dim(at, dim=-1) for part in self.models))
-        return _Visited(self.given, models, self.excess_loss.take_along_dim(at, dim=-1)), found
+        found = within.any(-1)[..., None]
+        xp = array_namespace(divergence)
+        score = xp.where(within, divergence, -xp.inf)
+        at = xp.where(found, score, -self.excess_loss).argmax(-1)[..., None]
+        models = Gaussians(*(taken(part, at, -1) for part in self.models))
+        return _Visited(self.given, models, taken(self.excess_loss, at, -1)), found
 
-    def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Tensor]:
+    def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Any]:
         """Models that count and their weights, (n_points, n_models)."""
         kept = self.best(sampling.gamma)[0] if sampling.mixture == "dirac" else self
-        models = [part.flatten(1) for part in kept.models]
+        models = [part.reshape(len(part), -1) for part in kept.models]
         if sampling.by_search:
             pairs = zip(self.given, models, strict=True)
-            models = [torch.cat([given[:, 0], part], dim=1) for given, part in pairs]
+            models = [joined_models(given[:, 0], part) for given, part in pairs]
         return Gaussians(*models), sampling.weights(kept.excess_loss)
 
 
 def gaussian_uncertainty(
-    reference: Tensor,
+    reference: Any,
     trajectories: Trajectories,
     sampling: ImportanceSampling,
     *,
@@ -111,11 +160,12 @@ def gaussian_uncertainty(
     else:  # Eq. 26
         aleatoric = (weights * gaussian_entropy(models.variance)).sum(-1)
         epistemic = mixture_information(*models, weights)
-    return Decomposition(*(part.double().cpu().numpy() for part in (aleatoric, epistemic)))
+    parts = (aleatoric, epistemic)
+    return Decomposition(*(as_numpy(part).astype(np.float64, copy=False) for part in parts))
 
 
 def estimate_spread(
-    reference: Tensor,
+    reference: Any,
     trajectories: Trajectories,
     sampling: ImportanceSampling,
     *,
@@ -130,27 +180,27 @@ def estimate_spread(
     if sampling.setting == "selected":
         centre = visited.given.mean[:, 0]
     else:
-        centre = (weights * models.mean).sum(-1, keepdim=True)
-    spread = (weights * (models.mean - centre).square()).sum(-1).sqrt()
-    return spread.double().cpu().numpy()
+        centre = (weights * models.mean).sum(-1)[..., None]
+    variance = as_numpy((weights * (models.mean - centre) ** 2).sum(-1))
+    return np.sqrt(variance.astype(np.float64, copy=False))
 
 
 def best_adversarial_regressors(
-    reference: Tensor, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
+    reference: Any, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
 ) -> AdversarialRegressors:
     """Keep the best adversarial model of each search; parameters of `gaussian_uncertainty`."""
     visited, feasible = _Visited.of(reference, trajectories, noise_variance).best(gamma)
     parts = (
-        torch.tensor(DIRECTIONS).expand(len(reference), -1)[..., None],
+        np.broadcast_to(np.array(DIRECTIONS), (len(reference), 2))[..., None],
         *visited.models,
         gaussian_kl(*visited.given, *visited.models),
         visited.excess_loss,
         feasible,
     )
-    return AdversarialRegressors(*(part.squeeze(-1).cpu().numpy() for part in parts))
+    return AdversarialRegressors(*(as_numpy(part).squeeze(-1) for part in parts))
 
 
-def mixture_information(mean: Tensor, variance: Tensor, weights: Tensor) -> Tensor:
+def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
     """Expected KL divergence of the mixture from its components.
 
     This is the mutual information of target and component, the epistemic part of Eq. 26. It
@@ -161,25 +211,36 @@ def mixture_information(mean: Tensor, variance: Tensor, weights: Tensor) -> Tens
     Shapes: `mean, variance` (n_points, n_models), `weights` (n_points, n_models); returns
     (n_points,).
     """
-    kept = weights.double().where(weights > _NEGLIGIBLE, 0.0)
-    kept, order = kept.topk(int((kept > 0).sum(dim=1).max()), dim=1)
-    parts = mean.double(), variance.double().sqrt()
-    mean, scale = (part.take_along_dim(order, dim=1) for part in parts)
+    xp = array_namespace(weights)
+    mean, variance, weights = (xp.asarray(x, dtype=xp.float64) for x in (mean, variance, weights))
+    kept = xp.where(weights > _NEGLIGIBLE, weights, 0.0 * weights)
+    order = xp.argsort(-kept, 1)[:, : int((kept > 0).sum(1).max())]
+    mean, scale, kept = (taken(part, order, 1) for part in (mean, xp.sqrt(variance), kept))
     size = max(1, _PAIRS_AT_ONCE // order.shape[1] ** 2)
-    batches = zip(*(torch.split(part, size) for part in (mean, scale, kept)), strict=True)
-    return torch.cat([_information(*batch) for batch in batches])
+    parts = [slice(start, start + size) for start in range(0, len(mean), size)]
+    return xp.concatenate([_information(mean[rows], scale[rows], kept[rows]) for rows in parts])
 
 
-def _information(mean: Tensor, scale: Tensor, weights: Tensor) -> Tensor:
-    weights = weights / weights.sum(dim=1, keepdim=True)
+def _information(mean: Any, scale: Any, weights: Any) -> Any:
+    xp = array_namespace(weights)
+    weights = weights / weights.sum(1)[:, None]
+    with np.errstate(divide="ignore"):  # of components that were left out
+        log_weights = xp.log(weights)
     # Density of component j at node y of component i, both without the factor of sqrt(2 pi).
-    log_factor = (weights.log() - scale.log())[:, None]
+    log_factor = (log_weights - xp.log(scale))[:, None]
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
-    total = torch.zeros_like(weights)
+    total = xp.zeros_like(weights)
     for node, share in zip(nodes, shares / math.sqrt(2 * math.pi), strict=True):
         y = mean + scale * node
         distance = (y[:, :, None] - mean[:, None]) / scale[:, None]
-        log_mixture = torch.logsumexp(log_factor - distance.square() / 2, dim=2)
-        total += share * (-scale.log() - node**2 / 2 - log_mixture)
-    entropy = torch.special.entr(weights).sum(dim=1)
-    return (weights * total).sum(dim=1).clamp(min=0.0).minimum(entropy)
+        log_mixture = _log_sum_exp(log_factor - distance**2 / 2)
+        total += share * (-xp.log(scale) - node**2 / 2 - log_mixture)
+    return xp.minimum((weights * total).sum(1).clip(0), entropy(log_weights))
+
+
+def _log_sum_exp(values: Any) -> Any:
+    """Logarithm of the sum of exponentials over the last axis, some of which is finite."""
+    if not isinstance(values, np.ndarray):
+        return values.logsumexp(-1)
+    largest = values.max(axis=-1, keepdims=True)
+    return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]

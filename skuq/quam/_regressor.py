@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
 from sklearn.model_selection import train_test_split
 from sklearn.utils import _safe_indexing, check_random_state
@@ -18,14 +17,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import Model, TrainingData, fit_model, is_prefit
-from skuq.networks import resolve_device
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
-from skuq.quam._gradient_search import FittedSearch, output_bias
-from skuq.quam._refit_search import RefitSearch
+from skuq.quam._refit_search import RefitProblem, RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._tasks import Regression, mean_loss
 from skuq.stored import stored
 from skuq.validation import refuse_ineffective
+
+if TYPE_CHECKING:
+    from skuq.quam._gradient_search import FittedSearch
 
 
 @stored("quam.regressor", fields=KEPT | {"noise_variance_": float | None})
@@ -210,7 +210,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             "regression": True,
             "n_outputs": 1 + (self.noise == "learned"),
             "seed": fit_seed,
-            "device": resolve_device(self.device),
+            "device": self.device,
         }
         data = self._resolve(
             X,
@@ -235,7 +235,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         losses = self._task.loss(self._outputs(data.inputs), y)
         self.reference_loss_ = mean_loss(losses, weight)
         self._problem = self._prepare(data, y, losses, seed=search_seed)
-        if isinstance(self._problem, FittedSearch):
+        if not isinstance(self._problem, RefitProblem):
             self._task = replace(self._task, bias=_output_bias(self._problem))
         self._search(data, search_seed)
         return self
@@ -287,7 +287,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             twin = None if self.estimator is None else clone(self.estimator)
             model = fit(twin, _safe_indexing(data.X, rows), y[rows], sample_weight=given)
         inputs = model.inputs(_safe_indexing(data.X, held_out))
-        predicted = model.outputs(inputs).double()[:, 0].numpy()
+        predicted = np.asarray(model.outputs(inputs), np.float64)[:, 0]
         variance = float(np.average((y[held_out] - predicted) ** 2, weights=weight[held_out]))
         if variance == 0:
             raise ValueError(
@@ -309,7 +309,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         ndarray of shape (n_samples,), float64
             Predictions, in units of the target.
         """
-        return self._outputs(self._inputs(X))[:, 0].numpy()
+        means: FloatArray = np.asarray(self._outputs(self._inputs(X))[:, 0])
+        return means
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Measure how adversarial models disagree about each input.
@@ -382,5 +383,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
 def _output_bias(fitted: FittedSearch) -> Any:
     """The parameter by which searches for divergence move their start."""
+    import torch
+
+    from skuq.quam._gradient_search import output_bias
+
     problem = fitted.problem
     return output_bias(problem.module, problem.parameters, torch.tensor(problem.X[:1024]))

@@ -1,46 +1,65 @@
-"""What searches ask for and what they find, of a classifier and of a regressor."""
+"""What searches ask for and what they find, of a classifier and of a regressor.
+
+The objectives of searches by gradients need torch and are imported with it; all else takes numpy
+arrays and Tensors alike.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from sklearn.base import BaseEstimator
 
 from skuq.base import FloatArray, IntArray
-from skuq.information import Decomposition
+from skuq.information import Decomposition, log_softmax
 from skuq.labels import codes_of
 from skuq.quam._importance_sampling import (
     AdversarialModels,
     ImportanceSampling,
     Trajectories,
+    as_numpy,
     best_adversarial_models,
     estimate_uncertainty,
 )
-from skuq.quam._objectives import (
-    Objective,
-    OutputBias,
-    Targeted,
-    Untargeted,
-    classification_objective,
-)
-from skuq.quam._regression_objectives import DIRECTIONS, gaussian_loss, regression_objective
 from skuq.quam._regression_sampling import (
+    DIRECTIONS,
     AdversarialRegressors,
     best_adversarial_regressors,
     estimate_spread,
+    gaussian_loss,
     gaussian_uncertainty,
 )
 from skuq.stored import stored
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from skuq.quam._objectives import Objective
+
 # How far from the given model's prediction models on a pool are pulled, in standard deviations
 # of the target: about to the ends of its range.
 _PULL = 2.0
+
+
+class Search(BaseEstimator):
+    """A way to search models, as a parameter object."""
+
+    pool: Any
+    #: Whether it searches for each input anew, when its uncertainty is asked for.
+    pointwise: ClassVar[bool] = False
+
+    def check_suits(self, estimator: Any) -> None:
+        """Refuse models that cannot be searched in this way."""
+        raise NotImplementedError
+
+
+class Problem:
+    """A given model and its training data, as a search needs them."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +87,17 @@ class Found(ABC):
     held_out: ClassVar[bool]
 
     @abstractmethod
-    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Tensor:
-        """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU."""
+    def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
+        """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU.
+
+        Those of networks are a Tensor, those of learners an array.
+        """
 
     def without_training_data(self) -> Self:
         """The same models, without the data that they were searched with."""
         return self
 
-    def centre(self, inputs: Any) -> Tensor | None:
+    def centre(self, inputs: Any) -> FloatArray | None:
         """Outputs of the model that the others are variants of; None if it is the given one."""
         return None
 
@@ -106,10 +128,10 @@ def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, flo
 class Outputs(NamedTuple):
     """What the given model and all others predict for some inputs."""
 
-    reference: Tensor  # (n_points, n_outputs)
+    reference: Any  # (n_points, n_outputs)
     models: Trajectories
-    targets: Tensor | None = None  # (n_points, n_searches), classes; None if none were asked for
-    centre: Tensor | None = None  # (n_points, n_outputs), of the model that the others vary
+    targets: Any = None  # (n_points, n_searches), classes; None if none were asked for
+    centre: Any = None  # (n_points, n_outputs), of the model that the others vary
 
 
 class Task(ABC):
@@ -123,19 +145,19 @@ class Task(ABC):
     def first_penalty(self, total_weight: float) -> float: ...
 
     @abstractmethod
-    def targets(self, reference: Tensor) -> IntArray:
+    def targets(self, reference: Any) -> IntArray:
         """What searches on a pool ask for, given the model's outputs there; see `Found`."""
 
     @abstractmethod
-    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
-        """Objective of networks at some rows of a pool."""
+    def objective(self, reference: Tensor, targets: IntArray) -> Objective:
+        """Objective of networks at the inputs of a pool."""
 
     @abstractmethod
     def point_objective(self, reference: Tensor) -> Objective:
         """Objective of networks at single points, given the model's outputs there."""
 
     @abstractmethod
-    def loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
+    def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
         """Losses of a model's outputs, in nats."""
 
     @abstractmethod
@@ -145,6 +167,25 @@ class Task(ABC):
     @abstractmethod
     def best_models(self, outputs: Outputs, gamma: float) -> Any:
         """The best adversarial model of each search."""
+
+
+@stored("quam.output-bias")
+class OutputBias(NamedTuple):
+    """A parameter that shifts the mean that a network predicts, by the same amount everywhere.
+
+    Attributes
+    ----------
+    name : str
+        Its name; the first of its elements is meant.
+    width : int
+        How many elements it has.
+    effect : float
+        How much the mean grows per unit of the bias.
+    """
+
+    name: str
+    width: int
+    effect: float
 
 
 @stored("quam.classification")
@@ -162,41 +203,44 @@ class Classification(Task):
         # log posterior of the training set and one sample more, the point with the targeted class.
         return total_weight / 10
 
-    def targets(self, reference: Tensor) -> IntArray:
+    def targets(self, reference: Any) -> IntArray:
         if not self.targeted:
             return np.array([-1])
         n_classes = reference.shape[1]
         if self.n_targets is None or self.n_targets >= n_classes:
             return np.arange(n_classes)
-        return np.sort(reference.softmax(-1).mean(0).topk(self.n_targets).indices.numpy())
+        proba = np.exp(as_numpy(log_softmax(reference))).mean(axis=0)
+        return np.sort(np.argsort(-proba, kind="stable")[: self.n_targets])
 
-    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
+    def objective(self, reference: Tensor, targets: IntArray) -> Objective:
+        from skuq.networks import on_device
+        from skuq.quam._objectives import Targeted, Untargeted
+
         if targets[0] < 0:
-            log_reference = reference.log_softmax(-1)
-            return lambda rows: Untargeted(log_reference[rows])
-        codes = torch.as_tensor(targets, device=reference.device)
-        return lambda rows: Targeted(codes.expand(len(rows), -1))
+            return Untargeted(reference.log_softmax(-1))
+        return Targeted(on_device(targets[None], reference.device))
 
     def point_objective(self, reference: Tensor) -> Objective:
+        from skuq.quam._objectives import classification_objective
+
         return classification_objective(
             reference.log_softmax(-1), targeted=self.targeted, n_targets=self.n_targets
         )
 
-    def loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
-        losses: FloatArray = -outputs.numpy()[np.arange(len(y)), codes_of(y, self.classes, "y")]
+    def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
+        losses: FloatArray = -as_numpy(outputs)[np.arange(len(y)), codes_of(y, self.classes, "y")]
         return losses
 
     def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
-        centre = None if outputs.centre is None else outputs.centre.log_softmax(-1)
-        return estimate_uncertainty(
-            outputs.reference.log_softmax(-1), outputs.models, sampling, centre
-        )
+        centre = None if outputs.centre is None else log_softmax(outputs.centre)
+        reference = log_softmax(outputs.reference)
+        return estimate_uncertainty(reference, outputs.models, sampling, centre)
 
     def best_models(self, outputs: Outputs, gamma: float) -> AdversarialModels:
         found, excess_loss = outputs.models
         return best_adversarial_models(
-            outputs.reference.log_softmax(-1),
-            found.log_softmax(-1),
+            log_softmax(outputs.reference),
+            log_softmax(found),
             excess_loss,
             gamma,
             outputs.targets,
@@ -219,12 +263,14 @@ class Regression(Task):
         # number of samples would let it run too far.
         return 20.0
 
-    def targets(self, reference: Tensor) -> IntArray:
+    def targets(self, reference: Any) -> IntArray:
         return np.array(DIRECTIONS)
 
-    def objective(self, reference: Tensor, targets: IntArray) -> Callable[[Tensor], Objective]:
-        return lambda rows: regression_objective(
-            reference[rows],
+    def objective(self, reference: Tensor, targets: IntArray) -> Objective:
+        from skuq.quam._regression_objectives import regression_objective
+
+        return regression_objective(
+            reference,
             attack=self.attack,
             noise_variance=self.noise_variance,
             bias=self.bias,
@@ -232,6 +278,8 @@ class Regression(Task):
         )
 
     def point_objective(self, reference: Tensor) -> Objective:
+        from skuq.quam._regression_objectives import regression_objective
+
         return regression_objective(
             reference, attack=self.attack, noise_variance=self.noise_variance, bias=self.bias
         )
@@ -241,8 +289,8 @@ class Regression(Task):
         """How far models on a pool are pulled, in units of the target."""
         return _PULL * self.target_std
 
-    def loss(self, outputs: Tensor, y: NDArray[Any]) -> FloatArray:
-        losses: FloatArray = gaussian_loss(outputs, torch.tensor(y), self.noise_variance).numpy()
+    def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
+        losses: FloatArray = gaussian_loss(as_numpy(outputs), y, self.noise_variance)
         return losses
 
     def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
@@ -255,11 +303,9 @@ class Regression(Task):
         found = self._centred(outputs, sampling)
         return (estimate_spread(*found, sampling, noise_variance=self.noise_variance),)
 
-    def _centred(
-        self, outputs: Outputs, sampling: ImportanceSampling
-    ) -> tuple[Tensor, Trajectories]:
+    def _centred(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[Any, Trajectories]:
         around = sampling.setting == "expected" and outputs.centre is not None
-        return (outputs.centre if around else outputs.reference), outputs.models  # type: ignore[return-value]
+        return (outputs.centre if around else outputs.reference), outputs.models
 
     def best_models(self, outputs: Outputs, gamma: float) -> AdversarialRegressors:
         return best_adversarial_regressors(

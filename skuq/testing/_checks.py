@@ -16,7 +16,8 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
-from skuq.base import Uncertainty, make_pipeline, predict_uncertainty
+from skuq.base import Uncertainty, predict_uncertainty
+from skuq.pipelines import make_pipeline
 from skuq.testing._comparisons import (
     content,
     equal,

@@ -6,8 +6,11 @@ process, such as those of stable-baselines3's `SubprocVecEnv`.
 """
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from skuq.extras import import_optional, lazy_names
+
+import_optional("torch", extra=None)
 from skuq.uadqn._estimator import UADQN, rl_module
 from skuq.uadqn._quantiles import (
     aleatoric_variance,
@@ -103,15 +106,9 @@ _MODULES = {
     "_run_configs": ("GRIDWORLD", "MINATAR", "RunError", "make_run_config", "settings_for"),
     "_runs": ("last_saved_step", "load_agent", "train_run", "train_seeds"),
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+__getattr__ = lazy_names(__name__, _MODULES, load=rl_module)
 
 if sys.modules.get("gymnasium") is not None:
-    # It registers the windy cliff. Else that is done when something of `_HOME` is used: nobody
+    # It registers the windy cliff. Else that is done when something of `_MODULES` is used: nobody
     # waits for a package that nothing uses.
     from skuq.uadqn import _envs as _envs
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'skuq.uadqn' has no attribute {name!r}")
-    return getattr(rl_module(_HOME[name]), name)

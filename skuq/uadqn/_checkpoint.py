@@ -218,7 +218,7 @@ def _write_checkpoint(
         "versions": installed_versions(),
         "sha256": {name: _digest(partial / name) for name in (ALGORITHM, BUFFER, STATE)},
     }
-    (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def _taken_apart(env: VecEnv) -> tuple[VecEnv, list[tuple[type, dict[str, Any]]]]:
@@ -304,7 +304,7 @@ def load_checkpoint(checkpoint: str | Path, env_name: str, device: str = "auto")
 
 def _checked_manifest(checkpoint: Path, env_name: str) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads((checkpoint / MANIFEST).read_text())
+        manifest: dict[str, Any] = json.loads((checkpoint / MANIFEST).read_text(encoding="utf-8"))
         named, env = manifest["algorithm"], manifest["env"]
         versions, digests = manifest["versions"], manifest["sha256"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from skuq.uadqn._quantiles import (
 )
 
 Space = spaces.Space[Any]
-Discrete = spaces.Discrete[Any]
+Discrete: TypeAlias = "spaces.Discrete[Any]"  # gymnasium has typed it since 1.3 only
 
 DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
 MIN_GRID = 3  # cells that `GridCNN` needs each way

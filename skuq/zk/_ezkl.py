@@ -91,7 +91,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
         setattr(arguments, name, value)
     with _quiet():
         _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), arguments)
-    found: dict[str, Any] = json.loads(settings.read_text())
+    found: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))
     # They are written in the order of a hash table, which differs from run to run and would
     # give the same circuit another verifying key.
     found["required_range_checks"].sort()
@@ -99,7 +99,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     cells = _not_laid_out(circuit, shape, arguments.decomp_legs)
     found["total_assignments"] -= cells
     found["num_rows"] -= cells // shape.columns_of(circuit)
-    settings.write_text(json.dumps(found, sort_keys=True))
+    settings.write_text(json.dumps(found, sort_keys=True), encoding="utf-8")
     committed = found["module_sizes"]["polycommit"]
     if committed != [shape.n_committed]:
         raise ProofSystemError(
@@ -197,7 +197,10 @@ def witness(
     """Run a circuit on its public inputs; return outputs and commitment to the constants."""
     ezkl = _ezkl()
     data = target.with_suffix(".input.json")
-    data.write_text(json.dumps({"input_data": [[_hex(v) for v in values] for values in inputs]}))
+    data.write_text(
+        json.dumps({"input_data": [[_hex(v) for v in values] for values in inputs]}),
+        encoding="utf-8",
+    )
     with _quiet():
         _call(
             ezkl.gen_witness,
@@ -208,7 +211,7 @@ def witness(
             str(verifying),
             str(srs),
         )
-    found = json.loads(target.read_text())
+    found = json.loads(target.read_text(encoding="utf-8"))
     ((point,),) = found["processed_params"]["polycommit"]  # one column, hence one point
     return [_integer(v) for v in found["outputs"][0]], point
 
@@ -224,7 +227,7 @@ def prove(witness_path: Path, circuit: Path, proving: Path, srs: Path, *, timeou
         "srs_path": str(srs),
     }
     _run("prove", arguments, timeout=timeout)
-    proof = bytes(json.loads(target.read_text())["proof"])
+    proof = bytes(json.loads(target.read_text(encoding="utf-8"))["proof"])
     target.unlink()
     return proof
 
@@ -247,7 +250,8 @@ def verify(
                 "timestamp": None,
                 "version": version(),
             }
-        )
+        ),
+        encoding="utf-8",
     )
     try:
         with _quiet():

@@ -18,8 +18,6 @@ from skuq.evidential import GraphClassifier, LogitUncertainty
 from skuq.models import adopt
 from tests.baselines.oracles import PickledJobs, by_hand
 
-pytest.importorskip("dgl")
-
 NODES, OTHERS = np.arange(60), np.arange(60, 150)
 
 

@@ -36,7 +36,7 @@ def kept(tmp_path, monkeypatch):
 
     def write(**results):
         for name, content in results.items():
-            (tmp_path / f"{name}.json").write_text(json.dumps(content))
+            (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
         return remeasure.results(tmp_path)
 
     return write

@@ -36,14 +36,16 @@ def tree(tmp_path):
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     return tmp_path
 
 
 def changed_by(tree, name, benchmark="x"):
     """Parts whose digest differs once a file has another line."""
     before = code_parts(f"benchmarks.{benchmark}", tree)
-    (tree / name).write_text((tree / name).read_text() + "more = 1\n")
+    (tree / name).write_text(
+        (tree / name).read_text(encoding="utf-8") + "more = 1\n", encoding="utf-8"
+    )
     after = code_parts(f"benchmarks.{benchmark}", tree)
     return {part for part in before | after if before.get(part) != after.get(part)}
 
@@ -86,7 +88,7 @@ def test_what_it_does_not_use_leaves_them(tree, name):
     ],
 )
 def test_a_package_of_which_it_is_not_known_what_is_used_counts_whole(tree, text):
-    (tree / "benchmarks/y.py").write_text(text)
+    (tree / "benchmarks/y.py").write_text(text, encoding="utf-8")
     assert changed_by(tree, "skuq/shared/_unused.py", "y") == {"shared"}
 
 
@@ -101,17 +103,17 @@ def test_a_package_of_which_it_is_not_known_what_is_used_counts_whole(tree, text
 def test_comments_and_docstrings_are_not_code(tree, old, new):
     before = code_parts("benchmarks.x", tree)
     model = tree / "skuq/method/_model.py"
-    assert old in model.read_text()
-    model.write_text(model.read_text().replace(old, new))
+    assert old in model.read_text(encoding="utf-8")
+    model.write_text(model.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     assert code_parts("benchmarks.x", tree) == before
 
 
 def test_a_string_that_is_used_is_code(tree):
     before = code_parts("benchmarks.x", tree)
     base = tree / "skuq/base.py"
-    base.write_text(base.read_text() + 'MESSAGE = "one"\n')
+    base.write_text(base.read_text(encoding="utf-8") + 'MESSAGE = "one"\n', encoding="utf-8")
     between = code_parts("benchmarks.x", tree)
-    base.write_text(base.read_text().replace("one", "# two"))
+    base.write_text(base.read_text(encoding="utf-8").replace("one", "# two"), encoding="utf-8")
     assert (
         len({parts["base"] for parts in (before, between, code_parts("benchmarks.x", tree))}) == 3
     )
@@ -120,7 +122,9 @@ def test_a_string_that_is_used_is_code(tree):
 def test_a_moved_definition_counts_as_another(tree):
     before = code_parts("benchmarks.x", tree)
     (tree / "skuq/shared/_helpers.py").rename(tree / "skuq/shared/_tools.py")
-    (tree / "skuq/shared/__init__.py").write_text("from skuq.shared._tools import helper\n")
+    (tree / "skuq/shared/__init__.py").write_text(
+        "from skuq.shared._tools import helper\n", encoding="utf-8"
+    )
     assert code_parts("benchmarks.x", tree)["shared"] != before["shared"]
 
 

@@ -93,7 +93,7 @@ def test_training_writes_the_run_and_says_what_came_of_it(rl):
     said = f"{len(history)} episodes{falls}; mean return of the last {len(history)}: {mean:.4g}\n"
     assert result.stdout.startswith(said)
     assert "Agent: run/agent.zip\nHistory: run/history.csv\n" in result.stdout
-    config = json.loads((rl / "run/config.json").read_text())
+    config = json.loads((rl / "run/config.json").read_text(encoding="utf-8"))
     assert (config["env"], config["seed"], config["method"]) == ("CliffWind-v0", 3, "uadqn")
     assert config["settings"] == QUICK | {"epistemic_factor": 2.5}
     assert "120/120" in result.stderr  # the progress bar
@@ -164,7 +164,7 @@ def test_uadqn_can_be_extended(rl):
     result = train(steps=100)
     assert result.exit_code == 0
     assert "continues from step 60." in result.stdout
-    assert json.loads((rl / "run/config.json").read_text())["steps"] == 100
+    assert json.loads((rl / "run/config.json").read_text(encoding="utf-8"))["steps"] == 100
 
 
 def test_several_seeds_are_runs_of_their_own(rl):
@@ -264,7 +264,7 @@ def test_a_disk_without_room_is_reported_in_one_line(rl, monkeypatch):
 
 def test_a_folder_with_other_things_is_left_alone(rl):
     (rl / "run").mkdir()
-    (rl / "run/thesis.tex").write_text("mine")
+    (rl / "run/thesis.tex").write_text("mine", encoding="utf-8")
     assert "is not the folder of a run: it holds something else" in refused(train())
     assert contents(rl) == {rl / "run/thesis.tex": b"mine"}
 

@@ -89,7 +89,9 @@ def test_options_reach_the_audit_and_the_figures_are_written(folder):
         confidence_level=0.9,
     )
     note = "Columns of probabilities: p0 -> 0, p1 -> 1."
-    assert json.loads(Path("figures.json").read_text()) == audit_data(expected, [note])
+    assert json.loads(Path("figures.json").read_text(encoding="utf-8")) == audit_data(
+        expected, [note]
+    )
 
 
 def test_a_report_comes_with_its_figures_and_states_the_columns(folder):
@@ -98,7 +100,7 @@ def test_a_report_comes_with_its_figures_and_states_the_columns(folder):
     assert result.exit_code == FAILED
     assert "Report: audit.html\nFigures: audit.json" in result.stdout
     page = Path("audit.html").read_text(encoding="utf-8")
-    figures = json.loads(Path("audit.json").read_text())
+    figures = json.loads(Path("audit.json").read_text(encoding="utf-8"))
     assert figures["verdict"]["headline"] in page
     assert "Columns of probabilities: p0 -&gt; 0, p1 -&gt; 1." in page
     before = set(files(folder))
@@ -155,7 +157,9 @@ def test_parts_are_audited_together(folder, ending):
     assert audit("--json", "whole.json", "--groups", "sex").exit_code == 0
     given = ["--groups", "sex", "--json", "parts.json"]
     assert audit(*given, predictions=f"part-*.{ending}").exit_code == 0
-    whole, parts = (json.loads(Path(f"{name}.json").read_text()) for name in ("whole", "parts"))
+    whole, parts = (
+        json.loads(Path(f"{name}.json").read_text(encoding="utf-8")) for name in ("whole", "parts")
+    )
     assert parts == whole
     more = ["--predictions", f"part-0.{ending}", "--predictions", f"part-1.{ending}"]
     assert audit(*more, predictions=f"part-2.{ending}").exit_code == 0
@@ -167,7 +171,7 @@ def test_how_files_were_read_is_said(folder):
     assert result.exit_code == 0, result.output
     note = "euro.csv was read with a semicolon as separator and a decimal comma."
     assert note in result.stdout
-    assert note in json.loads(Path("euro.json").read_text())["notes"]
+    assert note in json.loads(Path("euro.json").read_text(encoding="utf-8"))["notes"]
     stated = audit("--sep", ";", "--decimal", ",", "--encoding", "utf-8", predictions="euro.csv")
     assert stated.exit_code == 0
     assert "was read with" not in stated.stdout
@@ -199,7 +203,9 @@ def test_the_order_of_columns_does_not_change_the_verdict(folder):
     for proba, classes in (("p0,p1", "0,1"), ("p1,p0", "1,0")):
         options = ["--classes", classes, "--json", f"{proba}.json"]
         assert audit(*options, proba=proba).exit_code == 0
-    one, two = (json.loads(Path(f"{name}.json").read_text()) for name in ("p0,p1", "p1,p0"))
+    one, two = (
+        json.loads(Path(f"{name}.json").read_text(encoding="utf-8")) for name in ("p0,p1", "p1,p0")
+    )
     assert one["bins"] == two["bins"]
 
 
@@ -209,7 +215,9 @@ def test_a_single_column_is_the_probability_of_the_second_label(folder, options)
     assert result.exit_code == 0
     assert "Columns of probabilities: p1 -> 1, the rest to 1 -> 0." in result.stdout
     audit("--json", "both.json")
-    single, both = (json.loads(Path(f"{name}.json").read_text()) for name in ("single", "both"))
+    single, both = (
+        json.loads(Path(f"{name}.json").read_text(encoding="utf-8")) for name in ("single", "both")
+    )
     for one, two in zip(single["bins"], both["bins"], strict=True):
         assert (one["count"], one["correct"]) == (two["count"], two["correct"])
         # The columns of the table are rounded one by one.
@@ -386,7 +394,7 @@ def test_regions_are_searched_in_the_named_columns(folder):
     )
     assert result.exit_code == 10
     expected = CalibrationAuditor.from_predictions(y, proba, X=X, search_regions=0.2)
-    data = json.loads(Path("a.json").read_text())
+    data = json.loads(Path("a.json").read_text(encoding="utf-8"))
     assert data["regions"] == json.loads(json.dumps(audit_data(expected)))["regions"]
     assert "Region " in result.stdout
 

@@ -91,7 +91,7 @@ def test_a_report_names_what_is_held_fixed_and_draws_the_radii(folder):
     pytest.importorskip("matplotlib")
     result = run("--id", "number", "--fixed", "sepal length, sepal width", "--report", "page.html")
     assert result.exit_code == 0, result.output
-    page = (folder / "page.html").read_text()
+    page = (folder / "page.html").read_text(encoding="utf-8")
     assert "sepal width" in page
     assert "<img" in page or "<svg" in page
 
@@ -170,7 +170,7 @@ def test_the_approximation_that_certificates_are_about_is_named(folder, options,
     result = CliRunner().invoke(main, [*arguments, "--max-regions", "1", *options])
     assert result.exit_code == 0, result.output
     assert f"about the posterior by {approximation}." in result.stdout
-    page = html.unescape((folder / "page.html").read_text())
+    page = html.unescape((folder / "page.html").read_text(encoding="utf-8"))
     assert f"about the posterior by {approximation}." in page
 
 

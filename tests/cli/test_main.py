@@ -12,7 +12,7 @@ import skuq
 from skuq import QUAMClassifier
 from skuq.cli._audit import audit
 from skuq.cli._main import FAILED, main
-from skuq.plugins import Plugin, discover
+from skuq.plugins import Plugin, discover, estimator_names
 
 
 def run(*arguments):
@@ -28,8 +28,22 @@ def test_the_version_is_that_of_the_package():
     assert result.output == f"skuq, version {skuq.__version__}\n"
 
 
-def test_estimators_are_listed_with_summary_and_origin():
-    result = run("estimators")
+def test_estimators_are_listed_without_importing_them():
+    code = (
+        "import sys\nfrom skuq.cli import main\n"
+        "try: main(['estimators'])\n"
+        f"except SystemExit as end: assert not end.code and not {SLOW!r} & {{*sys.modules}}\n"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    *lines, last = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == estimator_names()
+    assert ["QUAMClassifier", "skuq.quam:QUAMClassifier", "[skuq]"] in map(str.split, lines)
+    assert "None of them was imported; --check" in last
+
+
+def test_checked_estimators_are_listed_with_summary_and_origin():
+    result = run("estimators", "--check")
     assert result.exit_code == 0
     (line,) = [line for line in result.output.splitlines() if line.startswith("QUAMClassifier ")]
     assert QUAMClassifier.__doc__.splitlines()[0] in line
@@ -40,7 +54,7 @@ def test_a_broken_plugin_is_listed_by_name_and_stops_nothing(monkeypatch):
     broken = Plugin("BrokenClassifier", "acme", "acme:Broken", error="libneeded is missing")
     found = [broken, *discover()]
     monkeypatch.setattr("skuq.plugins.discover", lambda: found)
-    result = run("estimators")
+    result = run("estimators", "--check")
     assert result.exit_code == 0
     words = result.output.splitlines()[0].split()
     assert words == ["BrokenClassifier", "broken:", "libneeded", "is", "missing"]
@@ -91,7 +105,9 @@ def test_the_list_of_commands_imports_none_of_them():
         "except SystemExit: print([name for name in sys.modules if name.startswith('skuq.')])\n"
     )
     imported = python(code).stdout.splitlines()[-1]
-    assert set(ast.literal_eval(imported)) == {*("skuq._version", "skuq.cli", "skuq.cli._main")}
+    assert set(ast.literal_eval(imported)) == {
+        *("skuq._version", "skuq.cli", "skuq.cli._main", "skuq.extras")
+    }
 
 
 @pytest.mark.parametrize(

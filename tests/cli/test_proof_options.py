@@ -80,7 +80,7 @@ def test_classes_are_given_as_a_row_of_a_csv_file(text, classes, expected):
 )
 def test_the_result_of_an_earlier_call_is_removed(tmp_path, error, raised, message):
     path = tmp_path / "verdict.json"
-    path.write_text('{"passed":true}')
+    path.write_text('{"passed":true}', encoding="utf-8")
     with pytest.raises(raised, match=message), errors_in_one_line(path):
         raise error
     assert not path.exists()
@@ -88,7 +88,7 @@ def test_the_result_of_an_earlier_call_is_removed(tmp_path, error, raised, messa
 
 def test_the_reason_of_a_failed_verification_replaces_it(tmp_path):
     path = tmp_path / "verdict.json"
-    path.write_text('{"passed":true}')
+    path.write_text('{"passed":true}', encoding="utf-8")
     with pytest.raises(VerificationFailed, match="was changed"), errors_in_one_line(path):
         raise VerificationError("The file was changed.")
-    assert path.read_text() == '{"verification_error":"The file was changed."}\n'
+    assert path.read_text(encoding="utf-8") == '{"verification_error":"The file was changed."}\n'

@@ -80,7 +80,9 @@ def provider(tmp_path_factory):
     with chdir(folder):
         told = done("commit", *given, "--proofs", 3, "--attestations", 1, "--bins", 5)
         told += done("prove", *reference("model/public"), "--bins", 5, "--out", "bundle")
-    record = json.loads((folder / "model" / "public" / "commitment.json").read_text())
+    record = json.loads(
+        (folder / "model" / "public" / "commitment.json").read_text(encoding="utf-8")
+    )
     assert record["architecture"]["columns"] == {"attestation": 1, "predictions": 3, "bins": 3}
     assert f"Commitment point:   {record['commitment_point']}" in told
     assert "Proofs: 1\nFor the auditor: bundle" in told
@@ -128,11 +130,11 @@ def copy(auditor, tmp_path):
 def list_again(folder):
     """Make the manifest of a folder fit its files."""
     path = folder / "manifest.json"
-    record = json.loads(path.read_text())
+    record = json.loads(path.read_text(encoding="utf-8"))
     for name, entry in record["files"].items():
         data = (folder / name).read_bytes()
         entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(record), encoding="utf-8")
 
 
 # --- two parties -----------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def test_an_auditor_verifies_in_a_folder_that_has_nothing_of_the_provider(checke
     assert lines[2].startswith("Passed: confidence is in no bin wrong by more than alpha = 0.05")
     facts = [line.split() for line in lines[4:8]]
     assert facts == [["level", "bins"], ["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]]
-    record = json.loads((folder / "verified.json").read_text())
+    record = json.loads((folder / "verified.json").read_text(encoding="utf-8"))
     assert record["passed"] is True
     assert record["reference_string"] == "test"
     table = [line for line in lines if line.startswith("  ") and "%" in line]
@@ -174,7 +176,10 @@ def test_the_figures_are_those_of_the_package(auditor):
     )
     committed = zk.load_commitment("published")
     names = {"commitment_point": committed.point, "commitment_digest": committed.digest}
-    assert json.loads(Path("verified.json").read_text()) == {**expected.as_record(), **names}
+    assert json.loads(Path("verified.json").read_text(encoding="utf-8")) == {
+        **expected.as_record(),
+        **names,
+    }
 
 
 def test_quiet_prints_nothing_but_decides(auditor, capfd):
@@ -191,7 +196,7 @@ def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
     table.assign(y=(table["y"] + 1) % 3).to_csv(tmp_path / "other.csv", index=False)
     path = tmp_path / "rejected.json"
     reason = rejected(verify("--json", path, data=tmp_path / "other.csv"), "other reference data")
-    assert json.loads(path.read_text()) == {"verification_error": reason}
+    assert json.loads(path.read_text(encoding="utf-8")) == {"verification_error": reason}
 
 
 @pytest.mark.parametrize(
@@ -219,9 +224,9 @@ def test_a_reference_string_of_unknown_origin_is_rejected(auditor, provider):
 
 def test_a_changed_file_is_rejected(auditor, copy):
     path = copy / "chunks" / "00000.json"
-    record = json.loads(path.read_text())
+    record = json.loads(path.read_text(encoding="utf-8"))
     record["outputs"][0] = str(int(record["outputs"][0]) + 2)
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(record), encoding="utf-8")
     rejected(verify(audit=copy), "The file chunks/00000.json was changed")
     list_again(copy)
     rejected(verify(audit=copy), "does not hold")
@@ -235,7 +240,9 @@ def test_names_in_a_bundle_cannot_command_the_terminal(auditor, copy):
 def test_another_commitment_is_rejected(auditor, tmp_path):
     other = Path(shutil.copytree("published", tmp_path / "other"))
     path = other / "commitment.json"
-    path.write_text(path.read_text().replace('"n_proofs":3', '"n_proofs":5'))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"n_proofs":3', '"n_proofs":5'), encoding="utf-8"
+    )
     list_again(other)
     rejected(verify(commitment=other), "different commitment from the published one")
 
@@ -302,7 +309,7 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     path = tmp_path / "checked.json"
     good = run(*given, "--values", values, "--nonce", "case 12", "--json", path)
     assert good.exit_code == 0, good.output
-    record = json.loads(path.read_text())
+    record = json.loads(path.read_text(encoding="utf-8"))
     model = joblib.load(provider / "model.joblib")
     assert record["label"] == model.predict(x)[0]
     assert record["confidence"] == pytest.approx(model.predict_proba(x).max(), abs=0.005)
@@ -323,20 +330,20 @@ def test_a_client_checks_an_attested_prediction(provider, auditor, tmp_path):
     assert "certified:  passed at alpha = 0.05 in 5 bins, confidence level 0.95" in own.stdout
     assert "not compared with a list (https://auditor.example)" in own.stdout
     signed = zk.check_certificate(certified[1], "published", "auditor.pub", allow_test_string=True)
-    (tmp_path / "revoked.txt").write_text(signed.digest)
+    (tmp_path / "revoked.txt").write_text(signed.digest, encoding="utf-8")
     listed = ["--revoked", tmp_path / "revoked.txt"]
     rejected(run(*given, "--values", values, *certified, *listed), "was revoked")
     unusable(run(*given, "--values", values, *certified[:2]), "belong together")
     unusable(run(*given), "Give the input by --input or by --values.")
     rejected(run(*given, "--values", "0.5,0.25", "--json", path), "about another input")
-    assert json.loads(path.read_text()) == {
+    assert json.loads(path.read_text(encoding="utf-8")) == {
         "verification_error": "The attestation is about another input."
     }
     given += ["--values", values]
     rejected(run(*given, "--nonce", "case 13"), "another nonce")
-    record = json.loads((tmp_path / "a.json").read_text())
+    record = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     record["statement"]["confidence"] -= 1
-    (tmp_path / "a.json").write_text(json.dumps(record))
+    (tmp_path / "a.json").write_text(json.dumps(record), encoding="utf-8")
     rejected(run(*given), "does not hold")
 
 
@@ -461,15 +468,15 @@ def test_what_cannot_be_attested_is_said_in_one_line(auditor, tmp_path, options,
 
 def test_no_older_result_stays_where_the_command_fails(auditor, tmp_path):
     old, certificate = tmp_path / "v.json", tmp_path / "certificate.json"
-    certificate.write_text("{}")
+    certificate.write_text("{}", encoding="utf-8")
     for more, message in (
         (["--certificate", certificate, "--sign", "ref.csv"], "is never replaced"),
         (["--certificate", tmp_path / "new.json"], "belong together"),
         (["--classes", "other"], "other classes"),
     ):
-        old.write_text('{"passed": true}')
+        old.write_text('{"passed": true}', encoding="utf-8")
         assert message in verify("--json", old, *more).stderr
-        assert not old.exists() or "passed" not in json.loads(old.read_text())
+        assert not old.exists() or "passed" not in json.loads(old.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", ["commit", "prove", "verify", "attest", "check"])

@@ -602,7 +602,7 @@ def test_the_line_above_the_header_that_excel_writes_is_skipped(folder, flowers)
     expected = quantify(*METHOD)
     assert expected.exit_code == 0
     before = written()
-    with open("known.csv", "w") as file:
+    with open("known.csv", "w", encoding="utf-8") as file:
         file.write("sep=;\r\n")
         flowers.to_csv(file, sep=";", index=False)
     result = quantify(*METHOD)

@@ -7,7 +7,7 @@ import pytest
 
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier
-from skuq.evidential._graphs import import_dgl
+from skuq.evidential._graph_libraries import import_dgl
 
 N_NODES, N_LABELLED = 150, 60
 
@@ -46,7 +46,7 @@ def y(data, nodes):
 
 
 @pytest.fixture(scope="session")
-def gcn(dgl, data, nodes, y):
+def gcn(data, nodes, y):
     """A fitted classifier; nothing may change it."""
     return GraphClassifier(data.graph, hidden_sizes=(8,), max_epochs=40, random_state=0).fit(
         nodes, y

@@ -14,8 +14,6 @@ from skorch.callbacks import Callback
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, as_node_graph
 
-pytestmark = pytest.mark.usefixtures("dgl")
-
 QUICK = {"hidden_sizes": (8,), "max_epochs": 10, "random_state": 0}
 NAMES = np.array(["cat", "dog", "eel"])
 

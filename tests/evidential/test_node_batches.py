@@ -9,12 +9,12 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq.evidential import GraphClassifier, NodeBatches, _node_batches, as_node_graph
-from skuq.evidential._network_outputs import call_on_graph
+from skuq.evidential._graph_libraries import call_on_graph
 from skuq.evidential._node_batches import (
     Edges,
     ReceptiveField,
     batched_outputs,
-    call_on_part,
+    outputs_of_part,
     receptive_field,
 )
 from tests.evidential.probes import new_probe
@@ -122,7 +122,7 @@ def check_equality(network, given, expected_reads):
         found = {
             size: batched_outputs(network, graph, -1, CPU, NodeBatches(size))[0] for size in (11, N)
         }
-        call = partial(call_on_part, network, graph, CPU)
+        call = partial(outputs_of_part, network, graph, CPU)
         assert receptive_field(call, N, Edges(graph).ids) == expected_reads
     assert expected.std() > 0.05
     for logits in found.values():
@@ -237,7 +237,7 @@ class Noisy(nn.Module):
 
 def test_rounding_is_not_taken_for_reading(pyg, pyg_graph):
     network, graph = Noisy(pyg.nn.SAGEConv(6, 3)), as_node_graph(pyg_graph)
-    call = partial(call_on_part, network, graph, CPU)
+    call = partial(outputs_of_part, network, graph, CPU)
     with torch.no_grad():
         assert receptive_field(call, graph.n_nodes, np.arange(20)) == ReceptiveField(1)
 

@@ -40,7 +40,6 @@ def test_p_values_rank_the_uncertainty_among_held_out_nodes(probe, data, held_ou
     np.testing.assert_array_equal(flagged, by_class <= 0.25)
 
 
-@pytest.mark.usefixtures("dgl")
 def test_false_alarms_keep_their_rate_on_a_graph_but_not_at_a_quantile_of_training_nodes():
     data = make_node_classes(1500, homophily=0.6, separation=0.5, random_state=0)
     labels, part = data.labels, data.splits[0]
@@ -83,7 +82,6 @@ def test_decisions_need_held_out_samples(probe, data, gcn, nodes, y, held_out):
             other.conformal_p_values(held_out)
 
 
-@pytest.mark.usefixtures("dgl")
 @pytest.mark.parametrize("seen_by", ["probe", "network"])
 def test_nodes_that_trained_or_stopped_the_training_are_refused(data, nodes, y, held_out, seen_by):
     validation = {"X_val": held_out[:5], "y_val": data.labels[held_out[:5]]}

@@ -181,7 +181,7 @@ METHODS = {
 
 
 @pytest.fixture
-def classifier(dgl, data):
+def classifier(data):
     return GraphClassifier(data.graph, hidden_sizes=(8,), max_epochs=3, random_state=0)
 
 

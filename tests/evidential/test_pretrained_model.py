@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNet, NeuralNetClassifier
 from torch import nn
 
-from skuq.evidential import GraphClassifier, NodeBatches, _graph_classifier, as_node_graph
+from skuq.evidential import NodeBatches, _graph_libraries, as_node_graph
+from skuq.evidential._graph_classifier import node_model
 from tests.evidential.probes import new_probe
 
 
@@ -232,19 +234,42 @@ def test_model_of_another_kind_is_refused(data, nodes, y):
         new_probe(object(), graph=data.graph).fit(nodes, y)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda graph: new_probe(graph=graph),
-        lambda graph: new_probe(GraphClassifier(graph), graph=graph),
-        lambda graph: GraphClassifier(graph),
-    ],
-    ids=["default", "probe", "classifier"],
-)
-def test_missing_dgl_is_named_with_what_installs_it(monkeypatch, data, nodes, y, make):
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 40}])
+def test_missing_dgl_is_named_where_a_network_is_called_with_its_graph(
+    monkeypatch, data, nodes, y, settings
+):
     monkeypatch.setitem(sys.modules, "dgl", None)
-    with pytest.raises(ImportError, match=r"pip install 'skuq\[graph\]'"):
-        make(as_node_graph(data.graph)).fit(nodes, y)
+    with pytest.raises(ImportError, match=r"dgl is needed.*`edge_index` and `x`"):
+        new_probe(Altering(), graph=data.graph, **settings).fit(nodes, y)
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 40}])
+def test_a_network_of_features_and_edges_needs_neither_library(
+    monkeypatch, data, nodes, y, settings
+):
+    for library in ("dgl", "torch_geometric"):
+        monkeypatch.setitem(sys.modules, library, None)
+
+    class OwnAndNeighbours(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.linear = nn.Linear(6, 3)
+
+        def forward(self, x, edge_index):
+            source, target = edge_index
+            projected = self.linear(x)
+            return projected.index_add(0, target, projected[source])
+
+    network, looped = OwnAndNeighbours(), data.adjacency.toarray() + np.eye(150)
+    graph = SimpleNamespace(
+        x=torch.tensor(data.features), edge_index=torch.tensor(np.array(data.adjacency.nonzero()))
+    )
+    probe = new_probe(network, graph=graph, **settings).fit(nodes, y)
+    with torch.no_grad():
+        logits = torch.tensor(looped) @ network.linear(graph.x).double()
+    expected = logits.softmax(dim=1).numpy()
+    np.testing.assert_allclose(probe.predict_proba(range(150)), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_pyg_module_needs_no_dgl(monkeypatch, pyg_module, pyg_graph, nodes, y):
@@ -325,8 +350,8 @@ def test_a_network_that_alters_its_inputs_leaves_the_graph_alone(
     features = {"dgl": lambda: given.ndata["feat"], "pyg": lambda: given.x}
     found = features.get(library, lambda: graph.features)()
     np.testing.assert_array_equal(found, data.features.astype(np.float32))
-    if library != "pyg":
-        assert "hidden" not in (given if library == "dgl" else graph.convolution).ndata
+    if library == "dgl":
+        assert "hidden" not in given.ndata
 
 
 class TwoOutputs(Altering):
@@ -406,12 +431,18 @@ def test_skorch_net_that_is_no_classifier_is_a_network_without_labels(pyg_module
     np.testing.assert_array_equal(found.predict(range(150)), expected.predict(range(150)))
 
 
-def test_networks_of_pyg_are_evaluated_where_dgl_is_not(monkeypatch, dgl_graph, pyg_graph):
+def test_only_networks_of_dgl_are_kept_where_dgl_computes(
+    monkeypatch, dgl, gcn, dgl_graph, pyg_graph
+):
+    def without_cuda(graph, device):
+        raise dgl.DGLError("no such device")
+
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    monkeypatch.setattr(_graph_classifier, "resolve_device", lambda device: cuda)
-    monkeypatch.setattr(_graph_classifier, "graph_device", lambda device: cpu)
-    found = [
-        _graph_classifier.node_model(Altering(), as_node_graph(graph), None).resolved("auto")
-        for graph in (pyg_graph, dgl_graph)
-    ]
-    assert found == [cuda, cpu]
+    monkeypatch.setattr(_graph_libraries, "resolve_device", lambda device: cuda)
+    monkeypatch.setattr(dgl.DGLGraph, "to", without_cuda)
+    pairs = (Altering(), pyg_graph), (Altering(), dgl_graph), (gcn.network_, dgl_graph)
+    models = [node_model(network, as_node_graph(graph), None) for network, graph in pairs]
+    models += [model.followed_by(nn.Identity()) for model in models]
+    assert [model.resolved("auto") for model in models] == [cuda, cpu, cuda] * 2
+    with pytest.raises(ValueError, match="DGL was built without it"):
+        models[1].resolved("cuda")

@@ -27,8 +27,6 @@ from skuq.evidential import (
 )
 from tests.evidential.probes import new_probe
 
-pytestmark = pytest.mark.usefixtures("dgl")
-
 NAMES = np.array(["cat", "dog", "eel"])
 SCHEMES = [None, "vacuity", "evidence", "both"]
 

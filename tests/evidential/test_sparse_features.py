@@ -5,8 +5,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from skuq.evidential._graph_networks import SparseLinear
-from skuq.evidential._graphs import SparseFeatures, as_features, csr_tensor
+from skuq.evidential._sparse_features import SparseFeatures, SparseLinear, as_features, csr_tensor
 
 
 @pytest.fixture

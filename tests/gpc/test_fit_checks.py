@@ -1,15 +1,17 @@
 """Checks before a fit: memory that it takes, and scales of the features."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq import RobustGPC
 from skuq.gpc import _fit_checks
-from skuq.gpc._fit_checks import available_bytes, exact_fit_bytes
+from skuq.gpc._fit_checks import available_memory, exact_fit_bytes
 
 
 @pytest.fixture
@@ -22,11 +24,11 @@ def test_a_fit_that_does_not_fit_into_memory_is_refused_with_advice(iris, monkey
     X, y = (part[iris[1] > 0] for part in iris)
     gpc = RobustGPC(max_iter=1, **parameters)
     needed = exact_fit_bytes(len(X), 2, "probit", ConstantKernel() * RBF())
-    monkeypatch.setattr(_fit_checks, "available_bytes", lambda: needed - 1)
+    monkeypatch.setattr(_fit_checks, "available_memory", lambda: needed - 1)
     with pytest.raises(MemoryError, match=r"100 rows.*GB.*n_inducing=200"):
         gpc.fit(X, y)
     gpc.set_params(n_inducing=5).fit(X, y)
-    monkeypatch.setattr(_fit_checks, "available_bytes", lambda: None)
+    monkeypatch.setattr(_fit_checks, "available_memory", lambda: needed)
     gpc.set_params(n_inducing=None).fit(X, y)
 
 
@@ -39,9 +41,20 @@ def test_memory_grows_with_rows_classes_and_kernels():
     assert small < three < ten
 
 
-def test_free_memory_is_known_on_linux_or_not_at_all():
-    free = available_bytes()
-    assert free is None or 1e6 < free < 1e15
+def test_free_memory_is_that_of_the_machine_or_less(monkeypatch):
+    machine = psutil.virtual_memory()
+    assert 1e6 < available_memory() <= machine.total
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: machine._replace(available=12_345))
+    assert available_memory() == 12_345
+    monkeypatch.setattr(_fit_checks, "resource", None)  # as on Windows
+    assert available_memory() == 12_345
+
+
+def test_a_limit_of_addresses_is_a_limit_of_memory(monkeypatch):
+    limit = psutil.Process().memory_info().vms + 10**8
+    resource = SimpleNamespace(RLIMIT_AS=9, RLIM_INFINITY=-1, getrlimit=lambda _: (limit, limit))
+    monkeypatch.setattr(_fit_checks, "resource", resource)
+    assert 0 < available_memory() <= 10**8
 
 
 def test_features_on_different_scales_are_pointed_out(iris):

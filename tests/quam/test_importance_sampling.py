@@ -8,7 +8,7 @@ from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.information import decompose_expected, decompose_selected, entropy
+from skuq.information import decompose_expected, decompose_selected, entropy, log_softmax
 from skuq.networks import BinaryLogits
 from skuq.quam import PointwiseSearch
 from skuq.quam._importance_sampling import (
@@ -249,3 +249,21 @@ def test_the_mixture_of_a_pool_holds_the_given_model_or_the_one_in_its_place(cen
     divergence = decompose_selected(middle, models, weights).epistemic
     np.testing.assert_allclose(found.epistemic, divergence)
     np.testing.assert_allclose(found.aleatoric, entropy(reference))
+
+
+@pytest.mark.parametrize("mixture", ["trajectory", "dirac"])
+@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("by_search", [True, False])
+def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture, by_search):
+    random = np.random.default_rng(0)
+    arrays = random.normal(size=(5, 3)), random.normal(size=(5, 3, 4, 3)), random.random((5, 3, 4))
+    sampling = ImportanceSampling(setting, mixture, 0.3, 0.4, by_search, held_out=True)
+
+    def parts(reference, outputs, excess):
+        given = log_softmax(reference)
+        found = estimate_uncertainty(given, Trajectories(outputs, excess), sampling)
+        best = best_adversarial_models(given, log_softmax(outputs), excess, sampling.gamma)
+        return *found, *best
+
+    for ours, theirs in zip(parts(*arrays), parts(*map(torch.tensor, arrays)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)

@@ -11,9 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from skuq.networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import PointwiseSearch, QUAMClassifier
-from skuq.quam import _gradient_search as search_module
 from skuq.quam import _pointwise_search as pointwise_module
-from skuq.quam._gradient_search import ExcessLoss, penalty_schedule
+from skuq.quam._gradient_search import Descent, MiniBatches, Searched, penalty_schedule
 from skuq.quam._importance_sampling import Trajectories, best_adversarial_models
 from skuq.quam._objectives import Targeted
 from skuq.quam._pointwise_search import search_adversarial_models
@@ -157,8 +156,12 @@ def test_weighted_posterior_is_that_of_the_laplace_approximation():
         "weight": module.weight + both_ways[..., :2],
         "bias": module.bias + both_ways[..., 2],
     }
-    loss = ExcessLoss(module, weights, train, Targeted(torch.arange(3)[None]), 7.0)
-    posterior = train.weight.sum() * loss.value(torch.arange(12))
+    searched = Searched.of(module, train, ["weight", "bias"], float(train.weight.sum()))
+    objective = Targeted(torch.arange(3)[None])
+    descent = Descent(searched, objective, prior_precision=7.0, n_bytes=2**20)
+    batch = MiniBatches(train, torch.arange(12)[None])[0]
+    excess = descent.excess_of_each(weights, batch) @ batch.weight + descent.prior(weights)
+    posterior = train.weight.sum() * excess
     torch.testing.assert_close(posterior.mean(), step @ precision @ step / 2, rtol=1e-5, atol=0)
 
 
@@ -252,7 +255,9 @@ def test_best_adversarial_model_is_line_8_of_algorithm_1(gamma):
 
 
 @pytest.mark.parametrize("n_targets", [None, 3])
-def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_targets):
+def test_searches_of_a_point_one_after_the_other_find_the_same(
+    monkeypatch, bytes_of_a_tensor, n_targets
+):
     """Where all stacked weights would take too much memory, they run in slices."""
     X, y = make_classification(60, n_classes=4, n_informative=6, n_features=8, random_state=0)
     model = QUAMClassifier(
@@ -263,7 +268,7 @@ def test_searches_of_a_point_one_after_the_other_find_the_same(monkeypatch, n_ta
     stacks = []
     original = pointwise_module.stack_parameters
     model_bytes = sum(p.nbytes for p in model.model_.module.parameters())
-    monkeypatch.setattr(search_module, "_STACK_BYTES", 3 * 2 * model_bytes)
+    bytes_of_a_tensor(-(-3 * 2 * model_bytes // 4))
     monkeypatch.setattr(
         pointwise_module,
         "stack_parameters",

@@ -4,7 +4,6 @@ from inspect import signature
 
 import numpy as np
 import pytest
-import torch
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.ensemble import (
     ExtraTreesRegressor,
@@ -26,11 +25,11 @@ SHARES, SIGNS = (0.1, 0.3), np.array([1, -1])
 
 
 def log_loss(outputs, codes):
-    return -outputs.numpy()[np.arange(len(codes)), codes]
+    return -outputs[np.arange(len(codes)), codes]
 
 
 def half_square(outputs, y):
-    return (outputs[:, 0] - torch.tensor(y)).square().numpy() / 2
+    return (outputs[:, 0] - y) ** 2 / 2
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +142,7 @@ def test_weights_of_classes_do_not_count_the_pool(given, atol):
     # The same weights by hand, of rows instead of classes; "balanced" is of the rows kept.
     of_classes = found(LogisticRegression(class_weight=given), np.ones(90))
     plain = found(LogisticRegression(), balanced)
-    by_class, by_row = (each.outputs(pool).numpy() for each in (of_classes, plain))
+    by_class, by_row = (each.outputs(pool) for each in (of_classes, plain))
     np.testing.assert_allclose(by_class, by_row, atol=atol)
     assert of_classes.models[0][0].estimator.class_weight is None
 
@@ -162,7 +161,7 @@ def unbalanced():
             LearnerModel(estimator=learner, classes=np.arange(2)), X, y, weight, seed=0
         )
         found = refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
-        return found.outputs(pool).numpy()
+        return found.outputs(pool)
 
     return y, outputs
 

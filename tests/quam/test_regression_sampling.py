@@ -10,23 +10,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 from skuq.networks import MLP
-from skuq.quam import _gradient_search as search_module
 from skuq.quam._gradient_search import SearchProblem, SearchSettings, output_bias, penalty_schedule
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
-from skuq.quam._objectives import OutputBias
 from skuq.quam._pointwise_search import search_batch
-from skuq.quam._regression_objectives import (
-    DIRECTIONS,
-    Divergence,
-    gaussian_loss,
-    regression_objective,
-)
+from skuq.quam._regression_objectives import Divergence, regression_objective
 from skuq.quam._regression_sampling import (
+    DIRECTIONS,
     best_adversarial_regressors,
     estimate_spread,
+    gaussian_loss,
     gaussian_uncertainty,
     mixture_information,
 )
+from skuq.quam._tasks import OutputBias
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
@@ -81,7 +77,9 @@ def algorithm_1(reference, x, direction, X, y, weight, attack):
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
-def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, attack, monkeypatch):
+def test_batched_search_equals_algorithm_1_in_both_directions(
+    n_outputs, seed, attack, bytes_of_a_tensor
+):
     module, X, y, weight, x = problem(n_outputs, seed)
     names = tuple(name for name, _ in module.named_parameters())
     noise = NOISE if n_outputs == 1 else None
@@ -98,7 +96,7 @@ def test_batched_search_equals_algorithm_1_in_both_directions(n_outputs, seed, a
     settings = SearchSettings(schedule, 0.0, 100, torch.device("cpu"))
     objective = regression_objective(module(x), attack=attack, noise_variance=noise, bias=bias)
     if seed == 2:  # upward and downward searches one after the other
-        monkeypatch.setattr(search_module, "_STACK_BYTES", 1)
+        bytes_of_a_tensor(1)
     found = search_batch(given_problem, settings, x.numpy(), objective)
     assert found.outputs.shape == (3, 2, N_STEPS, n_outputs)
     for i in range(3):
@@ -117,7 +115,7 @@ def test_without_a_bias_the_first_gradient_leads_to_the_wanted_side(noise):
     outputs = reference.repeat_interleave(2, dim=0).requires_grad_()
     objective = Divergence(reference, noise)
     assert objective.offsets() == {}
-    (gradient,) = torch.autograd.grad(objective.attack(outputs).sum(), outputs)
+    (gradient,) = torch.autograd.grad(objective.attack(outputs[None]).sum(), outputs)
     assert gradient[0, 0] < 0 < gradient[1, 0]
     # As large as it would be with the start moved by that much.
     sd = torch.tensor(noise or np.exp(0.3)).sqrt()
@@ -284,5 +282,25 @@ def test_the_mixture_of_searches_holds_the_given_model_too(held_out):
 def test_extreme_log_variances_keep_everything_finite():
     outputs = torch.tensor([[0.0, 1e6], [0.0, -1e6]], dtype=torch.float64)
     reference = torch.zeros(1, 2, dtype=torch.float64)
-    assert torch.isfinite(Divergence(reference, None).attack(outputs)).all()
+    assert torch.isfinite(Divergence(reference, None).attack(outputs[None])).all()
     assert torch.isfinite(gaussian_loss(outputs, torch.ones(2).double(), None)).all()
+
+
+@pytest.mark.parametrize("noise", [0.5, None])
+@pytest.mark.parametrize("mixture", ["trajectory", "dirac"])
+@pytest.mark.parametrize("setting", ["selected", "expected"])
+def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture, noise):
+    random = np.random.default_rng(0)
+    arrays = random.normal(size=(5, 2)), random.normal(size=(5, 2, 4, 2)), random.random((5, 2, 4))
+    sampling = ImportanceSampling(setting, mixture, 0.01, 0.4, by_search=True, held_out=True)
+
+    def parts(reference, outputs, excess):
+        found = reference, Trajectories(outputs, excess)
+        return (
+            *gaussian_uncertainty(*found, sampling, noise_variance=noise),
+            estimate_spread(*found, sampling, noise_variance=noise),
+            *best_adversarial_regressors(*found, 0.4, noise_variance=noise),
+        )
+
+    for ours, theirs in zip(parts(*arrays), parts(*map(torch.tensor, arrays)), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)

@@ -221,9 +221,9 @@ def test_a_write_that_fails_half_way_changes_neither_file(
     faked, tmp_path, monkeypatch, old, failing
 ):
     if old:
-        (tmp_path / "audit.html").write_text("old page")
-        (tmp_path / "audit.json").write_text("old figures")
-    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+        (tmp_path / "audit.html").write_text("old page", encoding="utf-8")
+        (tmp_path / "audit.json").write_text("old figures", encoding="utf-8")
+    before = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
     replace, calls = os.replace, []
 
     def fail_once(source, target):
@@ -235,7 +235,7 @@ def test_a_write_that_fails_half_way_changes_neither_file(
     monkeypatch.setattr(os, "replace", fail_once)
     with pytest.raises(OSError, match="disk full"):
         audit_report_without_pictures(faked).write(tmp_path / "audit.html")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(

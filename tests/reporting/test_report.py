@@ -423,11 +423,13 @@ def test_an_interrupted_write_keeps_the_old_file_and_leaves_no_other(
     def fail(*args):
         raise problem
 
-    (tmp_path / "run.html").write_text("old")
+    (tmp_path / "run.html").write_text("old", encoding="utf-8")
     monkeypatch.setattr(*((os, "replace") if failing == "replace" else (report, "html")), fail)
     with pytest.raises(type(problem), match=str(problem)):
         report.write(tmp_path / "run.html")
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("run.html", "old")]
+    assert [(p.name, p.read_text(encoding="utf-8")) for p in tmp_path.iterdir()] == [
+        ("run.html", "old")
+    ]
 
 
 def test_a_missing_folder_is_named(report, tmp_path):

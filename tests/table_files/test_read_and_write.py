@@ -156,4 +156,6 @@ def test_a_failure_on_the_way_leaves_what_was_there(path):
 
     with pytest.raises(RuntimeError, match="out of luck"):
         write_table(path, failing())
-    assert [(each.name, each.read_text()) for each in path.parent.iterdir()] == [(path.name, "old")]
+    assert [(each.name, each.read_text(encoding="utf-8")) for each in path.parent.iterdir()] == [
+        (path.name, "old")
+    ]

@@ -124,7 +124,9 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
 def test_a_model_of_another_version_is_refused(flowers, tmp_path, change, message):
     TableModel("logistic").fit(flowers, "target").save(tmp_path / "kept")
     path = tmp_path / "kept" / "about.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change), encoding="utf-8")
+    path.write_text(
+        json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8"
+    )
     with pytest.raises(TableError, match=message):
         TableModel.load(tmp_path / "kept")
 

@@ -333,7 +333,9 @@ def saved(original, tmp_path):
 
 def change_manifest(saved, **entries):
     path = saved / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+    path.write_text(
+        json.dumps(json.loads(path.read_text(encoding="utf-8")) | entries), encoding="utf-8"
+    )
 
 
 def load(saved, name="some"):
@@ -358,7 +360,7 @@ def test_a_file_that_was_changed_cut_or_lost_is_named_and_not_unpickled(saved, n
 def test_a_folder_without_a_sound_manifest_is_no_checkpoint(saved, content):
     (saved / "manifest.json").unlink()
     if content is not None:
-        (saved / "manifest.json").write_text(content)
+        (saved / "manifest.json").write_text(content, encoding="utf-8")
     with pytest.raises(CheckpointError, match="is not a checkpoint"):
         load(saved)
 
@@ -375,7 +377,7 @@ def test_another_environment_is_refused(saved):
 
 
 def test_other_versions_are_refused_naming_the_ones_to_install(saved):
-    versions = json.loads((saved / "manifest.json").read_text())["versions"]
+    versions = json.loads((saved / "manifest.json").read_text(encoding="utf-8"))["versions"]
     change_manifest(saved, versions=versions | {"torch": "1.0", "numpy": "1.2"})
     with pytest.raises(CheckpointError, match=r"install torch==1\.0 numpy==1\.2\.$"):
         load(saved)

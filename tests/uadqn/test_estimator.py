@@ -234,7 +234,7 @@ def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_pat
     with pytest.raises(NotFittedError, match="is not fitted"):
         make().save(tmp_path / "agent.zip")
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "text").write_text("mine")
+    (tmp_path / "text").write_text("mine", encoding="utf-8")
     agent.algorithm_.save(tmp_path / "algorithm.zip")
     for name in ("text", "algorithm.zip"):
         with pytest.raises(ValueError, match=r"was not written by UADQN\.save"):

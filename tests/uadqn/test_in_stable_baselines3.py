@@ -393,7 +393,7 @@ def test_scores_and_losses_reach_loggers_and_tensorboard(cls, tmp_path):
         60,
     ]
     assert {event.value for event in events.Scalars("rollout/ep_len_mean")} == {5.0}
-    assert (tmp_path / "progress.csv").read_text().count("\n") == 7
+    assert (tmp_path / "progress.csv").read_text(encoding="utf-8").count("\n") == 7
 
 
 @every_algorithm

@@ -195,7 +195,7 @@ def test_a_run_is_the_algorithm_with_its_settings(tmp_path):
     written = pd.read_csv(tmp_path / "run" / "history.csv")
     pd.testing.assert_frame_equal(written, outcome.history)
     assert written.length.sum() <= 200 < written.length.sum() + 15
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert config["settings"] == QUICK
     assert config["versions"].keys() >= {"skuq", "torch", "stable-baselines3"}
 
@@ -422,7 +422,7 @@ def test_settings_that_a_file_writes_otherwise_are_the_same(tmp_path, monkeypatc
     ],
 )
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_text(content, encoding="utf-8")
     before = contents(tmp_path)
     for attempt in (train, load_agent):
         with pytest.raises(RunError, match=message):
@@ -431,10 +431,10 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path, name, conten
 
 
 def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "file").write_text("mine")
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
     with pytest.raises(RunError, match="is not a folder"):
         train(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.parametrize(

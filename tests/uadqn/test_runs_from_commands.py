@@ -35,7 +35,7 @@ def test_seeds_in_processes_equal_those_trained_in_turn(tmp_path):
     for n_jobs in (1, 2):
         list(train_seeds(tmp_path / str(n_jobs), config, 2, n_jobs=n_jobs, device="cpu"))
     found = [tmp_path / f"{n}/seed-{seed}/history.csv" for seed in (5, 6) for n in (1, 2)]
-    texts = [path.read_text() for path in found]
+    texts = [path.read_text(encoding="utf-8") for path in found]
     assert texts[0] == texts[1] != texts[2] == texts[3]
 
 

@@ -65,7 +65,7 @@ def changed(path, **entries):
 def without(path, name):
     record = read_json(path)
     del record[name]
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(record), encoding="utf-8")
 
 
 def edit_proof(path, change):

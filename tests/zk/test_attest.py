@@ -184,14 +184,14 @@ def test_a_changed_attestation_fails(run, tmp_path, tampering):
     reason, change = ATTESTATIONS[tampering]
     change(record, run)
     assert record != read_json(run.attestation)
-    (tmp_path / "a.json").write_text(json.dumps(record))
+    (tmp_path / "a.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(VerificationError, match=reason):
         check(tmp_path / "a.json", run.honest, keys=run.keys, **asked(run, tmp_path / "a.json"))
 
 
 def test_what_is_no_attestation_fails(run, tmp_path):
     for text in ("[]", "{", "null", "3"):
-        (tmp_path / "a.json").write_text(text)
+        (tmp_path / "a.json").write_text(text, encoding="utf-8")
         with pytest.raises(VerificationError, match=r"a.json"):
             check(tmp_path / "a.json", run.honest, keys=run.keys, **asked(run, tmp_path / "a.json"))
     with pytest.raises(VerificationError, match=r"b.json is missing"):

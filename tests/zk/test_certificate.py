@@ -168,15 +168,15 @@ def test_a_certificate_is_valid_for_its_time(auditor, monkeypatch, days, message
 
 def test_a_revoked_certificate_is_refused(auditor, tmp_path):
     path, listed = auditor.sign(), tmp_path / "revoked.txt"
-    listed.write_text(f"{'0' * 64}\n")
+    listed.write_text(f"{'0' * 64}\n", encoding="utf-8")
     found = checked(path, auditor, revoked=listed)
-    listed.write_text(f"{'0' * 64}\n{found.digest}\n")
+    listed.write_text(f"{'0' * 64}\n{found.digest}\n", encoding="utf-8")
     with pytest.raises(VerificationError, match="was revoked"):
         checked(path, auditor, revoked=listed)
-    listed.write_text("<html>404: not found</html>")
+    listed.write_text("<html>404: not found</html>", encoding="utf-8")
     with pytest.raises(VerificationError, match="not a list of digests"):
         checked(path, auditor, revoked=listed)
-    listed.write_text("")
+    listed.write_text("", encoding="utf-8")
     assert checked(path, auditor, revoked=listed).passed
 
 

@@ -79,7 +79,7 @@ class Circuits:
             backend.compile_circuit(model, settings, compiled, numbers)
         inputs = public_inputs(circuit, self.shape, values, CONTEXT)
         numbers = [[backend._hex(v) for v in part] for part in inputs]
-        data.write_text(json.dumps({"input_data": numbers}))
+        data.write_text(json.dumps({"input_data": numbers}), encoding="utf-8")
         witness = ezkl.gen_witness(str(data), str(compiled), str(self.folder / "witness.json"))
         outputs = [backend._integer(v) for v in witness["outputs"][0]]
         assert outputs.pop() == CONTEXT

@@ -143,10 +143,10 @@ def test_what_cannot_be_committed_to_fails_before_any_key_is_made(
 
 def test_what_was_in_the_folder_before_is_kept(run, tmp_path):
     (tmp_path / "public").mkdir()
-    (tmp_path / "public" / "index.html").write_text("mine")
+    (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
     with pytest.raises(FileExistsError, match="holds a commitment or other files"):
         commit(run.model, run.X, tmp_path, srs=tmp_path / "none", **COMMITTED)
-    assert (tmp_path / "public" / "index.html").read_text() == "mine"
+    assert (tmp_path / "public" / "index.html").read_text(encoding="utf-8") == "mine"
 
 
 def test_columns_must_be_those_that_the_model_was_fitted_on(run, tmp_path):

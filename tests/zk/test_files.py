@@ -50,13 +50,27 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
     [
         (lambda f: (f / "a.json").write_bytes(b'{"a":2}\n'), "The file a.json was changed"),
         (lambda f: (f / "below" / "b.json").unlink(), "The file below/b.json is missing"),
-        (lambda f: (f / "c.json").write_text("{}"), "The file c.json is not in the manifest"),
-        (lambda f: (f / "manifest.json").unlink(), "The file manifest.json is missing"),
-        (lambda f: (f / "manifest.json").write_text("[]"), "is not a manifest of format 5"),
-        (lambda f: (f / "manifest.json").write_text('{"files":{}}'), "not a manifest of format 5"),
-        (lambda f: (f / "manifest.json").write_text("{"), "manifest.json is damaged or not JSON"),
         (
-            lambda f: (f / "manifest.json").write_text('{"format":5,"files":{"../x":{}}}'),
+            lambda f: (f / "c.json").write_text("{}", encoding="utf-8"),
+            "The file c.json is not in the manifest",
+        ),
+        (lambda f: (f / "manifest.json").unlink(), "The file manifest.json is missing"),
+        (
+            lambda f: (f / "manifest.json").write_text("[]", encoding="utf-8"),
+            "is not a manifest of format 5",
+        ),
+        (
+            lambda f: (f / "manifest.json").write_text('{"files":{}}', encoding="utf-8"),
+            "not a manifest of format 5",
+        ),
+        (
+            lambda f: (f / "manifest.json").write_text("{", encoding="utf-8"),
+            "manifest.json is damaged or not JSON",
+        ),
+        (
+            lambda f: (f / "manifest.json").write_text(
+                '{"format":5,"files":{"../x":{}}}', encoding="utf-8"
+            ),
             "The file ../x is missing",
         ),
     ],
@@ -110,7 +124,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     write_json(path, {"a": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(path, {"a": float("inf")})
-    assert json.loads(path.read_text()) == {"a": 1}
+    assert json.loads(path.read_text(encoding="utf-8")) == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +156,7 @@ def test_a_pipe_or_device_or_link_is_an_error_and_blocks_nobody(folder, tmp_path
         read_json(target)
     target.unlink()
     outside = tmp_path_factory.mktemp("outside") / "secret.json"
-    outside.write_text("{}")
+    outside.write_text("{}", encoding="utf-8")
     for path in ("/dev/zero", outside):
         target.symlink_to(path)
         with pytest.raises(VerificationError, match=r"below/c.json is not a regular file"):

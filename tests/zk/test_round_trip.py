@@ -137,7 +137,7 @@ def test_a_tampered_attestation_does_not_verify(exchange, tmp_path, name):
             keys=exchange.keys,
             **TEST,
         )
-    assert json.loads(exchange.attestation.read_text()) != record
+    assert json.loads(exchange.attestation.read_text(encoding="utf-8")) != record
 
 
 # --- attacks on what a verifier takes from the provider's folder --------------------------------

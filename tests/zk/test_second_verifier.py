@@ -53,7 +53,9 @@ def refused(second, run, level, bundle, **settings):
 
 
 def test_it_uses_nothing_of_the_package():
-    imported = re.findall(r"^\s*(?:import|from) (\w+)", PATH.read_text(), re.MULTILINE)
+    imported = re.findall(
+        r"^\s*(?:import|from) (\w+)", PATH.read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert {*imported} - sys.stdlib_module_names == {"ezkl"}
 
 

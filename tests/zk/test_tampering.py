@@ -57,7 +57,7 @@ def test_a_missing_or_additional_file_fails(run, tmp_path, level):
         with pytest.raises(VerificationError, match="is missing"):
             verified(run, level, bundle)
     bundle = shutil.copytree(getattr(run, level), tmp_path / "more")
-    (bundle / "more.json").write_text("{}")
+    (bundle / "more.json").write_text("{}", encoding="utf-8")
     with pytest.raises(VerificationError, match=r"more.json is not in the manifest"):
         verified(run, level, bundle)
 
@@ -117,7 +117,9 @@ def test_a_statement_that_lacks_an_entry_fails(run, tmp_path, level):
 def test_a_statement_with_an_infinite_number_fails(run, tmp_path, level):
     bundle = shutil.copytree(getattr(run, level), tmp_path / "bundle")
     path = bundle / "statement.json"
-    path.write_text(path.read_text().replace("{", '{"more":1e999,', 1))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("{", '{"more":1e999,', 1), encoding="utf-8"
+    )
     write_manifest(bundle)
     with pytest.raises(VerificationError, match="1e999 is not a finite number"):
         verified(run, level, bundle)
@@ -208,7 +210,7 @@ CHUNKS = {
     ),
     "a file beside": (
         "has 3 proofs of chunks where 2",
-        lambda w, b: (b / "chunks" / "x").write_text(""),
+        lambda w, b: (b / "chunks" / "x").write_text("", encoding="utf-8"),
     ),
     "count moved": (NOT_HELD, lambda w, b: edit_outputs(b / CHUNK, moved)),
     "one output more": (
@@ -232,13 +234,17 @@ CHUNKS = {
     "infinite": (
         "1e999 is not a finite number",
         lambda w, b: (b / CHUNK).write_text(
-            (b / CHUNK).read_text().replace('"outputs":[', '"outputs":[1e999,')
+            (b / CHUNK).read_text(encoding="utf-8").replace('"outputs":[', '"outputs":[1e999,'),
+            encoding="utf-8",
         ),
     ),
     "nested outputs": ("not integers", lambda w, b: edit_outputs(b / CHUNK, lambda o: [o])),
     "outputs no list": (WRONG_TYPE, lambda w, b: changed(b / CHUNK, outputs="1")),
     "no entry": ("lacks the entry 'outputs'", lambda w, b: without(b / CHUNK, "outputs")),
-    "no record": ("lacks the entry 'outputs'", lambda w, b: (b / CHUNK).write_text("[]")),
+    "no record": (
+        "lacks the entry 'outputs'",
+        lambda w, b: (b / CHUNK).write_text("[]", encoding="utf-8"),
+    ),
     "flipped proof": (
         NOT_HELD,
         lambda w, b: edit_proof(b / CHUNK, lambda p: flipped(p, len(p) // 2)),
@@ -314,7 +320,10 @@ VERDICTS = {
         lambda w, b: changed(b / VERDICT, proof=read_json(b / CHUNK)["proof"]),
     ),
     "missing": ("verdict.json is missing", lambda w, b: (b / VERDICT).unlink()),
-    "no record": ("lacks the entry 'outputs'", lambda w, b: (b / VERDICT).write_text("[]")),
+    "no record": (
+        "lacks the entry 'outputs'",
+        lambda w, b: (b / VERDICT).write_text("[]", encoding="utf-8"),
+    ),
     "no proof": (OTHER_WEIGHTS, lambda w, b: changed(b / VERDICT, proof="")),
     "chunks of the other level": (
         NOT_HELD,
@@ -349,7 +358,7 @@ def report(bundle, row, *, confidence=None, label=None, stated=True):
 
 
 def report_raw(bundle, text):
-    (bundle / REPORTED).write_text(text)
+    (bundle / REPORTED).write_text(text, encoding="utf-8")
     changed(bundle / "statement.json", reported_digest=digest_file(bundle / REPORTED))
 
 

@@ -179,7 +179,7 @@ def given():
 
 @pytest.mark.parametrize("made", [by_the_package, by_the_second_verifier])
 def test_encodings_are_those_of_the_format(made):
-    expected = json.loads(FILE.read_text())
+    expected = json.loads(FILE.read_text(encoding="utf-8"))
     assert expected["given"] == given()
     found = made()
     for name, value in expected["expected"].items():
@@ -190,13 +190,13 @@ def test_encodings_are_those_of_the_format(made):
 def test_neither_verifier_reads_two_entries_of_one_name(tmp_path):
     second, path = second_verifier(), tmp_path / "x.json"
     for read, refused in ((read_json, VerificationError), (second.read_json, second.Refused)):
-        path.write_text('{"alpha": 0.5, "alpha": 0.05}')
+        path.write_text('{"alpha": 0.5, "alpha": 0.05}', encoding="utf-8")
         with pytest.raises(refused, match="two entries of one name"):
             read(path)
-        path.write_text('{"alpha": 0.05}')
+        path.write_text('{"alpha": 0.05}', encoding="utf-8")
         assert read(path) == {"alpha": 0.05}
 
 
 if __name__ == "__main__":
     vectors = {"given": given(), "expected": by_the_package()}
-    FILE.write_text(json.dumps(vectors, indent=1, ensure_ascii=True) + "\n")
+    FILE.write_text(json.dumps(vectors, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")

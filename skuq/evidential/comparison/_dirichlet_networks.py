@@ -18,7 +18,8 @@ from torch.distributions import Dirichlet, kl_divergence
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.evidential._dirichlet import Measure, Propagation, dirichlet_uncertainty, propagate
 from skuq.evidential._graph_classifier import GraphClassifier, NodeClassifierMixin
-from skuq.evidential._graphs import NodeGraph, as_node_graph, checked_nodes, graph_device
+from skuq.evidential._graph_libraries import as_node_graph
+from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._head import safe_exp
 from skuq.evidential._losses import uce_loss
 from skuq.evidential._training import (
@@ -29,7 +30,7 @@ from skuq.evidential._training import (
     node_samples,
 )
 from skuq.models import is_prefit, look_at
-from skuq.networks import WeightedLoss
+from skuq.networks import WeightedLoss, resolve_device
 
 
 class Concentrations(nn.Module):
@@ -89,7 +90,7 @@ class DirichletNetworkClassifier(
     ) -> None:
         """Train a network, and set the fitted attributes."""
         estimator = self.estimator
-        device = graph_device(estimator.device)
+        device = resolve_device(estimator.device)
         self.network_, self.history_, outputs = fit_on_graph(
             network,
             criterion,

@@ -17,9 +17,10 @@ from torch.nn.functional import softplus
 
 from skuq.evidential._dirichlet import Measure
 from skuq.evidential._graph_classifier import GraphClassifier
-from skuq.evidential._graph_networks import SparseLinear
-from skuq.evidential._graphs import NodeGraph, import_dgl
+from skuq.evidential._graph_layers import personalised_pagerank
+from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._losses import uce_loss
+from skuq.evidential._sparse_features import SparseLinear
 from skuq.evidential._training import node_samples
 from skuq.evidential.comparison._dirichlet_networks import DirichletNetworkClassifier
 from skuq.networks import seeded
@@ -231,7 +232,7 @@ class PosteriorNetwork(nn.Module):
         self.register_buffer("log_share", class_share.log())
         # The budget sqrt(4 pi)^d compensates for densities that shrink with the dimension d.
         self.log_budget = n_latent * math.log(4 * math.pi) / 2
-        self.pagerank: Any = import_dgl().nn.APPNPConv(n_steps, teleport)
+        self.n_steps, self.teleport = n_steps, teleport
 
     def own_evidence(self, graph: NodeGraph) -> Tensor:
         """Compute evidence (n_nodes, n_classes) from the features of each node alone."""
@@ -240,8 +241,8 @@ class PosteriorNetwork(nn.Module):
 
     def forward(self, graph: NodeGraph) -> Tensor:
         """Compute concentrations of shape (n_nodes, n_classes)."""
-        alpha: Tensor = 1 + self.pagerank(graph.convolution, self.own_evidence(graph))
-        return alpha
+        evidence = self.own_evidence(graph)
+        return 1 + personalised_pagerank(graph.edges, evidence, self.n_steps, self.teleport)
 
 
 class PosteriorLoss(nn.Module):

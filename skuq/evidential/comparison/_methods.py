@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 
 from skuq.evidential._dirichlet import Propagation
 from skuq.evidential._graph_classifier import GraphClassifier
-from skuq.evidential._graphs import as_node_graph
+from skuq.evidential._graph_libraries import as_node_graph
 from skuq.evidential._head import NetworkHead
 from skuq.evidential._losses import EvidenceLoss
 from skuq.evidential._probe import EvidentialProbe

@@ -41,7 +41,7 @@ class Region:
         """The regions of some of the points."""
         return self.within(self.lower[rows], self.upper[rows], rows)
 
-    def to(self, device: str) -> Region:
+    def to(self, device: str | torch.device) -> Region:
         """The regions on a device."""
         radius = None if self.radius is None else self.radius.to(device)
         lower, upper = self.lower.to(device), self.upper.to(device)

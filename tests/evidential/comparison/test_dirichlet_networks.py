@@ -9,8 +9,6 @@ from sklearn.exceptions import NotFittedError
 from skuq.evidential import EvidentialGNN, GraphClassifier, propagate
 from skuq.evidential.comparison._dirichlet_networks import DirichletLoss
 
-pytest.importorskip("dgl")
-
 
 def model(data, entropy_weight=1e-4, propagation=None, **settings):
     settings = {"hidden_sizes": (8,), "max_epochs": 40, "random_state": 0, **settings}

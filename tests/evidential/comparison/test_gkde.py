@@ -14,8 +14,6 @@ from skuq.evidential import GraphClassifier, KernelDirichletGNN
 from skuq.evidential.comparison import _gkde
 from skuq.evidential.comparison._gkde import KernelLoss, hops, kernel_dirichlet
 
-pytest.importorskip("dgl")
-
 ALPHA = torch.tensor([[3.0, 1.5, 1.2], [1.0, 9.0, 2.0], [1.1, 1.1, 40.0]])
 CODES = torch.tensor([0, -1, 1])
 WEIGHT = torch.tensor([2.0, 0.0, 1.0])

@@ -20,8 +20,6 @@ from skuq.evidential.comparison._gpn import (
     radial_step,
 )
 
-pytest.importorskip("dgl")
-
 
 def network(graph, share=(0.5, 0.3, 0.2), **settings):
     torch.manual_seed(0)

@@ -72,7 +72,7 @@ def test_smoothing_on_a_graph_against_dense_matrices(gcn, data, nodes, y, others
     np.testing.assert_array_equal(smoothed.predict_proba(others), gcn.predict_proba(others))
 
 
-def test_an_unfitted_model_is_trained(dgl, data, nodes, y, gcn):
+def test_an_unfitted_model_is_trained(data, nodes, y, gcn):
     weights = {name: value.clone() for name, value in gcn.network_.state_dict().items()}
     fresh = clone(gcn)
     scored = LogitUncertainty(fresh, graph=data.graph).fit(nodes, y)

@@ -1,14 +1,13 @@
 """The protocol of all methods of the comparison."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from skuq.evidential import EvidenceLoss, EvidentialProbe, NetworkHead, comparison_methods
-
-pytest.importorskip("dgl")
 
 NAMES = [
     *("entropy", "max-score", "energy", "gnnsafe", "energy-diffused"),
@@ -32,6 +31,16 @@ def fitted(data, gcn, nodes, y):
 
 def test_names(data, gcn):
     assert list(methods(data, gcn)) == NAMES
+
+
+def test_no_method_needs_dgl_or_pyg(monkeypatch, data, nodes, y, others):
+    for library in ("dgl", "torch_geometric"):
+        monkeypatch.setitem(sys.modules, library, None)  # importing it raises
+    made = comparison_methods(
+        data.graph, architecture="gat", max_epochs=2, device="cpu", random_state=0
+    )
+    for method in made.values():
+        assert len(method.fit(nodes, y).predict_uncertainty(others)) == len(others)
 
 
 @pytest.mark.parametrize("name", NAMES)

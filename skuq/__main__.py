@@ -1,0 +1,6 @@
+"""``python -m skuq``: the command ``skuq``, where its script is not on the path."""
+
+from skuq.cli import main
+
+if __name__ == "__main__":
+    main(prog_name="python -m skuq")

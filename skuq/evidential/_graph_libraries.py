@@ -1,0 +1,336 @@
+"""Graphs and networks of DGL and PyG; the only module that knows their objects.
+
+Both libraries are optional: graphs from matrices and the networks that skuq trains do without.
+"""
+
+from __future__ import annotations
+
+import os
+from copy import copy
+from inspect import signature
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from skuq.evidential._graphs import NodeGraph, checked_graph, from_edges, from_matrices
+from skuq.extras import import_optional
+from skuq.networks import resolve_device
+from skuq.validation import warn_user
+
+
+def import_dgl() -> ModuleType:
+    """Import DGL with torch as its engine; if it is missing, the error names the extra."""
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # without it, DGL prints a line
+    import_optional("dgl.nn", extra="graph")
+    return import_optional("dgl", extra="graph")
+
+
+def as_node_graph(graph: Any) -> NodeGraph:
+    """Convert a graph with node features from any of several libraries.
+
+    Edges are treated as undirected and unweighted: two nodes are neighbours if there is an edge
+    in either direction. Self-loops are dropped (convolutions add their own), repeated
+    edges count once, and isolated nodes are allowed.
+
+    Parameters
+    ----------
+    graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
+        A `dgl.DGLGraph` with features in ``ndata["feat"]``; a pair of a square scipy sparse
+        or dense matrix, or a DGLGraph, and a feature matrix, which may be sparse; or an object with
+        ``edge_index`` and ``x`` such as `torch_geometric.data.Data`. Features in a `numpy.memmap`
+        of float32, such as ``numpy.load(path, mmap_mode="r")``, stay on disk.
+
+    Returns
+    -------
+    NodeGraph
+
+    Raises
+    ------
+    TypeError
+        If it is of another type, or there are several graphs.
+    ValueError
+        If it has no features, several types of nodes, no nodes, features with NaN, edges
+        whose ends are not ids of nodes, or shapes that do not match.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_node_graph((np.array([[0, 1], [1, 0]]), np.eye(2)))
+    NodeGraph(n_nodes=2, n_edges=1, n_features=2)
+    """
+    if isinstance(graph, NodeGraph):
+        return graph
+    if _is_of_dgl(graph):
+        return _from_dgl(graph)
+    if _is_of_pyg(graph):
+        return _from_pyg(graph)
+    several = isinstance(graph, tuple | list) and len(graph) > 1
+    if several and all(_is_of_pyg(one) or _is_of_dgl(one) for one in graph):
+        raise TypeError(
+            f"`graph` must be one graph, got {len(graph)}: join them first, with PyG's "
+            "Batch.from_data_list or dgl.batch."
+        )
+    if isinstance(graph, tuple | list) and len(graph) == 2:
+        return _from_dgl(*graph) if _is_of_dgl(graph[0]) else from_matrices(*graph)
+    raise TypeError(
+        f"`graph` must be a DGLGraph, a pair (adjacency, features), a PyG Data object or a "
+        f"NodeGraph, got {type(graph).__name__}."
+    )
+
+
+def _is_of_dgl(graph: Any) -> bool:
+    return type(graph).__module__.partition(".")[0] == "dgl"
+
+
+def _is_of_pyg(graph: Any) -> bool:
+    return hasattr(graph, "edge_index")
+
+
+def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
+    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
+        raise ValueError("`graph` must have one type of nodes and one type of edges.")
+    if features is not None:  # in place of its own
+        graph = graph.local_var()
+        graph.ndata.pop("feat", None)
+    elif "feat" not in graph.ndata:
+        found = ", ".join(map(repr, graph.ndata)) or "nothing"
+        raise ValueError(
+            f'`graph` has no features: put them into graph.ndata["feat"]; ndata holds {found}.'
+        )
+    source, target = (ends.cpu() for ends in graph.edges())
+    adjacency = from_edges(source, target, graph.num_nodes())
+    return checked_graph(adjacency, graph.ndata["feat"] if features is None else features, graph)
+
+
+def _from_pyg(graph: Any) -> NodeGraph:
+    if getattr(graph, "x", None) is None:
+        raise ValueError("`graph` has no features: its attribute `x` is None.")
+    if graph.edge_index is None:
+        raise ValueError("`graph` has no edges: its attribute `edge_index` is None.")
+    edges = torch.as_tensor(graph.edge_index).cpu()
+    if edges.ndim != 2 or len(edges) != 2:
+        raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
+    _check_ids(edges)
+    source, target = edges
+    return checked_graph(from_edges(source, target, np.shape(graph.x)[0]), graph.x, graph)
+
+
+def _check_ids(edges: Tensor) -> None:
+    """Refuse ends of edges that are not whole numbers, of which conversion would make others."""
+    if edges.dtype == torch.bool or edges.is_complex():
+        wrong = f"dtype {edges.dtype}"
+    elif edges.is_floating_point() and (edges != edges.round()).any():
+        wrong = f"dtype {edges.dtype}, such as {edges[edges != edges.round()][0].item():g}"
+    else:
+        return
+    raise ValueError(
+        f"`edge_index` must hold ids of nodes, which are integers, got {wrong}. It is a list of "
+        "edges; an adjacency matrix is given as (adjacency, features)."
+    )
+
+
+def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
+    """Evaluate a graph network on the kind of graph that its library uses.
+
+    A network with the attribute `takes_node_graph` is called with the NodeGraph; any other by the
+    convention of its library: ``network(x, edge_index)`` if the graph was given as a PyG object, or
+    ``network(data)`` if it needs one argument only; ``network(graph, features)`` with a DGLGraph
+    otherwise.
+    """
+    if getattr(network, "takes_node_graph", False):
+        return network(graph)
+    original = _dgl_graph(graph) if graph.original is None else graph.original
+    given = _given_features(graph)
+    features = graph.features.to_dense() if given is None else given
+    if not graph.on_disk:
+        features = features.clone()  # a network may alter its input in place
+    return call_on_original(network, original, features, graph.device)
+
+
+def _dgl_graph(graph: NodeGraph) -> Any:
+    """DGL's form of a graph from matrices, with a loop at every node, which its layers need."""
+    ends = tuple(torch.from_numpy(part) for part in given_edges(graph))
+    return _dgl_for_networks().graph(ends, num_nodes=graph.n_nodes)
+
+
+def _dgl_for_networks() -> ModuleType:
+    """Import DGL to call a network; if it is missing, the error says how a network does without."""
+    try:
+        return import_dgl()
+    except ImportError as error:
+        raise ImportError(
+            "With a graph from matrices, your network is called as network(graph, features) of "
+            f"DGL. {error}. Without DGL, give the graph as an object with `edge_index` and `x`: "
+            "your network is then called as network(x, edge_index).",
+            name="dgl",
+        ) from error
+
+
+def call_on_original(
+    network: nn.Module, original: Any, features: Tensor, device: torch.device
+) -> Tensor:
+    """Evaluate a network on a graph of its library with these features, see `call_on_graph`."""
+    if not _is_of_pyg(original):
+        there = original.local_var().to(device)  # a network may write to it
+        there.ndata["feat"] = features.to(device)
+        outputs = network(there, there.ndata["feat"])
+    elif takes_data(network):
+        data = copy(original)  # a network may alter it
+        data.x = features
+        outputs = network(data.to(device) if hasattr(data, "to") else data)
+    else:
+        edges = torch.as_tensor(original.edge_index)
+        outputs = network(features.to(device), edges.to(device))
+    if not isinstance(outputs, Tensor):
+        raise ValueError(
+            f"The model must return one tensor of logits, shape (n_nodes, n_classes), got "
+            f"{type(outputs).__name__}; pass a module that calls it and returns its logits alone."
+        )
+    return outputs
+
+
+def _given_features(graph: NodeGraph) -> Tensor | None:
+    """Features in the user's own type of numbers; None if the original holds no tensor of them."""
+    original = graph.original
+    if original is None:
+        return None
+    values = original.x if _is_of_pyg(original) else original.ndata.get("feat")
+    return values if isinstance(values, Tensor) else None
+
+
+def feature_rows(graph: NodeGraph, nodes: Tensor) -> Tensor:
+    """Return the features of some nodes that a user's network is called with, dense."""
+    given = _given_features(graph)
+    features = graph.features if given is None else given
+    if isinstance(features, Tensor):
+        return features.index_select(0, nodes.to(features.device))
+    return features.rows(nodes.numpy())
+
+
+def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Sources and targets of the edges that a user's network is called with, on the CPU."""
+    original = graph.original
+    if original is None:  # those of `_dgl_graph`
+        everyone = np.arange(graph.n_nodes)
+        beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
+        ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))
+    elif _is_of_pyg(original):
+        ends = (part.cpu().numpy() for part in torch.as_tensor(original.edge_index))
+    else:
+        ends = (part.cpu().numpy() for part in original.edges())
+    source, target = (part.astype(np.int32) for part in ends)
+    return source, target
+
+
+def takes_data(network: nn.Module) -> bool:
+    """Whether a network is called with a whole PyG object: its `forward` needs one argument."""
+    if hasattr(network, "takes_data"):
+        return bool(network.takes_data)
+    needed = [
+        parameter
+        for parameter in signature(network.forward).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(needed) == 1
+
+
+def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
+    """Warn of weights of edges that a network could take, but that only a whole PyG object has."""
+    original = graph.original
+    takes_node_graph = getattr(network, "takes_node_graph", False)
+    if not _is_of_pyg(original) or takes_node_graph or takes_data(network):
+        return
+    for name in ("edge_weight", "edge_attr"):
+        possible = getattr(network, f"supports_{name}", True)  # of networks of PyG
+        taken = possible and name in signature(network.forward).parameters
+        if taken and getattr(original, name, None) is not None:
+            warn_user(
+                f"The model is called as network(x, edge_index), without `{name}` of the graph, "
+                "which it could take. If it was trained with it, pass a module that takes the "
+                f"whole object, forward(self, data); if not, remove `{name}` from the graph."
+            )
+
+
+def call_on_part(
+    network: nn.Module,
+    graph: NodeGraph,
+    device: torch.device,
+    nodes: Tensor,
+    edges: Tensor,
+    ends: Tensor,
+) -> Tensor:
+    """Evaluate a user's network on nodes and edges of its graph, see `call_on_original`.
+
+    Nodes (n_nodes,) and edges (n_edges,) are ids, whose data the part has, and ends (2, n_edges)
+    are positions of sources and targets in `nodes`.
+    """
+    features = feature_rows(graph, nodes)
+    if _is_of_pyg(graph.original):
+        part = _pyg_part(graph.original, nodes, edges)
+        part.x, part.edge_index = features, ends
+    else:
+        part = _dgl_part(graph.original, nodes, edges, ends)
+    return call_on_original(network, part, features, device)
+
+
+def _pyg_part(given: Any, nodes: Tensor, edges: Tensor) -> Any:
+    part = copy(given)
+    for name in given.keys() if hasattr(given, "is_node_attr") else ():
+        if name in ("x", "edge_index"):
+            continue
+        if given.is_node_attr(name):
+            part[name] = given[name][nodes]
+        elif given.is_edge_attr(name):
+            part[name] = given[name][edges]
+        elif name == "num_nodes":
+            part.num_nodes = len(nodes)
+    return part
+
+
+def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
+    idtype = torch.int32 if given is None else given.idtype
+    part = _dgl_for_networks().graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
+    if given is not None:
+        # The part is on the CPU, wherever the graph was given.
+        part.ndata.update(
+            {k: value[nodes].cpu() for k, value in given.ndata.items() if k != "feat"}
+        )
+        part.edata.update({k: value[edges].cpu() for k, value in given.edata.items()})
+    return part
+
+
+def forget_graph(network: nn.Module) -> None:
+    """Empty the caches of layers of PyG and DGL, such as ``GCNConv(..., cached=True)``.
+
+    They hold what was computed of the edges of the first graph, and would answer for any other.
+    """
+    for layer in network.modules():
+        for switch in ("cached", "_cached"):
+            if getattr(layer, switch, None) is True:
+                kept = [name for name in vars(layer) if name.startswith("_cached_")]
+                vars(layer).update(dict.fromkeys(kept), **{switch: False})
+
+
+def device_for_network(
+    network: nn.Module, graph: NodeGraph, device: str | torch.device
+) -> torch.device:
+    """Resolve a ``device`` parameter: "auto" is the CPU for a network of DGL if DGL lacks CUDA."""
+    resolved = resolve_device(device)
+    of_dgl = not getattr(network, "takes_node_graph", False) and not _is_of_pyg(graph.original)
+    if resolved.type == "cpu" or not of_dgl:
+        return resolved
+    dgl = import_dgl()
+    try:
+        dgl.graph(([0], [0])).to(resolved)
+    except dgl.DGLError as error:
+        if device == "auto":
+            return torch.device("cpu")
+        raise ValueError(
+            f"`device`={str(device)!r}: the installed DGL was built without it; use 'cpu'."
+        ) from error
+    return resolved

@@ -1,0 +1,168 @@
+"""Features of nodes as tensors: dense, sparse where most are zero, or on disk."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import gen_batches
+from torch import Tensor, nn
+
+CHECKED_FLOATS = 2**24  # of features on disk that are read at once
+
+
+def csr_tensor(matrix: sparse.csr_array, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Copy a scipy matrix into a sparse torch tensor, with 32-bit indices, which are faster."""
+    bounds = torch.tensor(matrix.indptr, dtype=torch.int32)
+    columns = torch.tensor(matrix.indices, dtype=torch.int32)
+    values = torch.tensor(matrix.data, dtype=dtype)
+    return csr_of_parts(bounds, columns, values, matrix.shape, check_invariants=True)
+
+
+def csr_of_parts(
+    bounds: Tensor,
+    columns: Tensor,
+    values: Tensor,
+    shape: tuple[int, ...],
+    *,
+    check_invariants: bool = False,
+) -> Tensor:
+    """Build a sparse tensor from the bounds of its rows, and columns and values of its elements."""
+    with warnings.catch_warnings():
+        # torch calls the layout a beta version, once per process.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(
+            bounds, columns, values, size=shape, check_invariants=check_invariants
+        )
+
+
+def has_csr_products(device: torch.device | str) -> bool:
+    """Whether torch multiplies sparse CSR tensors on a device; it does not on MPS."""
+    return torch.device(device).type != "mps"
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """A sparse matrix and its transpose, which torch would build again for each gradient."""
+
+    matrix: Tensor  # (n_nodes, n_features), sparse CSR
+    transpose: Tensor  # (n_features, n_nodes), sparse CSR
+
+    @classmethod
+    def from_scipy(cls, matrix: sparse.csr_array) -> SparseFeatures:
+        """Copy a scipy matrix of shape (n_nodes, n_features) into float32 tensors."""
+        return cls(csr_tensor(matrix), csr_tensor(sparse.csr_array(matrix.T)))
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.matrix.shape
+
+    def to(self, device: torch.device | str) -> Features:
+        """Return the features on a device, dense where it has no sparse products."""
+        if not has_csr_products(device):
+            return self.to_dense().to(device)
+        return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
+
+    def to_dense(self) -> Tensor:
+        return self.matrix.to_dense()
+
+    def rows(self, rows: NDArray[np.integer]) -> Tensor:
+        """Return some rows, on the CPU and dense."""
+        m = self.matrix.cpu()
+        parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
+        return torch.from_numpy(sparse.csr_array(tuple(parts), shape=m.shape)[rows].toarray())
+
+
+Features = Tensor | SparseFeatures
+
+
+def same_features(ours: Features, theirs: Features) -> bool:
+    """Whether two matrices of features, in the layout that `as_features` chose, are equal."""
+    if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
+        return torch.equal(ours, theirs)
+    if isinstance(ours, Tensor) or isinstance(theirs, Tensor) or ours.shape != theirs.shape:
+        return False
+    parts = ((m.crow_indices(), m.col_indices(), m.values()) for m in (ours.matrix, theirs.matrix))
+    return all(torch.equal(mine, other) for mine, other in zip(*parts, strict=True))
+
+
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:
+        ctx.transpose = features.transpose
+        product: Tensor = features.matrix @ weight
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.transpose @ gradient.contiguous()
+
+
+class SparseLinear(nn.Linear):
+    """A linear layer for dense and sparse features."""
+
+    def forward(self, input: Features) -> Tensor:
+        if isinstance(input, Tensor):
+            return super().forward(input)
+        product: Tensor = _SparseProduct.apply(input, self.weight.T)  # type: ignore[no-untyped-call]
+        return product if self.bias is None else product + self.bias
+
+
+def as_features(values: Any, *, sparse_below: float = 0.1) -> Features:
+    """Convert a feature matrix into a float32 tensor, sparse if few elements are not zero.
+
+    A memory map becomes a tensor that is read from the file when it is used.
+    """
+    if isinstance(values, np.memmap):
+        return _mapped(values)
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = values.to_dense() if values.layout != torch.strided else values
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    scattered = sparse.issparse(values)
+    with np.errstate(over="ignore"):  # values beyond float32 raise an error below
+        values = (
+            sparse.csr_array(values, dtype=np.float32)
+            if scattered
+            else np.asarray(values, dtype=np.float32)
+        )
+    _check_matrix(values)
+    _check_finite(values.data if scattered else values)
+    n_nonzero = values.nnz if scattered else np.count_nonzero(values)
+    if n_nonzero < sparse_below * np.prod(values.shape):
+        return SparseFeatures.from_scipy(sparse.csr_array(values))
+    dense = values.toarray() if scattered else values
+    return torch.tensor(dense, dtype=torch.float32)
+
+
+def _mapped(values: np.memmap[Any, Any]) -> Tensor:
+    """A tensor over a memory map, whose file is read once in chunks to check it."""
+    _check_matrix(values)
+    if values.dtype != np.float32:
+        raise ValueError(
+            f"Node features on disk must be float32, got {values.dtype}: write them as float32, or "
+            "read them into memory with numpy.array."
+        )
+    for rows in gen_batches(len(values), max(1, CHECKED_FLOATS // values.shape[1])):
+        _check_finite(values[rows])
+    with warnings.catch_warnings():
+        # Nobody writes to features, so that it does not matter whether the file can be written.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(values)
+
+
+def _check_matrix(values: Any) -> None:
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(
+            f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
+        )
+
+
+def _check_finite(values: Any) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError("Node features contain NaN, infinity or a value too large for float32.")

@@ -1,0 +1,171 @@
+"""Networks in the form of all models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+from sklearn.utils import check_array, gen_batches
+from torch import Tensor, nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
+
+from skuq.models._model import Model
+from skuq.networks import (
+    Cut,
+    HeldOnDevice,
+    cut_network,
+    evaluate,
+    moved,
+    on_device,
+    resolve_device,
+    rows_at_once,
+)
+from skuq.stored import stored
+
+_ROWS = 4096  # of a sparse matrix, made dense at once
+
+
+@stored("models.network")
+@dataclass(frozen=True, kw_only=True)
+class NetworkModel(HeldOnDevice, Model):
+    """A network that maps rows to logits or predictions.
+
+    A model of other inputs, such as nodes of a graph, derives from it, and its estimator returns
+    it from a method ``as_model()``.
+
+    Attributes
+    ----------
+    module : torch.nn.Module
+        Private copy in evaluation mode and without gradients, on the CPU except after `to`;
+        maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
+        (n_samples, n_outputs).
+    """
+
+    module: nn.Module
+    #: Weights that a search moves by default; None leaves it to the search.
+    moving_parameters: ClassVar[str | None] = None
+
+    @classmethod
+    def of(cls, network: nn.Module, **attributes: Any) -> Self:
+        """The model of a copy of a network, in evaluation mode and without gradients."""
+        return cls(module=private_copy(network), **attributes)
+
+    @property
+    def network(self) -> nn.Module:
+        return self.module
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the parameters."""
+        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+
+    def resolved(self, device: torch.device | str) -> torch.device:
+        """Resolve a ``device`` parameter; "auto" depends on the size of the network."""
+        return resolve_device(device, self.module)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the model with its module on a device, for many evaluations there."""
+        return replace(self, module=moved(self.module, self.resolved(device)))
+
+    def inputs(self, X: Any) -> Tensor:
+        """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
+        if self.transform is not None:
+            X = check_array(
+                self.transform(X), accept_sparse=True, allow_nd=True, input_name="transformed X"
+            )
+        inputs = _to_tensor(X, self.dtype)
+        if not bool(torch.isfinite(inputs).all()):
+            raise ValueError(
+                f"Input contains NaN, infinity or a value too large for the model's {self.dtype}."
+            )
+        return inputs
+
+    def one_pass(self, inputs: Tensor) -> Tensor:
+        """Evaluate the module on inputs that are on its device, all at once, and stay there."""
+        outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
+        return outputs
+
+    @torch.no_grad()
+    def outputs_there(self, inputs: Tensor) -> Tensor:
+        """Predict where the module is, in batches that bound memory, and stay there."""
+        inputs = on_device(inputs, self.device)
+        if self.at_once:
+            return self.one_pass(inputs)
+        size = rows_at_once(self.module)
+        return torch.cat([self.one_pass(batch) for batch in torch.split(inputs, size)])
+
+    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        there = self.resolved(device)
+        return evaluate(self.on(there), inputs, device=there)
+
+    def _copy_to(self, device: torch.device) -> nn.Module:
+        return moved(self.module, device)
+
+    def followed_by(self, layer: nn.Module) -> Self:
+        """Return the model with a further layer on its outputs."""
+        return replace(self, module=nn.Sequential(self.module, layer).eval())
+
+    def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
+        """Cut the network in front of some of its weights; see `skuq.networks.cut_network`."""
+        return cut_network(self.module, parameters, inputs[:1024])
+
+
+def private_copy(module: nn.Module) -> nn.Module:
+    """A copy on the CPU, in evaluation mode and without gradients, of at least single precision."""
+    copy = _copied(module).cpu().eval().requires_grad_(False)
+    _fold_norms(copy)
+    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
+    return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A deep copy, also where the module keeps tensors of its last forward pass."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TypeError("Cannot adopt a ScriptModule; give the torch.nn.Module it was made from.")
+    kept = (value for part in module.modules() for value in vars(part).values())
+    copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}
+    try:
+        return deepcopy(module, copies)  # torch copies no tensor with a history
+    except RuntimeError as error:
+        raise ValueError(
+            f"{type(module).__name__} cannot be copied, perhaps because it keeps tensors of its "
+            "last forward pass; let it keep them detached, or not at all."
+        ) from error
+
+
+def _fold_norms(module: nn.Module) -> None:
+    """Make weights parameters that `weight_norm` or `spectral_norm` compute in each pass.
+
+    In a search, the computed ones would be tensors of many models, which cannot be copied.
+    """
+    for layer in module.modules():
+        for hook in list(layer._forward_pre_hooks.values()):
+            if isinstance(hook, WeightNorm):
+                nn.utils.remove_weight_norm(layer, hook.name)
+            elif isinstance(hook, SpectralNorm):
+                nn.utils.remove_spectral_norm(layer, hook.name)
+
+
+def _to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
+    """Copy an array, or a sparse matrix some rows at a time, into a tensor on the CPU."""
+    if not issparse(X):
+        array = np.asarray(X)
+        if min(array.strides, default=0) < 0:  # torch takes no reversed array, even of one row
+            array = array.copy()
+        return torch.tensor(array, dtype=dtype)  # a copy, since arrays may be read-only
+    tensor = torch.empty(X.shape, dtype=dtype)
+    by_row = X.tocsr()
+    for rows in gen_batches(X.shape[0], _ROWS):
+        tensor[rows] = torch.from_numpy(by_row[rows].toarray())
+    return tensor

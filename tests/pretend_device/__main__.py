@@ -1,0 +1,16 @@
+"""Run the tests marked `gpu` on pretended devices: ``python -m tests.pretend_device cuda mps``."""
+
+import os
+import subprocess
+import sys
+
+kinds = [argument for argument in sys.argv[1:] if argument in ("cuda", "mps")]
+options = [argument for argument in sys.argv[1:] if argument not in kinds]
+failed = 0
+for kind in kinds or ("cuda", "mps"):
+    print(f"tests on a pretended device: {kind}", flush=True)
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", *(options or ["tests"])]
+    failed |= subprocess.run(
+        command, env={**os.environ, "PRETEND_DEVICE": kind}, check=False
+    ).returncode
+sys.exit(failed)

@@ -1,0 +1,124 @@
+"""What works without torch imports none of it, and works where it is missing."""
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import skuq
+
+ROOT = Path(__file__).parent.parent
+TREES = """
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+X = np.random.default_rng(0).normal(size=(80, 3))
+y = X[:, 0] > 0
+trees, regressor = HistGradientBoostingClassifier(), HistGradientBoostingRegressor(max_iter=5)
+"""
+FREE = {
+    "audit": "from skuq.cli import main; main('audit --label y --proba p --predictions p.csv"
+    " --report r.html --json r.json'.split(), standalone_mode=False)",
+    "auditor": f"{TREES}from skuq import CalibrationAuditor\n"
+    "CalibrationAuditor(trees).fit(X, y).predict_uncertainty(X)",
+    "estimators": "from skuq.cli import main; main(['estimators'], standalone_mode=False)",
+    "metrics": f"{TREES}from skuq import metrics\nmetrics.detection_metrics(X[:, 0], X[:, 1])\n"
+    "assert metrics.area_under_risk_coverage(y, ~y, X[:, 0]) == 1",
+    "quam": f"{TREES}from skuq import QUAMClassifier, predict_uncertainty\n"
+    "quam = QUAMClassifier(trees, random_state=0).fit(X, y)\n"
+    "assert predict_uncertainty(quam, X).epistemic.max() > 0\n"
+    "quam.adversarial_models(X), quam.explain(X[:1]), quam.search_pool(X)",
+    "quam of numbers": f"{TREES}from skuq import QUAMRegressor\n"
+    "quam = QUAMRegressor(regressor, random_state=0).fit(X, X[:, 1])\n"
+    "assert quam.predict_uncertainty(X).epistemic.max() > 0\n"
+    "quam.adversarial_models(X), quam.predict_model_std(X)",
+    "quantify": "from skuq.cli import main; main('quantify --train t.csv --predict t.csv"
+    " --target y --model hgb --out o.csv'.split(), standalone_mode=False)",
+    "tables": f"{TREES}from skuq.tables import TableModel\nimport pandas as pd\n"
+    "rows = pd.DataFrame(X, columns=list('abc'))\n"
+    "model = TableModel('hgb').fit(rows.assign(y=y), 'y')\n"
+    "assert len(model.predict(rows)) == 80",
+}
+NETWORKS = {
+    "default": f"{TREES}from skuq import QUAMClassifier; QUAMClassifier().fit(X, y)",
+    "search": "from skuq.quam import PoolSearch",
+    "adopted": "from skuq.models import adopt",
+    "plugin": "from skuq import RobustGPC",
+    **{
+        package: f"import skuq.{package}"
+        for package in ("baselines", "evidential", "gpc", "mirage", "networks", "uadqn")
+    },
+}
+MISSING = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "skorch"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+STEPS = """
+import sys
+for name, code in {!r}.items():
+    exec(code, {{}})
+    assert not {{"torch", "skorch"}} & set(sys.modules), name
+"""
+REFUSED = """
+for name, code in {!r}.items():
+    try:
+        exec(code, {{}})
+    except ImportError as error:
+        assert str(error).endswith("install it with: pip install torch"), (name, error)
+    else:
+        raise AssertionError(name)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    random = np.random.default_rng(0)
+    confidence = random.uniform(0.5, 1, 600)
+    right = random.uniform(size=600) < confidence
+    pd.DataFrame({"y": right.astype(int), "p": confidence}).to_csv(tmp_path / "p.csv", index=False)
+    rows = pd.DataFrame(random.normal(size=(80, 2)), columns=["a", "b"])
+    rows.assign(y=np.where(rows["a"] > 0, "up", "down")).to_csv(tmp_path / "t.csv", index=False)
+    return tmp_path
+
+
+def run(code, folder):
+    """Run code in a fresh interpreter."""
+    search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_imports_torch_that_does_without(folder):
+    run(STEPS.format(FREE), folder)
+
+
+def test_it_works_where_torch_is_missing(folder):
+    run(MISSING + STEPS.format(FREE), folder)
+
+
+def test_what_needs_torch_says_so_where_it_is_missing(folder):
+    run(MISSING + REFUSED.format(NETWORKS), folder)
+
+
+def test_names_that_wait_are_there():
+    for package in ("models", "networks", "quam", "reporting"):
+        module = import_module(f"skuq.{package}")
+        assert all(hasattr(module, name) for name in module.__all__)
+        with pytest.raises(AttributeError, match=f"'skuq.{package}' has no attribute 'absent'"):
+            _ = module.absent
+    assert set(skuq.__all__) <= set(dir(skuq))
