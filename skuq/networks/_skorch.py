@@ -102,8 +102,12 @@ def as_dataset(
     free = free_memory(device)
     n_bytes = targets.nbytes + sum(values.nbytes for values in data.values())
     where = "cpu" if free is not None and n_bytes > free // 2 else device
-    tensors = {name: on_device(values, where) for name, values in data.items()}
-    return Dataset(tensors, on_device(targets, where))
+
+    def tensor(values: NDArray[Any]) -> Tensor:
+        single = device.type == "mps" and values.dtype == np.float64
+        return on_device(values.astype(np.float32) if single else values, where)
+
+    return Dataset({name: tensor(values) for name, values in data.items()}, tensor(targets))
 
 
 def _mute(message: str) -> None:
