@@ -51,13 +51,12 @@ _BOUNDS = {"fast": probability_bounds, "published": published_bounds}
 
 def certificate_device(device: str | torch.device) -> torch.device:
     """Turn a ``device`` parameter into one that can compute certificates."""
-    resolved = resolve_device(device)
-    if resolved.type == "mps":
+    if str(device).partition(":")[0] == "mps":
         raise ValueError(
             "`device`='mps' cannot compute certificates: guarantees need float64, which MPS lacks; "
             "use 'cpu', or 'auto', which never is MPS."
         )
-    return resolved
+    return resolve_device(device)
 
 
 class RegionQueriesMixin:
