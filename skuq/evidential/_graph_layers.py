@@ -161,6 +161,17 @@ def personalised_pagerank(
     return out
 
 
+class Average(nn.Module):
+    """Normalised sum over neighbours, and a bias."""
+
+    def __init__(self, n_outputs: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(n_outputs))
+
+    def forward(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
+        return normalised_total(edges, projected) + self.bias
+
+
 class GraphConvolution(nn.Module):
     """Convolution over neighbours, ``D^-1/2 (A + I) D^-1/2 X W + b`` (Kipf and Welling, 2017)."""
 
@@ -168,15 +179,15 @@ class GraphConvolution(nn.Module):
         super().__init__()
         self.linear = SparseLinear(n_inputs, n_outputs, bias=False)
         nn.init.xavier_uniform_(self.linear.weight)
-        # Names of parameters are those of DGL's layers, in whose place they stand.
-        self.average = nn.ParameterDict({"bias": torch.zeros(n_outputs)})
+        self.average = Average(n_outputs)
 
     def forward(self, edges: LoopedEdges, features: Features) -> Tensor:
         return self.gather(edges, self.linear(features))
 
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
         """Outputs of nodes, from the projected features of the nodes that they read."""
-        return normalised_total(edges, projected) + self.average["bias"]
+        out: Tensor = self.average(edges, projected)
+        return out
 
 
 class GraphAttention(nn.Module):
