@@ -79,7 +79,7 @@ class LoopedEdges:
     def total(self, values: Tensor, weight: Tensor | None = None) -> Tensor:
         """Sum weighted values (n_read, n) of the sources of edges into each node."""
         weight = self.ones.to(values.dtype) if weight is None else weight
-        if has_csr_products(values.device):
+        if has_csr_products(values.device.type):
             return self.matrix(weight) @ values
         messages = weight[:, None] * values.index_select(0, self.source)
         out = values.new_zeros(len(self.bounds) - 1, values.shape[1])
@@ -87,7 +87,7 @@ class LoopedEdges:
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
         """Inner product (n_edges,) of the values (n_nodes, n) and (n_read, n) at either end."""
-        if has_csr_products(sources.device):
+        if has_csr_products(sources.device.type):
             pattern = self.matrix(self.ones.to(sources.dtype))
             product = torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0)
             return product.values()
