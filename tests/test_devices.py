@@ -303,6 +303,8 @@ def test_what_was_fitted_on_a_gpu_is_used_where_there_is_none(tmp_path, short_tr
     models = given_models()
     for name in ("laplace", "probe", "anchored"):
         models[f"fitted {name}"] = made(name, DEVICE).fit(X, y)
+    if DEVICE == "mps":  # of which skorch cannot load a trained net elsewhere
+        del models["frozen"], models["pipeline"]
     cases, rows, out = (tmp_path / name for name in ("models.pkl", "X.npy", "found.json"))
     cases.write_bytes(pickle.dumps({name: pickle.dumps(each) for name, each in models.items()}))
     np.save(rows, X[::10].astype(np.float32))
