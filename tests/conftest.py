@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-if os.environ.get("PRETEND_DEVICE"):
+if kind := os.environ.get("PRETEND_DEVICE"):
     from tests import pretend_device
 
-    pretend_device.install(os.environ["PRETEND_DEVICE"])
+    pretend_device.install(kind)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,3 +35,12 @@ def bytes_of_a_tensor(monkeypatch):
     """Lets tensors of networks take so many bytes, as where memory is short."""
     devices = sys.modules[pytest.importorskip("skuq.networks").within_memory.__module__]
     return lambda n_bytes: monkeypatch.setattr(devices, "_CACHED_BYTES", n_bytes)
+
+
+@pytest.fixture
+def watched():
+    """What counts kernels and copies: only a pretended device tells."""
+    kind = os.environ.get("PRETEND_DEVICE")
+    if not kind:
+        pytest.skip("needs a pretended device")
+    return lambda: pretend_device.watch(kind)

@@ -38,8 +38,8 @@ from skuq import (
     SGMCMCClassifier,
 )
 from skuq.evidential import NetworkHead
+from skuq.networks import fit_net
 from skuq.quam import PoolSearch
-from tests import pretend_device
 
 DEVICE = "cuda" if torch.cuda.is_available() else "mps"
 pytestmark = [
@@ -114,14 +114,6 @@ def default_device():
     torch.set_default_device(DEVICE)
     yield
     torch.set_default_device(None)
-
-
-@pytest.fixture
-def watched():
-    """What counts kernels and copies: only the pretended device tells."""
-    if os.environ.get("PRETEND_DEVICE") != DEVICE:
-        pytest.skip("needs the pretended device")
-    return lambda: pretend_device.watch(DEVICE)
 
 
 def data_of(name):
@@ -200,7 +192,8 @@ def test_losses_are_numbers_for_callbacks_and_history():
 
 def test_data_too_large_for_the_device_stay_on_the_cpu(monkeypatch, watched):
     expected = made("mirage", DEVICE).fit(*data_of("mirage"))
-    monkeypatch.setattr("skuq.networks._skorch.free_memory", lambda device: 1000)
+    module = sys.modules[fit_net.__module__]
+    monkeypatch.setattr(module, "free_memory", lambda device: 1000)
     with watched() as report:
         found = made("mirage", DEVICE).fit(*data_of("mirage"))
     assert report.count["up"] > 2 * 4 * 3  # inputs and targets of each batch
@@ -315,7 +308,11 @@ def test_what_was_fitted_on_a_gpu_is_used_where_there_is_none(tmp_path, short_tr
     cases, rows, out = (tmp_path / name for name in ("models.pkl", "X.npy", "found.json"))
     cases.write_bytes(pickle.dumps({name: pickle.dumps(each) for name, each in models.items()}))
     np.save(rows, X[::10].astype(np.float32))
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     environment.pop("PRETEND_DEVICE", None)
     done = subprocess.run(
         [sys.executable, "-c", LOADED, cases, rows, out],

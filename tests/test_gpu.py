@@ -1,205 +1,340 @@
-"""Every estimator on a GPU beside the CPU: equal results, and fitted on one, used on the other.
+"""QUAM, agents and graphs on a GPU, or a pretended one: the numbers of the CPU, and few waits.
 
-    pytest -m gpu tests/test_gpu.py
-
-Skipped where there is no CUDA device. ``SKUQ_GPU_DEVICE=cpu`` runs the same comparisons without
-one, which shows that the tests themselves hold.
+python -m tests.pretend_device cuda mps
+pytest -m gpu tests/test_gpu.py tests/test_devices.py    # where there is a GPU
 """
 
-import os
 import pickle
-import subprocess
-import sys
-from importlib.util import find_spec
+import warnings
 
+import joblib
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import scale
+from torch import nn
 
-from skuq import (
-    AnchoredQuantileRegressor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    MirageFineTuner,
-    MirageRegressor,
-    QUAMClassifier,
-    QUAMRegressor,
-    ReferenceClassifier,
-    RobustGPC,
-    SGMCMCClassifier,
+from skuq import EvidentialProbe, QUAMClassifier, QUAMRegressor, RobustGPC
+from skuq.networks import (
+    evaluate,
+    resolve_device,
+    stack_parameters,
+    stacked_forward,
+    within_memory,
 )
-from skuq.quam import PoolSearch
+from skuq.quam import PointwiseSearch, PoolSearch
+from skuq.stored import from_stored, to_stored
 
-DEVICE = os.environ.get("SKUQ_GPU_DEVICE", "cuda")
+DEVICE = "cuda" if torch.cuda.is_available() else "mps"
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        DEVICE == "cuda" and not torch.cuda.is_available(), reason="needs a CUDA device"
+        DEVICE == "mps" and not torch.backends.mps.is_available(), reason="needs a GPU"
     ),
 ]
-# Networks compute in float64: what differs is the order of sums, grown by steps of training.
-CLOSE = {"rtol": 1e-4, "atol": 1e-6}
-
-
-def upper_half(X):
-    first = np.asarray(X)[:, 0]
-    return first > np.median(first)
-
+needs_cuda = pytest.mark.skipif(DEVICE != "cuda", reason="needs CUDA")
+# MPS computes in float32, and steps of training and search make what that leaves out larger.
+CLOSE = {"rtol": 1e-6, "atol": 1e-9} if DEVICE == "cuda" else {"rtol": 2e-2, "atol": 2e-3}
+POOL = {"n_steps": 10}
 
 ESTIMATORS = {
-    "quam": QUAMClassifier(search=PoolSearch(n_steps=10), random_state=0),
-    "quam-last": QUAMClassifier(search=PoolSearch(n_steps=10, parameters="last"), random_state=0),
-    "quam-dirac": QUAMClassifier(
-        search=PoolSearch(n_steps=10, targeted=False),
+    "pool": QUAMClassifier(search=PoolSearch(**POOL)),
+    "pool-batches": QUAMClassifier(search=PoolSearch(train_batch_size=40, **POOL)),
+    "pool-prior": QUAMClassifier(search=PoolSearch(prior_precision=1.0, **POOL)),
+    "pool-last": QUAMClassifier(search=PoolSearch(parameters="last", **POOL)),
+    "pool-untargeted": QUAMClassifier(
+        search=PoolSearch(targeted=False, train_batch_size=40, **POOL),
         mixture="dirac",
         setting="expected",
-        random_state=0,
     ),
-    "quam-regressor": QUAMRegressor(search=PoolSearch(n_steps=10), random_state=0),
-    "quam-regressor-learned": QUAMRegressor(
-        search=PoolSearch(n_steps=10), noise="learned", attack="divergence", random_state=0
+    "points": QUAMClassifier(search=PointwiseSearch(n_steps=5)),
+    "points-last": QUAMClassifier(
+        search=PointwiseSearch(n_steps=5, parameters="last", train_batch_size=40), n_targets=2
     ),
-    "reference": ReferenceClassifier(random_state=0),
-    "distance": FeatureDistanceClassifier(random_state=0),
-    "ensemble": DeepEnsembleClassifier(n_members=2, random_state=0),
-    "dropout": MCDropoutClassifier(n_samples=10, random_state=0),
-    "laplace": LaplaceClassifier(random_state=0),
-    "sgmcmc": SGMCMCClassifier(n_chains=2, n_samples=2, steps_per_sample=5, random_state=0),
-    "probe": EvidentialProbe(max_epochs=20, random_state=0),
-    "mirage": MirageFineTuner(None, region=upper_half, epsilon=0.5, max_epochs=10, random_state=0),
-    "mirage-regressor": MirageRegressor(region=upper_half, max_epochs=10, random_state=0),
-    "anchored": AnchoredQuantileRegressor(max_epochs=20, random_state=0),
-    "gpc": RobustGPC(max_iter=3, random_state=0),
+    "regressor": QUAMRegressor(search=PoolSearch(train_batch_size=40, **POOL)),
+    "regressor-learned": QUAMRegressor(
+        search=PoolSearch(**POOL), noise="learned", attack="divergence"
+    ),
+    "regressor-points": QUAMRegressor(search=PointwiseSearch(n_steps=5)),
 }
-REGRESSORS = {"quam-regressor", "quam-regressor-learned", "mirage-regressor", "anchored"}
-# Training draws dropout masks on the device: two devices drop different units.
-OTHER_STREAM = {"dropout", "sgmcmc"}
 
 
-@pytest.fixture(scope="module", params=ESTIMATORS)
-def name(request):
-    if request.param == "sgmcmc" and find_spec("posteriors") is None:
-        pytest.skip("needs the extra sgmcmc")
-    return request.param
+@pytest.fixture(autouse=True)
+def short(short_training):
+    """Default networks are trained for a quarter of their epochs."""
 
 
-def data_of(name):
+def data_of(name="pool"):
     X, y = load_iris(return_X_y=True)
     X = scale(X)
-    return X, X[:, 0] + 0.1 * y if name in REGRESSORS else y
+    return X, X[:, 0] + 0.1 * y if "regressor" in name else y
+
+
+def made(name, device):
+    return clone(ESTIMATORS[name]).set_params(device=device, random_state=0)
+
+
+def all_numbers(fitted, X):
+    """What a user can ask of a fitted estimator."""
+    found = [*fitted.predict_uncertainty(X), fitted.score_samples(X), fitted.predict(X)]
+    if hasattr(fitted, "predict_proba"):
+        found.append(fitted.predict_proba(X))
+    if not isinstance(fitted.search, PointwiseSearch):
+        found += [fitted.explain(X[:2], n_typical=3).contribution, fitted.adversarial_models(X)[1]]
+    return found
 
 
 def assert_equal(found, expected):
-    for part in ("total", "aleatoric", "epistemic"):
-        np.testing.assert_allclose(
-            getattr(found, part), getattr(expected, part), **CLOSE, err_msg=part
-        )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, **CLOSE)
 
 
-@pytest.fixture(scope="module")
-def on_cpu(name):
-    return clone(ESTIMATORS[name]).set_params(device="cpu").fit(*data_of(name))
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_fitted_model_answers_alike_on_all_devices(name):
+    X, y = data_of(name)
+    fitted = made(name, "cpu").fit(X, y)
+    expected = all_numbers(fitted, X[::20])
+    assert_equal(all_numbers(fitted.set_params(device=DEVICE), X[::20]), expected)
+    loaded = pickle.loads(pickle.dumps(fitted))
+    assert_equal(all_numbers(loaded, X[::20]), expected)
+    if DEVICE == "cuda":
+        assert_equal(all_numbers(loaded.set_params(device="cuda:1"), X[::20]), expected)
+    assert_equal(all_numbers(loaded.set_params(device="cpu"), X[::20]), expected)
 
 
-@pytest.fixture(scope="module")
-def on_gpu(name):
-    return clone(ESTIMATORS[name]).set_params(device=DEVICE).fit(*data_of(name))
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_search_finds_what_it_finds_on_the_cpu(name):
+    X, y = data_of(name)
+    on_cpu, on_gpu = (made(name, device).fit(X, y) for device in ("cpu", DEVICE))
+    assert_equal(all_numbers(on_gpu, X[::20]), all_numbers(on_cpu, X[::20]))
+    if "points" not in name:
+        new = [each.search_pool(X[::3] + 0.5).predict_uncertainty(X) for each in (on_gpu, on_cpu)]
+        assert_equal(*new)
 
 
-def test_a_model_fitted_on_the_cpu_is_as_uncertain_on_the_gpu(name, on_cpu):
-    X, _ = data_of(name)
-    expected = on_cpu.predict_uncertainty(X[::10])
-    moved = pickle.loads(pickle.dumps(on_cpu)).set_params(device=DEVICE)
-    assert_equal(moved.predict_uncertainty(X[::10]), expected)
-
-
-def test_fitting_on_the_gpu_gives_what_the_cpu_gives(name, on_cpu, on_gpu):
-    if name in OTHER_STREAM:
-        pytest.skip("dropout masks and noise of chains are drawn on the device")
-    X, _ = data_of(name)
-    assert_equal(on_gpu.predict_uncertainty(X[::10]), on_cpu.predict_uncertainty(X[::10]))
-
-
-def test_a_model_fitted_on_the_gpu_can_be_moved_to_the_cpu(name, on_gpu):
-    X, _ = data_of(name)
-    expected = on_gpu.predict_uncertainty(X[::10])
-    moved = pickle.loads(pickle.dumps(on_gpu)).set_params(device="cpu")
-    assert_equal(moved.predict_uncertainty(X[::10]), expected)
-
-
-def test_a_model_fitted_on_the_gpu_loads_where_there_is_none(name, on_gpu, tmp_path):
-    X, _ = data_of(name)
-    path = tmp_path / "model.pkl"
-    path.write_bytes(pickle.dumps(clone(on_gpu).set_params(device="auto").fit(*data_of(name))))
-    code = (
-        "import pickle, sys, numpy as np, torch\n"
-        "assert not torch.cuda.is_available()\n"
-        "model = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "u = model.predict_uncertainty(np.load(sys.argv[2]))\n"
-        "np.save(sys.argv[3], np.stack(u))\n"
+def test_a_model_of_a_user_on_the_gpu_is_taken():
+    torch.manual_seed(0)
+    images = np.random.default_rng(0).normal(size=(40, 1, 8, 8)).astype(np.float32)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Dropout()
     )
-    rows, out = tmp_path / "X.npy", tmp_path / "u.npy"
-    np.save(rows, X[::10])
-    # `upper_half` is pickled by its name in this module.
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.getcwd()}
-    done = subprocess.run(
-        [sys.executable, "-c", code, path, rows, out],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    expected = np.stack(on_gpu.predict_uncertainty(X[::10]))
-    np.testing.assert_allclose(np.load(out), expected, **CLOSE)
+    net = nn.Sequential(*net, nn.Linear(144, 3)).eval().to(DEVICE)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The model's loss")
+        found = [
+            QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=4), device=device)
+            .set_params(random_state=0)
+            .fit(images, np.arange(40) % 3)
+            .predict_uncertainty(images)
+            for device in ("cpu", DEVICE)
+        ]
+    np.testing.assert_allclose(*found, rtol=1e-2, atol=1e-4)  # the network is in float32
+    assert next(net.parameters()).device.type == DEVICE
 
 
+def test_a_model_fitted_on_a_gpu_is_saved_without_it():
+    X, y = data_of()
+    fitted = made("pool", DEVICE).fit(X, y)
+    expected = fitted.predict_uncertainty(X)
+    parts = to_stored(fitted._found), to_stored(fitted._problem)
+    assert_equal([from_stored(parts[0]).excess_loss], [fitted._found.excess_loss])
+    assert_equal(fitted.without_training_data().predict_uncertainty(X), expected)
+
+
+@pytest.mark.parametrize("name", ["pool", "points"])
+def test_threads_share_a_gpu(name):
+    X, y = data_of()
+    fitted = made(name, DEVICE).fit(X, y)
+    expected = fitted.predict_uncertainty(X[:20])
+    with joblib.parallel_config("threading"):
+        assert_equal(fitted.set_params(n_jobs=2).predict_uncertainty(X[:20]), expected)
+
+
+# --- copies, waits and kernels ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [40, 512])
+@pytest.mark.parametrize("search", [PoolSearch, PointwiseSearch])
+def test_a_step_of_a_search_copies_nothing_and_waits_for_nothing(watched, search, batch_size):
+    X, y = data_of()
+    counts = []
+    for n_steps in (10, 20):
+        search_ = search(n_steps=n_steps, train_batch_size=batch_size)
+        model = QUAMClassifier(search=search_, device=DEVICE, random_state=0)
+        with watched() as report:
+            model.fit(X, y).predict_uncertainty(X[:4])
+        counts.append(report.count)
+    more = {kind: counts[1][kind] - counts[0][kind] for kind in ("up", "down", "sync", "kernel")}
+    assert more["up"] == more["down"] == more["sync"] == 0
+    assert more["kernel"] <= 60 * 10
+
+
+@pytest.mark.parametrize("name", ["pool", "regressor"])
+def test_weights_found_are_uploaded_once(watched, name):
+    X, y = data_of(name)
+    fitted = made(name, DEVICE).fit(X, y)
+    fitted.predict_uncertainty(X)
+    with watched() as report:
+        fitted.predict_uncertainty(X[:1])
+    assert report.count["up"] == 2  # the row, for the given model and for those found
+    assert report.bytes["up"] <= 2 * X[:1].nbytes
+
+
+def test_training_data_of_a_search_for_points_are_uploaded_once(watched):
+    X, y = data_of()
+    fitted = made("points", DEVICE).fit(X, y)
+    bytes_up = []
+    for n_rows in (8, 80):
+        with watched() as report:
+            fitted.predict_uncertainty(X[:n_rows])
+        bytes_up.append(report.bytes["up"])
+    assert bytes_up[1] - bytes_up[0] < 10 * X.nbytes
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pretended():
+    """The pretended device, whose memory can be limited; all of it afterwards."""
+    from tests import pretend_device
+
+    if DEVICE not in pretend_device.installed():
+        pytest.skip("needs the pretended device")
+    yield pretend_device
+    pretend_device.limit(None, DEVICE)
+
+
+def wide_network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 200), nn.ReLU(), nn.Linear(200, 3)).double().eval()
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+def test_where_memory_runs_out_a_search_starts_again_with_smaller_pieces(pretended, monkeypatch):
+    X, y = data_of()
+    X, y = np.tile(X, (10, 1)), np.tile(y, 10)
+    model = made("pool", DEVICE).set_params(estimator=FrozenEstimator(wide_network()))
+    before = pretended.used(DEVICE)
+    peak = pretended.peak(DEVICE, lambda: model.fit(X, y))
+    expected = model.predict_uncertainty(X[:50])
+    monkeypatch.setitem(within_memory.__globals__, "free_memory", lambda device: 2**30)  # not so
+    pretended.limit(before + (peak - before) * 3 // 4, DEVICE)
+    with pytest.warns(UserWarning, match="memory of .* ran out; starting again"):
+        model.fit(X, y)
+    assert_equal(model.predict_uncertainty(X[:50]), expected)
+
+
+@pytest.mark.parametrize("estimator", [None, FrozenEstimator(wide_network())])
+def test_too_little_memory_names_what_to_set(pretended, estimator):
+    X, y = data_of()
+    pretended.limit(pretended.used(DEVICE) + 2**14, DEVICE)
+    model = made("pool", DEVICE).set_params(estimator=estimator)
+    with pytest.raises(torch.OutOfMemoryError, match=r"does not suffice.*device='cpu'"):
+        model.fit(X, y)
+
+
+def test_inputs_are_evaluated_in_pieces_that_fit(pretended):
+    net = nn.Sequential(nn.Linear(100, 1000), nn.ReLU(), nn.Linear(1000, 2))
+    x = torch.randn(4000, 100)
+    expected = evaluate(net, x)
+    pretended.limit(pretended.used(DEVICE) + 8 * 2**20, DEVICE)
+    torch.testing.assert_close(evaluate(net, x, device=DEVICE), expected)
+
+
+# --- which device -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_hidden", [100, 10_000])
+def test_auto_takes_the_gpu_for_networks_that_are_not_small(n_hidden):
+    net = nn.Sequential(nn.Linear(4, n_hidden), nn.ReLU(), nn.Linear(n_hidden, 3))
+    expected = "cuda" if DEVICE == "cuda" and n_hidden > 1000 else "cpu"
+    assert resolve_device("auto", net).type == expected
+
+
+def test_a_default_network_is_trained_where_its_size_belongs(watched):
+    X, y = data_of()
+    with watched() as report:
+        made("pool", "auto").fit(X, y).predict_uncertainty(X)
+    assert not report.count
+
+
+@pytest.mark.parametrize("message", ["CUDA error: CUBLAS_STATUS_ALLOC_FAILED", "cuDNN error: X"])
+def test_failures_of_a_device_are_not_taken_for_layers_without_a_batched_form(message):
+    class Failing(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            Failing.calls += 1
+            raise RuntimeError(message)
+
+    net = Failing(2, 2)
+    with pytest.raises(RuntimeError, match=message):
+        stacked_forward(net, stack_parameters(net, 3), torch.ones(4, 2), shared_input=True)
+    assert Failing.calls == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", DEVICE, "auto"])
+def test_the_default_device_of_the_user_changes_nothing_in_a_search(device):
+    X, y = data_of()
+    expected = made("points", "cpu").fit(X, y).predict_uncertainty(X[:4])
+    torch.set_default_device(DEVICE)
+    try:
+        found = made("points", device).fit(X, y).predict_uncertainty(X[:4])
+    finally:
+        torch.set_default_device(None)
+    assert_equal(found, expected)
+
+
+# --- graphs -------------------------------------------------------------------------------------
+
+
+def node_data():
+    from skuq.datasets import make_node_classes
+
+    return make_node_classes(150, n_classes=3, n_features=6, random_state=0)
+
+
+@pytest.mark.parametrize("architecture", ["gcn", "gat"])
+def test_graph_networks_and_their_probe_give_what_the_cpu_gives(architecture):
+    from skuq.evidential import GraphClassifier
+
+    data, nodes, others = node_data(), np.arange(60), np.arange(60, 150)
+    found = []
+    for device in ("cpu", DEVICE):
+        settings = {"max_epochs": 20, "device": device, "random_state": 0}
+        net = GraphClassifier(data.graph, architecture=architecture, dropout=0.0, **settings)
+        probe = EvidentialProbe(net.fit(nodes, data.labels[nodes]), **settings)
+        probe.fit(nodes, data.labels[nodes]).calibrate(others[:50])
+        flagged = probe.predict_out_of_distribution(others, false_alarm_rate=0.1)
+        assert flagged[:50].mean() < 0.3
+        found.append([net.predict_proba(others), *probe.predict_uncertainty(others)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)  # networks in float32
+
+
+def test_other_methods_for_graphs_run_on_the_device():
+    from skuq.evidential import comparison_methods
+
+    data, nodes = node_data(), np.arange(60)
+    made = comparison_methods(data.graph, max_epochs=3, device=DEVICE, random_state=0)
+    for name, method in made.items():
+        u = method.fit(nodes, data.labels[nodes]).predict_uncertainty(np.arange(100))
+        assert np.isfinite(np.stack(list(u))).all(), name
+
+
+@needs_cuda
 def test_certificates_are_the_same_on_both_devices():
-    X, y = load_iris(return_X_y=True)
-    X, y = scale(X)[:100, :2], y[:100]
+    X, y = data_of()
+    X, y = X[:100, :2], y[:100]
     bounds = [
         RobustGPC(max_iter=3, device=device, random_state=0)
         .fit(X, y)
         .predict_proba_bounds(X[::20], radius=0.1)
         for device in ("cpu", DEVICE)
     ]
-    # Both are sound; how far they are refined may differ by rounding.
-    np.testing.assert_allclose(bounds[0].min_lower, bounds[1].min_lower, atol=1e-3)
-    np.testing.assert_allclose(bounds[0].max_upper, bounds[1].max_upper, atol=1e-3)
-
-
-def test_an_agent_trained_on_the_gpu_acts_on_the_cpu():
-    pytest.importorskip("stable_baselines3")
-    from skuq import UADQN
-
-    agent = UADQN("CliffWind-v0", total_timesteps=300, device=DEVICE, random_state=0)
-    agent.fit(np.arange(3))
-    observations = np.eye(agent.observation_space_.shape[0], dtype=np.float32)[:5]
-    expected = agent.predict_uncertainty(observations)
-    moved = pickle.loads(pickle.dumps(agent)).set_params(device="cpu")
-    assert_equal(moved.predict_uncertainty(observations), expected)
-
-
-def test_a_graph_network_on_the_gpu_gives_what_the_cpu_gives():
-    pytest.importorskip("dgl")
-    from skuq.datasets import make_node_classes
-    from skuq.evidential import GraphClassifier
-
-    data = make_node_classes(150, n_classes=3, n_features=6, random_state=0)
-    nodes = np.arange(60)
-    found = [
-        GraphClassifier(
-            data.graph, hidden_sizes=(8,), dropout=0.0, max_epochs=20, device=device, random_state=0
-        )
-        .fit(nodes, data.labels[nodes])
-        .predict_proba(np.arange(150))
-        # DGL without CUDA computes on the CPU by "auto".
-        for device in ("cpu", "auto")
-    ]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-3)
+    np.testing.assert_allclose(bounds[0].min_lower, bounds[1].min_lower, atol=1e-9)
+    np.testing.assert_allclose(bounds[0].max_upper, bounds[1].max_upper, atol=1e-9)

@@ -79,7 +79,7 @@ class LoopedEdges:
     def total(self, values: Tensor, weight: Tensor | None = None) -> Tensor:
         """Sum weighted values (n_read, n) of the sources of edges into each node."""
         weight = self.ones.to(values.dtype) if weight is None else weight
-        if has_csr_products(values.device):
+        if has_csr_products(values.device.type):
             return self.matrix(weight) @ values
         messages = weight[:, None] * values.index_select(0, self.source)
         out = values.new_zeros(len(self.bounds) - 1, values.shape[1])
@@ -87,7 +87,7 @@ class LoopedEdges:
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
         """Inner product (n_edges,) of the values (n_nodes, n) and (n_read, n) at either end."""
-        if has_csr_products(sources.device):
+        if has_csr_products(sources.device.type):
             pattern = self.matrix(self.ones.to(sources.dtype))
             product = torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0)
             return product.values()
@@ -161,6 +161,17 @@ def personalised_pagerank(
     return out
 
 
+class Average(nn.Module):
+    """Normalised sum over neighbours, and a bias."""
+
+    def __init__(self, n_outputs: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(n_outputs))
+
+    def forward(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
+        return normalised_total(edges, projected) + self.bias
+
+
 class GraphConvolution(nn.Module):
     """Convolution over neighbours, ``D^-1/2 (A + I) D^-1/2 X W + b`` (Kipf and Welling, 2017)."""
 
@@ -168,15 +179,15 @@ class GraphConvolution(nn.Module):
         super().__init__()
         self.linear = SparseLinear(n_inputs, n_outputs, bias=False)
         nn.init.xavier_uniform_(self.linear.weight)
-        # Names of parameters are those of DGL's layers, in whose place they stand.
-        self.average = nn.ParameterDict({"bias": torch.zeros(n_outputs)})
+        self.average = Average(n_outputs)
 
     def forward(self, edges: LoopedEdges, features: Features) -> Tensor:
         return self.gather(edges, self.linear(features))
 
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
         """Outputs of nodes, from the projected features of the nodes that they read."""
-        return normalised_total(edges, projected) + self.average["bias"]
+        out: Tensor = self.average(edges, projected)
+        return out
 
 
 class GraphAttention(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,9 +42,17 @@ def csr_of_parts(
         )
 
 
-def has_csr_products(device: torch.device | str) -> bool:
-    """Whether torch multiplies sparse CSR tensors on a device; it does not on MPS."""
-    return torch.device(device).type != "mps"
+@cache
+def has_csr_products(device_type: str) -> bool:
+    """Whether torch multiplies sparse CSR tensors on a type of device; on MPS it does not."""
+    try:
+        bounds = torch.tensor([0, 1], dtype=torch.int32, device=device_type)
+        one = torch.ones(1, 1, device=device_type)
+        matrix = csr_of_parts(bounds, bounds[:1], one[0], (1, 1))
+        torch.sparse.sampled_addmm(matrix, one, matrix @ one, beta=0.0)
+    except RuntimeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +73,7 @@ class SparseFeatures:
 
     def to(self, device: torch.device | str) -> Features:
         """Return the features on a device, dense where it has no sparse products."""
-        if not has_csr_products(device):
+        if not has_csr_products(torch.device(device).type):
             return self.to_dense().to(device)
         return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
 

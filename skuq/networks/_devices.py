@@ -173,17 +173,25 @@ def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
             if not is_out_of_memory(error):
                 raise
             if n_bytes <= _FEWEST_BYTES:
-                raise torch.OutOfMemoryError(
-                    f"The memory of {device} does not suffice, in small pieces neither: "
-                    f"{str(error).splitlines()[0]} Use device='cpu', or let fewer weights move or "
-                    "fewer models be searched."
-                ) from error
+                raise too_little_memory(device, error) from error
             n_bytes = max(n_bytes // 2, _FEWEST_BYTES)
         # Outside of the handler: the error holds on to the tensors that did not fit.
         warn_user(
             f"The memory of {device} ran out; starting again with tensors of at most "
             f"{n_bytes / 2**20:.0f} MiB."
         )
+
+
+def too_little_memory(
+    device: torch.device | str,
+    error: BaseException,
+    advice: str = "let fewer weights move or fewer models be searched",
+) -> torch.OutOfMemoryError:
+    """Describe an error of memory with what to do."""
+    return torch.OutOfMemoryError(
+        f"The memory of {device} does not suffice, in small pieces neither: "
+        f"{str(error).splitlines()[0]} Use device='cpu', or {advice}."
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -227,7 +235,12 @@ class HeldOnDevice:
         there = torch.empty(0, device=device).device
         held = getattr(self, "_held", None)
         if held is None or held[0] != there:
-            held = there, self._copy_to(there)
+            try:
+                held = there, self._copy_to(there)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise too_little_memory(there, error) from error
             object.__setattr__(self, "_held", held)
         return held[1]
 

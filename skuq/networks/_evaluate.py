@@ -60,10 +60,12 @@ def evaluate(
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-    of_one = largest_activation(module, on_device(inputs[:1], device))
-    return within_memory(
-        lambda n_bytes: _in_batches(module, inputs, device, max(1, n_bytes // of_one)), device
-    )
+
+    def in_batches(n_bytes: int) -> Tensor:
+        of_one = largest_activation(module, on_device(inputs[:1], device))
+        return _in_batches(module, inputs, device, max(1, n_bytes // of_one))
+
+    return within_memory(in_batches, device)
 
 
 @torch.no_grad()

@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
-from skuq.networks._devices import resolve_device, seeded
+from skuq.networks._devices import (
+    is_out_of_memory,
+    resolve_device,
+    seeded,
+    too_little_memory,
+)
 from skuq.networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
 
 if TYPE_CHECKING:
@@ -161,7 +166,13 @@ def train(
             first_callbacks=callbacks,
             **{**vars(settings), "device": device},
         )
-        net.fit(training, None)
+        try:
+            net.fit(training, None)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            advice = "train in smaller batches, or a smaller network"
+            raise too_little_memory(device, error, advice) from error
     trained = net.module_.cpu().eval().requires_grad_(False)
     if lacks_double and was_double:
         trained.double()

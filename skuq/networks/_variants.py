@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,10 @@ _NORMS = (
     nn.RMSNorm,
     nn.LocalResponseNorm,
 )
+
+
+# Calls put other parameters into a module for a while, which threads may share.
+_SWAPPING = Lock()
 
 
 class Cut(NamedTuple):
@@ -351,7 +356,7 @@ def stacked_forward(
         out: Tensor = functional_call(module, own, (x,))
         return out
 
-    with _without_fused_attention():
+    with _SWAPPING, _without_fused_attention():
         if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
             try:
                 batched: Callable[..., Tensor] = vmap(

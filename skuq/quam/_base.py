@@ -529,8 +529,8 @@ class _Points(NamedTuple):
         reference = on_device(self.reference, self.settings.device)
         objective = self.task.point_objective(reference)
         models = search_batch(self.problem, self.settings, self.x, objective)
-        targets = objective.targets if isinstance(objective, Targeted) else None
-        yield Outputs(reference, models, targets)
+        targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
+        yield Outputs(on_device(self.reference, "cpu"), models, targets)
 
 
 class _Rows(NamedTuple):

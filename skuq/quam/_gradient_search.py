@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor, nn
+from torch import Tensor, from_numpy, nn
 
 from skuq.base import FloatArray
 from skuq.models import NetworkModel, look_at
@@ -218,6 +218,8 @@ class Searched(NamedTuple):
         Sum of the sample weights, which is the number of samples in the likelihood.
     row_bytes : int
         Size of the largest tensor that the module computes for one input.
+    batches : dict
+        Mini-batches of searches for points, by the number of steps and of samples.
     """
 
     module: nn.Module
@@ -226,6 +228,7 @@ class Searched(NamedTuple):
     square: float
     total_weight: float
     row_bytes: int
+    batches: dict[tuple[int, int], MiniBatches]
 
     @classmethod
     def of(
@@ -240,6 +243,7 @@ class Searched(NamedTuple):
             sum(float(square.sum()) for square in squares.values()),
             total_weight,
             largest_activation(module, train.X[:1]),
+            {},
         )
 
     @property
@@ -275,7 +279,8 @@ class SearchProblem(HeldOnDevice):
 
     def _copy_to(self, device: torch.device) -> Searched:
         arrays = (self.X, self.y, self.weight, self.reference_loss)
-        train = TrainingSet(*(on_device(array, device) for array in arrays))
+        tensors = (from_numpy(array) if array.flags.writeable else array for array in arrays)
+        train = TrainingSet(*(on_device(each, device) for each in tensors))
         return Searched.of(moved(self.module, device), train, self.parameters, self.total_weight)
 
 
@@ -304,13 +309,15 @@ class MiniBatches:
     train : TrainingSet
         Training data.
     rows : Tensor of shape (n_steps, n_rows), int64
-        Samples of each step's mini-batch.
+        Samples of each step's mini-batch, in ascending order if they are all; only else they
+        are uploaded.
     """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
         self.X = train.X
-        self.rows = None if rows.shape[1] == len(train.X) else rows
-        order = rows if self.rows is not None else slice(None)
+        whole = rows.shape[1] == len(train.X)
+        self.rows = None if whole else on_device(rows, train.X.device)
+        order = slice(None) if self.rows is None else self.rows
         y, weight, loss = train.y[order], train.weight[order], train.reference_loss[order]
         share = weight / weight.sum(-1, keepdim=True)
         self.steps = [each.expand(len(rows), -1) for each in (y, share, loss)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
@@ -102,15 +103,20 @@ def search_batch(
     """Search the adversarial models of one batch of test points.
 
     `x` are the points as they reach the moving layers, (n_points, ...), and the objective has its
-    tensors on the device. Returns the models met by all searches.
+    tensors on the device. Returns the models met by all searches, on the CPU.
     """
     device, searched = settings.device, problem.on(settings.device)
+    # Threads that share the problem put their own weights into a copy of the network.
+    searched = searched._replace(module=deepcopy(searched.module))
     points = on_device(x, device)
-    # The same seed for every batch of points: all searches see the same mini-batches.
-    generator = torch.Generator().manual_seed(problem.seed)
-    n_batches = len(settings.schedule.penalties) + 1
-    rows = training_batches(len(problem.X), settings.train_batch_size, n_batches, generator)
-    batches = MiniBatches(searched.train, on_device(torch.stack([*rows]), device))
+    n_batches, size = len(settings.schedule.penalties) + 1, settings.train_batch_size
+    batches = searched.batches.get((n_batches, size))
+    if batches is None:
+        # The same seed for every batch of points: all searches see the same mini-batches.
+        generator = torch.Generator().manual_seed(problem.seed)
+        rows = training_batches(len(problem.X), size, n_batches, generator)
+        batches = MiniBatches(searched.train, torch.stack([*rows]))
+        searched.batches[n_batches, size] = batches
 
     def search(n_bytes: int) -> Trajectories:
         found = [
@@ -131,7 +137,7 @@ def search_batch(
         ]
         return Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
 
-    trajectories = within_memory(search, device)
+    trajectories = Trajectories(*(each.cpu().double() for each in within_memory(search, device)))
     if not all(bool(torch.isfinite(part).all()) for part in trajectories):
         raise ValueError(
             "An adversarial model search diverged (NaN or infinite loss). Use a smaller "

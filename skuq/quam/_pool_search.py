@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.utils._param_validation import StrOptions
-from torch import Tensor
+from torch import Tensor, nn
 
 from skuq.base import IntArray
 from skuq.networks import (
     HeldOnDevice,
+    moved,
     on_device,
     resolve_device,
     stack_parameters,
@@ -27,7 +28,6 @@ from skuq.quam._gradient_search import (
     FittedSearch,
     GradientSearch,
     MiniBatches,
-    Searched,
     SearchSettings,
 )
 from skuq.quam._objectives import Objective
@@ -121,10 +121,13 @@ class FoundNetworks(HeldOnDevice, Found):
         The layers before, and the module that the weights belong to.
     weights : tuple of dict of str to Tensor of shape (n_together * n_kept, \\*parameter.shape)
         Weights of the models, search by search, in groups that fit into memory together.
+    row_bytes : int
+        Size of the largest tensor that the module computes for one input.
     """
 
     fitted: FittedSearch
     weights: tuple[dict[str, Tensor], ...]
+    row_bytes: int
     held_out: ClassVar[bool] = False
 
     def without_training_data(self) -> Self:
@@ -139,15 +142,13 @@ class FoundNetworks(HeldOnDevice, Found):
 
     @torch.no_grad()
     def _outputs(self, x: Tensor, device: torch.device, n_bytes: int) -> Tensor:
-        searched, groups = self.on(device)
+        module, groups = self.on(device)
         n_kept, found = self.excess_loss.shape[1], []
         for weights in groups:
             n_models = len(next(iter(weights.values())))
-            size = max(1, n_bytes // (n_models * searched.row_bytes))
+            size = max(1, n_bytes // (n_models * self.row_bytes))
             passes = (
-                stacked_forward(
-                    searched.module, weights, on_device(part, device), shared_input=True
-                ).cpu()
+                stacked_forward(module, weights, on_device(part, device), shared_input=True).cpu()
                 for part in torch.split(x, size)
             )
             outputs = torch.cat([*passes], dim=1)  # (n_models, n_points, n_outputs)
@@ -155,9 +156,9 @@ class FoundNetworks(HeldOnDevice, Found):
             found.append(by_search.permute(2, 0, 1, 3))
         return torch.cat(found, dim=1)
 
-    def _copy_to(self, device: torch.device) -> tuple[Searched, list[dict[str, Tensor]]]:
+    def _copy_to(self, device: torch.device) -> tuple[nn.Module, list[dict[str, Tensor]]]:
         weights = [{n: on_device(w, device) for n, w in group.items()} for group in self.weights]
-        return self.fitted.problem.on(device), weights
+        return moved(self.fitted.problem.module, device), weights
 
 
 class _PoolAttack(Attack):
@@ -165,7 +166,7 @@ class _PoolAttack(Attack):
 
     def __init__(self, x: Tensor, rows: Tensor, objective: Objective):
         self.x, self.objective = x, objective
-        self.rows = None if rows.shape[1] == len(x) else rows
+        self.rows = None if rows.shape[1] == len(x) else on_device(rows, x.device)
         self.weight = 1 / rows.shape[1]
 
     def inputs(self, step: int) -> Tensor:
@@ -197,16 +198,18 @@ def search_networks(
     ``objective`` is that at the inputs of the pool, on the device; its searches ask for `targets`.
     """
     problem, device = fitted.problem, settings.device
-    searched, x = problem.on(device), on_device(fitted.features(pool, device), device)
+    searched, x = problem.on(device), fitted.features(pool, device)
     generator = torch.Generator().manual_seed(problem.seed)
     n_steps, size = len(settings.schedule.penalties), settings.train_batch_size
     pool_rows, rows = (
-        on_device(torch.stack([*training_batches(n, size, n_steps, generator)]), device)
+        torch.stack([*training_batches(n, size, n_steps, generator)])
         for n in (len(x), len(problem.X))
     )
-    order = torch.randperm(len(problem.X), generator=generator)[:_N_COMPARED]
+    order = torch.arange(len(problem.X))
+    if len(order) > _N_COMPARED:
+        order = torch.randperm(len(order), generator=generator)[:_N_COMPARED]
     batches = MiniBatches(searched.train, rows)
-    compared = MiniBatches(searched.train, on_device(order[None], device))[0]
+    compared = MiniBatches(searched.train, order[None])[0]
     n_kept = min(n_steps, max(2, round(_SHARE_KEPT * n_steps)))
 
     def search(n_bytes: int) -> tuple[list[dict[str, Tensor]], Tensor]:
@@ -220,7 +223,7 @@ def search_networks(
             descent = Descent(
                 searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
             )
-            attack = _PoolAttack(x, pool_rows, part)
+            attack = _PoolAttack(on_device(x, device), pool_rows, part)
             steps = descent.steps(start, batches, settings.schedule, attack)
             kept = _last_models(steps, descent, n_steps - n_kept)
             weights.append({name: w.cpu() for name, w in kept.items()})
@@ -231,7 +234,7 @@ def search_networks(
 
     weights, losses = within_memory(search, device)
     excess = mean_excess(losses.cpu().double().numpy(), problem.weight[order.numpy()])
-    return FoundNetworks(targets, *excess, fitted, tuple(weights))
+    return FoundNetworks(targets, *excess, fitted, tuple(weights), searched.row_bytes)
 
 
 @torch.no_grad()

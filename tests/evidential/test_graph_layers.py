@@ -126,7 +126,7 @@ def check_against_dgl(ours, theirs, inputs):
 def test_convolution_equals_that_of_dgl(dgl, both):
     edges, graph = both
     ours, theirs = GraphConvolution(6, 5), dgl.nn.GraphConv(6, 5)
-    theirs.load_state_dict({"weight": ours.linear.weight.T, "bias": ours.average["bias"]})
+    theirs.load_state_dict({"weight": ours.linear.weight.T, "bias": ours.average.bias})
     check_against_dgl(lambda x: ours(edges, x), lambda x: theirs(graph, x), torch.randn(300, 6))
 
 

@@ -34,14 +34,16 @@ SCHEMES = [None, "vacuity", "evidence", "both"]
 class Rows(nn.Module):
     """A model that looks at each node alone: logits and hidden units are easily computed."""
 
+    takes_node_graph = True
+
     def __init__(self, n_features=6, n_classes=3, factor=1.0):
         super().__init__()
         torch.manual_seed(0)
         self.linear = nn.Linear(n_features, n_classes)
         self.factor = factor
 
-    def forward(self, graph, features):
-        return self.factor * self.linear(features.float())
+    def forward(self, graph):
+        return self.factor * self.linear(graph.features)
 
 
 @pytest.fixture(scope="module")
@@ -363,8 +365,10 @@ def test_features_of_another_width_than_the_model_s_are_refused(data, gcn, nodes
 )
 def test_model_that_returns_no_logits_of_the_classes_is_refused(data, nodes, y, outputs, message):
     class Odd(nn.Module):
-        def forward(self, graph, features):
-            return outputs(features)
+        takes_node_graph = True
+
+        def forward(self, graph):
+            return outputs(graph.features)
 
     with pytest.raises(ValueError, match=message):
         new_probe(Odd(), graph=data.graph).fit(nodes, y)
@@ -531,13 +535,17 @@ def test_ids_without_a_graph_are_named(X):
 
 
 class OfData(Rows):
+    takes_node_graph = False
+
     def forward(self, data):
-        return super().forward(None, data.x)
+        return self.linear(data.x)
 
 
 class OfFeaturesAndEdges(Rows):
+    takes_node_graph = False
+
     def forward(self, x, edge_index, edge_weight=None):
-        return super().forward(None, x)
+        return self.linear(x)
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

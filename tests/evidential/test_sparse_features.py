@@ -5,7 +5,14 @@ import pytest
 import torch
 from scipy import sparse
 
-from skuq.evidential._sparse_features import SparseFeatures, SparseLinear, as_features, csr_tensor
+from skuq.evidential import _sparse_features
+from skuq.evidential._sparse_features import (
+    SparseFeatures,
+    SparseLinear,
+    as_features,
+    csr_tensor,
+    has_csr_products,
+)
 
 
 @pytest.fixture
@@ -156,3 +163,9 @@ def test_values_beyond_single_precision_are_refused(convert):
 def test_what_is_no_matrix_is_refused(shape):
     with pytest.raises(ValueError, match=r"must have shape \(n_nodes, n_features\), got \(3"):
         as_features(np.ones(shape))
+
+
+def test_features_are_dense_where_torch_lacks_sparse_products(matrix, dense, monkeypatch):
+    assert has_csr_products("cpu")
+    monkeypatch.setattr(_sparse_features, "has_csr_products", lambda device_type: False)
+    assert torch.equal(SparseFeatures.from_scipy(matrix).to("cpu"), dense)

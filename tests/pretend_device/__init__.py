@@ -59,6 +59,23 @@ def install(kind: str = "cuda") -> None:
         _replace(torch.cuda, _cuda_functions(library))
 
 
+def installed() -> set[str]:
+    """Kinds of devices that are pretended in this process."""
+    return {*_libraries}
+
+
+def used(kind: str = "cuda") -> int:
+    """Bytes in use on the device."""
+    return _libraries[kind].pretend_memory(0, 0)
+
+
+def peak(kind: str, call: Callable[[], object]) -> int:
+    """Bytes in use on the device, at most, while something runs."""
+    _libraries[kind].pretend_memory(2, 0)
+    call()
+    return _libraries[kind].pretend_memory(1, 0)
+
+
 def limit(n_bytes: int | None, kind: str = "cuda") -> None:
     """Let the device have so much memory; None: no limit."""
     _libraries[kind].pretend_memory(3, -1 if n_bytes is None else n_bytes)

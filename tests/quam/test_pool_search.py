@@ -164,3 +164,16 @@ def test_a_diverging_search_is_an_error_with_advice(linear):
     )
     with pytest.raises(ValueError, match=r"diverged.*learning_rate"):
         quam.fit(X, y, X_pool=pool)
+
+
+def test_losses_of_models_are_weighted_means_over_the_samples(linear):
+    X, y, net, pool = linear
+    weight = np.random.default_rng(1).exponential(size=len(X)) + 0.01
+    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=20), random_state=0)
+    quam.fit(X, y, X_pool=pool, sample_weight=weight)
+    rows = np.arange(len(X))
+    log_proba = quam._found.outputs(torch.tensor(X)).log_softmax(-1).numpy()
+    given = net(torch.tensor(X)).double().log_softmax(-1).detach().numpy()
+    losses = given[rows, y] - log_proba[rows, :, :, y].transpose(1, 2, 0)
+    expected = np.average(losses, axis=-1, weights=weight)
+    np.testing.assert_allclose(quam._found.excess_loss, expected, rtol=1e-5, atol=1e-7)

@@ -116,7 +116,7 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 1}, "saved with format 1, and this is format 6"),
+        ({"format": 1}, "saved with format 1, and this is format 7"),
         ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, and this is skuq .*; load it with that"),
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],
