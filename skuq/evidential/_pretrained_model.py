@@ -161,7 +161,7 @@ def node_outputs(
         )
     if not bool(torch.isfinite(logits).all() and torch.isfinite(hidden).all()):
         raise ValueError("The model returns NaN or infinity on this graph.")
-    return Outputs(logits.detach().double().cpu(), hidden.detach().float().cpu())
+    return Outputs(logits.detach().cpu().double(), hidden.detach().cpu().float())
 
 
 def _check_reads_logits(layer: Layer) -> None:

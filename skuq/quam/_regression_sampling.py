@@ -53,7 +53,9 @@ def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
     xp, mean = array_namespace(outputs), outputs[..., 0]
     if noise_variance is not None:
         return Gaussians(mean, xp.full_like(mean, noise_variance))
-    return Gaussians(mean, xp.exp(outputs[..., 1].clip(-_MAX_LOG_VARIANCE, _MAX_LOG_VARIANCE)))
+    # Gradients of quotients have the cube of a variance, which float32 (of MPS) holds up to e^29.
+    limit = _MAX_LOG_VARIANCE if xp.finfo(outputs.dtype).bits == 64 else _MAX_LOG_VARIANCE / 4
+    return Gaussians(mean, xp.exp(outputs[..., 1].clip(-limit, limit)))
 
 
 def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:

@@ -30,7 +30,7 @@ from skuq.evidential._training import (
     node_samples,
 )
 from skuq.models import is_prefit, look_at
-from skuq.networks import WeightedLoss, resolve_device
+from skuq.networks import WeightedLoss, as_double, resolve_device
 
 
 class Concentrations(nn.Module):
@@ -244,7 +244,7 @@ class DirichletLoss(nn.Module):
         self.entropy_weight = entropy_weight
 
     def forward(self, alpha: Tensor, codes: Tensor) -> Tensor:
-        alpha = alpha.double()  # large logarithms of the gamma function cancel
+        alpha = as_double(alpha)  # large logarithms of the gamma function cancel
         prior = Dirichlet(torch.ones_like(alpha), validate_args=False)
         divergence = kl_divergence(Dirichlet(alpha, validate_args=False), prior)
         return uce_loss(alpha, codes) + self.entropy_weight * divergence  # Eq. 89

@@ -25,6 +25,7 @@ from skuq.evidential.comparison._dirichlet_networks import (
     DirichletNetworkClassifier,
 )
 from skuq.information import kl_divergence
+from skuq.networks import as_double
 
 # Settings of `GraphClassifier` in the comparison.
 GKDE_SETTINGS: dict[str, Any] = {"hidden_sizes": (16,), "max_epochs": 500}
@@ -170,7 +171,7 @@ class KernelLoss(nn.Module):
         self.teacher_weight = 0.0
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        alpha = alpha.double()  # large logarithms of the gamma function cancel
+        alpha = as_double(alpha)  # large logarithms of the gamma function cancel
         labelled = codes >= 0
         weight = inputs["weight"].to(alpha)[labelled]
         square = expected_square_loss(alpha[labelled], codes[labelled])

@@ -23,7 +23,7 @@ from skuq.evidential._losses import uce_loss
 from skuq.evidential._sparse_features import SparseLinear
 from skuq.evidential._training import node_samples
 from skuq.evidential.comparison._dirichlet_networks import DirichletNetworkClassifier
-from skuq.networks import seeded
+from skuq.networks import as_double, seeded
 from skuq.validation import checked_widths, refuse_ineffective
 
 # Settings of `GraphClassifier` for citation networks; the learning rate is discussed in the Notes.
@@ -253,7 +253,7 @@ class PosteriorLoss(nn.Module):
         self.entropy_weight = entropy_weight
 
     def forward(self, alpha: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        alpha = alpha.double()  # large logarithms of the gamma function cancel
+        alpha = as_double(alpha)  # large logarithms of the gamma function cancel
         entropy = Dirichlet(alpha, validate_args=False).entropy()  # type: ignore[no-untyped-call]
         loss = uce_loss(alpha, codes) - self.entropy_weight * entropy
         total: Tensor = (inputs["weight"].to(alpha) * loss).sum()
