@@ -8,7 +8,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("skuq", "tests", "benchmarks", "docs", ".ci")
 SCRIPTS = [ROOT / "setup.py", ROOT / "conftest.py", ROOT / ".ci" / "pythons"]
-SOURCES = [*(each for folder in FOLDERS for each in (ROOT / folder).rglob("*.py")), *SCRIPTS]
+MADE = {"_build", "gallery", "generated"}  # by Sphinx
+FOUND = (each for folder in FOLDERS for each in (ROOT / folder).rglob("*.py"))
+SOURCES = [*(each for each in FOUND if MADE.isdisjoint(each.parts)), *SCRIPTS]
 
 
 def opens_text(call):

@@ -65,7 +65,7 @@ def contents(folder):
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != ".lock"  # which some versions of filelock touch
     }
 
 
