@@ -320,7 +320,7 @@ def test_what_was_fitted_on_a_gpu_is_used_where_there_is_none(tmp_path, short_tr
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for name, (parts, device, said) in json.loads(out.read_text()).items():
+    for name, (parts, device, said) in json.loads(out.read_text(encoding="utf-8")).items():
         expected = np.stack(list(models[name].predict_uncertainty(X[::10].astype(np.float32))))
         np.testing.assert_allclose(parts, expected, rtol=1e-2, atol=1e-3, err_msg=name)
         assert device == "auto"
