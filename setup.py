@@ -50,7 +50,7 @@ EXTRAS = {
     ],
     "outliers": ["pyod>=2.0.2"],
     "parquet": ["pyarrow>=19.0.0"],
-    "skops": ["skops>=0.11.0"],
+    "skops": ["skops>=0.14.0"],
     "transformers": ["transformers>=4.48.0"],
     "docs": [
         "Sphinx>=9.0.4",

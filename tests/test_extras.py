@@ -1,10 +1,14 @@
 """Optional imports: what comes back, and what the errors say."""
 
 import math
+import platform
 import re
+import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
+from skuq import extras
 from skuq.extras import import_optional
 
 
@@ -71,3 +75,41 @@ def test_a_bug_in_the_package_is_not_disguised_as_an_import_problem(broken_packa
     name = broken_package("buggy_package", "1 / 0")
     with pytest.raises(ZeroDivisionError, match="division by zero"):
         import_optional(name, extra="graph")
+
+
+STATED = [
+    'absent-package<2; (python_version < "3") and extra == "graph"',
+    'absent-package<2; (python_version < "3") and extra == "all"',
+    'other-package; (python_version >= "3") and extra == "graph"',
+    'absent-package; extra == "plot"',
+]
+
+
+def test_no_command_is_named_where_the_extra_cannot_bring_the_package(monkeypatch):
+    monkeypatch.setattr(extras, "requires", lambda _: STATED)
+    expected = (
+        f"'graph' has no build of it for Python {platform.python_version()} on {sys.platform} "
+        f'({platform.machine()}), only where python_version < "3"'
+    )
+    with pytest.raises(ImportError, match=re.escape(expected)) as caught:
+        import_optional("absent_package", extra="graph")
+    assert "pip install" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [("other_package", "graph"), ("absent_package", "plot"), ("another_package", "graph")],
+)
+def test_a_command_is_named_where_it_works_or_nothing_is_known(monkeypatch, package, extra):
+    monkeypatch.setattr(extras, "requires", lambda _: STATED)
+    with pytest.raises(ImportError, match=re.escape(f"pip install 'skuq[{extra}]'")):
+        import_optional(package, extra=extra)
+
+
+def test_a_command_is_named_where_skuq_is_on_the_path_and_not_installed(monkeypatch):
+    def absent(_):
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(extras, "requires", absent)
+    with pytest.raises(ImportError, match=re.escape("pip install 'skuq[graph]'")):
+        import_optional("absent_package", extra="graph")

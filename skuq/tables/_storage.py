@@ -22,10 +22,12 @@ from skuq.tables._validation import TableError
 FORMAT = 7  # of the folder
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
-# not tell it what to do), the preprocessing of a pipeline, and patterns of column names.
+# not tell it what to do), the preprocessing of a pipeline, and patterns and (in scikit-learn 1.6)
+# lists of column names.
 HARMLESS = frozenset(
     {
         "numpy.dtype",
+        "sklearn.compose._column_transformer._RemainderColsList",
         "sklearn.compose._column_transformer.make_column_selector",
         "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
         "sklearn.pipeline.Pipeline",

@@ -62,6 +62,7 @@ def interrupt(folder, stop=250, **options):
 
 
 def contents(folder):
+    """Files of a run, and when they changed; the lock is touched by old releases of filelock."""
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in folder.rglob("*")
