@@ -73,6 +73,7 @@ def quam() -> Iterator[tuple[str, Counter[str]]]:
 
     yield "QUAM, search for each point: a step of 8 points", per_turn(points, 10, 20)
     pointwise = fit(PointwiseSearch(n_steps=10))
+    pointwise.predict_uncertainty(X[:8])
     counts = per_turn(lambda n: pointwise.predict_uncertainty(X[: 8 * n]), 1, 8)
     yield "QUAM, search for each point: 8 points more, of 10 steps", counts
 

@@ -110,8 +110,8 @@ def test_a_search_finds_what_it_finds_on_the_cpu(name):
     X, y = data_of(name)
     on_cpu, on_gpu = (made(name, device).fit(X, y) for device in ("cpu", DEVICE))
     if DEVICE == "mps" and name == "regressor-learned":
-        # Far from the data, networks predict variances that float32 does not hold; the search, which
-        # divides by them, is another one.
+        # Far from the data, networks predict variances that float32 does not hold; the search,
+        # which divides by them, is another one.
         assert all(np.isfinite(each).all() for each in all_numbers(on_gpu, X))
         return
     assert_equal(all_numbers(on_gpu, X[::20]), all_numbers(on_cpu, X[::20]))

@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 
+TESTS = ["tests/test_gpu.py", "tests/test_devices.py"]
 kinds = [argument for argument in sys.argv[1:] if argument in ("cuda", "mps")]
 options = [argument for argument in sys.argv[1:] if argument not in kinds]
 failed = 0
 for kind in kinds or ("cuda", "mps"):
     print(f"tests on a pretended device: {kind}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", *(options or ["tests"])]
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", *TESTS, *options]
     failed |= subprocess.run(
         command, env={**os.environ, "PRETEND_DEVICE": kind}, check=False
     ).returncode
