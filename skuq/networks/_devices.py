@@ -82,13 +82,15 @@ def seeded(seed: int) -> Iterator[None]:
     # seconds and memory in each process.
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if started else []):
-        torch.manual_seed(seed)
-        yield
-    if not started:
-        torch.cuda.manual_seed_all(torch.initial_seed())
-    if mps_state is not None:
-        torch.mps.set_rng_state(mps_state)
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if started else []):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        if not started:
+            torch.cuda.manual_seed_all(torch.initial_seed())
+        if mps_state is not None:
+            torch.mps.set_rng_state(mps_state)
 
 
 def moved(module: Module, device: torch.device | str) -> Module:
