@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -220,7 +221,7 @@ def is_of_device(error: BaseException) -> bool:
     )
 
 
-class HeldOnDevice:
+class HeldOnDevice(ABC):
     """Base of immutable objects that keep a copy of what they hold on the device last used.
 
     The copy is neither copied, pickled nor saved along.
@@ -228,9 +229,9 @@ class HeldOnDevice:
 
     __slots__ = ("_held",)  # not among the fields of a dataclass
 
+    @abstractmethod
     def _copy_to(self, device: torch.device) -> Any:
         """Return what is kept, on a device."""
-        raise NotImplementedError
 
     def on(self, device: torch.device | str) -> Any:
         """Return what is kept on a device, uploaded if it is not there yet."""
