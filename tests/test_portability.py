@@ -10,7 +10,8 @@ FOLDERS = ("skuq", "tests", "benchmarks", "docs", ".ci")
 SCRIPTS = [ROOT / "setup.py", ROOT / "conftest.py", ROOT / ".ci" / "pythons"]
 MADE = {"_build", "gallery", "generated"}  # by Sphinx
 FOUND = (each for folder in FOLDERS for each in (ROOT / folder).rglob("*.py"))
-SOURCES = [*(each for each in FOUND if MADE.isdisjoint(each.parts)), *SCRIPTS]
+# A source distribution has no `.ci`.
+SOURCES = [path for path in (*FOUND, *SCRIPTS) if path.exists() and MADE.isdisjoint(path.parts)]
 
 
 def opens_text(call):
