@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from sklearn.gaussian_process.kernels import ConstantKernel, KernelOperator
 
 from skuq.base import FloatArray
+from skuq.memory import available_memory
 from skuq.validation import warn_user
-
-try:
-    import resource
-except ImportError:  # on Windows
-    resource = None  # type: ignore[assignment]
 
 _DISPARITY = 100.0  # ratio of the largest and the median spread that one length-scale cannot bridge
 
@@ -41,26 +35,6 @@ def _n_leaves(kernel: Any) -> int:
     if isinstance(kernel, KernelOperator):
         return _n_leaves(kernel.k1) + _n_leaves(kernel.k2)
     return 0 if isinstance(kernel, ConstantKernel) else 1
-
-
-def available_memory() -> int:
-    """Bytes of memory that this process may still take, of its machine and of its container."""
-    found = [psutil.virtual_memory().available]
-    group = Path("/sys/fs/cgroup")  # of a container on Linux, which psutil does not look at
-    try:
-        limit = int((group / "memory.max").read_text(encoding="utf-8"))
-        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
-        stat = dict(line.split() for line in lines)
-        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # given back if needed
-        used = int((group / "memory.current").read_text(encoding="utf-8"))
-        found.append(limit - used + cached)
-    except (OSError, ValueError):  # no container, or "max": no limit
-        pass
-    if resource is not None:
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY:
-            found.append(limit - psutil.Process().memory_info().vms)
-    return max(0, min(found))
 
 
 def warn_of_scales(X: FloatArray, kernel: Any) -> None:

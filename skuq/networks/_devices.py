@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -82,13 +83,15 @@ def seeded(seed: int) -> Iterator[None]:
     # seconds and memory in each process.
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if started else []):
-        torch.manual_seed(seed)
-        yield
-    if not started:
-        torch.cuda.manual_seed_all(torch.initial_seed())
-    if mps_state is not None:
-        torch.mps.set_rng_state(mps_state)
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if started else []):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        if not started:
+            torch.cuda.manual_seed_all(torch.initial_seed())
+        if mps_state is not None:
+            torch.mps.set_rng_state(mps_state)
 
 
 def moved(module: Module, device: torch.device | str) -> Module:
@@ -218,7 +221,7 @@ def is_of_device(error: BaseException) -> bool:
     )
 
 
-class HeldOnDevice:
+class HeldOnDevice(ABC):
     """Base of immutable objects that keep a copy of what they hold on the device last used.
 
     The copy is neither copied, pickled nor saved along.
@@ -226,9 +229,9 @@ class HeldOnDevice:
 
     __slots__ = ("_held",)  # not among the fields of a dataclass
 
+    @abstractmethod
     def _copy_to(self, device: torch.device) -> Any:
         """Return what is kept, on a device."""
-        raise NotImplementedError
 
     def on(self, device: torch.device | str) -> Any:
         """Return what is kept on a device, uploaded if it is not there yet."""

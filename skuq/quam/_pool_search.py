@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from skuq.base import IntArray
+from skuq.memory import available_memory
 from skuq.networks import (
     HeldOnDevice,
     moved,
@@ -161,6 +162,18 @@ class FoundNetworks(HeldOnDevice, Found):
         return moved(self.fitted.problem.module, device), weights
 
 
+def _check_memory(n_models: int, model_bytes: int) -> None:
+    """Raise if the models that a search keeps are larger than the memory that is left."""
+    needed, free = n_models * model_bytes, available_memory()
+    if needed > free:
+        raise MemoryError(
+            f"The search would keep {n_models:,} models of {model_bytes / 1e6:.1f} MB, "
+            f"{needed / 1e9:.1f} GB together, and {free / 1e9:.1f} GB are free. Let fewer weights "
+            "move (search__parameters='last' or 'bias'), search fewer classes (n_targets), or keep "
+            "fewer models (search__n_steps)."
+        )
+
+
 class _PoolAttack(Attack):
     """``L_adv`` on average over a pool, of which each step takes a mini-batch."""
 
@@ -211,6 +224,7 @@ def search_networks(
     batches = MiniBatches(searched.train, rows)
     compared = MiniBatches(searched.train, order[None])[0]
     n_kept = min(n_steps, max(2, round(_SHARE_KEPT * n_steps)))
+    _check_memory(objective.n_searches * n_kept, searched.model_bytes)
 
     def search(n_bytes: int) -> tuple[list[dict[str, Tensor]], Tensor]:
         weights, losses = [], []

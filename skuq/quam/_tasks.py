@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 _PULL = 2.0
 
 
-class Search(BaseEstimator):
+class Search(ABC, BaseEstimator):
     """A way to search models, as a parameter object."""
 
     pool: Any
     #: Whether it searches for each input anew, when its uncertainty is asked for.
     pointwise: ClassVar[bool] = False
 
+    @abstractmethod
     def check_suits(self, estimator: Any) -> None:
         """Refuse models that cannot be searched in this way."""
-        raise NotImplementedError
 
 
 class Problem:

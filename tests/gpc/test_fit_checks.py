@@ -1,17 +1,15 @@
 """Checks before a fit: memory that it takes, and scales of the features."""
 
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
-import psutil
 import pytest
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq import RobustGPC
 from skuq.gpc import _fit_checks
-from skuq.gpc._fit_checks import available_memory, exact_fit_bytes
+from skuq.gpc._fit_checks import exact_fit_bytes
 
 
 @pytest.fixture
@@ -39,22 +37,6 @@ def test_memory_grows_with_rows_classes_and_kernels():
     assert exact_fit_bytes(1000, 2, "probit", 2.0 * RBF() + Matern(nu=1.5)) > small
     three, ten = (exact_fit_bytes(1000, count, "softmax", RBF()) for count in (3, 10))
     assert small < three < ten
-
-
-def test_free_memory_is_that_of_the_machine_or_less(monkeypatch):
-    machine = psutil.virtual_memory()
-    assert 1e6 < available_memory() <= machine.total
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: machine._replace(available=12_345))
-    assert available_memory() == 12_345
-    monkeypatch.setattr(_fit_checks, "resource", None)  # as on Windows
-    assert available_memory() == 12_345
-
-
-def test_a_limit_of_addresses_is_a_limit_of_memory(monkeypatch):
-    limit = psutil.Process().memory_info().vms + 10**8
-    resource = SimpleNamespace(RLIMIT_AS=9, RLIM_INFINITY=-1, getrlimit=lambda _: (limit, limit))
-    monkeypatch.setattr(_fit_checks, "resource", resource)
-    assert 0 < available_memory() <= 10**8
 
 
 def test_features_on_different_scales_are_pointed_out(iris):

@@ -1,0 +1,32 @@
+"""Memory that is free, which long work asks for before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+try:
+    import resource
+except ImportError:  # on Windows
+    resource = None  # type: ignore[assignment]
+
+
+def available_memory() -> int:
+    """Bytes of memory that this process may still take, of its machine and of its container."""
+    found = [psutil.virtual_memory().available]
+    group = Path("/sys/fs/cgroup")  # of a container on Linux, which psutil does not look at
+    try:
+        limit = int((group / "memory.max").read_text(encoding="utf-8"))
+        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
+        stat = dict(line.split() for line in lines)
+        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # given back if needed
+        used = int((group / "memory.current").read_text(encoding="utf-8"))
+        found.append(limit - used + cached)
+    except (OSError, ValueError):  # no container, or "max": no limit
+        pass
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            found.append(limit - psutil.Process().memory_info().vms)
+    return max(0, min(found))
