@@ -15,14 +15,17 @@ import numpy as np
 __all__ = [
     "Decomposition",
     "array_namespace",
+    "centred",
     "cross_entropy",
     "decompose_expected",
     "decompose_selected",
     "entropy",
     "gaussian_entropy",
     "gaussian_kl",
+    "has_conventional_offset",
     "kl_divergence",
     "log_softmax",
+    "logsumexp",
     "split_equally",
 ]
 
@@ -92,6 +95,66 @@ def log_softmax(logits: Any) -> Any:
         return logits.log_softmax(-1)
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def centred(logits: Any) -> Any:
+    """Logits with a mean of 0 over classes.
+
+    Parameters
+    ----------
+    logits : array or Tensor of shape (..., n_classes)
+        Logits.
+
+    Returns
+    -------
+    array or Tensor of shape (..., n_classes)
+        The logits minus their mean.
+    """
+    return logits - logits.mean(-1)[..., None]
+
+
+def has_conventional_offset(logits: Any) -> bool:
+    """Whether the offset of logits is fixed for all samples, so that it carries no information.
+
+    So it is in log-probabilities, and in the logits (0, z) of two classes.
+
+    Parameters
+    ----------
+    logits : array or Tensor of shape (n_samples, n_classes)
+        Logits of several samples.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> has_conventional_offset(np.array([[0.0, 1.0], [0.0, -2.0], [0.0, 0.5]]))
+    True
+    """
+    xp = array_namespace(logits)
+    total = logsumexp(logits)[:, None]
+    spread = xp.concatenate([logits, total], 1).std(0)
+    return bool(spread.min() < 1e-4 * logits.std())
+
+
+def logsumexp(logits: Any) -> Any:
+    """Logarithm of the summed exponentials over classes; minus the energy (Liu et al., 2020).
+
+    Parameters
+    ----------
+    logits : array or Tensor of shape (..., n_classes)
+        Logits.
+
+    Returns
+    -------
+    array or Tensor of shape (...)
+    """
+    if array_namespace(logits) is not np:
+        return logits.logsumexp(-1)
+    largest = logits.max(axis=-1, keepdims=True)
+    return np.log(np.exp(logits - largest).sum(axis=-1)) + largest[..., 0]
 
 
 def entropy(log_p: Any) -> Any:

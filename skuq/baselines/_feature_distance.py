@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import NearestNeighbors
-from sklearn.preprocessing import normalize
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -24,6 +21,7 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
+from skuq.distances import fit_whitening, unit_vectors
 from skuq.networks import LayerInput, evaluate, moved
 from skuq.validation import refuse_ineffective, warn_user
 
@@ -201,61 +199,3 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         features = self._features_of(network, inputs).double().numpy()
         distances, _ = self.neighbors_.kneighbors(self._embed(features))
         return distances[:, -1].astype(np.float64)
-
-
-def unit_vectors(features: FloatArray) -> NDArray[np.float32]:
-    """Scale features so that squared Euclidean distances are cosine distances."""
-    # |a - b|^2 = 1 - cos(a, b) for vectors of squared length 1/2.
-    scaled: NDArray[np.float32] = (normalize(features) * np.sqrt(0.5)).astype(np.float32)
-    return scaled
-
-
-@dataclass(frozen=True)
-class Whitening:
-    """Linear map after which squared Euclidean distances are squared Mahalanobis distances.
-
-    Attributes
-    ----------
-    centre : ndarray of shape (n_features,)
-        Subtracted first.
-    matrix : ndarray of shape (n_features, n_features)
-        Square root of the precision.
-    """
-
-    centre: FloatArray
-    matrix: FloatArray
-
-    def __call__(self, features: FloatArray) -> FloatArray:
-        whitened: FloatArray = (features - self.centre) @ self.matrix
-        return whitened
-
-
-def fit_whitening(
-    features: FloatArray, codes: NDArray[np.int64], *, precision: float = 0.0
-) -> tuple[FloatArray, Whitening]:
-    """Fit normal distributions to classes, with one covariance for all of them.
-
-    The covariance is that of features around their class means, shrunk as Ledoit and Wolf
-    proposed after each feature was scaled to variance 1, so that features of any scale and
-    number can be used. Those that do not vary within classes are not scaled.
-
-    Shapes: `features` (n_samples, n_features), `codes` (n_samples,); returns (n_classes,
-    n_features).
-    """
-    present, of_sample = np.unique(codes, return_inverse=True)
-    means = np.stack([features[codes == code].mean(axis=0) for code in present])
-    residuals = features - means[of_sample]
-    scale = np.sqrt((residuals**2).mean(axis=0))
-    rounding = max(1e-12, 10 * precision)  # of sums, which is more than that of single numbers
-    varies = scale > rounding * np.abs(features).max(axis=0, initial=0)
-    if not varies.any():
-        raise ValueError(
-            "The features of the training samples do not vary within classes, so that Mahalanobis "
-            "distances are not defined; use distance='cosine' or more training samples."
-        )
-    scale[~varies] = 1
-    covariance = LedoitWolf(assume_centered=True).fit(residuals / scale)
-    variances, directions = np.linalg.eigh(covariance.covariance_)
-    smallest = np.finfo(np.float64).eps * len(variances) * variances.max()
-    matrix = directions / np.sqrt(variances.clip(smallest)) / scale[:, None]
-    return means, Whitening(features.mean(axis=0), matrix)

@@ -11,7 +11,7 @@ from skuq.calibration._bin_sums import (
     top_label_predictions,
 )
 from skuq.calibration._conditions import Conditions, conditions_of, region_mask
-from skuq.calibration._conformal_p_values import conformal_p_values
+from skuq.calibration._conformal_p_values import conformal_limit, conformal_p_values
 from skuq.calibration._region_search import Region, RegionSearch, search_regions
 from skuq.calibration._scan import (
     Finding,
@@ -41,6 +41,7 @@ __all__ = [
     "bin_sums",
     "choose_alpha",
     "conditions_of",
+    "conformal_limit",
     "conformal_p_values",
     "detectable_gap",
     "largest_evidence",

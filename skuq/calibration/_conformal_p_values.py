@@ -1,7 +1,8 @@
-"""Conformal p-values: how unusual a score is beside those of held-out samples."""
+"""Conformal p-values and limits: how unusual a score is beside those of held-out samples."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,33 @@ def conformal_p_values(
     by_class = [_p_values(checked, group) for group in groups]
     largest: FloatArray = np.max(by_class, axis=0)
     return largest
+
+
+def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
+    """Compute the score that a new sample exceeds with probability ``1 - coverage`` at most.
+
+    Parameters
+    ----------
+    held_out : array-like of shape (n_held_out,)
+        Scores of held-out samples; see `conformal_p_values`.
+    coverage : float
+        Probability, in (0, 1).
+
+    Returns
+    -------
+    float
+        One of the scores; infinite if there are fewer than ``coverage / (1 - coverage)``.
+
+    Examples
+    --------
+    >>> conformal_limit([0.1, 0.2, 0.3, 0.8], coverage=0.75)
+    0.8
+    >>> conformal_limit([0.1, 0.2, 0.3, 0.8], coverage=0.9)
+    inf
+    """
+    held = _checked_scores(held_out, "held_out")
+    rank = math.ceil((len(held) + 1) * coverage - 1e-9)
+    return float(np.sort(held)[rank - 1]) if rank <= len(held) else math.inf
 
 
 def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:

@@ -15,6 +15,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from skuq.evidential._network_outputs import Layer
+from skuq.information import centred as centred_logits
+from skuq.information import has_conventional_offset
 from skuq.networks import seeded
 from skuq.validation import checked_widths
 
@@ -56,7 +58,7 @@ class LogitHead(BaseEstimator):
     def _new(self, z: Tensor, inputs: dict[str, Tensor], n_classes: int, level: float) -> nn.Module:
         """Module whose mean log-evidence on labelled samples is that of a level of evidence."""
         centred = has_conventional_offset(z)
-        log_evidence = (centre(z) if centred else z).logsumexp(dim=1)
+        log_evidence = (centred_logits(z) if centred else z).logsumexp(dim=1)
         weight = inputs["label_weight"]
         mean = (weight * log_evidence).sum() / weight.sum()
         return LogitEvidence(float(math.log(level) - mean), centred, self.activation)
@@ -142,7 +144,7 @@ class LogitEvidence(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         if self.centred:
-            z = centre(z)
+            z = centred_logits(z)
         return _positive(self.log_scale.exp() * z + self.offset, self.activation)
 
 
@@ -176,20 +178,6 @@ class NetworkEvidence(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         scores = self.layers((z - self.mean) / self.scale)
         return _positive(scores, self.activation)  # Eq. 18
-
-
-def centre(logits: Tensor) -> Tensor:
-    """Subtract the mean over classes from logits of shape (n_samples, n_classes)."""
-    return logits - logits.mean(dim=1, keepdim=True)
-
-
-def has_conventional_offset(logits: Tensor) -> bool:
-    """Whether the offset of logits is fixed for all samples, so that it carries no information.
-
-    So it is in log-probabilities, and in the logits (0, z) of two classes.
-    """
-    spread = torch.cat([logits, logits.logsumexp(dim=1, keepdim=True)], dim=1).std(dim=0)
-    return bool(spread.min() < 1e-4 * logits.std())
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,6 @@ a saved model needs is one array.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -38,12 +37,6 @@ def row_p_values(
         held = np.where(same, epistemic_held, other)
         p_values[rows] = conformal_p_values(epistemic[rows], held)
     return p_values
-
-
-def conformal_limit(scores: FloatArray, coverage: float) -> float:
-    """Score that a new row exceeds with probability 1 - coverage at most; infinite if none does."""
-    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
-    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
 
 
 def set_scores(proba: FloatArray, codes: IntArray) -> FloatArray:

@@ -13,12 +13,12 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer
 
 from skuq.base import FloatArray, predict_uncertainty
+from skuq.calibration import conformal_limit
 from skuq.labels import codes_of
 from skuq.stored import stored
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, check_training_columns
 from skuq.tables._conformal_intervals import (
-    conformal_limit,
     halves,
     interval_scores,
     prediction_sets,

@@ -18,11 +18,11 @@ from skuq.evidential import EvidenceLoss
 from skuq.evidential._head import (
     LogitEvidence,
     NetworkEvidence,
-    has_conventional_offset,
     safe_exp,
 )
 from skuq.evidential._losses import ProbeLoss, ice_loss, pcl_loss, uce_loss
 from skuq.evidential.comparison._gkde import expected_square_loss
+from skuq.information import has_conventional_offset
 
 
 @given(st.floats(-80, 6))

@@ -16,10 +16,9 @@ from torch import Tensor
 from skuq.base import FloatArray, Uncertainty
 from skuq.evidential._dirichlet import diffuse, smooth
 from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._head import centre, has_conventional_offset
 from skuq.evidential._network_outputs import proba_of
 from skuq.evidential._pretrained_classifier import PretrainedClassifier, graph_of
-from skuq.information import entropy, split_equally
+from skuq.information import centred, entropy, has_conventional_offset, split_equally
 from skuq.validation import refuse_ineffective
 
 Score = Literal["entropy", "max-score", "energy"]
@@ -202,7 +201,7 @@ class LogitUncertainty(PretrainedClassifier):
         return Uncertainty.from_parts(*split_equally(score))
 
     def _score(self, logits: Tensor) -> FloatArray:
-        return logit_score(centre(logits) if self.centred_ else logits, self.method)
+        return logit_score(centred(logits) if self.centred_ else logits, self.method)
 
     def _propagated(self, graph: NodeGraph, score: FloatArray) -> FloatArray:
         if self.propagation == "smoothing":

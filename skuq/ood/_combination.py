@@ -1,0 +1,141 @@
+"""Several scores of one input as one, whose rate of false alarms is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.base import FloatArray
+from skuq.calibration import conformal_limit, conformal_p_values
+from skuq.stored import stored
+
+_SHARE_OF_TAIL = 0.1
+
+
+@stored("ood.tail")
+@dataclass(frozen=True)
+class Tail:
+    """Surprise at a score: minus the logarithm of its p-value among those of held-out inputs.
+
+    Beyond their 90 % quantile the surprise grows in proportion to the score, as if the largest
+    tenth were exponentially distributed, so that inputs beyond all held-out ones still differ.
+
+    Attributes
+    ----------
+    ordered : ndarray of shape (n_held_out,), float64
+        Scores of the held-out inputs, in ascending order.
+    start : float
+        Where the tail starts.
+    share : float
+        Share of the held-out scores beyond it.
+    scale : float
+        Their mean distance from it.
+    """
+
+    ordered: NDArray[np.float64]
+    start: float
+    share: float
+    scale: float
+
+    @classmethod
+    def of(cls, held_out: FloatArray) -> Self:
+        """Tail of the scores of held-out inputs, (n_held_out,)."""
+        ordered = np.sort(held_out)
+        start = float(np.quantile(ordered, 1 - _SHARE_OF_TAIL))
+        above = ordered[ordered > start]
+        share = (len(above) + 1) / (len(ordered) + 1)
+        if len(above):
+            return cls(ordered, start, share, float((above - start).mean()))
+        # All of the largest tenth are equal, as counts may be: one more is one unit more.
+        return cls(ordered, start, share, float(ordered.std()) or 1.0)
+
+    def surprise(self, scores: FloatArray, *, is_held_out: bool = False) -> FloatArray:
+        """Surprise at each score, (n,), in nats; held-out inputs are compared with the others."""
+        p_values, n = conformal_p_values(scores, self.ordered), len(self.ordered)
+        if is_held_out:
+            p_values = (p_values * (n + 1) - 1) / n
+        beyond = (scores - self.start) / self.scale - np.log(self.share)
+        surprise: FloatArray = np.where(scores > self.start, beyond, -np.log(p_values))
+        return surprise
+
+
+@stored("ood.combination")
+@dataclass(frozen=True)
+class Combination:
+    """One statistic of several scores, compared with that of held-out inputs.
+
+    Scores of one group, such as all that are made of the same logits, share a vote: the statistic
+    is the sum over groups of the mean squared surprise. One group that is very surprised weighs
+    more than all that are a little surprised.
+
+    Attributes
+    ----------
+    groups : dict of str to str
+        Group of each score.
+    tails : dict of str to Tail
+        Surprise at each score.
+    held_out : ndarray of shape (n_held_out,), float64
+        Statistic of the held-out inputs.
+    codes : ndarray of shape (n_held_out,), int64, or None
+        Their classes, if the rate of false alarms is to hold within each.
+    """
+
+    groups: dict[str, str]
+    tails: dict[str, Tail]
+    held_out: NDArray[np.float64]
+    codes: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scores: Mapping[str, FloatArray],
+        groups: Mapping[str, str],
+        codes: NDArray[np.int64] | None = None,
+    ) -> Self:
+        """Combination of the scores of held-out inputs, each of shape (n_held_out,)."""
+        tails = {name: Tail.of(held_out) for name, held_out in scores.items()}
+        combination = cls(dict(groups), tails, np.empty(0), codes)
+        held_out = combination._combined(scores, is_held_out=True)
+        return cls(dict(groups), tails, held_out, codes)
+
+    def statistic(self, scores: Mapping[str, FloatArray]) -> FloatArray:
+        """Sum over groups of the mean squared surprise, (n,)."""
+        return self._combined(scores, is_held_out=False)
+
+    def _combined(self, scores: Mapping[str, FloatArray], *, is_held_out: bool) -> FloatArray:
+        by_group: dict[str, list[FloatArray]] = {}
+        for name, tail in self.tails.items():
+            surprise = tail.surprise(scores[name], is_held_out=is_held_out)
+            by_group.setdefault(self.groups[name], []).append(surprise**2)
+        total: FloatArray = np.sum([np.mean(each, axis=0) for each in by_group.values()], axis=0)
+        return total
+
+    def p_values(self, statistic: FloatArray) -> FloatArray:
+        """Conformal p-values, (n,): shares of held-out inputs that are at least as unusual."""
+        return conformal_p_values(statistic, self.held_out, y_held_out=self.codes)
+
+    def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """Conformal p-values of each score by itself, (n,) each."""
+        return {
+            name: conformal_p_values(scores[name], tail.ordered)
+            for name, tail in self.tails.items()
+        }
+
+    @property
+    def smallest_p_value(self) -> float:
+        """Smallest p-value that an input can have."""
+        if self.codes is None:
+            return 1 / (1 + len(self.held_out))
+        return float(1 / (1 + np.unique(self.codes, return_counts=True)[1].min()))
+
+    def limit(self, false_alarm_rate: float) -> float:
+        """Largest statistic of inputs that are not flagged; infinite if none can be."""
+        groups = [self.held_out]
+        if self.codes is not None:
+            groups = [self.held_out[self.codes == code] for code in np.unique(self.codes)]
+        limits = [conformal_limit(group, 1 - false_alarm_rate) for group in groups]
+        return (1 + 2e-6) * max(limits)  # beyond the rounding that p-values forgive
