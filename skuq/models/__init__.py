@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from skuq.extras import import_networks, lazy_names
 from skuq.models._given import as_rows, is_prefit, look_at
+from skuq.models._head_features import head_features
 from skuq.models._mixin import ModelClassifierMixin, ModelMixin, ModuleClassifier
 from skuq.models._model import LearnerModel, Model, classes_of_logits
 from skuq.models._resolve import TrainingData, fit_model, resolve
@@ -28,6 +29,7 @@ __all__ = [
     "as_rows",
     "classes_of_logits",
     "fit_model",
+    "head_features",
     "is_prefit",
     "look_at",
     "resolve",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
@@ -214,10 +215,10 @@ def _run_until(
 ) -> tuple[nn.Module, Tensor] | None:
     """Run a network up to the first of some layers; the layer and its input, if it gets there."""
 
-    def stop(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        raise _Reached(layer, inputs[0])
+    def stop(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        raise _Reached(layer, next(chain(inputs, named.values())))
 
-    handles = [layer.register_forward_pre_hook(stop) for layer in layers]
+    handles = [layer.register_forward_pre_hook(stop, with_kwargs=True) for layer in layers]
     try:
         network(X)
     except _Reached as reached:
