@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +13,14 @@ from sklearn.preprocessing import normalize
 
 from skuq.base import FloatArray
 
-def unit_vectors(features: FloatArray) -> NDArray[np.float32]:
-    """Scale features so that squared Euclidean distances are cosine distances."""
+Features = Sequence[NDArray[Any]]  # of some layers, each (n_samples, n_features)
+
+
+def unit_vectors(features: Features) -> NDArray[np.float32]:
+    """Scale features so that squared Euclidean distances are mean cosine distances of all parts."""
     # |a - b|^2 = 1 - cos(a, b) for vectors of squared length 1/2.
-    scaled: NDArray[np.float32] = (normalize(features) * np.sqrt(0.5)).astype(np.float32)
-    return scaled
+    length = np.sqrt(0.5 / len(features))
+    return np.hstack([(normalize(part) * length).astype(np.float32) for part in features])
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,8 @@ class Whitening:
     centre: FloatArray
     matrix: FloatArray
 
-    def __call__(self, features: FloatArray) -> FloatArray:
-        whitened: FloatArray = (features - self.centre) @ self.matrix
+    def __call__(self, features: Features) -> FloatArray:
+        whitened: FloatArray = (np.hstack(features) - self.centre) @ self.matrix
         return whitened
 
 

@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.baselines._sampled import (
@@ -21,8 +21,8 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
-from skuq.distances import fit_whitening, unit_vectors
-from skuq.networks import LayerInput, evaluate, moved
+from skuq.distances import Features, fit_whitening, unit_vectors
+from skuq.networks import LayerInput, evaluate
 from skuq.validation import refuse_ineffective, warn_user
 
 _BATCH_SIZE = 8192  # inputs whose features are held at once when predicting
@@ -41,16 +41,16 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
         `torch.nn.Module` is taken as it is; `fit` then needs the data that it was trained on.
     distance : {"cosine", "mahalanobis"}, default="cosine"
-        "cosine": cosine distance to a near neighbour among the training samples.
+        "cosine": mean cosine distance to the nearest neighbours among the training samples.
         "mahalanobis": squared Mahalanobis distance to the nearest class mean, with one
         covariance for all classes.
-    n_neighbors : int, default=20
-        With ``distance="cosine"``: which neighbour, counted from the nearest; the most distant
-        one if there are fewer training samples.
-    layer : {"first-linear", "last"}, default="first-linear"
+    n_neighbors : int, default=10
+        With ``distance="cosine"``: number of neighbours; all if there are fewer training samples.
+    layer : {"both", "first-linear", "last"}, default="both"
         Features that are compared: those that enter the first `torch.nn.Linear` of the network,
-        which are the inputs themselves if it starts with one, or those that enter the last
-        layer.
+        which are the inputs themselves if it starts with one, those that enter the last layer with
+        weights, or both side by side. "both" is "last" where the first linear layer takes no
+        single vector for each input, such as in transformers, or where there is none.
     device : str, default="auto"
         Where to compute features; "auto" is CUDA if present, else the CPU.
     random_state : int, RandomState instance or None, default=None
@@ -77,11 +77,13 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
     Distances rank inputs and cannot be added to uncertainty in nats.
 
     Directions of features are compared by "cosine", not their lengths; features that are all 0
-    are at distance 1/2 from all others. Sample weights count in the training of the model; in the
-    distances only whether they are 0, which leaves a sample out. A training sample is its own
-    nearest neighbour. A feature that does not vary within classes, but for rounding in the type
-    of numbers that the network computes with, has no standard deviation to be scaled by: its unit
-    matters to "mahalanobis".
+    are at distance 1/2 from all others. Of "both" layers it is the mean of two cosine distances:
+    where the training set is small the inputs of the network tell more, where the network has
+    learned its classes well its last layer does. Sample weights count in the training of the
+    model; in the distances only whether they are 0, which leaves a sample out. A training sample
+    is its own nearest neighbour. A feature that does not vary within classes, but for rounding
+    in the type of numbers that the network computes with, has no standard deviation to be scaled
+    by: its unit matters to "mahalanobis".
 
     References
     ----------
@@ -108,7 +110,7 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         **{name: COMMON_CONSTRAINTS[name] for name in ("estimator", "device", "random_state")},
         "distance": [StrOptions({"cosine", "mahalanobis"})],
         "n_neighbors": AT_LEAST_ONE,
-        "layer": [StrOptions({"first-linear", "last"})],
+        "layer": [StrOptions({"both", "first-linear", "last"})],
     }
 
     def __init__(
@@ -116,8 +118,8 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         estimator: Any = None,
         *,
         distance: str = "cosine",
-        n_neighbors: int = 20,
-        layer: str = "first-linear",
+        n_neighbors: int = 10,
+        layer: str = "both",
         device: str = "auto",
         random_state: Any = None,
     ):
@@ -144,9 +146,9 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         """
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
-        inputs, network = self._inputs(X), moved(self._features, self._device())
+        inputs = self._inputs(X)
         batches = gen_batches(len(inputs), _BATCH_SIZE)
-        distance = np.concatenate([self._distances(network, inputs[rows]) for rows in batches])
+        distance = np.concatenate([self._distances(inputs[rows]) for rows in batches])
         return Uncertainty.from_parts(np.zeros_like(distance), distance)
 
     def _training_options(self) -> dict[str, Any]:
@@ -157,45 +159,52 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
         return {}
 
     def _set_up(self, train: TrainingRows, device: torch.device) -> None:
-        self._features = self._layer_input(train.X[:1])
-        computed = self._features_of(self._features, train.X)
-        features = computed.double().numpy()
+        self._layers = self._compared_layers(train.X)
+        features = self._features_of(train.X)
         if self.distance == "cosine":
-            self._embed: Callable[[FloatArray], NDArray[Any]] = unit_vectors
-            self._search_among(features, self._n_neighbors_of(len(features)))
+            self._embed: Callable[[Features], NDArray[Any]] = unit_vectors
+            self._search_among(features, self._n_neighbors_of(len(train.X)))
         else:
-            precision = torch.finfo(computed.dtype).eps
-            means, self._embed = fit_whitening(features, train.y.numpy(), precision=precision)
-            self._search_among(means, 1)
+            precision = max(np.finfo(part.dtype).eps for part in features)
+            stacked = np.hstack(features).astype(np.float64)
+            means, self._embed = fit_whitening(stacked, train.y.numpy(), precision=precision)
+            self._search_among([means], 1)
 
-    def _layer_input(self, X: Tensor) -> LayerInput:
+    def _compared_layers(self, X: Tensor) -> list[str]:
+        """Names of the layers whose inputs are compared."""
         network: Any = self.model_.network
-        if self.layer == "last":
-            return LayerInput.of_last_layer(network, X)
-        features = LayerInput.of_first_linear(network, X)
-        if features is None:
-            raise ValueError(
-                f"{type(network).__name__} has no torch.nn.Linear; use layer='last' for the "
-                "features that enter its last layer."
-            )
-        return features
+        if self.layer == "first-linear":
+            first = LayerInput.of_first_linear(network, X)
+            if first is None:
+                raise ValueError(
+                    f"{type(network).__name__} has no torch.nn.Linear; use layer='last' for the "
+                    "features that enter its last layer."
+                )
+            return [first.name]
+        names = [LayerInput.of_last_layer(network, X).name]
+        if self.layer == "both":
+            names.append(LayerInput.of_first_vectors(network, X).name)
+        return sorted(set(names))
 
     def _n_neighbors_of(self, n_samples: int) -> int:
         if self.n_neighbors > n_samples:
             warn_user(
                 f"`n_neighbors` is {self.n_neighbors}, but there are {n_samples} training "
-                "samples only; the most distant one is taken."
+                "samples only; all are taken."
             )
         return min(self.n_neighbors, n_samples)
 
-    def _search_among(self, features: FloatArray, n_neighbors: int) -> None:
+    def _search_among(self, features: Features, n_neighbors: int) -> None:
         search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute", metric="sqeuclidean")
         self.neighbors_ = search.fit(self._embed(features))
 
-    def _features_of(self, network: nn.Module, inputs: Tensor) -> Tensor:
-        return evaluate(network, inputs, device=self._device()).flatten(1)
+    def _features_of(self, inputs: Tensor) -> Features:
+        """What enters the layers that are compared, each (n_samples, n_features)."""
+        device = self._device()
+        network = self.model_.on(device)
+        layers = [LayerInput(network, name) for name in self._layers]
+        return [evaluate(each, inputs, device=device).flatten(1).numpy() for each in layers]
 
-    def _distances(self, network: nn.Module, inputs: Tensor) -> FloatArray:
-        features = self._features_of(network, inputs).double().numpy()
-        distances, _ = self.neighbors_.kneighbors(self._embed(features))
-        return distances[:, -1].astype(np.float64)
+    def _distances(self, inputs: Tensor) -> FloatArray:
+        distances, _ = self.neighbors_.kneighbors(self._embed(self._features_of(inputs)))
+        return distances.mean(axis=1, dtype=np.float64)

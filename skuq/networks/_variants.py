@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
@@ -188,6 +189,17 @@ class LayerInput(nn.Module):
         """Find the last module with parameters that runs on example inputs."""
         return cls(network, _last_layer(network, X))
 
+    @classmethod
+    def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
+        """Find the first linear layer if it takes one vector for each input, else the last layer.
+
+        In transformers it takes one for each token.
+        """
+        first = cls.of_first_linear(network, X)
+        with torch.no_grad():
+            takes_vectors = first is not None and first(_some_rows(X)).ndim == 2
+        return first if first is not None and takes_vectors else cls.of_last_layer(network, X)
+
     @property
     def layer(self) -> nn.Module:
         """The layer."""
@@ -214,10 +226,10 @@ def _run_until(
 ) -> tuple[nn.Module, Tensor] | None:
     """Run a network up to the first of some layers; the layer and its input, if it gets there."""
 
-    def stop(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        raise _Reached(layer, inputs[0])
+    def stop(layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        raise _Reached(layer, next(chain(inputs, named.values())))
 
-    handles = [layer.register_forward_pre_hook(stop) for layer in layers]
+    handles = [layer.register_forward_pre_hook(stop, with_kwargs=True) for layer in layers]
     try:
         network(X)
     except _Reached as reached:

@@ -39,32 +39,35 @@ def network():
     )
 
 
+CUTS = {"first-linear": [4], "last": [6], "both": [4, 6]}
+
+
 def features_of(network, X, layer):
-    cut = {"first-linear": 4, "last": 6}[layer]
-    return network[:cut](torch.as_tensor(X)).detach().numpy()
+    return [network[:cut](torch.as_tensor(X)).detach().numpy() for cut in CUTS[layer]]
 
 
-@pytest.mark.parametrize("layer", ["first-linear", "last"])
+@pytest.mark.parametrize("layer", CUTS)
 @pytest.mark.parametrize("n_neighbors", [1, 20])
-def test_cosine_distance_is_that_to_the_neighbour(iris, network, layer, n_neighbors):
+def test_cosine_distance_is_the_mean_to_the_neighbours(iris, network, layer, n_neighbors):
     X, y = iris[0][::2], iris[1][::2]
     model = FeatureDistanceClassifier(
         FrozenEstimator(network), layer=layer, n_neighbors=n_neighbors
     )
     u = model.fit(X, y).predict_uncertainty(iris[0][1::2])
     new, known = (features_of(network, rows, layer) for rows in (iris[0][1::2], X))
-    expected = np.sort(cdist(new, known, "cosine"), axis=1)[:, n_neighbors - 1]
+    distances = [cdist(*parts, "cosine") for parts in zip(new, known, strict=True)]
+    expected = np.sort(np.mean(distances, axis=0), axis=1)[:, :n_neighbors].mean(axis=1)
     np.testing.assert_allclose(u.epistemic, expected, atol=1e-6)
     np.testing.assert_array_equal(u.total, u.epistemic)
     np.testing.assert_array_equal(u.aleatoric, 0)
 
 
-@pytest.mark.parametrize("layer", ["first-linear", "last"])
+@pytest.mark.parametrize("layer", CUTS)
 def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, layer):
     model = FeatureDistanceClassifier(
         FrozenEstimator(network), layer=layer, distance="mahalanobis"
     ).fit(*iris)
-    features = features_of(network, iris[0], layer)
+    features = np.hstack(features_of(network, iris[0], layer))
     means = np.stack([features[iris[1] == c].mean(axis=0) for c in range(3)])
     residuals = features - means[iris[1]]
     scale = residuals.std(axis=0)
@@ -74,7 +77,7 @@ def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, l
     X = 3 * iris[0][:10]
     expected = [
         min(mahalanobis(row, mean, precision) ** 2 for mean in means)
-        for row in features_of(network, X, layer)
+        for row in np.hstack(features_of(network, X, layer))
     ]
     np.testing.assert_allclose(model.predict_uncertainty(X).epistemic, expected, rtol=1e-6)
 
@@ -135,7 +138,7 @@ def test_features_that_are_all_zero_have_a_distance():
     model = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=2).fit(X, [0, 0, 1, 1])
     np.testing.assert_allclose(
         model.predict_uncertainty([[0.0, 0.0], [5.0, 0.0], [-1.0, 0.0]]).epistemic,
-        [0.5, 0.0, 1.0],
+        [0.25, 0.0, 0.75],
         atol=1e-7,
     )
 
@@ -143,7 +146,7 @@ def test_features_that_are_all_zero_have_a_distance():
 def test_fewer_samples_than_neighbours_are_warned_of(iris):
     X, y = iris[0][::15], iris[1][::15]
     with pytest.warns(UserWarning, match="`n_neighbors` is 20, but there are 10"):
-        few = FeatureDistanceClassifier(LogisticRegression()).fit(X, y)
+        few = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=20).fit(X, y)
     all_of_them = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=10).fit(X, y)
     np.testing.assert_array_equal(
         few.predict_uncertainty(iris[0]), all_of_them.predict_uncertainty(iris[0])
@@ -195,8 +198,8 @@ def test_rounding_in_single_precision_is_no_distance():
 def test_network_without_linear_layers_has_a_last_layer(iris):
     frozen = FrozenEstimator(seeded_module(lambda: WithoutLinear().double()))
     with pytest.raises(ValueError, match=r"no torch.nn.Linear; use layer='last'"):
-        FeatureDistanceClassifier(frozen).fit(*iris)
-    model = FeatureDistanceClassifier(frozen, layer="last", n_neighbors=1).fit(*iris)
+        FeatureDistanceClassifier(frozen, layer="first-linear").fit(*iris)
+    model = FeatureDistanceClassifier(frozen, n_neighbors=1).fit(*iris)
     np.testing.assert_allclose(model.predict_uncertainty(iris[0]).epistemic, 0, atol=1e-12)
 
 
@@ -230,3 +233,23 @@ def test_inputs_of_another_shape_or_not_finite_are_refused(iris, network):
         model.predict_uncertainty(iris[0][:, :3])
     with pytest.raises(ValueError, match="NaN"):
         model.predict_uncertainty(iris[0] * np.nan)
+
+
+class Mixing(nn.Module):
+    """A linear layer for each of four positions, and one on their mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.last = nn.Linear(1, 5), nn.Linear(5, 3)
+
+    def forward(self, X):
+        return self.last(self.mix(X[..., None]).tanh().mean(1))
+
+
+def test_layers_without_a_single_vector_for_each_input_are_left_out(iris):
+    frozen = FrozenEstimator(seeded_module(lambda: Mixing().double()))
+    found, expected = (
+        FeatureDistanceClassifier(frozen, layer=layer).fit(*iris).predict_uncertainty(iris[0])
+        for layer in ("both", "last")
+    )
+    np.testing.assert_array_equal(found, expected)
