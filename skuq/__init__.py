@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skuq.gpc import RobustGPC
     from skuq.mirage import MirageFineTuner, MirageRegressor
     from skuq.model_selection import cross_val_predict_uncertainty
+    from skuq.ood import OODDetector
     from skuq.pipelines import Pipeline, make_pipeline
     from skuq.plugins import PluginWarning, all_estimators
     from skuq.quam import QUAMClassifier, QUAMRegressor
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _PROTOCOL = {
     "skuq.base": ("Uncertainty", "UncertaintyMixin", "predict_uncertainty"),
     "skuq.model_selection": ("cross_val_predict_uncertainty",),
+    "skuq.ood": ("OODDetector",),
     "skuq.pipelines": ("Pipeline", "make_pipeline"),
     "skuq.plugins": ("PluginWarning", "all_estimators"),
 }
@@ -50,6 +52,7 @@ __all__ = [
     "MCDropoutClassifier",
     "MirageFineTuner",
     "MirageRegressor",
+    "OODDetector",
     "Pipeline",
     "PluginWarning",
     "QUAMClassifier",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from skuq.calibration import conformal_limit, conformal_p_values
 from skuq.stored import stored
 
 _SHARE_OF_TAIL = 0.1
+_N_FOLDS = 20  # of held-out inputs, each compared with the others
 
 
 @stored("ood.tail")
@@ -53,11 +54,9 @@ class Tail:
         # All of the largest tenth are equal, as counts may be: one more is one unit more.
         return cls(ordered, start, share, float(ordered.std()) or 1.0)
 
-    def surprise(self, scores: FloatArray, *, is_held_out: bool = False) -> FloatArray:
-        """Surprise at each score, (n,), in nats; held-out inputs are compared with the others."""
-        p_values, n = conformal_p_values(scores, self.ordered), len(self.ordered)
-        if is_held_out:
-            p_values = (p_values * (n + 1) - 1) / n
+    def surprise(self, scores: FloatArray) -> FloatArray:
+        """Surprise at each score, (n,), in nats."""
+        p_values = conformal_p_values(scores, self.ordered)
         beyond = (scores - self.start) / self.scale - np.log(self.share)
         surprise: FloatArray = np.where(scores > self.start, beyond, -np.log(p_values))
         return surprise
@@ -96,23 +95,32 @@ class Combination:
         groups: Mapping[str, str],
         codes: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Combination of the scores of held-out inputs, each of shape (n_held_out,)."""
-        tails = {name: Tail.of(held_out) for name, held_out in scores.items()}
-        combination = cls(dict(groups), tails, np.empty(0), codes)
-        held_out = combination._combined(scores, is_held_out=True)
-        return cls(dict(groups), tails, held_out, codes)
+        """Combination of the scores of held-out inputs, each of shape (n_held_out,).
+
+        The statistic of a held-out input is computed with the scores of others, as that of a new
+        input is: its own would make it less surprising.
+        """
+        whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
+        n_rows = len(next(iter(scores.values())))
+        fold = np.arange(n_rows) % _N_FOLDS
+        held_out = np.empty(n_rows)
+        for own in (fold == k for k in range(min(_N_FOLDS, n_rows))):
+            others = {n: Tail.of(each[~own] if n_rows > 1 else each) for n, each in scores.items()}
+            part = replace(whole, tails=others)
+            held_out[own] = part.statistic({n: each[own] for n, each in scores.items()})
+        return replace(whole, held_out=held_out, codes=codes)
 
     def statistic(self, scores: Mapping[str, FloatArray]) -> FloatArray:
         """Sum over groups of the mean squared surprise, (n,)."""
-        return self._combined(scores, is_held_out=False)
-
-    def _combined(self, scores: Mapping[str, FloatArray], *, is_held_out: bool) -> FloatArray:
         by_group: dict[str, list[FloatArray]] = {}
-        for name, tail in self.tails.items():
-            surprise = tail.surprise(scores[name], is_held_out=is_held_out)
+        for name, surprise in self.surprises(scores).items():
             by_group.setdefault(self.groups[name], []).append(surprise**2)
         total: FloatArray = np.sum([np.mean(each, axis=0) for each in by_group.values()], axis=0)
         return total
+
+    def surprises(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """Surprise at each score by itself, (n,) each, in nats."""
+        return {name: tail.surprise(scores[name]) for name, tail in self.tails.items()}
 
     def p_values(self, statistic: FloatArray) -> FloatArray:
         """Conformal p-values, (n,): shares of held-out inputs that are at least as unusual."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from skuq.extras import import_networks, lazy_names
 from skuq.quam._classifier import QUAMClassifier
-from skuq.quam._explanation import Explanation, explain_rows
+from skuq.quam._explanation import Explanation
 from skuq.quam._importance_sampling import AdversarialModels, Trajectories
 from skuq.quam._pools import make_pool, make_token_pool
 from skuq.quam._refit_search import RefitSearch
@@ -32,7 +32,6 @@ __all__ = [
     "RefitSearch",
     "Targeted",
     "Trajectories",
-    "explain_rows",
     "make_pool",
     "make_token_pool",
     "penalty_schedule",

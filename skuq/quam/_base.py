@@ -27,7 +27,7 @@ from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.extras import import_networks
 from skuq.information import array_namespace
 from skuq.models import Model, ModelMixin, TrainingData, look_at
-from skuq.quam._explanation import Explanation, explain_rows
+from skuq.quam._explanation import Explanation
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import (
@@ -41,6 +41,7 @@ from skuq.quam._refit_search import (
     with_categories_of,
 )
 from skuq.quam._tasks import Found, Outputs, Problem, Search, Task
+from skuq.unusual_rows import explain_rows
 from skuq.validation import refuse_ineffective, to_dense
 
 if TYPE_CHECKING:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from skuq.base import FloatArray
@@ -36,32 +34,3 @@ class Explanation(NamedTuple):
         """Names of the columns that contribute most to each row, (n_rows, n_columns)."""
         order = np.argsort(-self.contribution, axis=1, kind="stable")[:, :n_columns]
         return self.columns[order]
-
-
-def explain_rows(
-    X: Any, typical: Any, epistemic: Callable[[Any], FloatArray]
-) -> tuple[FloatArray, FloatArray]:
-    """Replace each column of each row by typical values.
-
-    Shapes: `X` (n_rows, n_columns), `typical` (n_typical, n_columns); returns (n_rows,).
-    """
-    own = epistemic(X)
-    contribution = np.empty(X.shape)
-    n_rows, n_typical = len(X), len(typical)
-    for k in range(X.shape[1]):
-        replaced = _with_column(X, typical, k)
-        contribution[:, k] = own - epistemic(replaced).reshape(n_rows, n_typical).mean(axis=1)
-    return own, contribution
-
-
-def _with_column(X: Any, typical: Any, k: int) -> Any:
-    """Every row with every typical value of a column, row by row."""
-    rows = np.repeat(np.arange(len(X)), len(typical))
-    values = np.tile(np.arange(len(typical)), len(X))
-    if not isinstance(X, pd.DataFrame):
-        replaced = X[rows].astype(np.result_type(X, typical))  # whole numbers may meet others
-        replaced[:, k] = typical[values, k]
-        return replaced
-    replaced = X.iloc[rows].reset_index(drop=True)
-    replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
-    return replaced

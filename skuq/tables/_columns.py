@@ -36,14 +36,13 @@ from skuq.tables._dates_and_units import (
     unread_note,
 )
 from skuq.tables._validation import TableError, word_among_numbers
+from skuq.unusual_rows import MISSING_TEXT, all_different
 
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 # What pandas reads as yes and no where a column holds nothing else, and as text elsewhere.
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEANS = {"True": True, "False": False}
 INTEGER, DATE = "integer", "date"
-MISSING_TEXT = "(missing)"  # the category that missing text counts as
-ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
 MAX_CATEGORIES = 50  # of a text column; rarer values share one column
 FEW_NUMBERS = 20  # fewer cannot be told from missing ones by a leaf of boosted trees
 
@@ -256,12 +255,6 @@ def check_training_columns(X: pd.DataFrame, numbers: Sequence[str]) -> None:
                 f"Column {name!r} holds a different text in every row, so nothing can be "
                 f"learnt from it; leave it out (--drop {quote(name)}).{f' {note}' if note else ''}"
             )
-
-
-def all_different(column: pd.Series) -> bool:
-    """Whether many rows have a text, and no two the same."""
-    values = column.dropna()
-    return len(values) > ALL_DIFFERENT and values.is_unique
 
 
 # --- as learners take them ---------------------------------------------------------------------

@@ -37,7 +37,6 @@ from skuq.tables._training import (
     table_errors,
     trained_columns,
 )
-from skuq.tables._unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.tables._validation import (
     TableError,
     check_names,
@@ -45,6 +44,7 @@ from skuq.tables._validation import (
     check_sizes,
     feature_names,
 )
+from skuq.unusual_rows import TrainingValues, explained, marked_names, rows_to_explain
 
 N_TYPICAL = 20  # training rows whose values replace a row's to explain it
 OUTPUTS = (

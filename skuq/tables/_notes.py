@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 
 from skuq.table_files import UNNAMED
-from skuq.tables._columns import ALL_DIFFERENT
 from skuq.tables._dates_and_units import is_date_in_digits
 from skuq.tables._training import LEARNERS, Comparison
-from skuq.tables._unusual_rows import SEPARATOR
 from skuq.tables._validation import TableError, word_among_numbers
+from skuq.unusual_rows import ALL_DIFFERENT, SEPARATOR
 
 HELD_OUT_MAY_HAVE_TRAINED = (
     "If the given model was trained on the held-out rows, they flatter it: accuracy, calibration "

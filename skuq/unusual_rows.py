@@ -1,4 +1,4 @@
-"""What makes rows unusual: values that no training row has, and the columns that count most."""
+"""Unusual rows: values that no training row supports, and the columns that count most."""
 
 from __future__ import annotations
 
@@ -8,22 +8,54 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from skuq.base import FloatArray, IntArray
 from skuq.labels import as_text
 from skuq.stored import stored
-from skuq.tables._columns import MISSING_TEXT, all_different
+from skuq.validation import as_pandas
 
+MISSING_TEXT = "(missing)"  # the category that missing text counts as
+ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
 FAR = 0.5  # of the width of a range: numbers that are this far beyond it
 SEPARATOR = "; "
 N_COLUMNS = 3
 SMALLEST_SHARE = 0.05  # of a row's epistemic uncertainty; a smaller one is not a reason
 
 
+def as_table(X: Any) -> pd.DataFrame:
+    """Inputs as a table of numbers and texts, with texts as names of its columns."""
+    X = as_pandas(X)
+    table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).infer_objects()
+    table = table.set_axis([str(name) for name in table.columns], axis=1).reset_index(drop=True)
+    numbers = number_columns(table)
+    texts = {
+        name: table[name].astype(object).where(table[name].notna(), MISSING_TEXT).map(as_text)
+        for name in table.columns
+        if name not in numbers
+    }
+    return table.assign(**texts)
+
+
+def number_columns(table: pd.DataFrame) -> list[str]:
+    """Names of the columns that hold numbers; truth values are categories."""
+    return [
+        str(name)
+        for name, column in table.items()
+        if is_numeric_dtype(column) and not is_bool_dtype(column)
+    ]
+
+
+def all_different(column: pd.Series) -> bool:
+    """Whether many rows have a text, and no two the same."""
+    values = column.dropna()
+    return len(values) > ALL_DIFFERENT and values.is_unique
+
+
 @stored("tables.training-values")
 @dataclass(frozen=True)
 class TrainingValues:
-    """Categories and ranges of the rows that trained a model."""
+    """Categories and ranges of the rows of a table that trained a model."""
 
     # Values of each column of text, without columns in which each of many rows has its own.
     categories: dict[str, list[str]]
@@ -33,7 +65,7 @@ class TrainingValues:
 
     @classmethod
     def of_rows(cls, X: pd.DataFrame, numbers: Sequence[str]) -> TrainingValues:
-        """Categories and ranges of clean rows."""
+        """Categories and ranges of rows whose columns are numbers or texts."""
         texts = [name for name in X.columns if name not in numbers and not all_different(X[name])]
         return cls(
             {name: sorted(set(X[name].fillna(MISSING_TEXT))) for name in texts},
@@ -54,12 +86,15 @@ class TrainingValues:
 
     def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
         """Mark numbers out of the training rows' range by more than a share of its width."""
-        marks = pd.DataFrame(False, index=X.index, columns=X.columns)
-        for name in self.lowest:
-            low, high = self.lowest[name], self.highest[name]
-            beyond = margin * (high - low)
-            marks[name] = (X[name] < low - beyond) | (X[name] > high + beyond)
-        return marks
+        low, high = (
+            np.array([limits.get(name, np.nan) for name in X.columns])
+            for limits in (self.lowest, self.highest)
+        )
+        beyond, values = margin * (high - low), np.full(X.shape, np.nan)
+        numbers = [name in self.lowest for name in X.columns]
+        values[:, numbers] = X.loc[:, numbers].to_numpy(dtype=float, na_value=np.nan)
+        marks = (values < low - beyond) | (values > high + beyond)
+        return pd.DataFrame(marks, index=X.index, columns=X.columns)
 
     def unsupported(self, X: pd.DataFrame) -> pd.DataFrame:
         """Mark unseen values, and numbers further out of range than half its width."""
@@ -107,8 +142,6 @@ def explained(
     """Replace each column of each row by typical values, and name those that matter."""
     if not len(X):
         return []
-    from skuq.quam import explain_rows
-
     own, contribution = explain_rows(X, typical, epistemic)
     return reasons(X, unsupported, contribution, own)
 
@@ -117,3 +150,32 @@ def _shown(value: Any) -> str:
     if pd.isna(value):
         return MISSING_TEXT
     return f"{value:.6g}" if isinstance(value, float) else as_text(value)
+
+
+def explain_rows(
+    X: Any, typical: Any, epistemic: Callable[[Any], FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Replace each column of each row by typical values.
+
+    Shapes: `X` (n_rows, n_columns), `typical` (n_typical, n_columns); returns (n_rows,).
+    """
+    own = epistemic(X)
+    contribution = np.empty(X.shape)
+    n_rows, n_typical = len(X), len(typical)
+    for k in range(X.shape[1]):
+        replaced = _with_column(X, typical, k)
+        contribution[:, k] = own - epistemic(replaced).reshape(n_rows, n_typical).mean(axis=1)
+    return own, contribution
+
+
+def _with_column(X: Any, typical: Any, k: int) -> Any:
+    """Every row with every typical value of a column, row by row."""
+    rows = np.repeat(np.arange(len(X)), len(typical))
+    values = np.tile(np.arange(len(typical)), len(X))
+    if not isinstance(X, pd.DataFrame):
+        replaced = X[rows].astype(np.result_type(X, typical))  # whole numbers may meet others
+        replaced[:, k] = typical[values, k]
+        return replaced
+    replaced = X.iloc[rows].reset_index(drop=True)
+    replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
+    return replaced

@@ -1,0 +1,559 @@
+"""Detection of out-of-distribution inputs, with a rate of false alarms that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, OutlierMixin, _fit_context, clone, is_regressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches, indexable
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+
+from skuq.base import FloatArray
+from skuq.labels import labels_in_mask
+from skuq.models import ModelMixin, is_prefit, look_at
+from skuq.ood._combination import Combination
+from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
+from skuq.ood._outputs import (
+    Evaluator,
+    InputsAlone,
+    LearnerOutputs,
+    NetworkOutputs,
+    RowOutputs,
+    feature_encoder,
+)
+from skuq.ood._scores import SCORES, Score, Support, Training
+from skuq.torch_devices import DeviceMixin
+from skuq.unusual_rows import as_table, explain_rows, reasons
+from skuq.validation import as_pandas, finite, warn_user
+from skuq.wrappers import is_module
+
+_MOST_HELD_OUT = 5000
+_BATCH_SIZE = 8192  # rows whose features are held at once
+_N_TYPICAL = 20  # training rows whose values replace a row's to explain it
+_MOST_COLUMNS = 100  # of a table that is explained by its columns
+
+
+class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
+    """Detector of inputs that are unlike what a model knows, with a known rate of false alarms.
+
+    Several scores, each good at something else, are compared with those of held-out inputs and
+    combined: how unsure the model is, how far an input is from the training data in the features
+    that the model looks at, and in tables whether it has values that no training row supports.
+    The combination is compared with that of held-out inputs again: of inputs like these, a share
+    of `false_alarm_rate` at most is flagged, in expectation, whatever the model.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The model: any classifier or regressor of scikit-learn, skorch or skuq, a
+        `torch.nn.Module`, or a pipeline. It is cloned and trained, or in a `FrozenEstimator`, and
+        as a bare module, taken as it is. None: there is no model, and inputs alone are judged.
+    false_alarm_rate : float, default=0.05
+        Share of inputs like the held-out ones that `predict` may flag.
+    scores : "auto" or list of str or callable, default="auto"
+        What is combined. "auto" takes all that there are for the model and the inputs:
+
+        - "entropy" and "energy" of a classifier's predictions;
+        - "total" and "epistemic", the uncertainty of an estimator of skuq;
+        - "neighbors", the mean distance to the ten nearest training inputs, between the features
+          that enter the first layer of a network that takes vectors, or that enter a learner;
+          unit length or standardised, whichever tells more about the labels of the neighbours;
+        - "mahalanobis", the relative Mahalanobis distance, where there are at least five
+          training inputs for each feature;
+        - "support", the number of columns of a table with a category that no training row has, or
+          a number further out of range than half its width.
+
+        A callable gets inputs and returns a score for each, larger for more unusual ones.
+    held_out_share : float, default=0.2
+        Share of the training inputs, 5,000 at most, that is held out where `fit` gets no
+        `X_held_out`.
+    by_class : bool, default=False
+        Whether the rate is kept within each class, and so for inputs with other proportions of
+        the classes; fewer OOD inputs are found.
+    device : str, default="auto"
+        Where networks compute; "auto" is CUDA if present, else the CPU.
+    random_state : int, RandomState instance or None, default=None
+        Choice of the held-out inputs, and training.
+
+    Attributes
+    ----------
+    estimator_ : object or None
+        The fitted model.
+    scores_ : list of str
+        Names of the scores that are combined.
+    offset_ : float
+        `score_samples` of inputs below which they are flagged.
+    n_held_out_ : int
+        Number of held-out inputs.
+    n_features_in_ : int
+        Number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if `X` had string column names.
+
+    Notes
+    -----
+    Each score is turned into a surprise, minus the logarithm of its p-value among the held-out
+    inputs, which is continued beyond them in proportion to the score. Scores of one kind share a
+    vote: of each kind (the model's, distances, support) the mean of the squared surprises is
+    taken, and the sum over kinds is compared with that of the held-out inputs.
+
+    The rate holds in expectation over the choice of the held-out inputs, which have to be drawn
+    like those to be judged, and have trained nothing. With n of them, the rate of one detector
+    varies around the expected one with a standard deviation of about ``sqrt(rate / n)``.
+
+    References
+    ----------
+    Bates, Candès, Lei, Romano, Sesia, "Testing for Outliers with Conformal p-values", Annals of
+    Statistics 51, 2023. Haroush, Frostig, Heller, Soudry, "A Statistical Framework for Efficient
+    Out of Distribution Detection in Deep Neural Networks", ICLR 2022 (p-values, combined by
+    Fisher's method).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq import OODDetector
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = OODDetector(LogisticRegression(max_iter=1000), random_state=0).fit(X, y)
+    >>> detector.predict([[5.1, 3.5, 1.4, 0.2], [5.1, 3.5, 1.4, 9.9]])
+    array([ 1, -1])
+    """
+
+    _supports_ids = True
+    _parameter_constraints: dict[str, Any] = {
+        "estimator": "no_validation",
+        "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
+        "scores": [StrOptions({"auto"}), list],
+        "held_out_share": [Interval(Real, 0, 1, closed="neither")],
+        "by_class": ["boolean"],
+        "device": "no_validation",
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        false_alarm_rate: float = 0.05,
+        scores: str | Sequence[str | Callable[[Any], Any]] = "auto",
+        held_out_share: float = 0.2,
+        by_class: bool = False,
+        device: str = "auto",
+        random_state: Any = None,
+    ):
+        self.estimator = estimator
+        self.false_alarm_rate = false_alarm_rate
+        self.scores = scores
+        self.held_out_share = held_out_share
+        self.by_class = by_class
+        self.device = device
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self.estimator is not None
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "offset_")  # which is set last
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(
+        self, X: Any, y: Any = None, *, X_held_out: Any = None, y_held_out: Any = None
+    ) -> OODDetector:
+        """Train the model, and compare its scores with those of held-out inputs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
+            Training inputs; ids of nodes for a classifier of nodes. A part of them is held out if
+            there is no `X_held_out`.
+        y : array-like of shape (n_samples,), default=None
+            Labels or targets. Not needed without an estimator, or for a frozen one that predicts.
+        X_held_out : array-like like `X`, default=None
+            Inputs, drawn like those to be judged, that have trained nothing.
+        y_held_out : array-like of shape (n_held_out,), default=None
+            Their labels, which `by_class` needs.
+
+        Returns
+        -------
+        OODDetector
+            The fitted detector.
+
+        Raises
+        ------
+        ValueError
+            If `y` is missing, inputs are not valid, a score needs what there is not, or held-out
+            nodes have trained the model.
+        TypeError
+            If the estimator is of a kind that cannot be used.
+
+        Warns
+        -----
+        UserWarning
+            If a frozen estimator may have been trained on the part that is held out, or there are
+            too few held-out inputs for the rate.
+        """
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(np.iinfo(np.int32).max))
+        self._takes_nodes = look_at(self.estimator).takes_ids
+        X, y = self._labelled_inputs(X, y)
+        if X_held_out is None:
+            X, X_held_out, y, y_held_out = self._parts(X, y, random)
+        elif self._takes_nodes:
+            X_held_out = node_ids(X_held_out)
+        self._evaluate, training = self._fitted(X, y, seed, random)
+        self._scores = self._made_scores(training)
+        self.scores_ = list(self._scores)
+        self._typical_rows = None if self._takes_nodes else _some_rows(training.rows.X, random)
+        if self._typical_rows is not None:
+            self._training_values = Support.of(training).values
+        if self._takes_nodes:
+            check_held_out_nodes(self.estimator_, X_held_out)
+        held_out = self._scores_of(X_held_out)
+        groups = {
+            name: score.group if isinstance(score, Score) else name
+            for name, score in self._scores.items()
+        }
+        codes = self._codes_by_class(y_held_out, len(held_out[self.scores_[0]]))
+        self._combination = Combination.of(held_out, groups, codes)
+        self.n_held_out_ = len(self._combination.held_out)
+        self._warn_if_too_few()
+        self.offset_ = -self._combination.limit(self.false_alarm_rate)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
+        """Fit, and predict the training inputs.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+        **kwargs
+            Further arguments of `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int64
+            As of `predict`.
+        """
+        return self.fit(X, y, **kwargs).predict(X)
+
+    def p_values(self, X: Any) -> FloatArray:
+        """Compute the share of held-out inputs that are at least as unusual, the input included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), float64
+            Conformal p-values, in (0, 1]: of inputs like the held-out ones, a share p at most is
+            expected to have a p-value of p or less.
+        """
+        return self._combination.p_values(-self.score_samples(X))
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Decide which inputs are out of distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), int64
+            -1 for inputs whose p-value is at most `false_alarm_rate`, else 1.
+        """
+        inside = self.decision_function(X) >= 0
+        return np.where(inside, 1, -1).astype(np.int64)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Compute how far inputs are from being flagged; negative for those that are.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), float64
+            `score_samples` minus `offset_`.
+        """
+        return self.score_samples(X) - self.offset_
+
+    def score_samples(self, X: Any) -> FloatArray:
+        """Compute minus the combined surprise at inputs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), float64
+            At most 0; smaller for more unusual inputs, also beyond all held-out ones.
+        """
+        check_is_fitted(self)
+        return -self._combination.statistic(self._scores_of(X))
+
+    def explain(self, X: Any) -> pd.DataFrame:
+        """Tell which score makes each input unusual, and of tables which columns do.
+
+        Columns are found by replacing each by values of training rows: the cost is that of
+        scoring 20 rows for each column of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
+            Inputs; those that `predict` flags, for instance.
+
+        Returns
+        -------
+        DataFrame
+            One row for each input, with its index: ``p_value``; ``most_unusual``, the score with
+            the smallest p-value of its own; the p-values of all scores, in columns with their
+            names; and for tables of up to 100 columns ``columns``, up to three columns with their
+            values: those with values that no training row supports, and those that contribute most
+            to the surprise.
+        """
+        check_is_fitted(self)
+        scores = self._scores_of(X)
+        single = self._combination.single_p_values(scores)
+        statistic = self._combination.statistic(scores)
+        found = pd.DataFrame({"p_value": self._combination.p_values(statistic), **single})
+        surprises = pd.DataFrame(self._combination.surprises(scores))
+        found.insert(1, "most_unusual", surprises.idxmax(axis=1))
+        if self._explains_columns():
+            found["columns"] = self._unusual_columns(X)
+        index = getattr(X, "index", None)
+        return found if not isinstance(index, pd.Index) else found.set_index(index)
+
+    # --- fit -------------------------------------------------------------------------------
+
+    def _labelled_inputs(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Training inputs and labels, of the same length."""
+        if self._takes_nodes:
+            y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
+            X = node_ids(X)
+        if self.estimator is None:
+            return X, None
+        if y is None and is_prefit(self.estimator) and hasattr(self.estimator, "predict"):
+            return X, self.estimator.predict(X)
+        if y is None:
+            raise ValueError(
+                "This OODDetector requires y to be passed, but the target y is None: its estimator "
+                "is to be trained. Pass y, or a FrozenEstimator that predicts."
+            )
+        X, y = indexable(X, column_or_1d(y, warn=True))
+        return X, y
+
+    def _parts(self, X: Any, y: Any, random: np.random.RandomState) -> tuple[Any, Any, Any, Any]:
+        """Hold out a random part, of each class where that can be done."""
+        n_rows = _num_samples(X)
+        n_held_out = min(max(1, round(self.held_out_share * n_rows)), _MOST_HELD_OUT)
+        if n_rows - n_held_out < 1:
+            raise ValueError(
+                f"Found {n_rows} sample(s), and at least 2 are required: one to be held out. Pass "
+                "`X_held_out`."
+            )
+        if is_prefit(self.estimator) and not self._takes_nodes:
+            warn_user(
+                "A part of X is held out, and the frozen estimator may have been trained on it: "
+                "its scores would then be too low there, and more inputs flagged than "
+                "`false_alarm_rate` says. Pass inputs that have not trained it as `X_held_out`."
+            )
+        order = random.permutation(n_rows)
+        if y is not None and not self._is_regression(y):
+            order = _by_class(y, order)
+        train, held_out = np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+        parts = _safe_indexing(X, train), _safe_indexing(X, held_out)
+        if y is None:
+            return *parts, None, None
+        return *parts, _safe_indexing(y, train), _safe_indexing(y, held_out)
+
+    def _is_regression(self, y: Any) -> bool:
+        if is_module(self.estimator):
+            return type_of_target(y).startswith("continuous")
+        return bool(is_regressor(self.estimator))
+
+    def _fitted(
+        self, X: Any, y: Any, seed: int, random: np.random.RandomState
+    ) -> tuple[Evaluator, Training]:
+        """The trained model, and what it says about its training inputs."""
+        if self.estimator is None:
+            X = self._checked_inputs(X, reset=True)
+            evaluate: Evaluator = InputsAlone(feature_encoder(X))
+            self.estimator_ = None
+            return evaluate, Training(_all_outputs(evaluate, X), None, None, random)
+        if self._takes_nodes:
+            return self._fitted_on_nodes(X, y, random)
+        regression = self._is_regression(y)
+        data = self._resolve(
+            X, y, seed=seed, form="natural", regression=regression, device=self.device
+        )
+        model = self.model_
+        if model.network is not None:
+            self.estimator_ = model.network
+            is_classifier = not regression
+            evaluate = NetworkOutputs.of(
+                model, data.inputs, self.device, is_classifier=is_classifier
+            )
+        else:
+            self.estimator_ = model.estimator
+            evaluate = LearnerOutputs.of(model, data.X, self.device)
+        rows = _all_outputs(evaluate, data.X)
+        codes, targets = (None, data.labels) if regression else (data.codes, None)
+        return evaluate, Training(rows, codes, targets, random)
+
+    def _fitted_on_nodes(
+        self, X: Any, y: Any, random: np.random.RandomState
+    ) -> tuple[Evaluator, Training]:
+        given = self.estimator
+        fitted = given.estimator if isinstance(given, FrozenEstimator) else clone(given).fit(X, y)
+        self.n_features_in_ = 1
+        self.estimator_ = fitted
+        evaluate = NodeOutputs.of(fitted, X, y, self.device)
+        return evaluate, Training(evaluate(X), None, None, random)
+
+    def _made_scores(self, training: Training) -> dict[str, Any]:
+        """The scores that were asked for, fitted to training inputs."""
+        if isinstance(self.scores, str):
+            chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
+            if not chosen:
+                raise ValueError(
+                    "There is no score for inputs that are neither numbers nor a table, without a "
+                    "classifier; pass `scores`, such as functions of the inputs."
+                )
+            return {kind.name: kind.of(training) for kind in chosen}
+        if not len(self.scores):
+            raise ValueError("`scores` is empty; pass 'auto' or at least one score.")
+        made: dict[str, Any] = {}
+        for each in self.scores:
+            if callable(each):
+                made[getattr(each, "__name__", type(each).__name__)] = each
+                continue
+            if each not in SCORES:
+                raise ValueError(f"There is no score {each!r}; there are {list(SCORES)}.")
+            lacking = SCORES[each].lacks(training)
+            if lacking:
+                raise ValueError(f"The score {each!r} needs {lacking}.")
+            made[each] = SCORES[each].of(training)
+        return made
+
+    def _codes_by_class(self, y_held_out: Any, n_held_out: int) -> NDArray[np.int64] | None:
+        if not self.by_class:
+            return None
+        if y_held_out is None:
+            raise ValueError(
+                "by_class=True needs the labels of the held-out inputs; pass `y_held_out`."
+            )
+        labels = column_or_1d(y_held_out, warn=True)
+        if len(labels) != n_held_out:
+            raise ValueError(
+                f"`y_held_out` has {len(labels)} labels for {n_held_out} held-out inputs."
+            )
+        codes: NDArray[np.int64] = np.unique(labels, return_inverse=True)[1]
+        return codes
+
+    def _warn_if_too_few(self) -> None:
+        smallest = self._combination.smallest_p_value
+        if self.false_alarm_rate < smallest:
+            needed = int(np.ceil(1 / self.false_alarm_rate - 1e-9)) - 1
+            warn_user(
+                f"No input can be flagged at false_alarm_rate={self.false_alarm_rate}: with "
+                f"{self.n_held_out_} held-out inputs no p-value is below {smallest:.3g}. At least "
+                f"{needed} are needed{' of each class' if self.by_class else ''}."
+            )
+
+    # --- prediction ------------------------------------------------------------------------
+
+    def _scores_of(self, X: Any) -> dict[str, FloatArray]:
+        """All scores of inputs, (n_samples,) each."""
+        batches = [node_ids(X)] if self._takes_nodes else _batches(self._checked_inputs(X))
+        parts = [self._scores_of_rows(self._evaluate(batch)) for batch in batches]
+        return {name: np.concatenate([part[name] for part in parts]) for name in self._scores}
+
+    def _scores_of_rows(self, rows: RowOutputs) -> dict[str, FloatArray]:
+        return {
+            name: score(rows) if isinstance(score, Score) else _values(score, name, rows.X)
+            for name, score in self._scores.items()
+        }
+
+    def _checked_inputs(self, X: Any, *, reset: bool = False) -> Any:
+        if self.estimator is not None:
+            return self.model_.form.check(self, X)
+        if hasattr(X, "columns"):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return as_table(X)
+        return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
+
+    def _explains_columns(self) -> bool:
+        return self._typical_rows is not None and self._typical_rows.shape[1] <= _MOST_COLUMNS
+
+    def _unusual_columns(self, X: Any) -> list[str]:
+        """Up to three columns that make each row unusual, with their values."""
+        rows = self._checked_inputs(X)
+        own, contribution = explain_rows(
+            rows, self._typical_rows, lambda replaced: -self.score_samples(replaced)
+        )
+        table = as_table(rows)
+        marks = self._training_values.unsupported(table)
+        if not isinstance(rows, pd.DataFrame):
+            names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(rows.shape[1])])
+            table = table.set_axis([*names], axis=1)
+        return reasons(table, marks, contribution, own)
+
+
+def _batches(X: Any) -> Iterator[Any]:
+    """Rows, some at a time."""
+    for rows in gen_batches(_num_samples(X), _BATCH_SIZE):
+        yield _safe_indexing(X, rows)
+
+
+def _all_outputs(evaluate: Evaluator, X: Any) -> RowOutputs:
+    """Outputs for all training rows, evaluated in batches that bound memory."""
+    return RowOutputs.stacked(X, [evaluate(batch) for batch in _batches(X)])
+
+
+def _by_class(y: Any, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows in an order whose beginnings hold classes in their proportions."""
+    codes = np.unique(column_or_1d(y), return_inverse=True)[1][order]
+    place = np.empty(len(order))
+    for code in np.unique(codes):
+        own = np.flatnonzero(codes == code)
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    return order[np.argsort(place, kind="stable")]
+
+
+def _some_rows(X: Any, random: np.random.RandomState) -> Any:
+    """Training rows whose values replace those of others; None if they have no columns."""
+    if issparse(X) or np.ndim(X) != 2:
+        return None
+    rows = random.permutation(_num_samples(X))[:_N_TYPICAL]
+    some = _safe_indexing(as_pandas(X), rows)
+    return some.reset_index(drop=True) if isinstance(some, pd.DataFrame) else some
+
+
+def _values(score: Callable[[Any], Any], name: str, X: Any) -> FloatArray:
+    """Scores of a function of the user, checked."""
+    values = finite(score(X), f"the score {name}")
+    if len(values) != _num_samples(X):
+        raise ValueError(
+            f"The score {name!r} returned {len(values)} values for {_num_samples(X)} inputs."
+        )
+    return values

@@ -1,0 +1,71 @@
+"""Outputs for nodes of a graph, of a classifier of nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skuq.ood._outputs import Evaluator, RowOutputs
+
+
+@dataclass(frozen=True)
+class NodeOutputs(Evaluator):
+    """A fitted classifier of nodes, with the energy of its logits diffused over the graph.
+
+    Attributes
+    ----------
+    estimator : estimator
+        Takes ids of nodes.
+    diffused : LogitUncertainty
+        Energy of all nodes, diffused over their graph.
+    """
+
+    estimator: Any
+    diffused: Any
+
+    @classmethod
+    def of(cls, estimator: Any, nodes: Any, y: Any, device: Any) -> NodeOutputs:
+        """Look at a fitted classifier with its labelled nodes."""
+        from skuq.evidential import LogitUncertainty
+
+        diffused = LogitUncertainty(
+            estimator, method="energy", propagation="diffusion", device=device
+        )
+        return cls(estimator, diffused.fit(nodes, y))
+
+    def __call__(self, X: Any) -> RowOutputs:
+        has_parts = hasattr(self.estimator, "predict_uncertainty")
+        return RowOutputs(
+            X,
+            log_proba=np.log(self.estimator.predict_proba(X).clip(1e-300)),
+            energy=self.diffused.predict_uncertainty(X).total,
+            uncertainty=self.estimator.predict_uncertainty(X) if has_parts else None,
+        )
+
+
+def node_ids(X: Any) -> NDArray[np.int64]:
+    """Ids of nodes that are given as ids or as a mask."""
+    ids = np.asarray(X)
+    return np.flatnonzero(ids) if ids.dtype == bool else ids.ravel()
+
+
+def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64]) -> None:
+    """Refuse held-out nodes that are repeated, or that have trained the classifier."""
+    distinct, count = np.unique(nodes, return_counts=True)
+    repeated = distinct[count > 1]
+    if len(repeated):
+        raise ValueError(
+            f"{len(repeated)} of the held-out nodes occur more than once, the first is "
+            f"{repeated[0]}: repetitions are no further samples. Give each node once."
+        )
+    seen = getattr(estimator, "labelled_nodes_", None)
+    used = np.intersect1d(nodes, [] if seen is None else seen)
+    if len(used):
+        raise ValueError(
+            f"{len(used)} of the held-out nodes were used for training or early stopping, the "
+            f"first is {used[0]:.0f}: such nodes have less uncertainty than new ones. Pass nodes "
+            "that took part in neither as `X_held_out`."
+        )

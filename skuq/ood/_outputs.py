@@ -1,0 +1,274 @@
+"""Outputs of a fitted model for rows, as far as scores of OOD detection need them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import issparse, vstack
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from skuq.base import FloatArray, Uncertainty
+from skuq.information import log_softmax
+from skuq.models import LearnerModel, Model
+from skuq.unusual_rows import as_table, number_columns
+
+_MAX_CATEGORIES = 100  # of a column; rarer ones share an indicator
+_N_EXAMPLES = 256  # rows that show what a learner returns
+_TOLERANCE = 1e-4  # of probabilities that are those of logits
+
+
+@dataclass(frozen=True)
+class RowOutputs:
+    """What is known of some rows.
+
+    Attributes
+    ----------
+    X : array-like of shape (n_samples, ...)
+        The rows themselves.
+    features : array or sparse matrix of shape (n_samples, n_features), or None
+        Numbers that distances are measured between: what enters the first layer of a network that
+        takes vectors, or a learner, without missing values.
+    logits : ndarray of shape (n_samples, n_classes), float64, or None
+        Logits of a classifier, where it has some.
+    log_proba : ndarray of shape (n_samples, n_classes), float64, or None
+        Log-probabilities of a classifier.
+    energy : ndarray of shape (n_samples,), float64, or None
+        Energy of nodes, diffused over their graph.
+    uncertainty : Uncertainty or None
+        That of an estimator of skuq.
+    """
+
+    X: Any
+    features: Any = None
+    logits: FloatArray | None = None
+    log_proba: FloatArray | None = None
+    energy: FloatArray | None = None
+    uncertainty: Uncertainty | None = None
+
+    @classmethod
+    def stacked(cls, X: Any, parts: Sequence[RowOutputs]) -> RowOutputs:
+        """Outputs of all rows from those of parts."""
+        first = parts[0]
+        found: dict[str, Any] = {}
+        for name in ("features", "logits", "log_proba"):
+            arrays = [getattr(part, name) for part in parts]
+            if getattr(first, name) is not None:
+                together = partial(vstack, format="csr") if issparse(arrays[0]) else np.concatenate
+                found[name] = together(arrays)
+        if first.uncertainty is not None:
+            columns = zip(*(part.uncertainty or () for part in parts), strict=True)
+            found["uncertainty"] = Uncertainty(*map(np.concatenate, columns))
+        return cls(X, **found)
+
+
+class Evaluator(ABC):
+    """A fitted model, or none, that is evaluated on checked rows."""
+
+    @abstractmethod
+    def __call__(self, X: Any) -> RowOutputs: ...
+
+
+@dataclass(frozen=True)
+class InputsAlone(Evaluator):
+    """No model: the inputs are their own features."""
+
+    encoder: Any
+
+    def __call__(self, X: Any) -> RowOutputs:
+        return RowOutputs(X, features=encoded(self.encoder, X))
+
+
+@dataclass(frozen=True)
+class NetworkOutputs(Evaluator):
+    """A network: its logits, and the features that enter one of its layers."""
+
+    model: Any  # a NetworkModel
+    layer: str
+    device: Any
+    is_classifier: bool
+
+    @classmethod
+    def of(cls, model: Any, inputs: Any, device: Any, *, is_classifier: bool) -> NetworkOutputs:
+        """Look at the network with preprocessed example rows."""
+        from skuq.networks import LayerInput, on_device
+
+        there = model.resolved(device)
+        layer = LayerInput.of_first_vectors(model.on(there), on_device(inputs[:2], there))
+        return cls(model, layer.name, device, is_classifier)
+
+    def __call__(self, X: Any) -> RowOutputs:
+        return self.of_inputs(X, self.model.inputs(X))
+
+    def of_inputs(self, X: Any, inputs: Any) -> RowOutputs:
+        """Outputs for rows that were preprocessed."""
+        from skuq.networks import LayerInput, evaluate
+
+        device = self.model.resolved(self.device)
+        layer = LayerInput(self.model.on(device), self.layer)
+        features = evaluate(layer, inputs, device=device).flatten(1).double().numpy()
+        if not self.is_classifier:
+            return RowOutputs(X, features)
+        logits = self.model.outputs(inputs, self.device).double().numpy()
+        return RowOutputs(X, features, logits, log_softmax(logits))
+
+
+@dataclass(frozen=True)
+class LearnerOutputs(Evaluator):
+    """Any other fitted estimator, such as one of skuq around a network or a learner.
+
+    Attributes
+    ----------
+    model : LearnerModel
+        The estimator, behind its transformers.
+    network : NetworkOutputs or None
+        The network inside an estimator of skuq.
+    encoder : transformer or None
+        Without a network: makes features of what enters the learner.
+    logits_of : estimator or None
+        The learner whose `decision_function` returns logits.
+    """
+
+    model: LearnerModel
+    network: NetworkOutputs | None
+    encoder: Any
+    logits_of: Any
+
+    @classmethod
+    def of(cls, model: LearnerModel, X: Any, device: Any) -> LearnerOutputs:
+        """Look at the estimator with the training rows."""
+        rows = _transformed(model, X)
+        core = _inside(model)
+        inputs = _entering(core, model.estimator, rows)
+        if core.network is not None:
+            is_classifier = model.classes is not None
+            inner = NetworkOutputs.of(core, inputs, device, is_classifier=is_classifier)
+            return cls(model, inner, None, None)
+        learner = core.estimator if isinstance(core, LearnerModel) else None
+        examples = inputs[:_N_EXAMPLES]
+        return cls(
+            model,
+            None,
+            feature_encoder(inputs),
+            learner if _has_logits(learner, examples) else None,
+        )
+
+    def __call__(self, X: Any) -> RowOutputs:
+        estimator, rows = self.model.estimator, _transformed(self.model, X)
+        uncertainty = log_proba = logits = None
+        if hasattr(estimator, "predict_uncertainty"):
+            uncertainty = estimator.predict_uncertainty(rows)
+        if self.model.classes is not None:
+            log_proba = self.model.log_proba(rows)
+        inputs = _entering(_inside(self.model), estimator, rows)
+        if self.network is not None:
+            inner = self.network.of_inputs(X, inputs)
+            logits = inner.logits
+            if logits is not None and not _are_same(logits, log_proba):
+                logits = None  # such as those of one network of an ensemble
+            return RowOutputs(X, inner.features, logits, log_proba, uncertainty=uncertainty)
+        if self.logits_of is not None:
+            logits = _logits(self.logits_of, inputs)
+        features = encoded(self.encoder, inputs)
+        return RowOutputs(X, features, logits, log_proba, uncertainty=uncertainty)
+
+
+def _inside(model: LearnerModel) -> Model:
+    """The model inside an estimator of skuq, or the learner itself."""
+    inside = getattr(model.estimator, "model_", None)
+    return inside if isinstance(inside, Model) else model
+
+
+def _entering(core: Model, estimator: Any, rows: Any) -> Any:
+    """What enters the network or learner inside of an estimator that gets some rows."""
+    if getattr(estimator, "model_", None) is not core:
+        return rows
+    checked = rows if core.form is None else core.form.check(estimator, rows)
+    return core.inputs(checked)
+
+
+def _transformed(model: LearnerModel, X: Any) -> Any:
+    """Rows behind the transformers before a learner; sparse ones stay sparse."""
+    return X if model.transform is None else model.transform(X)
+
+
+def _logits(learner: Any, inputs: Any) -> FloatArray:
+    """Logits of a learner, (n_samples, n_classes)."""
+    scores = np.asarray(learner.decision_function(inputs), dtype=np.float64)
+    return np.stack([0 * scores, scores], axis=1) if scores.ndim == 1 else scores
+
+
+def _has_logits(learner: Any, examples: Any) -> bool:
+    """Whether the softmax of what `decision_function` returns is what `predict_proba` returns."""
+    if not (hasattr(learner, "decision_function") and hasattr(learner, "predict_proba")):
+        return False
+    proba = np.asarray(learner.predict_proba(examples))
+    logits = _logits(learner, examples)
+    return logits.shape == proba.shape and _are_same(logits, np.log(proba.clip(1e-300)))
+
+
+def _are_same(logits: FloatArray, log_proba: Any) -> bool:
+    """Whether logits and log-probabilities are those of the same probabilities."""
+    return np.allclose(np.exp(log_softmax(logits)), np.exp(log_proba), atol=_TOLERANCE)
+
+
+# --- features ----------------------------------------------------------------------------------
+
+
+def feature_encoder(X: Any) -> Any:
+    """Fit a transformer of inputs into numbers without missing values; None if there are none.
+
+    Columns of a table become scaled numbers and indicators of categories.
+    """
+    if issparse(X):
+        return None
+    if isinstance(X, pd.DataFrame) or X.dtype.kind not in "fiub":
+        if X.ndim != 2:
+            return None
+        table = as_table(X)
+        numbers = number_columns(table)
+        texts = [name for name in table.columns if name not in numbers]
+        scaled = make_pipeline(
+            SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
+        )
+        indicators = OneHotEncoder(
+            handle_unknown="infrequent_if_exist",
+            max_categories=_MAX_CATEGORIES,
+            sparse_output=False,
+        )
+        return TableEncoder(
+            ColumnTransformer([("numbers", scaled, numbers), ("texts", indicators, texts)]).fit(
+                table
+            )
+        )
+    flat = X.reshape(len(X), -1)
+    return SimpleImputer(strategy="median", keep_empty_features=True).fit(flat)
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """Numbers of the columns of a table, whose distances are comparable."""
+
+    columns: ColumnTransformer
+
+    def transform(self, X: Any) -> FloatArray:
+        """Numbers of rows, (n_samples, n_features)."""
+        numbers: FloatArray = self.columns.transform(as_table(X))
+        return numbers
+
+
+def encoded(encoder: Any, X: Any) -> Any:
+    """Features of inputs: a sparse matrix as it is, None where there are no columns."""
+    if encoder is None:
+        return X if issparse(X) else None
+    if isinstance(encoder, TableEncoder):
+        return encoder.transform(X)
+    return encoder.transform(X.reshape(len(X), -1)).astype(np.float64, copy=False)

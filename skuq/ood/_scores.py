@@ -1,0 +1,306 @@
+"""Scores of how unlike the training data an input is; larger is more unusual."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler, normalize
+
+from skuq.base import FloatArray
+from skuq.distances import Whitening, fit_whitening
+from skuq.information import centred, entropy, has_conventional_offset, logsumexp
+from skuq.ood._outputs import RowOutputs
+from skuq.unusual_rows import TrainingValues, as_table, number_columns
+
+N_NEIGHBORS = 10
+MOST_REFERENCES = 50_000  # training rows that others are compared with
+_ROWS_PER_FEATURE = 5  # fewer do not tell a covariance
+_N_CHOICE = 2000  # rows whose neighbours choose the metric
+_SAME_LENGTH = 1e-2  # relative, of embeddings in half precision
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training rows that scores are fitted to.
+
+    Attributes
+    ----------
+    rows : RowOutputs
+        The rows.
+    codes : ndarray of shape (n_samples,), int64, or None
+        Their classes.
+    targets : ndarray of shape (n_samples,), float64, or None
+        Their targets, of a regression.
+    random : RandomState
+        Choice of rows, where there are many.
+    """
+
+    rows: RowOutputs
+    codes: NDArray[np.int64] | None
+    targets: FloatArray | None
+    random: np.random.RandomState
+
+
+class Score(ABC):
+    """A score, made for training rows."""
+
+    name: ClassVar[str]
+    #: Scores of one group share a vote.
+    group: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def lacks(cls, training: Training) -> str:
+        """What the score needs and the model or the rows do not have; nothing if it can be made."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, training: Training) -> Self:
+        """Fit the score to training rows."""
+
+    @abstractmethod
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        """Score rows, (n_samples,)."""
+
+
+class Entropy(Score):
+    """Entropy of the predicted probabilities, in nats."""
+
+    name, group = "entropy", "model"
+
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        return "" if training.rows.log_proba is not None else "a classifier"
+
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        return cls()
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        return np.asarray(entropy(rows.log_proba))
+
+
+@dataclass(frozen=True)
+class Energy(Score):
+    """Energy of the logits: minus the logarithm of their summed exponentials.
+
+    Liu, Wang, Owens, Li, "Energy-based Out-of-distribution Detection", NeurIPS 2020.
+    """
+
+    name, group = "energy", "model"
+    is_centred: bool  # where the offset of logits has no meaning
+
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        known = training.rows.logits is not None or training.rows.energy is not None
+        return "" if known else "a classifier with logits"
+
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        logits = training.rows.logits
+        return cls(logits is not None and has_conventional_offset(logits))
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        if rows.energy is not None:
+            return rows.energy
+        logits = centred(rows.logits) if self.is_centred else rows.logits
+        return np.asarray(-logsumexp(logits))
+
+
+class _Part(Score):
+    """A part of the uncertainty of an estimator of skuq."""
+
+    group = "model"
+
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        if training.rows.uncertainty is None:
+            return "an estimator with `predict_uncertainty`"
+        return ""
+
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        return cls()
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        part: FloatArray = getattr(rows.uncertainty, self.name)
+        return part
+
+
+class Total(_Part):
+    """Total uncertainty."""
+
+    name = "total"
+
+
+class Epistemic(_Part):
+    """Epistemic uncertainty."""
+
+    name = "epistemic"
+
+
+@dataclass(frozen=True)
+class Neighbors(Score):
+    """Mean distance to the ten nearest training rows.
+
+    Sun, Ming, Zhu, Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022,
+    with the mean of the distances.
+    """
+
+    name, group = "neighbors", "distance"
+    embed: Callable[[Any], Any]
+    search: NearestNeighbors
+
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        return "" if training.rows.features is not None else "numbers to measure distances between"
+
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        chosen = training.random.permutation(training.rows.features.shape[0])[:MOST_REFERENCES]
+        rows = np.sort(chosen)
+        features = training.rows.features[rows]
+        y = training.codes if training.codes is not None else training.targets
+        metrics = [metric(features) for metric in _metrics(training.rows)]
+        if len(metrics) > 1:
+            metrics = [_best_metric(metrics, features, None if y is None else y[rows], training)]
+        embed = metrics[0]
+        search = NearestNeighbors(n_neighbors=min(N_NEIGHBORS, features.shape[0]))
+        return cls(embed, search.fit(embed(features)))
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        distances, _ = self.search.kneighbors(self.embed(rows.features))
+        mean: FloatArray = distances.mean(axis=1, dtype=np.float64)
+        return mean
+
+
+class UnitLength:
+    """Euclidean distances between directions, which grow with the angle."""
+
+    def __init__(self, features: Any):
+        pass
+
+    def __call__(self, features: Any) -> Any:
+        return normalize(features)
+
+
+class Standardised:
+    """Euclidean distances in units of each feature's standard deviation."""
+
+    def __init__(self, features: Any):
+        self.scaler = StandardScaler().fit(features)
+
+    def __call__(self, features: Any) -> Any:
+        return self.scaler.transform(features)
+
+
+def _metrics(rows: RowOutputs) -> list[Any]:
+    """Ways to measure distances that suit the features."""
+    if issparse(rows.features):
+        return [UnitLength]
+    if rows.features.shape[1] == 1:
+        return [Standardised]
+    return [UnitLength, Standardised]
+
+
+def _best_metric(
+    metrics: Sequence[Any], features: FloatArray, y: NDArray[Any] | None, training: Training
+) -> Any:
+    """The metric whose neighbours tell most about the targets of rows that are left out."""
+    if y is None or len(features) <= N_NEIGHBORS:
+        lengths = np.linalg.norm(features, axis=1)
+        return metrics[0 if lengths.std() <= _SAME_LENGTH * lengths.mean() else 1]
+    some = training.random.permutation(len(features))[:_N_CHOICE]
+    losses = []
+    for embed in metrics:
+        search = NearestNeighbors(n_neighbors=N_NEIGHBORS + 1).fit(embed(features))
+        nearest = search.kneighbors(embed(features[some]), return_distance=False)[:, 1:]
+        if training.codes is not None:
+            losses.append((y[nearest] != y[some, None]).mean())
+        else:
+            losses.append(((y[nearest].mean(axis=1) - y[some]) ** 2).mean())
+    return metrics[int(np.argmin(losses))]
+
+
+@dataclass(frozen=True)
+class RelativeMahalanobis(Score):
+    """Squared Mahalanobis distance to the nearest class minus that to all training rows.
+
+    Ren, Fort, Liu, Guha Roy, Padhy, Lakshminarayanan, "A Simple Fix to Mahalanobis Distance for
+    Improving Near-OOD Detection", 2021 (arXiv:2106.09022).
+    """
+
+    name, group = "mahalanobis", "distance"
+    class_means: FloatArray  # whitened
+    of_classes: Whitening
+    of_all: Whitening
+
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        features, codes = training.rows.features, training.codes
+        if codes is None or features is None or issparse(features):
+            return "a classifier of dense numbers"
+        n, d = features.shape
+        if n < _ROWS_PER_FEATURE * d or len(np.unique(codes)) < 2:
+            return f"{_ROWS_PER_FEATURE} training rows per feature, and has {n} for {d}"
+        return ""
+
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        features, codes = training.rows.features, training.codes
+        assert codes is not None
+        means, of_classes = fit_whitening(features, codes)
+        _, of_all = fit_whitening(features, np.zeros_like(codes))
+        return cls(of_classes([means]), of_classes, of_all)
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        own = self.of_classes([rows.features])
+        # |a - m|^2 for all classes at once.
+        to_class = (self.class_means**2).sum(1) - 2 * own @ self.class_means.T
+        background = (self.of_all([rows.features]) ** 2).sum(axis=1)
+        distance: FloatArray = (own**2).sum(axis=1) + to_class.min(axis=1) - background
+        return distance
+
+
+@dataclass(frozen=True)
+class Support(Score):
+    """Number of columns with a category that no training row has, or a number far out of range."""
+
+    name, group = "support", "support"
+    values: TrainingValues
+
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        X = training.rows.X
+        is_table = np.ndim(X) == 2 and not issparse(X)
+        return "" if is_table else "rows of a table"
+
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        table = as_table(training.rows.X)
+        return cls(TrainingValues.of_rows(table, number_columns(table)))
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        marks = self.values.unsupported(as_table(rows.X))
+        return marks.to_numpy().sum(axis=1).astype(np.float64)
+
+
+SCORES: dict[str, type[Score]] = {
+    score.name: score
+    for score in (
+        Entropy,
+        Energy,
+        Total,
+        Epistemic,
+        Neighbors,
+        RelativeMahalanobis,
+        Support,
+    )
+}
