@@ -2,30 +2,44 @@
 
 QUAM's epistemic uncertainty, by a search for each input ("quam-pointwise") and by one on a pool
 made from the training images ("quam-pool"), against the entropy of the model's own
-probabilities, all from the same trained network.
+probabilities, all from the same trained network. Of the models found on the pool also the measures
+of other settings, and the width of the range of class probabilities ("quam-pool-range").
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from copy import copy
 
 import numpy as np
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import DigitsWithOOD, load_digits_with_ood
 from skuq.metrics import detection_metrics
-from skuq.quam import QUAMClassifier
+from skuq.quam import PointwiseSearch, PoolSearch, QUAMClassifier
 
-POINTWISE = {"search": "pointwise", "setting": "selected"}
+
+def scores(quam: QUAMClassifier, X: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Name of a method, and what ranks inputs by it."""
+    if quam.setting == "selected":  # a search for each input
+        u = quam.predict_uncertainty(X)
+        yield "quam-pointwise", u.epistemic
+        yield "reference", u.aleatoric  # the entropy of the given model
+        return
+    yield "quam-pool", quam.predict_uncertainty(X).epistemic
+    for setting in ("selected", "pairwise"):
+        other = copy(quam).set_params(setting=setting)
+        yield f"quam-pool-{setting}", other.predict_uncertainty(X).epistemic
+    lower, upper = quam.predict_proba_bounds(X)
+    yield "quam-pool-range", (upper - lower).max(axis=1)
 
 
 def aurocs(quam: QUAMClassifier, data: DigitsWithOOD) -> Iterator[tuple[str, str, float]]:
-    """Part of the uncertainty, kind of OOD inputs and AUROC."""
-    test = quam.predict_uncertainty(data.X_test)
+    """Method, kind of OOD inputs and AUROC."""
+    test = dict(scores(quam, data.X_test))
     for kind, X in data.ood.items():
-        u = quam.predict_uncertainty(X)
-        for part in ("epistemic", "aleatoric"):
-            yield part, kind, detection_metrics(getattr(test, part), getattr(u, part)).auroc
+        for method, values in scores(quam, X):
+            yield method, kind, detection_metrics(test[method], values).auroc
 
 
 def main() -> None:
@@ -39,20 +53,22 @@ def main() -> None:
     seconds: dict[str, list[float]] = defaultdict(list)
     for seed in range(args.seed, args.seed + args.n_seeds):
         data = load_digits_with_ood(n_test=args.n, n_ood=args.n, random_state=seed)
-        common = {"parameters": args.parameters, "random_state": seed}
+        pool, pointwise = (
+            kind(parameters=args.parameters) for kind in (PoolSearch, PointwiseSearch)
+        )
         methods = {
-            "quam-pool": QUAMClassifier(**common),
-            "quam-pointwise": QUAMClassifier(**POINTWISE, **common),
+            "quam-pool": QUAMClassifier(search=pool, random_state=seed),
+            "quam-pointwise": QUAMClassifier(
+                search=pointwise, setting="selected", random_state=seed
+            ),
         }
         for method, quam in methods.items():
             quam.fit(data.X_train, data.y_train)
             start = time.perf_counter()
-            for part, kind, auroc in aurocs(quam, data):
-                if part == "epistemic":
-                    found[method, kind].append(auroc)
-                elif method == "quam-pointwise":  # "selected": that of the given model
-                    found["reference", kind].append(auroc)
-            seconds[method].append((time.perf_counter() - start) / (5 * args.n))
+            quam.predict_uncertainty(data.X_test)
+            seconds[method].append((time.perf_counter() - start) / len(data.X_test))
+            for name, kind, auroc in aurocs(quam, data):
+                found[name, kind].append(auroc)
         print(f"seed {seed}: " + ", ".join(f"{m} {k} {v[-1]:.3f}" for (m, k), v in found.items()))
     records = [
         record(method, f"digits_vs_{kind}", "auroc", np.mean(values), args.n, np.std(values))

@@ -858,7 +858,7 @@ def test_inputs_to_predict_need_inputs_to_fit_on():
 
 
 def test_a_regressor_is_not_asked_about_classes():
-    about_classes = {"check_two_classes", "check_string_labels"}
+    about_classes = {"check_two_classes", "check_string_labels", "check_proba_bounds"}
     assert set(names(Conforming())) - set(names(ConformingRegressor())) == about_classes
 
 
