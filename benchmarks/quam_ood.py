@@ -18,6 +18,9 @@ from skuq.datasets import DigitsWithOOD, load_digits_with_ood
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch, PoolSearch, QUAMClassifier
 
+# By name, with the setting that each is used in.
+SEARCHES = {"pool": (PoolSearch, "expected"), "pointwise": (PointwiseSearch, "selected")}
+
 
 def scores(quam: QUAMClassifier, X: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Name of a method, and what ranks inputs by it."""
@@ -47,26 +50,22 @@ def main() -> None:
     arguments.add_argument("--n", type=int, default=40, help="inputs per group")
     arguments.add_argument("--n-seeds", type=int, default=3)
     arguments.add_argument("--parameters", choices=["all", "last"], default="all")
+    arguments.add_argument("--searches", nargs="+", choices=SEARCHES, default=SEARCHES)
     args = arguments.parse_args()
     set_threads(args)
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
     for seed in range(args.seed, args.seed + args.n_seeds):
         data = load_digits_with_ood(n_test=args.n, n_ood=args.n, random_state=seed)
-        pool, pointwise = (
-            kind(parameters=args.parameters) for kind in (PoolSearch, PointwiseSearch)
-        )
-        methods = {
-            "quam-pool": QUAMClassifier(search=pool, random_state=seed),
-            "quam-pointwise": QUAMClassifier(
-                search=pointwise, setting="selected", random_state=seed
-            ),
-        }
-        for method, quam in methods.items():
+        for search in args.searches:
+            kind, setting = SEARCHES[search]
+            quam = QUAMClassifier(
+                search=kind(parameters=args.parameters), setting=setting, random_state=seed
+            )
             quam.fit(data.X_train, data.y_train)
             start = time.perf_counter()
             quam.predict_uncertainty(data.X_test)
-            seconds[method].append((time.perf_counter() - start) / len(data.X_test))
+            seconds[f"quam-{search}"].append((time.perf_counter() - start) / len(data.X_test))
             for name, kind, auroc in aurocs(quam, data):
                 found[name, kind].append(auroc)
         print(f"seed {seed}: " + ", ".join(f"{m} {k} {v[-1]:.3f}" for (m, k), v in found.items()))

@@ -1,4 +1,4 @@
-"""Base of the classifiers that sample models without looking at the test point."""
+"""Bases of the baselines, and of those that sample models without looking at the test point."""
 
 from __future__ import annotations
 
@@ -44,29 +44,22 @@ class TrainingRows(NamedTuple):
     weight: Tensor  # (n_samples,), float64
 
 
-class SampledModelsClassifier(
-    ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
-):
-    """Uncertainty from models of equal weight that are the same for all test points.
+class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """A trained or given network that predicts, and a method of uncertainty set up for it.
 
-    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`; it may extend
-    `_training_options` and `_set_up`.
+    A subclass has the parameters `estimator`, `device` and `random_state`, implements
+    `predict_uncertainty`, and may extend `_training_options` and `_set_up`.
     """
 
-    def __init__(
-        self, estimator: Any, setting: str, batch_size: int, device: str, random_state: Any
-    ):
-        self.estimator = estimator
-        self.setting = setting
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
+    estimator: Any
+    device: Any
+    random_state: Any
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> Self:
-        """Train the model, or take over a frozen one, and prepare the models to sample.
+        """Train the model, or take over a frozen one, and prepare the method.
 
         Parameters
         ----------
@@ -117,6 +110,55 @@ class SampledModelsClassifier(
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classes_")
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs, or ids or a mask of nodes.
+        y : array-like of shape (n_samples,)
+            Class labels; with a mask, of the nodes in it or of all nodes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        float
+            Share of the samples that are predicted correctly.
+        """
+        if self.model_.form.are_ids:
+            y = labels_in_mask(X, column_or_1d(y, warn=True))
+        return float(super().score(X, y, sample_weight))
+
+    def _device(self) -> torch.device:
+        """Where predictions are computed."""
+        device: torch.device = self.model_.resolved(self.device)
+        return device
+
+    def _training_options(self) -> dict[str, Any]:
+        """Further options of `skuq.models.resolve`."""
+        return {}
+
+    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
+        """Prepare the sampling from training data, which hold no weight of zero."""
+
+
+class SampledModelsClassifier(BaselineClassifier):
+    """Uncertainty from models of equal weight that are the same for all test points.
+
+    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
+    """
+
+    def __init__(
+        self, estimator: Any, setting: str, batch_size: int, device: str, random_state: Any
+    ):
+        self.estimator = estimator
+        self.setting = setting
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities of the given model, or of the average of those sampled.
@@ -193,27 +235,6 @@ class SampledModelsClassifier(
             upper.append(most.cpu().double())
         return CredalInterval(torch.cat(lower).numpy(), torch.cat(upper).numpy())
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute the accuracy.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs, or ids or a mask of nodes.
-        y : array-like of shape (n_samples,)
-            Class labels; with a mask, of the nodes in it or of all nodes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights.
-
-        Returns
-        -------
-        float
-            Share of the samples that are predicted correctly.
-        """
-        if self.model_.form.are_ids:
-            y = labels_in_mask(X, column_or_1d(y, warn=True))
-        return float(super().score(X, y, sample_weight))
-
     def _batches(self, X: Any) -> Iterator[Any]:
         """Checked inputs, some at a time unless the model takes them all at once."""
         check_is_fitted(self)
@@ -224,11 +245,6 @@ class SampledModelsClassifier(
             return
         for rows in gen_batches(_num_samples(X), self.batch_size):
             yield _safe_indexing(X, rows)
-
-    def _device(self) -> torch.device:
-        """Where predictions are computed."""
-        device: torch.device = self.model_.resolved(self.device)
-        return device
 
     def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
         """Log-probabilities batch by batch: of the given model if selected, and of all sampled.
@@ -259,13 +275,6 @@ class SampledModelsClassifier(
         else:
             found = decompose_selected(log_reference, log_proba, weights)  # Eq. 2
         return Decomposition(*torch.stack(tuple(found)).cpu().double())
-
-    def _training_options(self) -> dict[str, Any]:
-        """Further options of `skuq.models.resolve`."""
-        return {}
-
-    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
-        """Prepare the sampling from training data, which hold no weight of zero."""
 
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
         """Return what predicts log-probabilities of the sampled models, with all of it on a device.

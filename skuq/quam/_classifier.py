@@ -16,7 +16,7 @@ from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import ModelClassifierMixin, look_at
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
-from skuq.quam._tasks import Classification, mean_loss
+from skuq.quam._tasks import Classification, Found, mean_loss
 from skuq.stored import stored
 from skuq.validation import refuse_ineffective, warn_user
 
@@ -282,6 +282,12 @@ class QUAMClassifier(
         ValueError
             If `X` does not fit the training data, or a search diverges.
 
+        Warns
+        -----
+        UserWarning
+            If no model that was found on a pool is within `gamma`, so that none but the given one
+            counts.
+
         Notes
         -----
         A model counts by the likelihood of the training data relative to the given model's, of
@@ -296,14 +302,17 @@ class QUAMClassifier(
         >>> from sklearn.linear_model import LogisticRegression
         >>> from skuq import QUAMClassifier
         >>> X, y = load_iris(return_X_y=True)
-        >>> quam = QUAMClassifier(LogisticRegression(max_iter=999), random_state=0).fit(X, y)
-        >>> lower, upper = quam.predict_proba_bounds([X[0], [9.0, 2.0, 3.0, 2.0]])
+        >>> quam = QUAMClassifier(LogisticRegression(max_iter=999), gamma=0.1, random_state=0)
+        >>> lower, upper = quam.fit(X, y).predict_proba_bounds([X[0], [9.0, 2.0, 3.0, 2.0]])
         >>> width = (upper - lower).max(axis=1)
         >>> bool(width[0] < width[1])
         True
         """
         check_is_fitted(self)
-        return CredalInterval(*self._over(X, self._task.proba_bounds, self.gamma))
+        bounds = CredalInterval(*self._over(X, self._task.proba_bounds, self.gamma))
+        if not self.search_.pointwise:
+            _warn_if_none_fits(self._found, self.gamma)
+        return bounds
 
     def adversarial_models(self, X: Any) -> AdversarialModels:
         """Tell which adversarial model contradicts the given one most, for each input and class.
@@ -322,6 +331,18 @@ class QUAMClassifier(
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
         return best._replace(target=self.classes_[best.target])
+
+
+def _warn_if_none_fits(found: Found, gamma: float) -> None:
+    """Warn of a range of probabilities that holds no model but the given one."""
+    least = float(found.excess_loss.min())
+    if least > gamma:
+        warn_user(
+            f"No model that was found explains the training data within gamma={gamma:.3g} nats per "
+            f"sample; the best is {least:.3g} above the given one, and the data cannot tell losses "
+            f"apart that differ by less than {2 * found.standard_error:.3g}. The range is that of "
+            "the given model and says nothing of others; use a larger `gamma`."
+        )
 
 
 def _warn_if_worse_than_guessing(loss: float, codes: NDArray[np.int64], weight: FloatArray) -> None:

@@ -1,6 +1,7 @@
 """QUAMClassifier as a user meets it."""
 
 import pickle
+import warnings
 
 import joblib
 import numpy as np
@@ -88,6 +89,7 @@ def test_parts_are_the_quantities_of_the_equations(iris, setting, parameters):
         pytest.param(RandomForestClassifier(10, random_state=0), RefitSearch(), id="forest"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:No model that was found")
 def test_ranges_hold_the_given_model_and_adversarial_ones_that_fit(iris, estimator, search):
     X = iris[0][::5] * 1.3
     quam = QUAMClassifier(estimator, search=search, gamma=0.1, random_state=0).fit(*iris)
@@ -106,6 +108,19 @@ def test_ranges_hold_the_given_model_and_adversarial_ones_that_fit(iris, estimat
         assert (outer.lower <= inner.lower + 1e-6).all()
         assert (inner.upper <= outer.upper + 1e-6).all()
     assert (wide.upper - wide.lower).sum() > (narrow.upper - narrow.lower).sum()
+
+
+def test_a_range_without_any_model_found_is_warned_of(iris):
+    tree = DecisionTreeClassifier(max_depth=2)
+    quam = QUAMClassifier(tree, search=RefitSearch(), gamma=0.0, random_state=0).fit(*iris)
+    least = quam._found.excess_loss.min()
+    assert least > 0
+    with pytest.warns(UserWarning, match=r"within gamma=0 .* use a larger `gamma`"):
+        lower, upper = quam.predict_proba_bounds(iris[0])
+    np.testing.assert_allclose(lower, upper)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quam.set_params(gamma=least).predict_proba_bounds(iris[0])
 
 
 @pytest.mark.parametrize("parameters", ["all", "last"])
