@@ -50,7 +50,7 @@ def main() -> None:
     arguments.add_argument("--n", type=int, default=40, help="inputs per group")
     arguments.add_argument("--n-seeds", type=int, default=3)
     arguments.add_argument("--parameters", choices=["all", "last"], default="all")
-    arguments.add_argument("--searches", nargs="+", choices=SEARCHES, default=SEARCHES)
+    arguments.add_argument("--searches", nargs="+", choices=SEARCHES, default=[*SEARCHES])
     args = arguments.parse_args()
     set_threads(args)
     found: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -214,7 +214,7 @@ def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit = fit_clone) ->
     bounds = estimator.predict_proba_bounds(data.few())
     ascending: list[Any] = [0.0]
     for name in ("lower", "upper"):
-        values = getattr(bounds, name, None)
+        values: Any = getattr(bounds, name, None)
         require(isinstance(values, np.ndarray), f"{name} is a {type(values).__name__}.")
         require(
             values.shape == proba.shape and values.dtype == np.float64,
