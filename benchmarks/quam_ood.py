@@ -2,30 +2,47 @@
 
 QUAM's epistemic uncertainty, by a search for each input ("quam-pointwise") and by one on a pool
 made from the training images ("quam-pool"), against the entropy of the model's own
-probabilities, all from the same trained network.
+probabilities, all from the same trained network. Of the models found on the pool also the measures
+of other settings, and the width of the range of class probabilities ("quam-pool-range").
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from copy import copy
 
 import numpy as np
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import DigitsWithOOD, load_digits_with_ood
 from skuq.metrics import detection_metrics
-from skuq.quam import QUAMClassifier
+from skuq.quam import PointwiseSearch, PoolSearch, QUAMClassifier
 
-POINTWISE = {"search": "pointwise", "setting": "selected"}
+# By name, with the setting that each is used in.
+SEARCHES = {"pool": (PoolSearch, "expected"), "pointwise": (PointwiseSearch, "selected")}
+
+
+def scores(quam: QUAMClassifier, X: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Name of a method, and what ranks inputs by it."""
+    if quam.setting == "selected":  # a search for each input
+        u = quam.predict_uncertainty(X)
+        yield "quam-pointwise", u.epistemic
+        yield "reference", u.aleatoric  # the entropy of the given model
+        return
+    yield "quam-pool", quam.predict_uncertainty(X).epistemic
+    for setting in ("selected", "pairwise"):
+        other = copy(quam).set_params(setting=setting)
+        yield f"quam-pool-{setting}", other.predict_uncertainty(X).epistemic
+    lower, upper = quam.predict_proba_bounds(X)
+    yield "quam-pool-range", (upper - lower).max(axis=1)
 
 
 def aurocs(quam: QUAMClassifier, data: DigitsWithOOD) -> Iterator[tuple[str, str, float]]:
-    """Part of the uncertainty, kind of OOD inputs and AUROC."""
-    test = quam.predict_uncertainty(data.X_test)
+    """Method, kind of OOD inputs and AUROC."""
+    test = dict(scores(quam, data.X_test))
     for kind, X in data.ood.items():
-        u = quam.predict_uncertainty(X)
-        for part in ("epistemic", "aleatoric"):
-            yield part, kind, detection_metrics(getattr(test, part), getattr(u, part)).auroc
+        for method, values in scores(quam, X):
+            yield method, kind, detection_metrics(test[method], values).auroc
 
 
 def main() -> None:
@@ -33,26 +50,24 @@ def main() -> None:
     arguments.add_argument("--n", type=int, default=40, help="inputs per group")
     arguments.add_argument("--n-seeds", type=int, default=3)
     arguments.add_argument("--parameters", choices=["all", "last"], default="all")
+    arguments.add_argument("--searches", nargs="+", choices=SEARCHES, default=[*SEARCHES])
     args = arguments.parse_args()
     set_threads(args)
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     seconds: dict[str, list[float]] = defaultdict(list)
     for seed in range(args.seed, args.seed + args.n_seeds):
         data = load_digits_with_ood(n_test=args.n, n_ood=args.n, random_state=seed)
-        common = {"parameters": args.parameters, "random_state": seed}
-        methods = {
-            "quam-pool": QUAMClassifier(**common),
-            "quam-pointwise": QUAMClassifier(**POINTWISE, **common),
-        }
-        for method, quam in methods.items():
+        for search in args.searches:
+            kind, setting = SEARCHES[search]
+            quam = QUAMClassifier(
+                search=kind(parameters=args.parameters), setting=setting, random_state=seed
+            )
             quam.fit(data.X_train, data.y_train)
             start = time.perf_counter()
-            for part, kind, auroc in aurocs(quam, data):
-                if part == "epistemic":
-                    found[method, kind].append(auroc)
-                elif method == "quam-pointwise":  # "selected": that of the given model
-                    found["reference", kind].append(auroc)
-            seconds[method].append((time.perf_counter() - start) / (5 * args.n))
+            quam.predict_uncertainty(data.X_test)
+            seconds[f"quam-{search}"].append((time.perf_counter() - start) / len(data.X_test))
+            for name, kind, auroc in aurocs(quam, data):
+                found[name, kind].append(auroc)
         print(f"seed {seed}: " + ", ".join(f"{m} {k} {v[-1]:.3f}" for (m, k), v in found.items()))
     records = [
         record(method, f"digits_vs_{kind}", "auroc", np.mean(values), args.n, np.std(values))

@@ -13,7 +13,7 @@ from skuq.extras import lazy_names
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
-    from skuq.base import Uncertainty, UncertaintyMixin, predict_uncertainty
+    from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, predict_uncertainty
     from skuq.baselines import (
         DeepEnsembleClassifier,
         FeatureDistanceClassifier,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
 _PROTOCOL = {
-    "skuq.base": ("Uncertainty", "UncertaintyMixin", "predict_uncertainty"),
+    "skuq.base": ("CredalInterval", "Uncertainty", "UncertaintyMixin", "predict_uncertainty"),
     "skuq.model_selection": ("cross_val_predict_uncertainty",),
     "skuq.ood": ("OODDetector",),
     "skuq.pipelines": ("Pipeline", "make_pipeline"),
@@ -45,6 +45,7 @@ __all__ = [
     "UADQN",
     "AnchoredQuantileRegressor",
     "CalibrationAuditor",
+    "CredalInterval",
     "DeepEnsembleClassifier",
     "EvidentialProbe",
     "FeatureDistanceClassifier",

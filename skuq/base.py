@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -121,6 +121,35 @@ class Uncertainty:
 
         index = self.index if index is None else index
         return pd.DataFrame(dict(zip(PARTS, self, strict=True)), index=index)
+
+
+class CredalInterval(NamedTuple):
+    """Range of class probabilities over several models, for each of a batch of inputs.
+
+    It is what these models predict, and no guarantee: a model that is not among them may predict
+    less or more.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (n_samples, n_classes), float64
+        Smallest and largest probability of each class, columns in the order of `classes_`.
+
+    References
+    ----------
+    Wang et al., "Credal Wrapper of Model Averaging for Uncertainty Estimation in
+    Classification", ICLR 2025.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq import CredalInterval
+    >>> bounds = CredalInterval(lower=np.array([[0.6, 0.1]]), upper=np.array([[0.9, 0.4]]))
+    >>> bounds.upper - bounds.lower
+    array([[0.3, 0.3]])
+    """
+
+    lower: FloatArray
+    upper: FloatArray
 
 
 class SupportsUncertainty(Protocol):

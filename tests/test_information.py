@@ -11,10 +11,12 @@ from scipy.stats import norm
 from skuq.information import (
     cross_entropy,
     decompose_expected,
+    decompose_pairwise,
     decompose_selected,
     entropy,
     gaussian_entropy,
     gaussian_kl,
+    gaussian_pairwise_kl,
     kl_divergence,
     split_equally,
 )
@@ -41,6 +43,7 @@ def test_numpy_and_torch_give_the_same():
         (cross_entropy, (log_reference[:, None], log_proba)),
         (kl_divergence, (log_reference[:, None], log_proba)),
         (decompose_expected, (log_proba, weights)),
+        (decompose_pairwise, (log_proba, weights)),
         (decompose_selected, (log_reference, log_proba, weights)),
     ]:
         by_numpy = function(*arrays)
@@ -78,11 +81,58 @@ def test_selected_decomposition_adds_up_to_the_expected_cross_entropy(seed):
     assert aleatoric + epistemic == pytest.approx(total)
 
 
+@given(st.integers(0, 1000))
+def test_pairwise_decomposition_is_the_sum_over_all_pairs(seed):
+    log_proba = random_log_proba(seed, 6, 5, 4)
+    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
+    aleatoric, epistemic = decompose_pairwise(log_proba, weights)
+    total, divergence = np.zeros((2, 6))
+    for i in range(5):
+        for j in range(5):
+            both = weights[:, i] * weights[:, j]
+            total += both * cross_entropy(log_proba[:, i], log_proba[:, j])
+            divergence += both * scipy_entropy(*np.exp(log_proba[:, [i, j]]).swapaxes(0, 1), axis=1)
+    assert epistemic == pytest.approx(divergence)
+    assert aleatoric + epistemic == pytest.approx(total)
+    assert (epistemic >= decompose_expected(log_proba, weights).epistemic).all()
+
+
+def test_pairs_are_of_models_with_weight_and_may_exclude_each_other():
+    with np.errstate(divide="ignore"):
+        log_proba = np.log([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]])
+    log_p, log_q = np.log([[0.5, 0.5], [0.9, 0.1]])
+    both_ways = kl_divergence(log_p, log_q) + kl_divergence(log_q, log_p)
+    for weights, expected in (
+        ([0.5, 0.5, 0.0], both_ways / 4),
+        ([0.0, 0.5, 0.5], np.inf),
+        ([0.0, 0.0, 1.0], 0.0),
+    ):
+        for array in (np.asarray, torch.as_tensor):
+            parts = decompose_pairwise(array(log_proba), array(np.array(weights)))
+            assert float(parts.epistemic) == pytest.approx(expected)
+
+
+@given(st.integers(0, 1000))
+def test_pairs_of_normal_distributions_are_summed_in_closed_form(seed):
+    rng = np.random.default_rng(seed)
+    mean, variance = rng.normal(size=(6, 5)), np.exp(rng.normal(size=(6, 5)))
+    weights = rng.dirichlet(np.ones(5), 6)
+    pairs = gaussian_kl(mean[:, :, None], variance[:, :, None], mean[:, None], variance[:, None])
+    found = gaussian_pairwise_kl(mean, variance, weights)
+    assert found == pytest.approx(np.einsum("ni,nj,nij->n", weights, weights, pairs))
+    by_torch = gaussian_pairwise_kl(*map(torch.as_tensor, (mean, variance, weights)))
+    np.testing.assert_allclose(by_torch, found)
+    alike = gaussian_pairwise_kl(mean[:, :1], variance[:, :1], np.ones((6, 1)))
+    assert (alike >= 0).all()
+    np.testing.assert_allclose(alike, 0, atol=1e-15)
+
+
 def test_models_that_agree_leave_no_epistemic_uncertainty():
     log_reference = random_log_proba(3, 4, 3)
     same = np.repeat(log_reference[:, None], 6, axis=1)
     weights = np.full((4, 6), 1 / 6)
     assert decompose_expected(same, weights).epistemic == pytest.approx(0, abs=1e-12)
+    assert decompose_pairwise(same, weights).epistemic == pytest.approx(0, abs=1e-12)
     assert decompose_selected(log_reference, same, weights).epistemic == pytest.approx(0, abs=1e-12)
 
 

@@ -188,6 +188,7 @@ CASES = {
         FLOWERS,
         {
             **OF_MODELS,
+            "setting": "pairwise",
             "search__pool": small_pool,
             "search__shares": (0.4,),
             "n_targets": 1,
@@ -226,6 +227,7 @@ CASES = {
         PATIENTS,
         {
             **OF_MODELS,
+            "setting": "pairwise",
             "search__pool": small_pool,
             "search__shares": (0.4,),
             "estimator": Ridge(),
@@ -286,14 +288,14 @@ CASES = {
         {
             "n_samples": 12,
             "prior_precision": 3.0,
-            "setting": "selected",
+            "setting": "pairwise",
             "estimator": LogisticRegression(),
         },
     ),
     "MCDropoutClassifier": Case(
         MCDropoutClassifier(n_samples=5, random_state=0),
         FLOWERS,
-        {"n_samples": 6, "dropout": 0.4, "setting": "selected", "estimator": dropping()},
+        {"n_samples": 6, "dropout": 0.4, "setting": "pairwise", "estimator": dropping()},
         (Refusal("dropout", 0.4, {"estimator": NET}, r"dropout=0\.4 has no effect on a given"),),
     ),
     "ReferenceClassifier": Case(

@@ -43,10 +43,11 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         Members as they are, each anything that `skuq.models.adopt` takes; `estimator` must then
         be None. `clone` unfits scikit-learn and skorch models that are not in a
         `FrozenEstimator`.
-    setting : {"expected", "selected", "max-score"}, default="expected"
+    setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Whose uncertainty is meant, and who predicts. "expected": the average of all members
-        (Eq. 1). "selected": the first member (Eq. 2). "max-score": the average, with 1 minus
-        its largest probability as the total, half of it in each part.
+        (Eq. 1). "selected": the first member (Eq. 2). "pairwise": any one member, against each of
+        them; the average predicts. "max-score": the average, with 1 minus its largest
+        probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
@@ -74,14 +75,18 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
     the first member, epistemic = mean KL divergence of all members from it, its own zero
     included. "expected": total = entropy of the average, aleatoric = mean entropy, epistemic
-    = mutual information. "max-score" is a probability. A model whose training has no
+    = mutual information. "pairwise": total = mean cross-entropy of all pairs of members, aleatoric
+    = mean entropy, epistemic = mean KL divergence of all pairs, zeros of members with themselves
+    included. "max-score" is a probability. A model whose training has no
     randomness, such as logistic regression, has members that agree.
 
     References
     ----------
     Lakshminarayanan, Pritzel, Blundell, "Simple and Scalable Predictive Uncertainty Estimation
     using Deep Ensembles", NeurIPS 2017; as compared with by Schweighofer et al., NeurIPS 2023
-    ("selected", "expected"), and by Yu et al., AISTATS 2025, Appendix C.3 ("max-score").
+    ("selected", "expected"), by Schweighofer et al., "On Information-Theoretic Measures of
+    Predictive Uncertainty", UAI 2025 ("pairwise"), and by Yu et al., AISTATS 2025, Appendix C.3
+    ("max-score").
 
     Examples
     --------

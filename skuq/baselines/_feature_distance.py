@@ -18,7 +18,7 @@ from skuq.base import FloatArray, Uncertainty
 from skuq.baselines._sampled import (
     AT_LEAST_ONE,
     COMMON_CONSTRAINTS,
-    SampledModelsClassifier,
+    BaselineClassifier,
     TrainingRows,
 )
 from skuq.distances import Features, fit_whitening, unit_vectors
@@ -28,7 +28,7 @@ from skuq.validation import refuse_ineffective, warn_user
 _BATCH_SIZE = 8192  # inputs whose features are held at once when predicting
 
 
-class FeatureDistanceClassifier(SampledModelsClassifier):
+class FeatureDistanceClassifier(BaselineClassifier):
     """Distance from the training data in the features of the given model.
 
     Nothing is sampled or trained beside the model: inputs that look like none of the training
@@ -105,7 +105,6 @@ class FeatureDistanceClassifier(SampledModelsClassifier):
     True
     """
 
-    setting = "selected"
     _parameter_constraints: dict[str, Any] = {
         **{name: COMMON_CONSTRAINTS[name] for name in ("estimator", "device", "random_state")},
         "distance": [StrOptions({"cosine", "mahalanobis"})],

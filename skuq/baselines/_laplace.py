@@ -46,9 +46,10 @@ class LaplaceClassifier(SampledModelsClassifier):
     prior_precision : float or "auto", default="auto"
         Precision of the Gaussian prior of each weight of the last layer. "auto" maximises the
         evidence for the model, within [1e-8, 1e8].
-    setting : {"expected", "selected", "max-score"}, default="expected"
+    setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Whose uncertainty is meant, and who predicts. "expected": the average of the models
-        drawn (Eq. 1). "selected": the given model (Eq. 2). "max-score": the average, with 1
+        drawn (Eq. 1). "selected": the given model (Eq. 2). "pairwise": any one of the models
+        drawn, against each of them; the average predicts. "max-score": the average, with 1
         minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
@@ -74,11 +75,13 @@ class LaplaceClassifier(SampledModelsClassifier):
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
-    the given model, epistemic = expected KL divergence of models drawn from it. "expected":
-    total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
-    information. Time grows with the cube, and memory with the square, of the number of weights
-    of the last layer: some thousands are no burden.
+    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
+    given model, epistemic = expected KL divergence of models drawn from it. "expected": total =
+    entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
+    "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
+    epistemic = mean KL divergence of all pairs. "max-score" is a probability. Time grows with the
+    cube, and memory with the square, of the number of weights of the last layer: some thousands
+    are no burden.
 
     In the curvature, samples count by `sample_weight`; weights of classes that `estimator` was
     given, such as ``class_weight``, count in its training only. To count them for a frozen model,
@@ -87,7 +90,8 @@ class LaplaceClassifier(SampledModelsClassifier):
     References
     ----------
     MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Daxberger et
-    al., "Laplace Redux", NeurIPS 2021; as compared with by Schweighofer et al., NeurIPS 2023.
+    al., "Laplace Redux", NeurIPS 2021; as compared with by Schweighofer et al., NeurIPS 2023;
+    "pairwise": Schweighofer et al., UAI 2025.
 
     Examples
     --------

@@ -39,9 +39,10 @@ class MCDropoutClassifier(SampledModelsClassifier):
         Number of dropout masks. Can be changed without fitting again.
     dropout : float, default=0.2
         Rate in the default network; a given one keeps its own.
-    setting : {"expected", "selected", "max-score"}, default="expected"
+    setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Whose uncertainty is meant, and who predicts. "expected": the average over dropout masks
-        (Eq. 1). "selected": the network without dropout (Eq. 2). "max-score": the average, with
+        (Eq. 1). "selected": the network without dropout (Eq. 2). "pairwise": the network under any
+        one mask, against each of them; the average predicts. "max-score": the average, with
         1 minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
@@ -63,16 +64,18 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
-    the network without dropout, epistemic = expected KL divergence of the masked networks from
-    it. "expected": total = entropy of their average, aleatoric = expected entropy, epistemic =
-    mutual information. "max-score" is a probability. All test points, and all nodes of a graph,
-    see the same masks.
+    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
+    network without dropout, epistemic = expected KL divergence of the masked networks from it.
+    "expected": total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
+    information. "pairwise": total = mean cross-entropy of all pairs of masked networks, aleatoric
+    = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a probability.
+    All test points, and all nodes of a graph, see the same masks.
 
     References
     ----------
     Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016; as compared with by
-    Schweighofer et al., NeurIPS 2023, Appendix C.3 ("selected", "expected") and Yu et al.,
+    Schweighofer et al., NeurIPS 2023, Appendix C.3 ("selected", "expected"), by
+    Schweighofer et al., UAI 2025 ("pairwise") and by Yu et al.,
     AISTATS 2025, Appendix C.3 ("max-score", 10 masks).
 
     Examples

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from skuq.base import Uncertainty
-from skuq.baselines._sampled import COMMON_CONSTRAINTS, SampledModelsClassifier
+from skuq.baselines._sampled import COMMON_CONSTRAINTS, BaselineClassifier
 from skuq.information import entropy
 
 
-class ReferenceClassifier(SampledModelsClassifier):
+class ReferenceClassifier(BaselineClassifier):
     """The given model alone: its entropy is all the uncertainty there is.
 
     Parameters
@@ -62,7 +62,6 @@ class ReferenceClassifier(SampledModelsClassifier):
     """
 
     _supports_ids = True
-    setting = "selected"
     _parameter_constraints: dict[str, Any] = {
         name: COMMON_CONSTRAINTS[name] for name in ("estimator", "device", "random_state")
     }

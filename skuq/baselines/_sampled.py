@@ -1,4 +1,4 @@
-"""Base of the classifiers that sample models without looking at the test point."""
+"""Bases of the baselines, and of those that sample models without looking at the test point."""
 
 from __future__ import annotations
 
@@ -14,15 +14,21 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.information import Decomposition, decompose_expected, decompose_selected, split_equally
+from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
+from skuq.information import (
+    Decomposition,
+    decompose_expected,
+    decompose_pairwise,
+    decompose_selected,
+    split_equally,
+)
 from skuq.labels import labels_in_mask
 from skuq.models import ModelClassifierMixin
 from skuq.networks import as_double, resolve_device
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "estimator": "no_validation",
-    "setting": [StrOptions({"selected", "expected", "max-score"})],
+    "setting": [StrOptions({"selected", "expected", "pairwise", "max-score"})],
     "batch_size": [Interval(Integral, 1, None, closed="left")],
     "device": [str, torch.device],
     "random_state": ["random_state"],
@@ -38,29 +44,22 @@ class TrainingRows(NamedTuple):
     weight: Tensor  # (n_samples,), float64
 
 
-class SampledModelsClassifier(
-    ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
-):
-    """Uncertainty from models of equal weight that are the same for all test points.
+class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
+    """A trained or given network that predicts, and a method of uncertainty set up for it.
 
-    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`; it may extend
-    `_training_options` and `_set_up`.
+    A subclass has the parameters `estimator`, `device` and `random_state`, implements
+    `predict_uncertainty`, and may extend `_training_options` and `_set_up`.
     """
 
-    def __init__(
-        self, estimator: Any, setting: str, batch_size: int, device: str, random_state: Any
-    ):
-        self.estimator = estimator
-        self.setting = setting
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
+    estimator: Any
+    device: Any
+    random_state: Any
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> Self:
-        """Train the model, or take over a frozen one, and prepare the models to sample.
+        """Train the model, or take over a frozen one, and prepare the method.
 
         Parameters
         ----------
@@ -112,6 +111,55 @@ class SampledModelsClassifier(
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classes_")
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the accuracy.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs, or ids or a mask of nodes.
+        y : array-like of shape (n_samples,)
+            Class labels; with a mask, of the nodes in it or of all nodes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights.
+
+        Returns
+        -------
+        float
+            Share of the samples that are predicted correctly.
+        """
+        if self.model_.form.are_ids:
+            y = labels_in_mask(X, column_or_1d(y, warn=True))
+        return float(super().score(X, y, sample_weight))
+
+    def _device(self) -> torch.device:
+        """Where predictions are computed."""
+        device: torch.device = self.model_.resolved(self.device)
+        return device
+
+    def _training_options(self) -> dict[str, Any]:
+        """Further options of `skuq.models.resolve`."""
+        return {}
+
+    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
+        """Prepare the sampling from training data, which hold no weight of zero."""
+
+
+class SampledModelsClassifier(BaselineClassifier):
+    """Uncertainty from models of equal weight that are the same for all test points.
+
+    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
+    """
+
+    def __init__(
+        self, estimator: Any, setting: str, batch_size: int, device: str, random_state: Any
+    ):
+        self.estimator = estimator
+        self.setting = setting
+        self.batch_size = batch_size
+        self.device = device
+        self.random_state = random_state
+
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities of the given model, or of the average of those sampled.
 
@@ -152,33 +200,40 @@ class SampledModelsClassifier(
         ValueError
             If `X` does not fit the training data.
         """
-        batches = list(self._batches(X))
-        device = self._device()
-        sample = self._sampler(device)
-        given = self.model_.to(device) if self.setting == "selected" else None
-        parts = [self._decomposed(given, sample(rows), rows) for rows in batches]
+        parts = [self._decomposed(*predicted) for predicted in self._predicted(X)]
         return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute the accuracy.
+    def predict_proba_bounds(self, X: Any) -> CredalInterval:
+        """Predict the range of each class probability over the sampled models.
+
+        With ``setting="selected"`` the given model counts, too. The range is what these models
+        predict, and no guarantee: it grows with their number, and other models may predict less
+        or more.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Inputs, or ids or a mask of nodes.
-        y : array-like of shape (n_samples,)
-            Class labels; with a mask, of the nodes in it or of all nodes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights.
+            Inputs, or ids of nodes.
 
         Returns
         -------
-        float
-            Share of the samples that are predicted correctly.
+        CredalInterval
+            Smallest and largest probability of each class, with that of `predict_proba` between
+            them.
+
+        Raises
+        ------
+        ValueError
+            If `X` does not fit the training data.
         """
-        if self.model_.form.are_ids:
-            y = labels_in_mask(X, column_or_1d(y, warn=True))
-        return float(super().score(X, y, sample_weight))
+        lower, upper = [], []
+        for log_reference, log_proba in self._predicted(X):
+            if log_reference is not None:
+                log_proba = torch.cat([log_reference[:, None], log_proba], dim=1)
+            least, most = log_proba.exp().aminmax(dim=1)
+            lower.append(least.cpu().double())
+            upper.append(most.cpu().double())
+        return CredalInterval(torch.cat(lower).numpy(), torch.cat(upper).numpy())
 
     def _batches(self, X: Any) -> Iterator[Any]:
         """Checked inputs, some at a time unless the model takes them all at once."""
@@ -191,30 +246,35 @@ class SampledModelsClassifier(
         for rows in gen_batches(_num_samples(X), self.batch_size):
             yield _safe_indexing(X, rows)
 
-    def _device(self) -> torch.device:
-        """Where predictions are computed."""
-        device: torch.device = self.model_.resolved(self.device)
-        return device
+    def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
+        """Log-probabilities batch by batch: of the given model if selected, and of all sampled.
 
-    def _decomposed(self, given: Any, log_proba: Tensor, X: Any) -> Decomposition:
-        """Uncertainty of one batch on the CPU; `given` is the model, on the device."""
+        Shapes: (n_points, n_classes) and (n_points, n_members, n_classes), on the device.
+        """
+        batches = list(self._batches(X))
+        device = self._device()
+        sample = self._sampler(device)
+        given: Any = self.model_.to(device) if self.setting == "selected" else None
+        for rows in batches:
+            log_proba, reference = sample(rows), None
+            if given is not None:
+                logits = as_double(given.outputs_there(given.inputs(rows)))
+                reference = logits.to(log_proba.device).log_softmax(-1)
+            yield reference, log_proba
+
+    def _decomposed(self, log_reference: Tensor | None, log_proba: Tensor) -> Decomposition:
+        """Uncertainty of one batch on the CPU."""
         n_members = log_proba.shape[1]
         weights = log_proba.new_full((n_members,), 1 / n_members)
         if self.setting == "max-score":
             found = split_equally(1 - log_proba.exp().mean(dim=1).amax(dim=-1))
-        elif self.setting == "expected":
+        elif self.setting == "pairwise":
+            found = decompose_pairwise(log_proba, weights)
+        elif log_reference is None:
             found = decompose_expected(log_proba, weights)  # Eq. 1
         else:
-            logits = as_double(given.outputs_there(given.inputs(X))).to(log_proba.device)
-            found = decompose_selected(logits.log_softmax(-1), log_proba, weights)  # Eq. 2
+            found = decompose_selected(log_reference, log_proba, weights)  # Eq. 2
         return Decomposition(*torch.stack(tuple(found)).cpu().double())
-
-    def _training_options(self) -> dict[str, Any]:
-        """Further options of `skuq.models.resolve`."""
-        return {}
-
-    def _set_up(self, train: TrainingRows, device: torch.device) -> None:
-        """Prepare the sampling from training data, which hold no weight of zero."""
 
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
         """Return what predicts log-probabilities of the sampled models, with all of it on a device.

@@ -62,9 +62,10 @@ class SGMCMCClassifier(SampledModelsClassifier):
         Precision of the Gaussian prior of each weight.
     train_batch_size : int, default=256
         Training samples per step.
-    setting : {"expected", "selected", "max-score"}, default="expected"
+    setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Whose uncertainty is meant, and who predicts. "expected": the average of the models
-        found (Eq. 1). "selected": the given model (Eq. 2). "max-score": the average, with 1
+        found (Eq. 1). "selected": the given model (Eq. 2). "pairwise": any one of the models
+        found, against each of them; the average predicts. "max-score": the average, with 1
         minus its largest probability as the total, half of it in each part.
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
@@ -88,12 +89,13 @@ class SGMCMCClassifier(SampledModelsClassifier):
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of
-    the given model, epistemic = expected KL divergence of models found from it. "expected":
-    total = entropy of their average, aleatoric = expected entropy, epistemic = mutual
-    information. All models are found in `fit`. With `n_cycles` and "sghmc" this is the
-    cyclical stochastic gradient Hamiltonian Monte Carlo (cSG-HMC) of the comparison in the
-    paper.
+    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
+    given model, epistemic = expected KL divergence of models found from it. "expected": total =
+    entropy of their average, aleatoric = expected entropy, epistemic = mutual information.
+    "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
+    epistemic = mean KL divergence of all pairs. "max-score" is a probability. All models are
+    found in `fit`. With `n_cycles` and "sghmc" this is the cyclical stochastic gradient
+    Hamiltonian Monte Carlo (cSG-HMC) of the comparison in the paper.
 
     Chains start at the given model, and none of their steps are left out (no burn-in). How far
     they spread depends on how far they walk: the more `steps_per_sample` and the larger
@@ -108,7 +110,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
     ----------
     Chen, Fox, Guestrin, ICML 2014; Welling and Teh, ICML 2011; Zhang et al., "Cyclical
     Stochastic Gradient MCMC", ICLR 2020; as compared with by Schweighofer et al., NeurIPS
-    2023.
+    2023; "pairwise": Schweighofer et al., UAI 2025.
 
     Examples
     --------

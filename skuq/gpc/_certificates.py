@@ -36,6 +36,8 @@ class ProbabilityBounds(NamedTuple):
     converged : ndarray of shape (n,), bool
         Whether all bounds of the point are as close as was asked for; if not, a limit of time
         or regions was reached, and they are valid but wider.
+    lower, upper : ndarray of shape (n, k), float64
+        `min_lower` and `max_upper`: all probabilities in the region lie between them.
     """
 
     min_lower: FloatArray
@@ -46,6 +48,14 @@ class ProbabilityBounds(NamedTuple):
     argmax: FloatArray
     n_regions: NDArray[np.int64]
     converged: NDArray[np.bool_]
+
+    @property
+    def lower(self) -> FloatArray:
+        return self.min_lower
+
+    @property
+    def upper(self) -> FloatArray:
+        return self.max_upper
 
     def deviation(self, proba: Any) -> tuple[FloatArray, FloatArray]:
         """Bounds of the largest change of any class probability: the delta of Definition 1.

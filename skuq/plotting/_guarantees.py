@@ -167,7 +167,7 @@ class CertifiedRangeDisplay(Display):
         ValueError
             If there is more than one point, or the radii do not increase.
         """
-        _require_method(estimator, "predict_proba_bounds")
+        _require_certificates(estimator)
         radii = _increasing(radii)
         points = _repeated(X, len(radii))
         if class_ is None:
@@ -244,11 +244,12 @@ class CertifiedRangeDisplay(Display):
             )
 
 
-def _require_method(estimator: Any, name: str) -> None:
-    """Refuse what cannot answer, such as a pipeline around what can."""
-    if not hasattr(estimator, name):
+def _require_certificates(estimator: Any) -> None:
+    """Refuse what proves nothing, such as a pipeline around what does."""
+    # Other methods of RobustGPC have namesakes that answer other questions.
+    if not hasattr(estimator, "certify"):
         raise TypeError(
-            f"`estimator` needs the method `{name}`, as RobustGPC has it; "
+            "`estimator` needs the method `certify`, as RobustGPC has it; "
             f"{type(estimator).__name__} does not. Of a pipeline, pass the last step and the "
             "points as it sees them."
         )
@@ -405,7 +406,7 @@ class FeatureEffectsDisplay(Display):
         ValueError
             If a setting does not fit the data.
         """
-        _require_method(estimator, "explain")
+        _require_certificates(estimator)
         effects = estimator.explain(
             X, gamma, class_=class_, features=features, domain=domain, tol=tol
         )

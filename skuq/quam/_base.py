@@ -70,7 +70,7 @@ class Device(ABC):  # noqa: B024 (it has instances of others)
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
     "search": [StrOptions(set(SEARCHES)), Search, None],
-    "setting": [StrOptions({"selected", "expected"})],
+    "setting": [StrOptions({"selected", "expected", "pairwise"})],
     "mixture": [StrOptions({"trajectory", "dirac"})],
     "gamma": [Interval(Real, 0, None, closed="left")],
     "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],

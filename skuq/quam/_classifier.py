@@ -12,11 +12,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
 from skuq.models import ModelClassifierMixin, look_at
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
-from skuq.quam._tasks import Classification, mean_loss
+from skuq.quam._tasks import Classification, Found, mean_loss
 from skuq.stored import stored
 from skuq.validation import refuse_ineffective, warn_user
 
@@ -49,9 +49,10 @@ class QUAMClassifier(
         regression are searched for each input anew, as in the paper's Algorithm 1. A name stands
         for the search with its defaults; None takes the search that suits the model: "pool" for
         networks, else "refit".
-    setting : {"expected", "selected"}, default="expected"
-        Whose uncertainty is meant. "expected": that of all models that explain the data
-        (Eq. 1). "selected": that of the given model (Eq. 2).
+    setting : {"expected", "selected", "pairwise"}, default="expected"
+        Whose uncertainty is meant. "expected": that of the average of all models that explain the
+        data (Eq. 1). "selected": that of the given model (Eq. 2). "pairwise": that of any one of
+        the models, against each of the others.
     n_targets : int, default=None
         Ask for this many classes only, the most probable ones according to the fitted model:
         at the input, or in the pool on average. None asks for all; the cost is proportional to
@@ -62,7 +63,8 @@ class QUAMClassifier(
         search alone.
     gamma : float, default=0.01
         Training loss, in nats per sample above the fitted model's, at which a model still
-        counts as explaining the data; used by `adversarial_models` and by mixture "dirac".
+        counts as explaining the data; used by `adversarial_models`, `predict_proba_bounds` and
+        mixture "dirac".
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto": on a pool, two standard
         errors of the losses, since models that the data cannot tell apart count alike; losses are
@@ -101,8 +103,9 @@ class QUAMClassifier(
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
     of the given model, epistemic = expected KL divergence of candidate models from it.
     "expected": total = entropy of the average model, aleatoric = expected entropy,
-    epistemic = mutual information. The training data are kept, because later searches need
-    them.
+    epistemic = mutual information. "pairwise": total = expected cross-entropy of pairs of models,
+    aleatoric = expected entropy, epistemic = expected KL divergence of pairs, which has no upper
+    bound. The training data are kept, because later searches need them.
 
     On a pool, the given model counts half in the mixture, and the searches share the other half,
     less if refitted learners explain held-out samples worse (Eq. 4 and 6). Trees that may
@@ -117,7 +120,9 @@ class QUAMClassifier(
     References
     ----------
     Schweighofer, Aichberger, Ielanskyi, Klambauer, Hochreiter, "Quantification of
-    Uncertainty with Adversarial Models", NeurIPS 2023.
+    Uncertainty with Adversarial Models", NeurIPS 2023. Setting "pairwise": Schweighofer,
+    Aichberger, Ielanskyi, Hochreiter, "On Information-Theoretic Measures of Predictive
+    Uncertainty", UAI 2025.
 
     Examples
     --------
@@ -254,6 +259,61 @@ class QUAMClassifier(
         parts = self._over(X, self._task.uncertainty, sampling)
         return Uncertainty.from_parts(*parts)
 
+    def predict_proba_bounds(self, X: Any) -> CredalInterval:
+        """Predict the range of each class probability over models that explain the data.
+
+        They are the given model and all models that the searches met whose training loss is
+        within `gamma` of its own; `setting`, `mixture` and `temperature` have no part in it. The
+        range is what was found, and no guarantee: other models may predict less or more.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        CredalInterval
+            Smallest and largest probability of each class, with that of `predict_proba` between
+            them.
+
+        Raises
+        ------
+        ValueError
+            If `X` does not fit the training data, or a search diverges.
+
+        Warns
+        -----
+        UserWarning
+            If no model that was found on a pool is within `gamma`, so that none but the given one
+            counts.
+
+        Notes
+        -----
+        A model counts by the likelihood of the training data relative to the given model's, of
+        which ``exp(-n_samples * gamma)`` is the smallest allowed: see Löhr et al., "Credal
+        Prediction based on Relative Likelihood", 2025. Of learners that were refitted, the loss
+        is that on held-out samples, as in `adversarial_models`. Where a forest limited in the size
+        of its leaves takes the given model's place in the mixture, it counts as well.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from skuq import QUAMClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> quam = QUAMClassifier(LogisticRegression(max_iter=999), gamma=0.1, random_state=0)
+        >>> lower, upper = quam.fit(X, y).predict_proba_bounds([X[0], [9.0, 2.0, 3.0, 2.0]])
+        >>> width = (upper - lower).max(axis=1)
+        >>> bool(width[0] < width[1])
+        True
+        """
+        check_is_fitted(self)
+        bounds = CredalInterval(*self._over(X, self._task.proba_bounds, self.gamma))
+        if not self.search_.pointwise:
+            _warn_if_none_fits(self._found, self.gamma)
+        return bounds
+
     def adversarial_models(self, X: Any) -> AdversarialModels:
         """Tell which adversarial model contradicts the given one most, for each input and class.
 
@@ -271,6 +331,18 @@ class QUAMClassifier(
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
         return best._replace(target=self.classes_[best.target])
+
+
+def _warn_if_none_fits(found: Found, gamma: float) -> None:
+    """Warn of a range of probabilities that holds no model but the given one."""
+    least = float(found.excess_loss.min())
+    if least > gamma:
+        warn_user(
+            f"No model that was found explains the training data within gamma={gamma:.3g} nats per "
+            f"sample; the best is {least:.3g} above the given one, and the data cannot tell losses "
+            f"apart that differ by less than {2 * found.standard_error:.3g}. The range is that of "
+            "the given model and says nothing of others; use a larger `gamma`."
+        )
 
 
 def _warn_if_worse_than_guessing(loss: float, codes: NDArray[np.int64], weight: FloatArray) -> None:

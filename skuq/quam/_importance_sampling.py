@@ -14,6 +14,7 @@ from skuq.information import (
     Decomposition,
     array_namespace,
     decompose_expected,
+    decompose_pairwise,
     decompose_selected,
     entropy,
     kl_divergence,
@@ -64,8 +65,9 @@ class ImportanceSampling(NamedTuple):
 
     Attributes
     ----------
-    setting : {"selected", "expected"}
-        Uncertainty of the given model (Eq. 2) or of all models that explain the data (Eq. 1).
+    setting : {"selected", "expected", "pairwise"}
+        Uncertainty of the given model (Eq. 2), of the average of all models that explain the data
+        (Eq. 1), or of any one of them against another.
     mixture : {"trajectory", "dirac"}
         All models that the searches met, or the best adversarial model of each search.
     temperature : float
@@ -99,7 +101,7 @@ def estimate_uncertainty(
     sampling: ImportanceSampling,
     log_centre: Any = None,
 ) -> Decomposition:
-    """Weigh the models met by the searches and take Eq. 1 or Eq. 2 over them.
+    """Weigh the models met by the searches and take the quantities of the setting over them.
 
     Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes); returns
     (n_points,).
@@ -117,9 +119,27 @@ def estimate_uncertainty(
         # A model that memorises its samples diverges from all others by what it memorised.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
+    elif sampling.setting == "pairwise":
+        parts = decompose_pairwise(models, weights)
     else:
         parts = decompose_expected(models, weights)  # Eq. 1
     return Decomposition(*(as_numpy(part).astype(np.float64, copy=False) for part in parts))
+
+
+def plausible_range(
+    log_given: Any, trajectories: Trajectories, gamma: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Smallest and largest probability over given models, and those met that fit within gamma.
+
+    Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
+    """
+    xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
+    found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
+    fits = _in_rows(trajectories.excess_loss <= gamma)[..., None]
+    # A given model in the place of each that does not fit leaves the range as it is.
+    proba = joined_models(given, xp.where(fits, found, given[:, :1]))
+    lower, upper = (as_numpy(extreme(proba, 1)) for extreme in (xp.amin, xp.amax))
+    return lower.astype(np.float64, copy=False), upper.astype(np.float64, copy=False)
 
 
 def importance_weights(log_posterior: Any, log_proposal: Any = None) -> Any:

@@ -19,6 +19,7 @@ from skuq.information import (
     entropy,
     gaussian_entropy,
     gaussian_kl,
+    gaussian_pairwise_kl,
 )
 from skuq.quam._importance_sampling import (
     ImportanceSampling,
@@ -149,7 +150,7 @@ def gaussian_uncertainty(
     *,
     noise_variance: float | None,
 ) -> Decomposition:
-    """Weigh the models visited by the searches and take Eq. 26 or Eq. 27 over them.
+    """Weigh the models visited by the searches and take the quantities of the setting over them.
 
     Shapes: `reference` (n_points, n_outputs); returns (n_points,).
     """
@@ -161,7 +162,9 @@ def gaussian_uncertainty(
         epistemic = (weights * gaussian_kl(*given, *models)).sum(-1)
     else:  # Eq. 26
         aleatoric = (weights * gaussian_entropy(models.variance)).sum(-1)
-        epistemic = mixture_information(*models, weights)
+        pairwise = sampling.setting == "pairwise"
+        divergence = gaussian_pairwise_kl if pairwise else mixture_information
+        epistemic = divergence(*models, weights)
     parts = (aleatoric, epistemic)
     return Decomposition(*(as_numpy(part).astype(np.float64, copy=False) for part in parts))
 

@@ -54,9 +54,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         in squared units of the target, if it is known. "learned": the network has two outputs,
         mean and log variance; the default network learns them by maximum likelihood. Such models
         are more easily spoilt than others: take a `learning_rate` of the search of about 0.02.
-    setting : {"expected", "selected"}, default="expected"
-        Whose uncertainty is meant: that of all models that explain the data (Eq. 26), or that of
-        the given model (Eq. 27).
+    setting : {"expected", "selected", "pairwise"}, default="expected"
+        Whose uncertainty is meant: that of the average of all models that explain the data
+        (Eq. 26), that of the given model (Eq. 27), or that of any one of the models against each
+        of the others.
     attack : {"displacement", "divergence"}, default="displacement"
         What the searches want at the test point, besides a small training loss:
         "displacement" of the mean, in standard deviations of the noise, or "divergence", half
@@ -94,8 +95,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     Quantities are in nats. "selected": aleatoric = differential entropy of the given model,
     epistemic = expected KL divergence of candidate models from it. "expected": aleatoric =
     expected differential entropy, epistemic = expected KL divergence of the average model, a
-    mixture, from the candidates (by quadrature). The total is the sum. Differential entropies
-    depend on the unit of the target and may be negative; the epistemic part does neither.
+    mixture, from the candidates (by quadrature). "pairwise": aleatoric = expected differential
+    entropy, epistemic = expected KL divergence of pairs of models (in closed form). The total is
+    the sum. Differential entropies depend on the unit of the target and may be negative; the
+    epistemic part does neither.
 
     In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)`` and the last line of Eq. 29 the
     factor 1/2 of the squared distance; here they are as they follow from Eq. 23 and 25.
@@ -109,12 +112,14 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     The epistemic part is an importance sampling estimate over the models that the searches
     met, not over the whole posterior: it is comparable only between runs with the same
     settings. With learned noise the divergence grows without bound as a candidate's variance
-    goes to 0; such models may dominate "selected" far from the data.
+    goes to 0; such models may dominate "selected" and "pairwise" far from the data.
 
     References
     ----------
     Schweighofer, Aichberger, Ielanskyi, Klambauer, Hochreiter, "Quantification of Uncertainty
-    with Adversarial Models", NeurIPS 2023, Appendices B.1.3 and C.1.
+    with Adversarial Models", NeurIPS 2023, Appendices B.1.3 and C.1. Setting "pairwise":
+    Schweighofer, Aichberger, Ielanskyi, Hochreiter, "On Information-Theoretic Measures of
+    Predictive Uncertainty", UAI 2025.
 
     Examples
     --------
@@ -345,9 +350,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Weighted standard deviation of the models' means, in units of the target, about
-            the given model's mean if the setting is "selected", about their average if it is
-            "expected". The epistemic part alone: the noise is not in it.
+            Weighted standard deviation of the models' means, in units of the target, about the
+            given model's mean if the setting is "selected", else about their average. The
+            epistemic part alone: the noise is not in it.
 
         Raises
         ------

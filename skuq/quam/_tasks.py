@@ -24,6 +24,8 @@ from skuq.quam._importance_sampling import (
     as_numpy,
     best_adversarial_models,
     estimate_uncertainty,
+    joined_models,
+    plausible_range,
 )
 from skuq.quam._regression_sampling import (
     DIRECTIONS,
@@ -236,6 +238,13 @@ class Classification(Task):
         reference = log_softmax(outputs.reference)
         return estimate_uncertainty(reference, outputs.models, sampling, centre)
 
+    def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
+        """Smallest and largest probability of each class over models that fit within gamma."""
+        given = log_softmax(outputs.reference)[:, None]
+        if outputs.centre is not None:  # it explains the data, too
+            given = joined_models(given, log_softmax(outputs.centre)[:, None])
+        return plausible_range(given, outputs.models, gamma)
+
     def best_models(self, outputs: Outputs, gamma: float) -> AdversarialModels:
         found, excess_loss = outputs.models
         return best_adversarial_models(
@@ -304,7 +313,7 @@ class Regression(Task):
         return (estimate_spread(*found, sampling, noise_variance=self.noise_variance),)
 
     def _centred(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[Any, Trajectories]:
-        around = sampling.setting == "expected" and outputs.centre is not None
+        around = sampling.setting != "selected" and outputs.centre is not None
         return (outputs.centre if around else outputs.reference), outputs.models
 
     def best_models(self, outputs: Outputs, gamma: float) -> AdversarialRegressors:

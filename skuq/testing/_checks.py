@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from copy import deepcopy
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,26 @@ def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -
     estimator = fit(estimator_orig, data.X, data.y)
     scores = estimator.score_samples(data.few())
     require_close(scores, -estimator.predict_uncertainty(data.few()).epistemic, "score_samples")
+
+
+def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+    """`predict_proba` lies within `predict_proba_bounds`, and both within [0, 1]."""
+    estimator = fit(estimator_orig, data.X, data.y)
+    proba = np.asarray(estimator.predict_proba(data.few()))
+    bounds = estimator.predict_proba_bounds(data.few())
+    ascending: list[Any] = [0.0]
+    for name in ("lower", "upper"):
+        values: Any = getattr(bounds, name, None)
+        require(isinstance(values, np.ndarray), f"{name} is a {type(values).__name__}.")
+        require(
+            values.shape == proba.shape and values.dtype == np.float64,
+            f"{name} has shape {values.shape} and dtype {values.dtype}.",
+        )
+        ascending.append(values)
+    ascending = [*ascending[:2], proba, ascending[2], 1.0]
+    gaps = [np.max(low - high) for low, high in pairwise(ascending)]
+    # Single precision: products of matrices round differently for another number of rows.
+    require(max(gaps) <= 1e-5, f"they are out of order by up to {max(gaps)}.")
 
 
 def check_search(estimator_orig: Any, data: Data) -> None:

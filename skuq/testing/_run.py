@@ -171,6 +171,8 @@ def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]
     yield _checks.check_global_random_state
     yield from (_checks.check_repeated_fits, _checks.check_single_row)
     yield from (_checks.check_row_order, _checks.check_batches, _checks.check_score_samples)
+    if _has_credal_interval(estimator):
+        yield _checks.check_proba_bounds
     if is_table:
         yield from _applicable_to_tables(estimator, tags.input_tags.allow_nan)
     yield _checks.check_search
@@ -185,6 +187,12 @@ def _applicable_to_tables(estimator: Any, allow_nan: bool) -> Iterator[Callable[
     yield _checks.check_other_instances
     if is_classifier(estimator):
         yield from (_checks.check_two_classes, _checks.check_string_labels)
+
+
+def _has_credal_interval(estimator: Any) -> bool:
+    """Whether it bounds probabilities at inputs, not in regions around them as RobustGPC does."""
+    method = getattr(estimator, "predict_proba_bounds", None)
+    return method is not None and [*signature(method).parameters] == ["X"]
 
 
 def _name(check: Callable[..., None]) -> str:

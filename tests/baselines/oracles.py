@@ -7,7 +7,7 @@ import torch
 
 
 def by_hand(reference, samples, setting):
-    """Eq. 2 or Eq. 1 from probabilities (n_points, n_classes) and (n_points, n_members, ...)."""
+    """Parts from probabilities (n_points, n_classes) and (n_points, n_members, n_classes)."""
     if setting == "selected":
         aleatoric = -(reference * np.log(reference)).sum(-1)
         ratio = np.log(reference[:, None] / samples)
@@ -16,6 +16,9 @@ def by_hand(reference, samples, setting):
         score = 1 - samples.mean(1).max(-1)
         return score / 2, score / 2
     aleatoric = -(samples * np.log(samples)).sum(-1).mean(1)
+    if setting == "pairwise":
+        ratio = np.log(samples[:, :, None] / samples[:, None])
+        return aleatoric, (samples[:, :, None] * ratio).sum(-1).mean((1, 2))
     mean = samples.mean(1)
     return aleatoric, -(mean * np.log(mean)).sum(-1) - aleatoric
 

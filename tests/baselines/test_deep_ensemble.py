@@ -23,7 +23,7 @@ from skuq.networks import MLP
 from tests.baselines.oracles import PickledJobs, by_hand
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected", "max-score"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise", "max-score"])
 def test_members_given_are_compared_as_the_equations_say(iris, setting):
     members = [LogisticRegression(C=c).fit(*iris) for c in (0.01, 1.0, 100.0)]
     samples = np.stack([member.predict_proba(iris[0]) for member in members], axis=1)

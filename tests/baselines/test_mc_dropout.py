@@ -34,7 +34,7 @@ def test_mean_over_dropout_is_that_of_a_loop_in_training_mode(iris, dropped):
     assert u.epistemic == pytest.approx(epistemic, rel=0.1)
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected", "max-score"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise", "max-score"])
 def test_masked_networks_are_compared_as_the_equations_say(iris, dropped, setting):
     model = MCDropoutClassifier(
         FrozenEstimator(dropped), n_samples=5, setting=setting, random_state=0

@@ -59,7 +59,7 @@ def alone(member, nodes):
     return member.outputs(member.inputs(nodes)).double().softmax(-1).numpy()
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected", "max-score"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise", "max-score"])
 def test_members_are_compared_as_the_equations_say(ensemble, setting):
     samples = np.stack([alone(member, OTHERS) for member in ensemble.members_], axis=1)
     assert abs(samples[:, 0] - samples[:, 1]).max() > 1e-3

@@ -37,7 +37,7 @@ ALL = {
     "distance": FeatureDistanceClassifier(random_state=0),
     **SAMPLED,
 }
-SETTINGS = ("selected", "expected", "max-score")
+SETTINGS = ("selected", "expected", "pairwise", "max-score")
 
 
 def selected(name):
@@ -110,6 +110,23 @@ def test_who_is_uncertain_is_who_predicts(iris, name):
     u = model.predict_uncertainty(X)
     np.testing.assert_allclose(u.total, 1 - mean.max(axis=1))
     np.testing.assert_array_equal(u.aleatoric, u.epistemic)
+
+
+@pytest.mark.usefixtures("short_training")
+@pytest.mark.parametrize("name", SAMPLED)
+def test_ranges_are_those_of_the_models_and_hold_the_prediction(iris, name):
+    X = iris[0][45:60]
+    model = clone(SAMPLED[name]).fit(*iris)
+    sampled = model._sampler(torch.device("cpu"))(X).exp().numpy()
+    for setting in SETTINGS:
+        lower, upper = model.set_params(setting=setting, batch_size=256).predict_proba_bounds(X)
+        proba = model.predict_proba(X)
+        models = np.concatenate([sampled, proba[:, None]], axis=1)
+        np.testing.assert_allclose(lower, models.min(axis=1), rtol=1e-6)
+        np.testing.assert_allclose(upper, models.max(axis=1), rtol=1e-6)
+        assert (upper - lower).max() > 1e-6
+        pieces = model.set_params(batch_size=4).predict_proba_bounds(X)
+        np.testing.assert_allclose(pieces, (lower, upper), rtol=1e-6)
 
 
 @pytest.mark.parametrize("wrap", [FrozenEstimator, lambda module: module], ids=["frozen", "bare"])

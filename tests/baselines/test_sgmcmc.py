@@ -19,7 +19,7 @@ def chains():
     return SGMCMCClassifier(n_chains=3, n_samples=2, steps_per_sample=10, random_state=0)
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise"])
 @pytest.mark.parametrize("parameters", ["all", "last"])
 def test_models_of_chains_are_compared_as_the_equations_say(
     iris, dropped, chains, parameters, setting

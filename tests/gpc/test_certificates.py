@@ -97,6 +97,9 @@ def test_allowed_changes_agree_with_the_ranges(model):
     ranges = model.predict_proba_bounds(X, radius, tol=0.01)
     lower, upper = ranges.deviation(model.predict_proba(X))
     assert (lower <= upper).all()
+    np.testing.assert_array_equal(
+        (ranges.lower, ranges.upper), (ranges.min_lower, ranges.max_upper)
+    )
     for delta in (0.05, 0.2):
         found = model.certify(X, radius=radius, delta=delta, max_regions=200)
         assert (found.status[upper < delta] != "unsafe").all()

@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skuq import RobustGPC
+from skuq import QUAMClassifier, RobustGPC
 from skuq.plotting import CertifiedRangeDisplay, FeatureEffectsDisplay
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -338,3 +338,6 @@ def test_a_pipeline_is_told_to_pass_its_last_step(moons):
     ):
         with pytest.raises(TypeError, match=r"Pipeline does not.*pass the last step"):
             draw(pipe, frame[:1], *arguments)
+        # It has methods of the same names, which answer other questions.
+        with pytest.raises(TypeError, match=r"QUAMClassifier does not"):
+            draw(QUAMClassifier(), frame[:1], *arguments)

@@ -1,7 +1,9 @@
 """QUAMClassifier as a user meets it."""
 
 import pickle
+import warnings
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ import torch
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, make_moons
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -16,12 +19,13 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler, scale
+from sklearn.tree import DecisionTreeClassifier
 from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
 from skuq import QUAMClassifier, predict_uncertainty
 from skuq.networks import MLP, LeNet
-from skuq.quam import PointwiseSearch, PoolSearch
+from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
 
 
 def quick(**search):
@@ -62,7 +66,7 @@ def test_far_away_inputs_are_more_uncertain_than_training_inputs():
 
 
 @pytest.mark.parametrize("parameters", ["all", "last"])
-@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise"])
 def test_parts_are_the_quantities_of_the_equations(iris, setting, parameters):
     quam = QUAMClassifier(setting=setting, **quick(parameters=parameters)).fit(*iris)
     u = quam.predict_uncertainty(iris[0][:9])
@@ -71,8 +75,52 @@ def test_parts_are_the_quantities_of_the_equations(iris, setting, parameters):
     own_entropy = -(proba * np.log(proba)).sum(1)
     if setting == "selected":
         assert u.aleatoric == pytest.approx(own_entropy)
-    else:
+    elif setting == "expected":
         assert (u.total <= np.log(3)).all()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "search"),
+    [
+        pytest.param(LogisticRegression(), PointwiseSearch(n_steps=6), id="pointwise"),
+        pytest.param(LogisticRegression(), PoolSearch(n_steps=20), id="pool"),
+        pytest.param(DecisionTreeClassifier(max_depth=2), RefitSearch(), id="refit"),
+        # Of which a limited copy takes its place in the mixture.
+        pytest.param(RandomForestClassifier(10, random_state=0), RefitSearch(), id="forest"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:No model that was found")
+def test_ranges_hold_the_given_model_and_adversarial_ones_that_fit(iris, estimator, search):
+    X = iris[0][::5] * 1.3
+    quam = QUAMClassifier(estimator, search=search, gamma=0.1, random_state=0).fit(*iris)
+    bounds, best = quam.predict_proba_bounds(X), quam.adversarial_models(X)
+    proba = quam.predict_proba(X)[:, None]
+    for each in (proba, np.where(best.feasible[..., None], best.proba, proba)):
+        assert (bounds.lower[:, None] <= each + 1e-6).all()
+        assert (each <= bounds.upper[:, None] + 1e-6).all()
+    assert best.feasible.any()
+    assert (bounds.upper - bounds.lower).max() > 0.05
+    with joblib.parallel_config(backend="threading"):
+        shared = clone(quam).set_params(n_jobs=2).fit(*iris).predict_proba_bounds(X)
+    np.testing.assert_allclose(shared, bounds, atol=1e-6)
+    narrow, wide = (quam.set_params(gamma=gamma).predict_proba_bounds(X) for gamma in (0.0, 1000.0))
+    for inner, outer in ((narrow, bounds), (bounds, wide)):
+        assert (outer.lower <= inner.lower + 1e-6).all()
+        assert (inner.upper <= outer.upper + 1e-6).all()
+    assert (wide.upper - wide.lower).sum() > (narrow.upper - narrow.lower).sum()
+
+
+def test_a_range_without_any_model_found_is_warned_of(iris):
+    tree = DecisionTreeClassifier(max_depth=2)
+    quam = QUAMClassifier(tree, search=RefitSearch(), gamma=0.0, random_state=0).fit(*iris)
+    least = quam._found.excess_loss.min()
+    assert least > 0
+    with pytest.warns(UserWarning, match=r"within gamma=0 .* use a larger `gamma`"):
+        lower, upper = quam.predict_proba_bounds(iris[0])
+    np.testing.assert_allclose(lower, upper)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quam.set_params(gamma=least).predict_proba_bounds(iris[0])
 
 
 @pytest.mark.parametrize("parameters", ["all", "last"])

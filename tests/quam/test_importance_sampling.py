@@ -8,7 +8,13 @@ from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq.information import decompose_expected, decompose_selected, entropy, log_softmax
+from skuq.information import (
+    decompose_expected,
+    decompose_pairwise,
+    decompose_selected,
+    entropy,
+    log_softmax,
+)
 from skuq.networks import BinaryLogits
 from skuq.quam import PointwiseSearch
 from skuq.quam._importance_sampling import (
@@ -17,6 +23,7 @@ from skuq.quam._importance_sampling import (
     best_adversarial_models,
     estimate_uncertainty,
     importance_weights,
+    plausible_range,
     pool_weights,
     trajectory_weights,
 )
@@ -133,7 +140,7 @@ def test_trajectory_weights_are_the_tempered_likelihood():
     assert weights[0].tolist() == pytest.approx(by_hand / by_hand.sum())
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise"])
 def test_dirac_mixture_is_that_of_the_best_models(setting):
     generator = torch.Generator().manual_seed(0)
     log_reference = torch.randn(4, 3, generator=generator).double().log_softmax(-1)
@@ -149,6 +156,8 @@ def test_dirac_mixture_is_that_of_the_best_models(setting):
     if setting == "selected":
         aleatoric = -(log_reference.exp() * log_reference).sum(-1).numpy()
         epistemic = (weights * best.divergence).sum(axis=1)
+    elif setting == "pairwise":
+        aleatoric, epistemic = decompose_pairwise(np.log(best.proba), weights)
     else:
         mean = (weights[..., None] * best.proba).sum(axis=1)
         aleatoric = -(weights[..., None] * best.proba * np.log(best.proba)).sum(axis=(1, 2))
@@ -157,7 +166,7 @@ def test_dirac_mixture_is_that_of_the_best_models(setting):
     np.testing.assert_allclose(found.epistemic, epistemic)
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise"])
 def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
     X, y = logistic
     linear = nn.Linear(2, 1, bias=False).double()
@@ -176,7 +185,8 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, setting):
         log_reference = predictions(mode[None], points)[:, 0]
         exact = decompose_selected(log_reference, log_proba, weights).epistemic
     else:
-        exact = decompose_expected(log_proba, weights).epistemic
+        decompose = decompose_pairwise if setting == "pairwise" else decompose_expected
+        exact = decompose(log_proba, weights).epistemic
 
     frozen = FrozenEstimator(nn.Sequential(linear, BinaryLogits()))
     quam = QUAMClassifier(
@@ -251,8 +261,28 @@ def test_the_mixture_of_a_pool_holds_the_given_model_or_the_one_in_its_place(cen
     np.testing.assert_allclose(found.aleatoric, entropy(reference))
 
 
+@pytest.mark.parametrize("n_given", [1, 2])
+def test_range_is_that_of_given_models_and_those_that_fit(n_given):
+    random = np.random.default_rng(0)
+    given = np.log(random.dirichlet(np.ones(3), (6, n_given)))
+    found = np.log(random.dirichlet(np.ones(3), (6, 2, 4)))
+    excess = random.exponential(size=(6, 2, 4))
+    excess[0], excess[1, 0, 0] = 2.0, 0.5  # none at the first point; one exactly at gamma
+    lower, upper = plausible_range(given, Trajectories(found, excess), 0.5)
+    for i in range(6):
+        models = np.concatenate([given[i], found[i][excess[i] <= 0.5]])
+        np.testing.assert_allclose(lower[i], np.exp(models).min(axis=0))
+        np.testing.assert_allclose(upper[i], np.exp(models).max(axis=0))
+    tensors = Trajectories(torch.as_tensor(found), torch.as_tensor(excess))
+    for ours, theirs in zip(
+        plausible_range(torch.as_tensor(given), tensors, 0.5), (lower, upper), strict=True
+    ):
+        assert isinstance(ours, np.ndarray)
+        np.testing.assert_allclose(ours, theirs)
+
+
 @pytest.mark.parametrize("mixture", ["trajectory", "dirac"])
-@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise"])
 @pytest.mark.parametrize("by_search", [True, False])
 def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture, by_search):
     random = np.random.default_rng(0)

@@ -200,19 +200,22 @@ def trajectories(seed=0, n_outputs=2):
 
 
 SELECTED = ImportanceSampling("selected", "trajectory", temperature=0.05, gamma=0.02)
-BOTH = (SELECTED, SELECTED._replace(setting="expected"))
+SETTINGS = [SELECTED._replace(setting=name) for name in ("selected", "expected", "pairwise")]
 
 
 @pytest.mark.parametrize("n_outputs", [1, 2])
 def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
     reference, found = trajectories(n_outputs=n_outputs)
     noise = NOISE if n_outputs == 1 else None
-    selected, expected = (
-        gaussian_uncertainty(reference, found, sampling, noise_variance=noise) for sampling in BOTH
+    selected, expected, pairwise = (
+        gaussian_uncertainty(reference, found, sampling, noise_variance=noise)
+        for sampling in SETTINGS
     )
-    about, among = (
-        estimate_spread(reference, found, sampling, noise_variance=noise) for sampling in BOTH
+    about, among, also_among = (
+        estimate_spread(reference, found, sampling, noise_variance=noise) for sampling in SETTINGS
     )
+    np.testing.assert_array_equal(pairwise.aleatoric, expected.aleatoric)
+    np.testing.assert_array_equal(also_among, among)
     for i in range(4):
         p = normal(reference[i])
         weights = np.exp(-found.excess_loss[i].flatten().numpy() / 0.05)
@@ -227,6 +230,9 @@ def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
         variance = np.array([float(q.variance) for q in models])
         information = information_by_integration(mean, variance, weights)
         assert expected.epistemic[i] == pytest.approx(information, abs=1e-2)
+        kl = torch.distributions.kl_divergence
+        pairs = np.array([[float(kl(q, other)) for other in models] for q in models])
+        assert pairwise.epistemic[i] == pytest.approx(weights @ pairs @ weights)
         assert about[i] == pytest.approx(np.sqrt(weights @ (mean - float(p.mean)) ** 2))
         assert among[i] == pytest.approx(np.sqrt(weights @ (mean - weights @ mean) ** 2))
 
@@ -288,7 +294,7 @@ def test_extreme_log_variances_keep_everything_finite():
 
 @pytest.mark.parametrize("noise", [0.5, None])
 @pytest.mark.parametrize("mixture", ["trajectory", "dirac"])
-@pytest.mark.parametrize("setting", ["selected", "expected"])
+@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise"])
 def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture, noise):
     random = np.random.default_rng(0)
     arrays = random.normal(size=(5, 2)), random.normal(size=(5, 2, 4, 2)), random.random((5, 2, 4))

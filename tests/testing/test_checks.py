@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skuq import Uncertainty, UncertaintyMixin
+from skuq import CredalInterval, Uncertainty, UncertaintyMixin
 from skuq.testing import (
     check_uncertainty_estimator,
     parametrize_with_uncertainty_checks,
@@ -52,6 +52,14 @@ class Conforming(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
     def predict_uncertainty(self, X):
         return Uncertainty.from_parts(*self._parts(self._check(X)))
+
+    def predict_proba(self, X):
+        self._check(X)
+        return np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+
+    def predict_proba_bounds(self, X):
+        proba = self.predict_proba(X)
+        return CredalInterval(proba / 2, (1 + proba) / 2)
 
 
 class ConformingRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator):
@@ -315,6 +323,22 @@ class ScoresWithWrongSign(Conforming):
         return self.predict_uncertainty(X).epistemic
 
 
+class BoundsInOrderOfArrival(Conforming):
+    def predict_proba_bounds(self, X):
+        lower, upper = super().predict_proba_bounds(X)
+        return CredalInterval(upper, lower)
+
+
+class BoundsOfOneClass(Conforming):
+    def predict_proba_bounds(self, X):
+        return CredalInterval(*(part[:, :1] for part in super().predict_proba_bounds(X)))
+
+
+class BoundsWithoutNames(Conforming):
+    def predict_proba_bounds(self, X):
+        return tuple(super().predict_proba_bounds(X))
+
+
 class WithoutScores(ClassifierMixin, BaseEstimator):
     __init__, fit, _learn = Conforming.__init__, Conforming.fit, Conforming._learn
     _check, _parts = Conforming._check, Conforming._parts
@@ -474,6 +498,7 @@ DEFECTS = {
     "check_row_order": [DependsOnPosition],
     "check_batches": [NormalisesByBatch, NormalisesLargeBatches],
     "check_score_samples": [ScoresWithWrongSign, WithoutScores],
+    "check_proba_bounds": [BoundsInOrderOfArrival, BoundsOfOneClass, BoundsWithoutNames],
     "check_number_of_columns": [UsesFirstColumnOnly, RaisesWrongErrorForColumns],
     "check_nan": [FillsGaps, IsVagueAboutGaps],
     "check_empty": [AcceptsNoRows],
@@ -833,7 +858,7 @@ def test_inputs_to_predict_need_inputs_to_fit_on():
 
 
 def test_a_regressor_is_not_asked_about_classes():
-    about_classes = {"check_two_classes", "check_string_labels"}
+    about_classes = {"check_two_classes", "check_string_labels", "check_proba_bounds"}
     assert set(names(Conforming())) - set(names(ConformingRegressor())) == about_classes
 
 
