@@ -30,7 +30,7 @@ from skuq.ood._outputs import (
     RowOutputs,
     feature_encoder,
 )
-from skuq.ood._scores import SCORES, Score, Support, Training
+from skuq.ood._scores import SCORES, Score, Support, Training, are_columns, automatic
 from skuq.torch_devices import DeviceMixin
 from skuq.unusual_rows import as_table, explain_rows, reasons
 from skuq.validation import as_pandas, finite, warn_user
@@ -62,13 +62,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores : "auto" or list of str or callable, default="auto"
         What is combined. "auto" takes all that there are for the model and the inputs:
 
-        - "entropy" and "energy" of a classifier's predictions;
-        - "total" and "epistemic", the uncertainty of an estimator of skuq;
         - "neighbors", the mean distance to the ten nearest training inputs, between the features
-          that enter the first layer of a network that takes vectors, or that enter a learner;
-          unit length or standardised, whichever tells more about the labels of the neighbours;
-        - "mahalanobis", the relative Mahalanobis distance, where there are at least five
-          training inputs for each feature;
+          that enter the first layer of a network that takes vectors, or that enter a learner; of
+          unit length or standardised, whichever tells more about the labels of the neighbours,
+          and standardised for columns of a table: texts, or fewer than 32 features that no
+          network has learned;
+        - unless they are standardised, "entropy" and "energy" of a classifier's predictions,
+          "total", the uncertainty of an estimator of skuq, and "mahalanobis", the relative
+          Mahalanobis distance, where there are at least five training inputs for each feature:
+          far away from a table's rows models are often most certain;
+        - "epistemic", the epistemic part of the uncertainty of an estimator of skuq;
         - "support", the number of columns of a table with a category that no training row has, or
           a number further out of range than half its width.
 
@@ -311,6 +314,23 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         check_is_fitted(self)
         return -self._combination.statistic(self._scores_of(X))
 
+    def single_scores(self, X: Any) -> pd.DataFrame:
+        """Compute each score by itself, before it is compared with those of held-out inputs.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
+            Inputs.
+
+        Returns
+        -------
+        DataFrame
+            One row for each input, with its index, and one column for each score in `scores_`,
+            float64; larger is more unusual, and units differ.
+        """
+        check_is_fitted(self)
+        return _with_index(pd.DataFrame(self._scores_of(X)), X)
+
     def explain(self, X: Any) -> pd.DataFrame:
         """Tell which score makes each input unusual, and of tables which columns do.
 
@@ -340,8 +360,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         found.insert(1, "most_unusual", surprises.idxmax(axis=1))
         if self._explains_columns():
             found["columns"] = self._unusual_columns(X)
-        index = getattr(X, "index", None)
-        return found if not isinstance(index, pd.Index) else found.set_index(index)
+        return _with_index(found, X)
 
     # --- fit -------------------------------------------------------------------------------
 
@@ -387,7 +406,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return *parts, _safe_indexing(y, train), _safe_indexing(y, held_out)
 
     def _is_regression(self, y: Any) -> bool:
-        if is_module(self.estimator):
+        if look_at(self.estimator).is_network and is_module(look_at(self.estimator).learner):
             return type_of_target(y).startswith("continuous")
         return bool(is_regressor(self.estimator))
 
@@ -399,7 +418,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             X = self._checked_inputs(X, reset=True)
             evaluate: Evaluator = InputsAlone(feature_encoder(X))
             self.estimator_ = None
-            return evaluate, Training(_all_outputs(evaluate, X), None, None, random)
+            rows = _all_outputs(evaluate, X)
+            return evaluate, Training(rows, are_columns(rows, learned=False), None, None, random)
         if self._takes_nodes:
             return self._fitted_on_nodes(X, y, random)
         regression = self._is_regression(y)
@@ -418,7 +438,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             evaluate = LearnerOutputs.of(model, data.X, self.device)
         rows = _all_outputs(evaluate, data.X)
         codes, targets = (None, data.labels) if regression else (data.codes, None)
-        return evaluate, Training(rows, codes, targets, random)
+        columns = are_columns(rows, learned=evaluate.learned)
+        return evaluate, Training(rows, columns, codes, targets, random)
 
     def _fitted_on_nodes(
         self, X: Any, y: Any, random: np.random.RandomState
@@ -428,21 +449,21 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         self.n_features_in_ = 1
         self.estimator_ = fitted
         evaluate = NodeOutputs.of(fitted, X, y, self.device)
-        return evaluate, Training(evaluate(X), None, None, random)
+        return evaluate, Training(evaluate(X), False, None, None, random)
 
     def _made_scores(self, training: Training) -> dict[str, Any]:
         """The scores that were asked for, fitted to training inputs."""
         if isinstance(self.scores, str):
-            chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
-            if not chosen:
+            made: dict[str, Any] = dict(automatic(training))
+            if not made:
                 raise ValueError(
                     "There is no score for inputs that are neither numbers nor a table, without a "
                     "classifier; pass `scores`, such as functions of the inputs."
                 )
-            return {kind.name: kind.of(training) for kind in chosen}
+            return made
         if not len(self.scores):
             raise ValueError("`scores` is empty; pass 'auto' or at least one score.")
-        made: dict[str, Any] = {}
+        made = {}
         for each in self.scores:
             if callable(each):
                 made[getattr(each, "__name__", type(each).__name__)] = each
@@ -517,6 +538,12 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(rows.shape[1])])
             table = table.set_axis([*names], axis=1)
         return reasons(table, marks, contribution, own)
+
+
+def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
+    """Results with the index of a pandas object."""
+    index = getattr(X, "index", None)
+    return found.set_index(index) if isinstance(index, pd.Index) else found
 
 
 def _batches(X: Any) -> Iterator[Any]:

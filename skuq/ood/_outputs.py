@@ -73,6 +73,9 @@ class RowOutputs:
 class Evaluator(ABC):
     """A fitted model, or none, that is evaluated on checked rows."""
 
+    #: Whether layers of a network have made the features.
+    learned: bool = False
+
     @abstractmethod
     def __call__(self, X: Any) -> RowOutputs: ...
 
@@ -95,6 +98,7 @@ class NetworkOutputs(Evaluator):
     layer: str
     device: Any
     is_classifier: bool
+    learned: bool
 
     @classmethod
     def of(cls, model: Any, inputs: Any, device: Any, *, is_classifier: bool) -> NetworkOutputs:
@@ -102,8 +106,10 @@ class NetworkOutputs(Evaluator):
         from skuq.networks import LayerInput, on_device
 
         there = model.resolved(device)
-        layer = LayerInput.of_first_vectors(model.on(there), on_device(inputs[:2], there))
-        return cls(model, layer.name, device, is_classifier)
+        examples = on_device(inputs[:2], there)
+        layer = LayerInput.of_first_vectors(model.on(there), examples)
+        learned = not layer.reaches_unaltered(examples)
+        return cls(model, layer.name, device, is_classifier, learned)
 
     def __call__(self, X: Any) -> RowOutputs:
         return self.of_inputs(X, self.model.inputs(X))
@@ -160,6 +166,10 @@ class LearnerOutputs(Evaluator):
             feature_encoder(inputs),
             learner if _has_logits(learner, examples) else None,
         )
+
+    @property
+    def learned(self) -> bool:  # type: ignore[override]
+        return self.network is not None and self.network.learned
 
     def __call__(self, X: Any) -> RowOutputs:
         estimator, rows = self.model.estimator, _transformed(self.model, X)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.neighbors import NearestNeighbors
@@ -22,6 +23,7 @@ from skuq.unusual_rows import TrainingValues, as_table, number_columns
 N_NEIGHBORS = 10
 MOST_REFERENCES = 50_000  # training rows that others are compared with
 _ROWS_PER_FEATURE = 5  # fewer do not tell a covariance
+_FEWEST_DIRECTIONS = 32  # features of an embedding
 _N_CHOICE = 2000  # rows whose neighbours choose the metric
 _SAME_LENGTH = 1e-2  # relative, of embeddings in half precision
 
@@ -34,6 +36,9 @@ class Training:
     ----------
     rows : RowOutputs
         The rows.
+    are_columns : bool
+        Whether the features are columns of a table, with units of their own, as far as can be
+        told: some are texts, or they are few and no layer has made them.
     codes : ndarray of shape (n_samples,), int64, or None
         Their classes.
     targets : ndarray of shape (n_samples,), float64, or None
@@ -43,6 +48,7 @@ class Training:
     """
 
     rows: RowOutputs
+    are_columns: bool
     codes: NDArray[np.int64] | None
     targets: FloatArray | None
     random: np.random.RandomState
@@ -168,7 +174,7 @@ class Neighbors(Score):
         rows = np.sort(chosen)
         features = training.rows.features[rows]
         y = training.codes if training.codes is not None else training.targets
-        metrics = [metric(features) for metric in _metrics(training.rows)]
+        metrics = [metric(features) for metric in _metrics(training)]
         if len(metrics) > 1:
             metrics = [_best_metric(metrics, features, None if y is None else y[rows], training)]
         embed = metrics[0]
@@ -201,13 +207,36 @@ class Standardised:
         return self.scaler.transform(features)
 
 
-def _metrics(rows: RowOutputs) -> list[Any]:
+def _metrics(training: Training) -> list[Any]:
     """Ways to measure distances that suit the features."""
-    if issparse(rows.features):
+    if issparse(training.rows.features):
         return [UnitLength]
-    if rows.features.shape[1] == 1:
+    if training.are_columns:
         return [Standardised]
     return [UnitLength, Standardised]
+
+
+def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
+    """Whether features are columns of a table, as far as can be told."""
+    if learned or rows.features is None:
+        return False
+    has_texts = isinstance(rows.X, pd.DataFrame) and rows.X.shape[1] > len(number_columns(rows.X))
+    return (has_texts and rows.X.shape[1] > 1) or rows.features.shape[1] < _FEWEST_DIRECTIONS
+
+
+def automatic(training: Training) -> dict[str, Score]:
+    """All scores that there are for the model and the inputs, and that tell something.
+
+    In columns with units of their own a model is often most certain far away from all data: there
+    its confidence tells nothing, and neither do ellipses around classes.
+    """
+    made: dict[str, Score] = {}
+    chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
+    if Neighbors in chosen:
+        made[Neighbors.name] = near = Neighbors.of(training)
+        if isinstance(near.embed, Standardised):
+            chosen = [kind for kind in chosen if kind in (Epistemic, Support)]
+    return made | {kind.name: kind.of(training) for kind in chosen if kind is not Neighbors}
 
 
 def _best_metric(
