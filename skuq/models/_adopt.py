@@ -299,7 +299,7 @@ class TransformersModel(NetworkModel):
     """A transformers model, whose inputs may be a mapping."""
 
     # Copies of all weights of a large model would not fit into memory.
-    moving_parameters: ClassVar[str | None] = "last"
+    moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:
         return super().inputs(rows_of(self._pretrained, X) if self.transform is None else X)

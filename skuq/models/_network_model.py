@@ -27,6 +27,7 @@ from skuq.networks import (
     rows_at_once,
 )
 from skuq.stored import stored
+from skuq.validation import warn_user
 
 _ROWS = 4096  # of a sparse matrix, made dense at once
 
@@ -48,8 +49,8 @@ class NetworkModel(HeldOnDevice, Model):
     """
 
     module: nn.Module
-    #: Weights that a search moves by default; None leaves it to the search.
-    moving_parameters: ClassVar[str | None] = None
+    #: Weights that a search moves by default; see `skuq.networks.cut_network`.
+    moving_parameters: ClassVar[str] = "auto"
 
     @classmethod
     def of(cls, network: nn.Module, **attributes: Any) -> Self:
@@ -117,8 +118,24 @@ class NetworkModel(HeldOnDevice, Model):
         return replace(self, module=nn.Sequential(self.module, layer).eval())
 
     def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
-        """Cut the network in front of some of its weights; see `skuq.networks.cut_network`."""
-        return cut_network(self.module, parameters, inputs[:1024])
+        """Cut the network in front of some of its weights; see `skuq.networks.cut_network`.
+
+        A warning tells of a last layer that cannot be cut off.
+        """
+        cut = cut_network(self.module, parameters, inputs[:1024])
+        if cut.body is None and parameters in ("auto", "last") and not _moves_all(cut):
+            warn_user(
+                f"{type(self.module).__name__} computes something after its last layer "
+                f"({cut.parameters[0].rpartition('.')[0]!r}) that is not a module of an "
+                "nn.Sequential, so the layer cannot be cut off, and what comes before it is "
+                "computed again in every step. Let the network end with that layer if this takes "
+                "too long."
+            )
+        return cut
+
+
+def _moves_all(cut: Cut) -> bool:
+    return len(cut.parameters) == sum(p.is_floating_point() for p in cut.module.parameters())
 
 
 def private_copy(module: nn.Module) -> nn.Module:
