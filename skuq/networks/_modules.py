@@ -228,6 +228,20 @@ class Columns(nn.Module):
         return X[..., self.order]
 
 
+class LogitsOf(nn.Module):
+    """Logits from what a network returns, a tensor or an object or dictionary that holds them."""
+
+    def forward(self, outputs: Any) -> Any:
+        return outputs if isinstance(outputs, Tensor) else logits_of(outputs)
+
+
+def logits_of(outputs: Any) -> Tensor | None:
+    """The tensor "logits" in outputs of a network that are a dictionary or an object."""
+    mapping = isinstance(outputs, Mapping)
+    found = outputs.get("logits") if mapping else getattr(outputs, "logits", None)
+    return found if isinstance(found, Tensor) else None
+
+
 class LogProbabilities(nn.Module):
     """Logits from a module that returns probabilities."""
 

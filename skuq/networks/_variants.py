@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from copy import deepcopy
 from itertools import chain
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import checkpoint
 
 from skuq.networks._devices import is_of_device, n_weights
 from skuq.networks._evaluate import rows_at_once
@@ -188,14 +189,14 @@ def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
     following = [network.get_submodule(each) for each in tail]
+    head = nn.Sequential(last, *following) if tail else last
     # Many networks end in the function log_softmax, which is no module of theirs.
-    logarithms = nn.Sequential(last, *following, nn.LogSoftmax(dim=-1))
-    for body, head in (
-        (_without(network, [name, *tail]), nn.Sequential(last, *following) if tail else last),
-        (LayerInput(network, name), logarithms.train(network.training)),
-    ):
-        if _is_same_function(network, body, head, X):
-            return _chosen(body, head, "all")
+    logarithms = nn.Sequential(last, *following, nn.LogSoftmax(dim=-1)).train(network.training)
+    features = LayerInput(network, name)
+    parts = ((_without(network, [name, *tail]), head), (features, head), (features, logarithms))
+    for body, module in parts:
+        if _is_same_function(network, body, module, X):
+            return _chosen(body, module, "all")
     names = [n for n, p in network.named_parameters() if any(p is own for own in last.parameters())]
     return Cut(None, network, tuple(names))
 
@@ -246,7 +247,8 @@ class LayerInput(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         reached = _run_until([self.layer], self.network, X)
-        assert reached is not None
+        if reached is None:
+            raise ValueError(f"{type(self.network).__name__} does not run its layer {self.name!r}.")
         return reached[1]
 
     def reaches_unaltered(self, X: Tensor) -> bool:
@@ -407,7 +409,7 @@ def stacked_forward(
         out: Tensor = functional_call(module, own, (x,))
         return out
 
-    with _SWAPPING, _without_fused_attention():
+    with _SWAPPING, _without_fused_attention(), _without_checkpoints():
         if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
             try:
                 batched: Callable[..., Tensor] = vmap(
@@ -442,3 +444,40 @@ def _without_fused_attention() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was)
+
+
+@contextmanager
+def _without_checkpoints() -> Iterator[None]:
+    """Run functions of `torch.utils.checkpoint` as they are, so that their activations are kept.
+
+    Otherwise the backward pass computes them again, when the module no longer has the weights of a
+    variant: that is an error, or gradients are missing.
+    """
+    was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
+    for name in was:
+        setattr(checkpoint, name, _CHECKPOINTS[name])
+    try:
+        yield
+    finally:
+        for name, function in was.items():
+            setattr(checkpoint, name, function)
+
+
+class _Plain:
+    """In place of the autograd function with the same method."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], _preserve_rng_state: bool, *inputs: Any) -> Any:
+        return function(*inputs)
+
+
+def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
+    """In place of the generator that runs before and after a function."""
+    yield
+
+
+# What torch.utils.checkpoint.checkpoint calls, which users import under its own name.
+_CHECKPOINTS = {
+    "CheckpointFunction": _Plain,
+    "_checkpoint_without_reentrant_generator": _around_nothing,
+}
