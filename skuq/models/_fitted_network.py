@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 from torch import Tensor, nn
 
 from skuq.base import FloatArray
@@ -23,7 +24,6 @@ from skuq.networks import (
     LogitsOf,
     float64_mlp,
     input_error,
-    logits_of,
     train_default_classifier,
     train_default_regressor,
 )
@@ -78,8 +78,9 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
         try:
             outputs = model.one_pass(inputs)
         except RuntimeError as error:
-            raise input_error(model.network, inputs.shape, error) from error
-    if not isinstance(outputs, Tensor) and logits_of(outputs) is not None:
+            shape = _num_samples(X), *inputs.shape[1:]
+            raise input_error(model.network, shape, error) from error
+    if not isinstance(outputs, Tensor) and LogitsOf.find(outputs) is not None:
         model = model.followed_by(LogitsOf())
     first, second = (example_outputs(model, inputs) for _ in range(2))
     if not torch.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True):

@@ -29,7 +29,6 @@ from skuq.networks._modules import (
     WeightedLoss,
     is_chain,
     linear_layer,
-    logits_of,
     part_of_chain,
 )
 from skuq.networks._training import (
@@ -79,7 +78,6 @@ __all__ = [
     "is_chain",
     "largest_activation",
     "linear_layer",
-    "logits_of",
     "moved",
     "net_dtype",
     "on_device",

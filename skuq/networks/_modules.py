@@ -229,17 +229,17 @@ class Columns(nn.Module):
 
 
 class LogitsOf(nn.Module):
-    """Logits from what a network returns, a tensor or an object or dictionary that holds them."""
+    """Logits from what a network returns: a tensor, or a dictionary or object that holds them."""
 
     def forward(self, outputs: Any) -> Any:
-        return outputs if isinstance(outputs, Tensor) else logits_of(outputs)
+        return outputs if isinstance(outputs, Tensor) else self.find(outputs)
 
-
-def logits_of(outputs: Any) -> Tensor | None:
-    """The tensor "logits" in outputs of a network that are a dictionary or an object."""
-    mapping = isinstance(outputs, Mapping)
-    found = outputs.get("logits") if mapping else getattr(outputs, "logits", None)
-    return found if isinstance(found, Tensor) else None
+    @staticmethod
+    def find(outputs: Any) -> Tensor | None:
+        """Return the tensor that is called "logits" in a dictionary or an object, or None."""
+        is_mapping = isinstance(outputs, Mapping)
+        found = outputs.get("logits") if is_mapping else getattr(outputs, "logits", None)
+        return found if isinstance(found, Tensor) else None
 
 
 class LogProbabilities(nn.Module):
