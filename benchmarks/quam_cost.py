@@ -25,6 +25,7 @@ QUICK = {"train_batch_size": 128}
 # The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the linear layers' root
 # mean square, which is what steps are relative to.
 EXACT = {
+    "parameters": "all",
     "n_steps": 194,
     "c0": 6.0,
     "eta": 1.9,

@@ -1,4 +1,4 @@
-"""Meta-estimators of scikit-learn that delegate to a single estimator inside, and fitted models."""
+"""Wrappers that delegate to one model inside, of scikit-learn and of torch, and fitted models."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ _WRAPPERS = (
     ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
+# Wrappers of torch modules, and where they keep the module.
+_MODULES = (
+    ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
+    ("torch.nn", "DataParallel", "module"),
+    ("torch.nn.parallel", "DistributedDataParallel", "module"),
+)
+
 
 class Unwrapped(NamedTuple):
     """The estimator one level inside a wrapper.
@@ -46,11 +53,12 @@ class Unwrapped(NamedTuple):
 
 
 def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
-    """Step into a scikit-learn meta-estimator that delegates to a single estimator.
+    """Step into a wrapper that delegates to a single model.
 
     It knows `Pipeline`, `FrozenEstimator`, search objects such as `GridSearchCV`,
     `CalibratedClassifierCV`, `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
-    `SelfTrainingClassifier`, and `RFE` and `RFECV`.
+    `SelfTrainingClassifier`, `RFE` and `RFECV` of scikit-learn, and modules of torch that
+    `module_inside` knows.
 
     Parameters
     ----------
@@ -87,6 +95,9 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     >>> unwrap(inside.estimator) is None
     True
     """
+    if is_module(estimator):
+        module = module_inside(estimator)
+        return None if module is None else Unwrapped(module)
     if fitted:
         return _fitted_inside(estimator)
     if is_instance_of(estimator, *_PIPELINE):
@@ -186,6 +197,19 @@ def is_fitted(estimator: Any) -> bool:
     except (NotFittedError, TypeError):
         return False
     return True
+
+
+def module_inside(module: Any) -> Any:
+    """The module inside what `torch.compile`, data parallelism or PEFT put around it, or None."""
+    for library, name, attribute in _MODULES:
+        if is_instance_of(module, library, name):
+            return getattr(module, attribute)
+    return module.get_base_model() if is_peft_model(module) else None
+
+
+def is_peft_model(module: Any) -> bool:
+    """Whether this is a module with adapters of the library PEFT around its layers."""
+    return callable(getattr(module, "get_base_model", None))
 
 
 def is_module(estimator: Any) -> bool:

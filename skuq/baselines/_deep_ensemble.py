@@ -17,7 +17,7 @@ from sklearn.utils import _safe_indexing
 from torch import Tensor, nn
 
 from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import NetworkModel, adopt, fit_model, is_prefit, look_at
+from skuq.models import NetworkModel, fit_model, is_prefit, look_at
 from skuq.networks import as_double, on_device
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
@@ -144,8 +144,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     def _adopt_members(
         self, estimator: Any, X: Any, y: NDArray[Any], **training: Any
     ) -> NetworkModel:
-        self.members_ = [adopt(member, y) for member in self.members or ()]
-        _check_same_classes(self.members_, X, y)
+        frozen = map(FrozenEstimator, self.members or ())
+        members: list[Any] = [fit_model(member, X, y, **training) for member in frozen]
+        _check_same_classes(members, X, y)
+        self.members_: list[NetworkModel] = members
         return self.members_[0]
 
     def _fit_members(

@@ -185,12 +185,9 @@ def _with_double(device: torch.device) -> torch.device:
 
 def _linear_head(network: nn.Module, X: Tensor) -> Cut:
     problem = "LaplaceClassifier needs a network that ends in a torch.nn.Linear"
-    try:
-        cut = cut_network(network, "last", X)
-    except ValueError as error:
-        raise ValueError(f"{problem}, followed by nothing or by modules of its Sequential.") from (
-            error
-        )
+    cut = cut_network(network, "last", X)
+    if cut.body is None:
+        raise ValueError(f"{problem}, followed by nothing or by modules of its Sequential.")
     last = cut.module[0] if isinstance(cut.module, nn.Sequential) else cut.module
     if not isinstance(last, nn.Linear):
         raise ValueError(f"{problem}; its last layer with parameters is {last}.")

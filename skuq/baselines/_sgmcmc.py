@@ -20,7 +20,6 @@ from skuq.baselines._sampled import (
 )
 from skuq.networks import (
     as_double,
-    cut_network,
     evaluate,
     moved,
     on_device,
@@ -170,16 +169,11 @@ class SGMCMCClassifier(SampledModelsClassifier):
         self.train_batch_size = train_batch_size
 
     def _set_up(self, train: TrainingRows, device: torch.device) -> None:
-        self._body, self._sampled = None, self.model_.network
-        if self.parameters == "last":
-            cut = cut_network(self.model_.network, "last", train.X[:1024])
-            self._body, self._sampled = cut.body, cut.module
-            assert cut.body is not None
-            train = train._replace(X=evaluate(cut.body, train.X, device=device))
+        self._body, self._sampled, names = self.model_.cut(self.parameters, train.X)
+        if self._body is not None:
+            train = train._replace(X=evaluate(self._body, train.X, device=device))
         module = moved(self._sampled, device)
-        dtypes = {
-            name: p.dtype for name, p in self._sampled.named_parameters() if p.is_floating_point()
-        }
+        dtypes = {name: self._sampled.get_parameter(name).dtype for name in names}
         chains = run_chains(
             module,
             stack_parameters(module, self.n_chains, list(dtypes)),

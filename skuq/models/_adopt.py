@@ -58,7 +58,9 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
         of a search, in a `SelfTrainingClassifier`, `RFE` or `RFECV`, or temperature-scaled by
         a `CalibratedClassifierCV`. A bare module must return logits or raw predictions. A
         `PreTrainedModel` of the library transformers, with a head for classification of
-        sequences or images, takes what its tokeniser or image processor returns. Any
+        sequences or images, takes what its tokeniser or image processor returns. Modules may be
+        inside `torch.compile`, `torch.nn.DataParallel` or `DistributedDataParallel`; adapters of
+        PEFT are merged into a copy. Any
         other fitted estimator that has a method ``as_model()``, such as
         `skuq.evidential.GraphClassifier`.
     y : ndarray of shape (n_samples,), default=None
@@ -75,12 +77,13 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
     TypeError
         If the model is of another kind, such as a `FixedThresholdClassifier` or
         `TunedThresholdClassifierCV`, whose threshold logits cannot express, or a
-        `torch.jit.ScriptModule`; or if a transformer stands before a model of nodes.
+        `torch.jit.ScriptModule` or a module of `torch.export`; or if a transformer stands before a
+        model of nodes.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
     ValueError
         If it is fitted in a way that has no network form, cannot be copied, or holds no
-        floating-point parameters, or non-finite ones.
+        floating-point parameters, or non-finite ones, or none yet (device "meta").
 
     Examples
     --------
@@ -128,15 +131,14 @@ def _adopt(model: Any) -> NetworkModel:
             "which logits cannot express. Give the classifier inside it, whose probabilities are "
             "the same."
         )
+    if isinstance(model, nn.Module):
+        is_pretrained = look_at(model).pretrained is not None
+        return _adopt_pretrained(private_copy(model)) if is_pretrained else NetworkModel.of(model)
     inside = unwrap(model)
     if inside is not None:
         return _adopt(inside.estimator).behind(deepcopy(inside.transform))
     if is_skorch_net(model):
         return _adopt_skorch(model)
-    if look_at(model).pretrained is not None:
-        return _adopt_pretrained(private_copy(model))
-    if isinstance(model, nn.Module):
-        return NetworkModel.of(model)
     if isinstance(model, MLPClassifier | MLPRegressor):
         return _adopt_sklearn_mlp(model)
     if isinstance(model, LogisticRegression):
@@ -299,7 +301,7 @@ class TransformersModel(NetworkModel):
     """A transformers model, whose inputs may be a mapping."""
 
     # Copies of all weights of a large model would not fit into memory.
-    moving_parameters: ClassVar[str | None] = "last"
+    moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:
         return super().inputs(rows_of(self._pretrained, X) if self.transform is None else X)

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import _safe_indexing
-from torch import nn
+from sklearn.utils.validation import _num_samples
+from torch import Tensor, nn
 
 from skuq.base import FloatArray
 from skuq.models._adopt import adopt
@@ -20,10 +21,14 @@ from skuq.models._model import example_outputs, fit_clone, net_data_error
 from skuq.models._network_model import NetworkModel
 from skuq.models._resolve import check_several_classes, check_trainable
 from skuq.networks import (
+    LogitsOf,
     float64_mlp,
+    input_error,
     train_default_classifier,
     train_default_regressor,
 )
+
+_N_TRIED = 8  # inputs; with dropout, some outputs would differ
 
 
 def fitted_classifier(
@@ -39,7 +44,7 @@ def fitted_classifier(
     """A network that predicts logits, taken as it is or trained; see `fit_model`."""
     if is_prefit(estimator, after_the_fact=after_the_fact):
         _refuse(fit_params, "A model that is taken as it is needs no")
-        return adopt(estimator, y)
+        return usable_network(adopt(estimator, y), X)
     check_trainable(estimator)
     check_several_classes(y)
     if estimator is None or is_skorch_net(estimator):
@@ -57,7 +62,36 @@ def fitted_classifier(
         return NetworkModel(module=module, classes=classes)
     if is_skorch_net(estimator):
         return _skorch_classifier(estimator, X, y, training)
-    return adopt(fit_clone(estimator, X, y, **training, **(fit_params or {})))
+    return usable_network(adopt(fit_clone(estimator, X, y, **training, **(fit_params or {}))), X)
+
+
+def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
+    """A network of a user in the form that all methods need, tried on the first inputs.
+
+    It returns one tensor, which is "logits" in a dictionary or an object, and the same outputs
+    whenever it is evaluated.
+    """
+    if model.at_once:
+        return model
+    inputs = model.inputs(_safe_indexing(X, slice(0, _N_TRIED)))
+    with torch.no_grad():
+        try:
+            outputs = model.one_pass(inputs)
+        except RuntimeError as error:
+            shape = _num_samples(X), *inputs.shape[1:]
+            raise input_error(model.network, shape, error) from error
+    if not isinstance(outputs, Tensor) and LogitsOf.find(outputs) is not None:
+        model = model.followed_by(LogitsOf())
+    first, second = (example_outputs(model, inputs) for _ in range(2))
+    if not torch.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            f"{type(model.network).__name__} is random in evaluation mode: its outputs for the "
+            f"same inputs differ by {float((first - second).abs().max()):.2g}. Uncertainty is "
+            "measured around one function, of which features and losses are computed once. Let "
+            "what is random follow `module.training`, as torch.nn.Dropout does and "
+            "torch.nn.functional.dropout(x, training=self.training)."
+        )
+    return model
 
 
 def _refuse(fit_params: Mapping[str, Any] | None, reason: str) -> None:
@@ -77,7 +111,8 @@ def _skorch_classifier(
     dtype = net_dtype(net)
     X = X.astype(dtype, copy=False)
     binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
-    fitted = adopt(fit_net(net, X, codes.astype(dtype) if binary else codes, **training))
+    net = fit_net(net, X, codes.astype(dtype) if binary else codes, **training)
+    fitted = usable_network(adopt(net), X)
     n_outputs = fitted.outputs(fitted.inputs(X[:1])).shape[-1]
     if n_outputs != len(classes):
         raise ValueError(
@@ -98,12 +133,12 @@ def fitted_regressor(
 ) -> NetworkModel:
     """A network that predicts targets, taken as it is or trained."""
     if is_prefit(estimator, after_the_fact=after_the_fact):
-        model = adopt(estimator)
+        model = usable_network(adopt(estimator), X)
     elif estimator is None:
         module = train_default_regressor(X, y, n_outputs=n_outputs, device=device, **training)
         return NetworkModel(module=module)
     else:
-        model = adopt(_fitted_regressor(estimator, X, y, training))
+        model = usable_network(adopt(_fitted_regressor(estimator, X, y, training)), X)
     if model.classes is not None:
         raise ValueError("`estimator` is a classifier; a regressor is needed.")
     shape = tuple(example_outputs(model, model.inputs(_safe_indexing(X, [0]))).shape)

@@ -74,6 +74,15 @@ class Model(ABC):
     def network(self) -> nn.Module | None:
         return None
 
+    @property
+    def looks_up_ids(self) -> bool:
+        """Whether inputs are, or hold, ids that a network looks up in a table of embeddings."""
+        return False
+
+    def check_ids(self, inputs: Any) -> None:
+        """Refuse preprocessed inputs with ids that are in no table of embeddings."""
+        return
+
     @abstractmethod
     def inputs(self, X: Any) -> Any:
         """Preprocess checked inputs."""

@@ -12,6 +12,7 @@ import torch
 from scipy.sparse import issparse
 from sklearn.utils import check_array, gen_batches
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
@@ -19,6 +20,7 @@ from skuq.models._model import Model
 from skuq.networks import (
     Cut,
     HeldOnDevice,
+    LayerInput,
     cut_network,
     evaluate,
     moved,
@@ -27,7 +29,10 @@ from skuq.networks import (
     rows_at_once,
 )
 from skuq.stored import stored
+from skuq.validation import warn_user
+from skuq.wrappers import is_peft_model, module_inside
 
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _ROWS = 4096  # of a sparse matrix, made dense at once
 
 
@@ -48,8 +53,8 @@ class NetworkModel(HeldOnDevice, Model):
     """
 
     module: nn.Module
-    #: Weights that a search moves by default; None leaves it to the search.
-    moving_parameters: ClassVar[str | None] = None
+    #: Weights that a search moves by default; see `skuq.networks.cut_network`.
+    moving_parameters: ClassVar[str] = "auto"
 
     @classmethod
     def of(cls, network: nn.Module, **attributes: Any) -> Self:
@@ -77,6 +82,23 @@ class NetworkModel(HeldOnDevice, Model):
     def to(self, device: torch.device | str) -> Self:
         """Return the model with its module on a device, for many evaluations there."""
         return replace(self, module=moved(self.module, self.resolved(device)))
+
+    @property
+    def looks_up_ids(self) -> bool:
+        return any(isinstance(part, _EMBEDDINGS) for part in self.module.modules())
+
+    def check_ids(self, inputs: Tensor) -> None:
+        try:
+            for name, part in self.module.named_modules():
+                if isinstance(part, _EMBEDDINGS):
+                    # On the CPU: after an unknown id, a GPU computes nothing more.
+                    ids = evaluate(LayerInput(self.module, name), inputs)
+                    if bool((ids < 0).any()) or bool((ids >= part.num_embeddings).any()):
+                        raise IndexError(f"{name!r} knows 0 to {part.num_embeddings - 1}")
+        except IndexError as error:
+            raise ValueError(
+                f"{type(self.module).__name__} has no embedding for some ids: {error}."
+            ) from error
 
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
@@ -117,14 +139,43 @@ class NetworkModel(HeldOnDevice, Model):
         return replace(self, module=nn.Sequential(self.module, layer).eval())
 
     def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
-        """Cut the network in front of some of its weights; see `skuq.networks.cut_network`."""
-        return cut_network(self.module, parameters, inputs[:1024])
+        """Cut the network in front of some of its weights; see `skuq.networks.cut_network`.
+
+        A warning tells of a last layer that cannot be cut off.
+        """
+        cut = cut_network(self.module, parameters, inputs[:1024])
+        if cut.body is None and parameters in ("auto", "last") and not _moves_all(cut):
+            warn_user(
+                f"{type(self.module).__name__} computes something after its last layer "
+                f"({cut.parameters[0].rpartition('.')[0]!r}) that is not a module of an "
+                "nn.Sequential, so the layer cannot be cut off, and what comes before it is "
+                "computed again in every step. Let the network end with that layer if this takes "
+                "too long."
+            )
+        return cut
+
+
+def _moves_all(cut: Cut) -> bool:
+    return len(cut.parameters) == sum(p.is_floating_point() for p in cut.module.parameters())
 
 
 def private_copy(module: nn.Module) -> nn.Module:
-    """A copy on the CPU, in evaluation mode and without gradients, of at least single precision."""
-    copy = _copied(module).cpu().eval().requires_grad_(False)
-    _fold_norms(copy)
+    """A copy on the CPU, in evaluation mode and without gradients, of at least single precision.
+
+    It is without wrappers, and computes no weights from others in each pass.
+    """
+    if any(p.is_meta for p in module.parameters()):
+        raise ValueError(
+            f"{type(module).__name__} holds no weights yet, because it was made on the device "
+            "'meta'. Load them first: module.to_empty(device='cpu'), then "
+            "module.load_state_dict(weights)."
+        )
+    copy = _without_wrappers(_copied(module)).cpu().eval()
+    _fold_weights(copy)
+    copy.requires_grad_(False)
+    for part in copy.modules():
+        if isinstance(part, _EMBEDDINGS):
+            part.register_forward_pre_hook(_as_ids)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
     return copy.float() if half else copy  # numpy has no bfloat16, and a search overflows float16
 
@@ -133,6 +184,11 @@ def _copied(module: nn.Module) -> nn.Module:
     """A deep copy, also where the module keeps tensors of its last forward pass."""
     if isinstance(module, torch.jit.ScriptModule):
         raise TypeError("Cannot adopt a ScriptModule; give the torch.nn.Module it was made from.")
+    if "eval" in vars(module):  # which is an error there
+        raise TypeError(
+            "Cannot adopt a module of torch.export, which has no evaluation mode; give the "
+            "torch.nn.Module it was made from."
+        )
     kept = (value for part in module.modules() for value in vars(part).values())
     copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}
     try:
@@ -144,12 +200,50 @@ def _copied(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def _fold_norms(module: nn.Module) -> None:
-    """Make weights parameters that `weight_norm` or `spectral_norm` compute in each pass.
+def _without_wrappers(module: nn.Module) -> nn.Module:
+    """The module inside wrappers, here and in its parts; adapters of PEFT are merged into it."""
+    while (inside := module_inside(module)) is not None:
+        module = _merged(module) if is_peft_model(module) else inside
+    for name, part in list(module.named_children()):
+        if (inside := _without_wrappers(part)) is not part:
+            module.register_module(name, inside)
+    return module
 
-    In a search, the computed ones would be tensors of many models, which cannot be copied.
+
+def _merged(module: Any) -> nn.Module:
+    """A PEFT model whose adapters are added to the weights."""
+    merge = getattr(module, "merge_and_unload", None)
+    if merge is None:
+        raise TypeError(
+            f"The adapter of this {type(module).__name__} cannot be merged into the weights of the "
+            "model, such as one of learned prompts. Give a model that can: merge_and_unload()."
+        )
+    merged: nn.Module = merge()
+    return merged
+
+
+def _as_ids(_embedding: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Ids as an embedding takes them; inputs of a network have its floating-point type."""
+    ids, *others = inputs
+    return (ids.long() if isinstance(ids, Tensor) and ids.is_floating_point() else ids, *others)
+
+
+def _fold_weights(module: nn.Module) -> None:
+    """Make weights parameters that are computed from others in each pass.
+
+    In a search, those of `weight_norm` and `spectral_norm` would be tensors of many models, which
+    cannot be copied; modules with parametrisations cannot be pickled.
     """
-    for layer in module.modules():
+    for layer in list(module.modules()):
+        if is_parametrized(layer):
+            parametrised: Any = layer.parametrizations
+            weights = {name: getattr(layer, name).detach() for name in parametrised}
+            # remove_parametrizations alters the class of the layer, which its copies share.
+            layer.__class__ = type_before_parametrizations(layer)
+            del layer._modules["parametrizations"]
+            layer._load_state_dict_pre_hooks.clear()  # weight_norm's cannot be pickled
+            for name, weight in weights.items():
+                layer.register_parameter(name, nn.Parameter(weight))
         for hook in list(layer._forward_pre_hooks.values()):
             if isinstance(hook, WeightNorm):
                 nn.utils.remove_weight_norm(layer, hook.name)

@@ -101,7 +101,8 @@ def _checked_output(module: nn.Module, output: Any) -> Tensor:
     fields = f" with the keys {list(output)}" if isinstance(output, Mapping) else ""
     raise TypeError(
         f"{type(module).__name__} must return one tensor, of logits or predictions, but it "
-        f"returned a {type(output).__name__}{fields}. Wrap it in a module that picks the tensor."
+        f"returned a {type(output).__name__}{fields}. Wrap it in a module that picks the tensor, "
+        "or name it 'logits' in a dictionary."
     )
 
 

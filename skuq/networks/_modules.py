@@ -228,6 +228,20 @@ class Columns(nn.Module):
         return X[..., self.order]
 
 
+class LogitsOf(nn.Module):
+    """Logits from what a network returns: a tensor, or a dictionary or object that holds them."""
+
+    def forward(self, outputs: Any) -> Any:
+        return outputs if isinstance(outputs, Tensor) else self.find(outputs)
+
+    @staticmethod
+    def find(outputs: Any) -> Tensor | None:
+        """Return the tensor that is called "logits" in a dictionary or an object, or None."""
+        is_mapping = isinstance(outputs, Mapping)
+        found = outputs.get("logits") if is_mapping else getattr(outputs, "logits", None)
+        return found if isinstance(found, Tensor) else None
+
+
 class LogProbabilities(nn.Module):
     """Logits from a module that returns probabilities."""
 

@@ -7,16 +7,18 @@ from contextlib import contextmanager
 from copy import deepcopy
 from itertools import chain
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import checkpoint
 
-from skuq.networks._devices import is_of_device
+from skuq.networks._devices import is_of_device, n_weights
 from skuq.networks._evaluate import rows_at_once
 from skuq.networks._modules import is_chain, part_of_chain
+from skuq.validation import warn_user
 
 _NORMS = (
     nn.modules.batchnorm._NormBase,
@@ -26,6 +28,9 @@ _NORMS = (
     nn.LocalResponseNorm,
 )
 
+# Of a network that begins with a linear layer and computes what follows in its own way: all of them
+# may move, since a variant then takes no more than 4 MiB.
+_FEW_WEIGHTS = 2**20
 
 # Calls put other parameters into a module for a while, which threads may share.
 _SWAPPING = Lock()
@@ -59,24 +64,32 @@ def cut_network(
     network : torch.nn.Module
         Network in evaluation mode; the parts share its parameters, except where a layer had to
         be taken out of a copy.
-    parameters : {"all", "linear", "last", "bias", "norm"} or callable
-        "linear" is all from the first `torch.nn.Linear` to run on, if what follows it is the end
-        of an `nn.Sequential` (also of nested ones), else all; "last" is the last layer, "bias"
-        all biases, "norm" the scales and shifts of normalisation layers; a callable is asked
-        ``parameters(name, tensor)`` for each.
+    parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable
+        "linear" is all from the first `torch.nn.Linear` to run on, where what follows it is the end
+        of an `nn.Sequential` (also of nested ones) or the network begins with it; "last" is the
+        last layer, "bias" all biases, "norm" the scales and shifts of normalisation layers; a
+        callable is asked ``parameters(name, tensor)`` for each. "auto" is "linear" where that can
+        be cut, all of a network that begins with a linear layer and is a chain of layers or has
+        less than a million weights, and else "last".
     X : Tensor of shape (n_samples, ...)
         Example inputs, on which a cut is checked; they should be a fair sample.
 
     Returns
     -------
     Cut
-        ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None.
+        ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None: as of
+        "last" where something is computed after the last layer that is no module of an
+        `nn.Sequential`, other than the logarithm of a softmax.
 
     Raises
     ------
     ValueError
-        If no parameter is chosen, or something is computed after the last layer that is not a
-        module of an `nn.Sequential`, so that it cannot be cut off.
+        If no parameter is chosen, or the network cannot be cut before its first linear layer.
+
+    Warns
+    -----
+    UserWarning
+        If "auto" falls back on the last layer.
 
     Examples
     --------
@@ -88,10 +101,19 @@ def cut_network(
     ('2.weight',)
     """
     X = X[: rows_at_once(network)]
+    if parameters == "auto":
+        return _default_cut(network, X)
     if parameters == "last":
-        return _chosen(*_before_last_layer(network, X), "all")
+        return _before_last_layer(network, X)
     if parameters == "linear":
-        return _chosen(*_before_linear(network, X), "all")
+        cut = _before_linear(network, X)
+        if cut is None:
+            raise ValueError(
+                f"{type(network).__name__} cannot be cut before its first torch.nn.Linear, because "
+                "what follows it is not the end of an nn.Sequential. Use parameters='last' or "
+                "'all'."
+            )
+        return cut
     names = _chosen(None, network, parameters).parameters
     if is_chain(network):
         order = list(network._modules)
@@ -124,30 +146,59 @@ def _chosen(
     return Cut(body, module, tuple(names))
 
 
-def _before_linear(network: nn.Module, X: Tensor) -> tuple[nn.Module | None, nn.Module]:
-    """Body and rest, cut before the first linear layer that runs; no body if it cannot be cut."""
+def _default_cut(network: nn.Module, X: Tensor) -> Cut:
+    """Cut before the first linear layer, or the last layer where all weights would move."""
+    cut, ran = _before_linear(network, X), _layers_that_run(network, X)
+    begins_linear = isinstance(network.get_submodule(ran[0]), nn.Linear)
+    if begins_linear and (_is_plain(network) or n_weights(network) < _FEW_WEIGHTS):
+        return cut or _chosen(None, network, "all")
+    if cut is not None and not begins_linear:
+        return cut
+    found = _before_last_layer(network, X)
+    n_moving = sum(found.module.get_parameter(name).numel() for name in found.parameters)
+    if n_moving < n_weights(network):
+        warn_user(
+            f"{type(network).__name__} cannot be cut before its first linear layer, so only its "
+            f"last layer moves, {ran[-1]!r}, with {n_moving:,} of {n_weights(network):,} weights. "
+            "parameters='last' says so without this warning; 'all' moves all, of which each "
+            "variant is a copy."
+        )
+    return found
+
+
+def _is_plain(network: nn.Module) -> bool:
+    """Whether a network is a chain of layers, perhaps nested, and nothing more."""
+    return all(is_chain(part) or not any(part.children()) for part in network.modules())
+
+
+def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
+    """Cut before the first linear layer; no body if it takes the inputs, None if impossible."""
     body = LayerInput.of_first_linear(network, X)
-    if body is None or body.reaches_unaltered(X):
-        return None, network
+    if body is None:
+        return None
+    if body.reaches_unaltered(X):
+        return _chosen(None, network, "all")
     layers = [body.layer, *map(network.get_submodule, _tail_of(network, body.name))]
     module = nn.Sequential(*layers).train(network.training)
-    return (body, module) if _is_same_function(network, body, module, X) else (None, network)
+    return _chosen(body, module, "all") if _is_same_function(network, body, module, X) else None
 
 
-def _before_last_layer(network: nn.Module, X: Tensor) -> tuple[nn.Module, nn.Module]:
-    """Body and head, cut before the last module with parameters that runs."""
-    name = _last_layer(network, X)
+def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
+    """Cut before the last layer; no body if something follows it that is no module."""
+    name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
-    head = nn.Sequential(last, *(network.get_submodule(t) for t in tail)) if tail else last
-    body = _without(network, [name, *tail])
-    if not _is_same_function(network, body, head, X):
-        raise ValueError(
-            f"{type(network).__name__} computes something after its last layer "
-            f"({last}) that is not a module of an nn.Sequential, so the layer cannot be "
-            "cut off; use parameters='all'."
-        )
-    return body, head
+    following = [network.get_submodule(each) for each in tail]
+    head = nn.Sequential(last, *following) if tail else last
+    # Many networks end in the function log_softmax, which is no module of theirs.
+    logarithms = nn.Sequential(last, *following, nn.LogSoftmax(dim=-1)).train(network.training)
+    features = LayerInput(network, name)
+    parts = ((_without(network, [name, *tail]), head), (features, head), (features, logarithms))
+    for body, module in parts:
+        if _is_same_function(network, body, module, X):
+            return _chosen(body, module, "all")
+    names = [n for n, p in network.named_parameters() if any(p is own for own in last.parameters())]
+    return Cut(None, network, tuple(names))
 
 
 class LayerInput(nn.Module):
@@ -187,7 +238,7 @@ class LayerInput(nn.Module):
     @classmethod
     def of_last_layer(cls, network: nn.Module, X: Tensor) -> LayerInput:
         """Find the last module with parameters that runs on example inputs."""
-        return cls(network, _last_layer(network, X))
+        return cls(network, _layers_that_run(network, X)[-1])
 
     @classmethod
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
@@ -207,7 +258,8 @@ class LayerInput(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         reached = _run_until([self.layer], self.network, X)
-        assert reached is not None
+        if reached is None:
+            raise ValueError(f"{type(self.network).__name__} does not run its layer {self.name!r}.")
         return reached[1]
 
     def reaches_unaltered(self, X: Tensor) -> bool:
@@ -253,8 +305,8 @@ def _is_same_function(network: nn.Module, body: nn.Module, rest: nn.Module, X: T
             return False
 
 
-def _last_layer(network: nn.Module, X: Tensor) -> str:
-    """Name of the last module with parameters of its own that runs in a forward pass."""
+def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
+    """Names of the modules with parameters of their own, in the order of a forward pass."""
     ran: list[str] = []
     handles = [
         module.register_forward_pre_hook(lambda _module, _inputs, name=name: ran.append(name))
@@ -267,7 +319,7 @@ def _last_layer(network: nn.Module, X: Tensor) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    return ran[-1]
+    return ran
 
 
 def _some_rows(X: Tensor) -> Tensor:
@@ -368,7 +420,7 @@ def stacked_forward(
         out: Tensor = functional_call(module, own, (x,))
         return out
 
-    with _SWAPPING, _without_fused_attention():
+    with _SWAPPING, _without_fused_attention(), _without_checkpoints():
         if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
             try:
                 batched: Callable[..., Tensor] = vmap(
@@ -403,3 +455,40 @@ def _without_fused_attention() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(was)
+
+
+@contextmanager
+def _without_checkpoints() -> Iterator[None]:
+    """Run functions of `torch.utils.checkpoint` as they are, so that their activations are kept.
+
+    Otherwise the backward pass computes them again, when the module no longer has the weights of a
+    variant: that is an error, or gradients are missing.
+    """
+    was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
+    for name in was:
+        setattr(checkpoint, name, _CHECKPOINTS[name])
+    try:
+        yield
+    finally:
+        for name, function in was.items():
+            setattr(checkpoint, name, function)
+
+
+class _Plain:
+    """In place of the autograd function with the same method."""
+
+    @staticmethod
+    def apply(function: Callable[..., Any], _preserve_rng_state: bool, *inputs: Any) -> Any:
+        return function(*inputs)
+
+
+def _around_nothing(*_arguments: Any, **_named: Any) -> Iterator[None]:
+    """In place of the generator that runs before and after a function."""
+    yield
+
+
+# What torch.utils.checkpoint.checkpoint calls, which users import under its own name.
+_CHECKPOINTS = {
+    "CheckpointFunction": _Plain,
+    "_checkpoint_without_reentrant_generator": _around_nothing,
+}

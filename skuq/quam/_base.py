@@ -220,6 +220,7 @@ class QUAMBase(ModelMixin, ABC):
     def _search_first(self, pool: Any) -> None:
         """Search on a checked pool, and keep it."""
         self._pool = self.model_.inputs(pool)
+        self.model_.check_ids(self._pool)
         targets = self._task.targets(self._outputs(self._pool))
         self._found = self._search_on(self._pool, targets)
 
@@ -229,10 +230,11 @@ class QUAMBase(ModelMixin, ABC):
         if form.are_tokens:
             self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
             return
-        # Models that refuse unknown categories, or numbers out of their range, do so in new inputs.
-        is_table = form.reaches_preprocessing and X.ndim == 2
+        # Models that refuse unknown categories, or numbers out of their range, do so in new inputs;
+        # so do embeddings of a network.
+        limits_kinds = form.reaches_preprocessing or self.model_.looks_up_ids
         refusals: list[ValueError] = []
-        for kinds in (None, SEEN, KNOWN) if is_table else (None,):
+        for kinds in (None, SEEN, KNOWN) if limits_kinds and X.ndim == 2 else (None,):
             try:
                 made = make_pool(X, kinds=kinds, random_state=random)
                 self._search_first(self._named(self._checked_rows(self._with_names(made))))

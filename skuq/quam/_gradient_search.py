@@ -128,8 +128,7 @@ class GradientSearch(Search):
         "prior_precision": [Interval(Real, 0, None, closed="left")],
         "train_batch_size": [Interval(Integral, 1, None, closed="left")],
     }
-    # Parameters that move by default, and the factor by which steps shorten over all steps.
-    _moving: ClassVar[str]
+    # Factor by which steps shorten over all steps.
     _shortening: ClassVar[float]
 
     def check_suits(self, estimator: Any) -> None:
@@ -180,7 +179,7 @@ class GradientSearch(Search):
         """
         parameters = self.parameters
         if parameters == "auto":
-            parameters = model.moving_parameters or self._moving
+            parameters = model.moving_parameters
         body, module, names = model.cut(parameters, inputs)
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(

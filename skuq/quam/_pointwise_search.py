@@ -46,8 +46,7 @@ class PointwiseSearch(GradientSearch):
     Parameters
     ----------
     parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
-        Weights of the network that the search may move, as in `PoolSearch`; "auto" is "all", and
-        "last" of a transformers model.
+        Weights of the network that the search may move, as in `PoolSearch`.
     targeted : bool, default=True
         Whether there is one search for each class, as in `PoolSearch`.
     n_steps : int, default=100
@@ -93,7 +92,6 @@ class PointwiseSearch(GradientSearch):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
     pointwise: ClassVar[bool] = True
-    _moving = "all"
     _shortening = 1.0
 
 

@@ -61,7 +61,9 @@ class PoolSearch(GradientSearch):
         Weights of the network that the search may move: all; all from the first linear layer on,
         where features before it can be computed once; the last layer; all biases; or the scales
         and shifts of normalisation layers. A callable ``parameters(name, tensor)`` returns for
-        each whether it moves. "auto" is "linear", and "last" of a transformers model.
+        each whether it moves. "auto" is "linear"; it is "last", of which a warning tells, where a
+        network cannot be cut before its first linear layer, except for a small one that begins
+        with it; and "last" of a transformers model.
     targeted : bool, default=True
         Whether there is one search for each class, which it asks for. False: a single search
         for any model that differs from the fitted model's prediction, which is cheaper and
@@ -107,7 +109,6 @@ class PoolSearch(GradientSearch):
         **GradientSearch._parameter_constraints,
         "pool": [StrOptions({"auto"}), callable],
     }
-    _moving = "linear"
     _shortening = 10.0
 
 

@@ -214,7 +214,7 @@ class Returns(nn.Module):
     ("more", "what"),
     [
         (lambda out: (out, out), "a tuple"),
-        (lambda out: {"logits": out}, r"a dict with the keys \['logits'\]"),
+        (lambda out: {"scores": out}, r"a dict with the keys \['scores'\]"),
     ],
     ids=["tuple", "dict"],
 )

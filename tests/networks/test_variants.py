@@ -17,6 +17,7 @@ from skuq.networks import (
     stack_parameters,
     stacked_forward,
 )
+from skuq.networks import _variants as module_under_test
 
 
 class LastStep(nn.Module):
@@ -145,11 +146,6 @@ class ScaledOutput(nn.Module):
         return 2 * self.layer(X)
 
 
-def test_network_with_arithmetic_after_its_last_layer_cannot_be_cut():
-    with pytest.raises(ValueError, match="computes something after its last layer"):
-        cut_network(ScaledOutput(), "last", torch.ones(1, 2))
-
-
 class RectifiedOutput(nn.Module):
     def __init__(self):
         super().__init__()
@@ -171,12 +167,6 @@ class Gate(nn.Module):
         return (X * weights[..., None]).mean(2)
 
 
-def test_network_whose_layers_do_not_run_when_cut_is_refused():
-    network = nn.Sequential(nn.Conv1d(1, 4, 3), Gate())
-    with pytest.raises(ValueError, match="computes something after its last layer"):
-        cut_network(network.eval(), "last", torch.randn(6, 1, 5))
-
-
 class RepeatedOutput(nn.Module):
     def __init__(self):
         super().__init__()
@@ -186,9 +176,61 @@ class RepeatedOutput(nn.Module):
         return self.layer(X).expand(-1, 3)
 
 
-def test_outputs_of_a_cut_network_are_not_broadcast():
-    with pytest.raises(ValueError, match="computes something after its last layer"):
-        cut_network(RepeatedOutput(), "last", torch.randn(6, 2))
+class Logarithms(nn.Module):
+    """Log-probabilities, by a function of torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, X):
+        return nn.functional.log_softmax(self.last(self.first(X).relu()), dim=1)
+
+
+class TiedLayers(nn.Module):
+    """Its last layer has the weights of the one before."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.layer2 = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.layer2.weight = self.layer.weight
+
+    def forward(self, X):
+        return 2 * self.layer2(self.layer(X))
+
+
+OWN = ("layer.weight", "layer.bias")
+GATED = nn.Sequential(nn.Conv1d(1, 4, 3), Gate())
+AFTER_LAST = {
+    "scaled": (ScaledOutput(), torch.ones(1, 2), OWN),
+    "seen on the last rows": (RectifiedOutput(), torch.randn(50, 2), OWN),
+    "broadcast": (RepeatedOutput(), torch.randn(6, 2), OWN),
+    "does not run when cut": (GATED, torch.randn(6, 1, 5), ("1.excite.weight", "1.excite.bias")),
+    "tied": (TiedLayers(), torch.randn(6, 2), ("layer.weight", "layer2.bias")),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_LAST)
+def test_last_layer_moves_in_its_place_if_something_is_computed_after_it(name):
+    torch.manual_seed(0)
+    network, X, names = AFTER_LAST[name]
+    body, module, moved = cut_network(network.eval(), "last", X)
+    assert body is None
+    assert module is network
+    assert moved == names
+    weights = {name: 2 * values for name, values in stack_parameters(network, 2, moved).items()}
+    outputs = stacked_forward(network, weights, X, shared_input=True)
+    own = {name: values[1] for name, values in weights.items()}
+    torch.testing.assert_close(outputs[1], functional_call(network, own, (X,)))
+
+
+def test_function_log_softmax_is_cut_off_with_the_last_layer():
+    torch.manual_seed(0)
+    network, X = Logarithms().eval(), torch.randn(6, 4)
+    body, module, moved = cut_network(network, "last", X)
+    torch.testing.assert_close(module(body(X)), network(X))
+    assert moved == ("0.weight", "0.bias")
+    assert body(X).shape == (6, 5)
 
 
 def test_networks_that_need_several_rows_can_be_cut():
@@ -197,12 +239,6 @@ def test_networks_that_need_several_rows_can_be_cut():
     X = torch.randn(6, 4)
     head = cut_network(network, "last", X)
     torch.testing.assert_close(head.module(head.body(X)), network(X))
-
-
-def test_cut_is_checked_on_all_rows_given():
-    torch.manual_seed(0)
-    with pytest.raises(ValueError, match="computes something after its last layer"):
-        cut_network(RectifiedOutput(), "last", torch.randn(50, 2))
 
 
 def test_a_lack_of_memory_is_not_hidden_by_a_slow_loop():
@@ -235,13 +271,15 @@ CUT = {
 }
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["auto", "linear"])
 @pytest.mark.parametrize("name", CUT)
-def test_layers_from_the_first_linear_one_on_equal_the_network(name):
+def test_layers_from_the_first_linear_one_on_equal_the_network(name, kind):
     network, shape, n_parameters = CUT[name]
     network = network.double().eval()
     X = torch.rand(6, *shape, dtype=torch.float64) - 0.2
     before = X.clone()
-    body, module, _ = cut_network(network, "linear", X[:2])
+    body, module, _ = cut_network(network, kind, X[:2])
     features = body(X.clone())
     torch.testing.assert_close(module(features), network(X.clone()))
     torch.testing.assert_close(X, before)
@@ -252,11 +290,14 @@ def test_layers_from_the_first_linear_one_on_equal_the_network(name):
     torch.testing.assert_close(pickle.loads(pickle.dumps(body))(X.clone()), features)
 
 
+@pytest.mark.parametrize("kind", ["auto", "linear"])
 @pytest.mark.parametrize("network", [MLP(4, 3), nn.Linear(4, 3), nn.Sequential(MLP(4, 3))])
-def test_network_that_starts_with_a_linear_layer_stays_whole(network):
-    body, module, _ = cut_network(network.eval(), "linear", torch.ones(2, 4))
+def test_chain_that_starts_with_a_linear_layer_stays_whole(network, kind, monkeypatch):
+    monkeypatch.setattr(module_under_test, "_FEW_WEIGHTS", 0)
+    body, module, names = cut_network(network.eval(), kind, torch.ones(2, 4))
     assert body is None
     assert module is network
+    assert len(names) == len(list(network.parameters()))
 
 
 class Functional(nn.Module):
@@ -303,20 +344,53 @@ def with_linear_layers_inside(block):
 NARROW = nn.TransformerEncoderLayer(3, 1, 8, batch_first=True)
 
 
-@pytest.mark.parametrize(
-    ("network", "X"),
-    [
-        (Functional(), torch.randn(3, 1, 4)),
-        (with_linear_layers_inside(GateOfThree()), torch.randn(3, 1, 4)),
-        (with_linear_layers_inside(NARROW), torch.randn(3, 1, 4)),
-        (Residual(), torch.randn(3, 4)),
-        (nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten()), torch.randn(3, 2, 2)),
-    ],
-)
-def test_network_that_is_not_a_chain_stays_whole(network, X):
-    body, module, _ = cut_network(network.eval(), "linear", X)
-    assert body is None
-    assert module is network
+class OnRows(nn.Module):
+    """Linear layers alone, the first on inputs that a function reshapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, X):
+        return self.last(self.first(X.flatten(1)).relu())
+
+
+UNCUT = {
+    "functional": (Functional(), torch.randn(3, 1, 4), 2),
+    "gate": (with_linear_layers_inside(GateOfThree()), torch.randn(3, 1, 4), 2),
+    "encoder": (with_linear_layers_inside(NARROW), torch.randn(3, 1, 4), 2),
+    "no linear": (
+        nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(), nn.Conv2d(3, 3, 2), nn.Flatten()),
+        torch.randn(3, 2, 2, 2),
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNCUT)
+def test_last_layer_of_a_network_moves_that_cannot_be_cut_before_its_first_linear_one(name):
+    network, X, n_moved = UNCUT[name]
+    with pytest.raises(ValueError, match=r"cannot be cut before .* Use parameters='last' or"):
+        cut_network(network.eval(), "linear", X)
+    with pytest.warns(UserWarning, match="only its last layer moves, '.*', with .* weights"):
+        found = cut_network(network, "auto", X)
+    assert len(found.parameters) == n_moved
+    torch.testing.assert_close(found.module(found.body(X)), network(X))
+
+
+@pytest.mark.filterwarnings("error")
+def test_all_weights_move_where_the_last_layer_is_all_or_a_small_network_begins_linear(
+    monkeypatch,
+):
+    alone = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten()).eval()
+    assert cut_network(alone, "auto", torch.randn(3, 2, 2, 2)).parameters == ("0.weight", "0.bias")
+    assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 2, 2)).parameters) == 4
+    assert cut_network(Residual().eval(), "auto", torch.randn(3, 4)).body is None
+    monkeypatch.setattr(module_under_test, "_FEW_WEIGHTS", 44)
+    assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 4)).parameters) == 4
+    monkeypatch.setattr(module_under_test, "_FEW_WEIGHTS", 43)
+    with pytest.warns(UserWarning, match="'last', with 18 of 43 weights"):
+        assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 4)).parameters) == 2
 
 
 def test_features_of_any_network_can_be_read_off():

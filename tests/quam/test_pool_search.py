@@ -14,7 +14,7 @@ from torch import nn
 
 from skuq import QUAMClassifier
 from skuq.networks import LeNet
-from skuq.quam import PoolSearch
+from skuq.quam import PointwiseSearch, PoolSearch
 from skuq.quam import _gradient_search as search_module
 
 
@@ -194,3 +194,35 @@ def test_models_that_do_not_fit_into_memory_are_refused_before_they_are_searched
         quam.fit(X, y, X_pool=pool)
     monkeypatch.setattr(module, "available_memory", lambda: 4 * size)
     quam.fit(X, y, X_pool=pool)
+
+
+class Functional(nn.Module):
+    """A convolution before linear layers, in a forward pass of its own."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+        self.convolution = nn.Conv1d(1, 3, 2)
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 2)
+
+    def forward(self, X):
+        hidden = self.first(self.convolution(X[:, None]).relu().flatten(1)).relu()
+        return self.factor * self.last(hidden)
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize("kind", [PoolSearch, PointwiseSearch])
+def test_all_weights_move_on_request_alone(linear, kind, factor):
+    X, y = linear[0][:40], linear[1][:40]
+    torch.manual_seed(0)
+    network = Functional(factor)
+    with pytest.warns(UserWarning, match=r"only its last layer moves, 'last', with 12 of") as said:
+        quam = QUAMClassifier(network, search=kind(n_steps=3), random_state=0).fit(X, y)
+    uncut = [each for each in said if "computed again in every step" in str(each.message)]
+    assert len(uncut) == (factor != 1)
+    assert {each.filename for each in said} == {__file__}
+    assert [p.split(".")[-1] for p in quam._problem.problem.parameters] == ["weight", "bias"]
+    assert np.isfinite(quam.predict_uncertainty(X[:3]).total).all()
+    every = QUAMClassifier(network, search=kind(n_steps=3, parameters="all"), random_state=0)
+    assert len(every.fit(X, y)._problem.problem.parameters) == 6
