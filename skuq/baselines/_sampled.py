@@ -17,7 +17,7 @@ from torch import Tensor
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
 from skuq.information import Decomposition, decompose_expected, decompose_selected, split_equally
 from skuq.labels import labels_in_mask
-from skuq.models import ModelClassifierMixin
+from skuq.models import LearnerModel, Model, ModelClassifierMixin, NetworkModel, look_at
 from skuq.networks import as_double, resolve_device
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
@@ -36,6 +36,18 @@ class TrainingRows(NamedTuple):
     X: Tensor  # (n_samples, ...), inputs of the model
     y: Tensor  # (n_samples,), codes of classes
     weight: Tensor  # (n_samples,), float64
+
+
+def on_its_device(model: Model, device: torch.device) -> Any:
+    """A model for many evaluations: a network on a device, and a learner where it is."""
+    return model.to(device) if isinstance(model, NetworkModel) else model
+
+
+def log_proba_there(model: Any, inputs: Any) -> Tensor:
+    """Log-probabilities of preprocessed inputs, where the model is, (n_samples, n_classes)."""
+    if isinstance(model, LearnerModel):
+        return torch.as_tensor(model.log_proba(inputs))
+    return as_double(model.outputs_there(inputs)).log_softmax(-1)
 
 
 class SampledModelsClassifier(
@@ -103,9 +115,13 @@ class SampledModelsClassifier(
             **self._training_options(),
         )
         self.__dict__.pop("classes_", None)  # it is not fitted until the method is set up
-        weight = torch.as_tensor(data.weight)
-        train = TrainingRows(data.inputs, torch.as_tensor(data.codes), weight)
-        self._set_up(TrainingRows(*(part[weight > 0] for part in train)), self._device())
+        if isinstance(self.model_, LearnerModel):
+            look_at(self._given).refuse_device(self.device)
+        else:
+            weight = torch.as_tensor(data.weight)
+            train = TrainingRows(data.inputs, torch.as_tensor(data.codes), weight)
+            self._set_up(TrainingRows(*(part[weight > 0] for part in train)), self._device())
+        assert self.model_.classes is not None
         self.classes_ = self.model_.classes
         return self
 
@@ -155,7 +171,7 @@ class SampledModelsClassifier(
         batches = list(self._batches(X))
         device = self._device()
         sample = self._sampler(device)
-        given = self.model_.to(device) if self.setting == "selected" else None
+        given = on_its_device(self.model_, device) if self.setting == "selected" else None
         parts = [self._decomposed(given, sample(rows), rows) for rows in batches]
         return Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
@@ -193,6 +209,8 @@ class SampledModelsClassifier(
 
     def _device(self) -> torch.device:
         """Where predictions are computed."""
+        if isinstance(self.model_, LearnerModel):
+            return torch.device("cpu")
         device: torch.device = self.model_.resolved(self.device)
         return device
 
@@ -205,8 +223,8 @@ class SampledModelsClassifier(
         elif self.setting == "expected":
             found = decompose_expected(log_proba, weights)  # Eq. 1
         else:
-            logits = as_double(given.outputs_there(given.inputs(X))).to(log_proba.device)
-            found = decompose_selected(logits.log_softmax(-1), log_proba, weights)  # Eq. 2
+            selected = log_proba_there(given, given.inputs(X)).to(log_proba.device)
+            found = decompose_selected(selected, log_proba, weights)  # Eq. 2
         return Decomposition(*torch.stack(tuple(found)).cpu().double())
 
     def _training_options(self) -> dict[str, Any]:
