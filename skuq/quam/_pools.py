@@ -87,7 +87,7 @@ channels, height, width)
     0  20.0  (unseen)
     1  30.0  (unseen)
     >>> make_pool(["where is my bag", "is it far"], kinds=["truncated"], n_inputs=2, random_state=0)
-    array(['where', 'is'], dtype=object)
+    array(['where is', 'is'], dtype=object)
     """
     given, X, random = X, as_pandas(X), check_random_state(random_state)
     if not isinstance(X, pd.DataFrame) and not is_texts(X):
