@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -20,6 +21,7 @@ from skuq import (
     FeatureDistanceClassifier,
     LaplaceClassifier,
     QUAMClassifier,
+    QUAMRegressor,
     ReferenceClassifier,
 )
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
@@ -111,3 +113,10 @@ def test_a_learner_that_takes_no_texts_says_what_would(estimator):
 def test_one_axis_of_numbers_is_refused():
     with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):
         QUAMClassifier(READER).fit(np.arange(60.0), Y)
+
+
+def test_numbers_are_predicted_of_texts():
+    about_money = [float("money" in text) for text in TEXTS]
+    reader = make_pipeline(TfidfVectorizer(), RandomForestRegressor(5, random_state=0))
+    quam = QUAMRegressor(reader, noise=0.1, random_state=0).fit(TEXTS, about_money)
+    assert quam.explain(NEW).contribution.shape == (2, 4)
