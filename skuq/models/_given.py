@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -19,7 +18,7 @@ from sklearn.utils.validation import validate_data
 from skuq.labels import labels_in_mask
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
-from skuq.validation import as_pandas, to_dense, warn_user
+from skuq.validation import is_texts, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
 
 
@@ -69,11 +68,27 @@ class Given:
                 "again. To use it as it is, wrap it: FrozenEstimator(estimator)."
             )
 
+    def refuse_device(self, device: Any) -> None:
+        """Refuse another device than the CPU for a learner, which computes there."""
+        if str(device) not in ("auto", "cpu"):
+            raise ValueError(
+                f"device={str(device)!r} has no effect on {type(self.estimator).__name__}, which "
+                "computes on the CPU."
+            )
+
     @property
     def has_gradients(self) -> bool:
         """Whether `adopt` can make a network of the learner."""
         linear = isinstance(self.learner, LogisticRegression)
         return self.is_network or linear or hasattr(self.learner, "as_model")
+
+    @property
+    def is_naturally_network(self) -> bool:
+        """Whether `adopt` makes a network of it, with nothing but transformers around its learner.
+
+        Wrappers such as `CalibratedClassifierCV` have a network form in some settings only.
+        """
+        return self.has_gradients and (self.trained is self.learner or is_module(self.trained))
 
     @property
     def pretrained(self) -> Any:
@@ -262,13 +277,13 @@ class Rows(Inputs):
 @stored("models.table")
 @dataclass(frozen=True)
 class Table(Inputs):
-    """Whatever the model's own preprocessing takes, such as columns of text.
+    """Whatever the model's own preprocessing takes, such as columns of text, or texts alone.
 
     Attributes
     ----------
     learner : bool
-        Whether it reaches a scikit-learn learner, which gets a DataFrame or an array, and whose
-        business NaN is.
+        Whether it reaches a scikit-learn learner, which gets a table, an array or texts, and
+        whose business NaN is.
     """
 
     learner: bool = False
@@ -278,9 +293,11 @@ class Table(Inputs):
         return True
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
+        X = self._as_table(X)
+        vars(owner).pop("n_features_in_", None)  # texts have none, and would keep an earlier one
         validate_data(owner, X, skip_check_array=True)
         X, y = indexable(X, column_or_1d(y, warn=True))
-        return self, self._as_table(X), y
+        return self, X, y
 
     def check(self, owner: Any, X: Any) -> Any:
         X = self._as_table(X)
@@ -288,10 +305,9 @@ class Table(Inputs):
         return indexable(X)[0]  # rows of a sparse matrix in coordinates cannot be taken
 
     def _as_table(self, X: Any) -> Any:
-        if not self.learner:
-            return X
-        X = as_pandas(X)
-        if isinstance(X, pd.DataFrame):
+        if is_texts(X):
+            return np.asarray(X, dtype=object)
+        if not self.learner or hasattr(X, "columns"):
             return X
         return check_array(to_dense(X), dtype=None, ensure_all_finite="allow-nan", input_name="X")
 

@@ -406,7 +406,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return *parts, _safe_indexing(y, train), _safe_indexing(y, held_out)
 
     def _is_regression(self, y: Any) -> bool:
-        if look_at(self.estimator).is_network and is_module(look_at(self.estimator).learner):
+        if is_module(look_at(self.estimator).trained):
             return type_of_target(y).startswith("continuous")
         return bool(is_regressor(self.estimator))
 
@@ -423,8 +423,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self._takes_nodes:
             return self._fitted_on_nodes(X, y, random)
         regression = self._is_regression(y)
+        given = look_at(self.estimator)
+        is_ours = hasattr(given.trained, "predict_uncertainty")
+        as_network = given.is_network and not is_ours
         data = self._resolve(
-            X, y, seed=seed, form="natural", regression=regression, device=self.device
+            X,
+            y,
+            seed=seed,
+            form="network" if as_network else "learner",
+            regression=regression,
+            device=self.device,
         )
         model = self.model_
         if model.network is not None:

@@ -26,10 +26,10 @@ from tqdm.auto import tqdm
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.extras import import_networks
 from skuq.information import array_namespace
-from skuq.models import Model, ModelMixin, TrainingData, look_at
+from skuq.models import Model, ModelMixin, TrainingData, category_columns, look_at
 from skuq.quam._explanation import Explanation
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
-from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
+from skuq.quam._pools import make_pool, make_token_pool
 from skuq.quam._refit_search import (
     RefitProblem,
     RefitSearch,
@@ -40,9 +40,10 @@ from skuq.quam._refit_search import (
     stacked_rows,
     with_categories_of,
 )
+from skuq.quam._table_pools import KNOWN, SEEN
 from skuq.quam._tasks import Found, Outputs, Problem, Search, Task
-from skuq.unusual_rows import explain_rows
-from skuq.validation import refuse_ineffective, to_dense
+from skuq.unusual_rows import explain_rows, explain_texts, words_of
+from skuq.validation import as_pandas, as_table_of, is_texts, refuse_ineffective, to_dense
 
 if TYPE_CHECKING:
     from skuq.quam._gradient_search import SearchProblem, SearchSettings
@@ -148,12 +149,9 @@ class QUAMBase(ModelMixin, ABC):
             search = getattr(load(module), name)()
         search._validate_params()
         search.check_suits(self.estimator)
-        if isinstance(search, RefitSearch) and str(self.device) not in ("auto", "cpu"):
-            raise ValueError(
-                f"device={self.device!r} has no effect on "
-                f"{type(self.estimator).__name__}, which computes on the CPU."
-            )
-        if not isinstance(search, RefitSearch):
+        if isinstance(search, RefitSearch):
+            look_at(self.estimator).refuse_device(self.device)
+        else:
             from skuq.networks import resolve_device
 
             resolve_device(self.device)  # refused before anything is trained
@@ -232,11 +230,14 @@ class QUAMBase(ModelMixin, ABC):
             return
         # Models that refuse unknown categories, or numbers out of their range, do so in new inputs;
         # so do embeddings of a network.
-        limits_kinds = form.reaches_preprocessing or self.model_.looks_up_ids
+        is_table = form.reaches_preprocessing and len(X.shape) == 2
+        limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
+        names = getattr(self, "feature_names_in_", range(X.shape[-1]))
+        codes = category_columns(self.estimator, names) if is_table else ()
         refusals: list[ValueError] = []
-        for kinds in (None, SEEN, KNOWN) if limits_kinds and X.ndim == 2 else (None,):
+        for kinds in (None, SEEN, KNOWN) if limits_kinds else (None,):
             try:
-                made = make_pool(X, kinds=kinds, random_state=random)
+                made = make_pool(X, kinds=kinds, categories=codes, random_state=random)
                 self._search_first(self._named(self._checked_rows(self._with_names(made))))
                 return
             except ValueError as error:
@@ -365,17 +366,18 @@ class QUAMBase(ModelMixin, ABC):
         return twin
 
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
-        """Tell which columns make rows of a table unusual, and which model says what.
+        """Tell which columns, or words of texts, are unusual, and which model says what.
 
-        Each column in turn is replaced by the values of some training rows; what the
-        epistemic uncertainty loses by it, on average, is the column's contribution.
+        Each column in turn is replaced by the values of some training rows, and each word of a
+        text by words of some training texts; what the epistemic uncertainty loses by it, on
+        average, is the contribution of the column or word.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
+        X : array-like of shape (n_samples, n_features), or texts of shape (n_samples,)
+            Rows or texts.
         n_typical : int, default=20
-            Number of training rows, whose values replace a row's.
+            Number of training rows or texts, whose values or words replace those of `X`.
 
         Returns
         -------
@@ -386,18 +388,29 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the inputs are not rows of a table.
+            If the inputs are neither rows of a table nor texts.
         """
         self._check_found()
-        rows, background = to_dense(self._checked_rows(X)), to_dense(self._background)
-        if np.ndim(rows) != 2:
-            raise ValueError(f"Only rows of a table can be explained; X has {np.ndim(rows)} axes.")
-        typical = _safe_indexing(background, np.arange(n_typical) % len(background))
-        epistemic, contribution = explain_rows(
-            rows, typical, lambda X: self.predict_uncertainty(X).epistemic
-        )
-        names = getattr(self, "feature_names_in_", np.arange(rows.shape[1]))
-        return Explanation(np.asarray(names), epistemic, contribution, self.adversarial_models(X))
+        given, background = self._checked_rows(X), self._background
+        rows, typical = (as_pandas(to_dense(each)) for each in (given, background))
+        typical = _safe_indexing(typical, np.arange(n_typical) % len(typical))
+
+        def epistemic(X: Any) -> FloatArray:
+            table = as_table_of(given, X) if isinstance(X, pd.DataFrame) else X
+            return self.predict_uncertainty(table).epistemic
+
+        names: Any = getattr(self, "feature_names_in_", None)
+        if is_texts(rows):
+            names = words_of(rows)
+            found = explain_texts(rows, typical, epistemic)
+        elif np.ndim(rows) == 2:
+            names = np.arange(rows.shape[1]) if names is None else names
+            found = explain_rows(rows, typical, epistemic)
+        else:
+            raise ValueError(
+                f"Only rows of a table and texts can be explained; X has {np.ndim(rows)} axes."
+            )
+        return Explanation(np.asarray(names), *found, self.adversarial_models(given))
 
     def _check_found(self) -> None:
         check_is_fitted(self)

@@ -25,6 +25,7 @@ from skuq.base import FloatArray, IntArray
 from skuq.models import LearnerModel, look_at
 from skuq.quam._tasks import Found, Problem, Search, mean_excess
 from skuq.stored import stored
+from skuq.validation import as_pandas, as_table_of
 
 if TYPE_CHECKING:
     import torch
@@ -234,8 +235,10 @@ def refit_on_pool(
 
 def stacked_rows(X: Any, pool: Any) -> Any:
     """Training inputs and the pool below one another."""
-    if isinstance(X, pd.DataFrame):
-        return pd.concat([X, with_categories_of(X, pool)], ignore_index=True)
+    if hasattr(X, "columns"):
+        table = as_pandas(X)
+        rows = with_categories_of(table, as_pandas(pool))
+        return as_table_of(X, pd.concat([table, rows], ignore_index=True))
     return np.concatenate([np.asarray(X), np.asarray(pool)])
 
 

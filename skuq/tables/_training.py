@@ -340,14 +340,18 @@ class Training:
 
     def _pool(self, encoder: Any, X: pd.DataFrame) -> Any:
         """A pool of rows, not of what an encoder makes of them."""
+        from skuq.models import category_columns
         from skuq.quam import make_pool
 
         if encoder is not None:
             return encoder.transform(make_pool(X, random_state=self.random_state))
         rows = encoded(encoder, self.columns, X)
+        categories = category_columns(self.estimator, list(rows.columns))
 
         def made(kinds: Sequence[str] | None = None) -> pd.DataFrame:
-            pool = make_pool(rows, kinds=kinds, random_state=self.random_state)
+            pool = make_pool(
+                rows, kinds=kinds, categories=categories, random_state=self.random_state
+            )
             whole = rows.select_dtypes("int64")
             return pool.assign(**{name: as_integers(pool[name].round()) for name in whole})
 
