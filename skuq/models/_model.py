@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import (
+    GammaRegressor,
+    LogisticRegression,
+    PoissonRegressor,
+    TweedieRegressor,
+)
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
 
 from skuq.base import FloatArray
 from skuq.information import array_namespace, log_softmax
@@ -23,7 +31,7 @@ from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.stored import stored
 from skuq.validation import to_dense, warn_user
-from skuq.wrappers import is_search
+from skuq.wrappers import is_instance_of, is_search
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +40,9 @@ if TYPE_CHECKING:
 LEAST_PROBABILITY = 1e-12  # a probability of 0 is not evidence for infinitely many nats
 _N_EXAMPLES = 64  # samples that show what a model returns
 _ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
+_STARTING = ("lbfgs", "newton-cg", "newton-cholesky", "sag", "saga")  # solvers with a warm start
+_COMBINED = ("VotingClassifier", "VotingRegressor", "StackingClassifier", "StackingRegressor")
+_START_TOL = 0.1  # tolerance from a warm start, relative to that from zero
 
 
 @stored("models.chain")
@@ -98,9 +109,18 @@ class Model(ABC):
         return losses
 
     def refit(
-        self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
+        self,
+        X: Any,
+        y: NDArray[Any],
+        sample_weight: FloatArray | None,
+        *,
+        seed: int,
+        start: Any = None,
     ) -> Self | None:
-        """The model of a clone that is trained on preprocessed inputs; None for networks."""
+        """The model of a clone that is trained on preprocessed inputs; None for networks.
+
+        `start` is a fitted estimator of the same kind, near whose solution the clone's is expected.
+        """
         return None
 
     def with_classes(self, y: NDArray[Any], inputs: Any) -> tuple[Self, NDArray[np.int64]]:
@@ -151,9 +171,17 @@ class LearnerModel(Model):
         return to_dense(X if self.transform is None else self.transform(X))
 
     def refit(
-        self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
+        self,
+        X: Any,
+        y: NDArray[Any],
+        sample_weight: FloatArray | None,
+        *,
+        seed: int,
+        start: Any = None,
     ) -> Self:
-        fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
+        fitted = fit_clone(
+            self.estimator, X, y, sample_weight=sample_weight, seed=seed, start=start
+        )
         return replace(self, estimator=fitted)
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
@@ -181,12 +209,14 @@ def fit_clone(
     *,
     sample_weight: NDArray[Any] | None,
     seed: int,
+    start: Any = None,
     **fit_params: Any,
 ) -> Any:
     """Fit a clone of a scikit-learn model, seeding all parts that have no seed of their own.
 
     Weights reach the learner inside of pipelines and searches; `seed` is for each `random_state`
-    that is None; `fit_params` are further arguments of `fit`.
+    that is None; `start` is a fitted model from whose solution the clone starts if it can;
+    `fit_params` are further arguments of `fit`.
     """
     twin = clone(estimator)
     unseeded = {
@@ -195,6 +225,14 @@ def fit_clone(
         if value is None and name.split("__")[-1] == "random_state"
     }
     twin.set_params(**unseeded)
+    if start is not None and _can_start_from(twin, start, y):
+        tol = _START_TOL * twin.tol  # the start is already near: it must not count as the end
+        given = twin.get_params(deep=False)
+        twin.set_params(warm_start=True, tol=tol)
+        twin.coef_, twin.intercept_ = start.coef_.copy(), np.copy(start.intercept_)
+        with _seeded(seed):
+            twin.fit(X, y, sample_weight=sample_weight, **fit_params)
+        return twin.set_params(warm_start=given["warm_start"], tol=given["tol"])
     if sample_weight is not None:
         fit_params[f"{_path_to_learner(twin)}sample_weight"] = sample_weight
     with _seeded(seed):
@@ -205,6 +243,45 @@ def fit_clone(
             if not is_skorch_net(net) or _is_data_of(net, X, y):
                 raise
             raise net_data_error(estimator, X, y) from error
+
+
+def _can_start_from(learner: Any, start: Any, y: NDArray[Any]) -> bool:
+    """Whether the solver of a linear model takes the solution of another one as its start."""
+    if type(learner) is not type(start) or not isinstance(
+        getattr(start, "coef_", None), np.ndarray
+    ):
+        return False
+    if isinstance(learner, LogisticRegression):
+        # Copies of the same classes, since each class has its coefficients.
+        return learner.solver in _STARTING and np.array_equal(np.unique(y), start.classes_)
+    return isinstance(learner, PoissonRegressor | GammaRegressor | TweedieRegressor)
+
+
+def takes_weights(estimator: Any) -> bool:
+    """Whether a learner is trained with weights of samples, and so are all models inside it.
+
+    Voting and stacking take any arguments and pass them on; others take weights, and cannot pass
+    them on to every learner.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import VotingClassifier
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> members = [("linear", LogisticRegression()), ("near", KNeighborsClassifier())]
+    >>> takes_weights(VotingClassifier(members)), takes_weights(VotingClassifier(members[:1]))
+    (False, True)
+    """
+    if isinstance(estimator, FrozenEstimator):  # it is not trained
+        return True
+    if any(is_instance_of(estimator, "sklearn.ensemble", name) for name in _COMBINED):
+        inside = [member for _, member in estimator.estimators]
+        inside.append(getattr(estimator, "final_estimator", None))
+    elif has_fit_parameter(estimator, "sample_weight"):
+        inside = [getattr(estimator, "estimator", None)]
+    else:
+        return False
+    return all(takes_weights(each) for each in inside if hasattr(each, "fit"))
 
 
 def _seeded(seed: int) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
@@ -133,7 +133,7 @@ class QUAMClassifier(
 
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
-        "n_targets": [Interval(Integral, 1, None, closed="left"), None],
+        "n_targets": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
     }
 
     def __init__(
@@ -142,7 +142,7 @@ class QUAMClassifier(
         *,
         search: Any = None,
         setting: str = "expected",
-        n_targets: int | None = None,
+        n_targets: int | str | None = "auto",
         mixture: str = "trajectory",
         gamma: float = 0.01,
         temperature: float | str = "auto",
@@ -202,7 +202,8 @@ class QUAMClassifier(
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        self.search_ = self._chosen_search(X_pool)
+        self.search_ = self._chosen_search(X_pool, X, y)
+        sample_weight = self._checked_sample_weight(sample_weight, y)
         if not getattr(self.search_, "targeted", True):
             refuse_ineffective(
                 self, ["n_targets"], "with targeted=False of the search, which asks for no class."

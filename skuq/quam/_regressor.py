@@ -204,7 +204,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        self.search_ = self._chosen_search(X_pool)
+        self.search_ = self._chosen_search(X_pool, X, y)
+        sample_weight = self._checked_sample_weight(sample_weight, y)
         self._refuse_ineffective()
         training: dict[str, Any] = {
             "regression": True,
