@@ -109,7 +109,7 @@ _CHUNKS_PER_JOB = 8
 _FEWEST = 1000  # inputs of a pool with new ones
 # Rows times coefficients of a logistic regression, from which on a refit takes seconds and a search
 # by gradients costs less than all refits.
-_MOST_REFITTED = 10**8
+_MOST_REFITTED = 10**7
 _N_BACKGROUND = 500  # training inputs kept for explanations
 
 
@@ -547,7 +547,8 @@ def _costs_less_by_gradients(given: Given, X: Any, y: Any) -> bool:
     The cost of a refit grows with the product of all three, that of a search by gradients with the
     product of features and classes.
     """
-    learner, shape = given.trained, getattr(X, "shape", ())
+    learner = given.trained
+    shape: tuple[int, ...] = getattr(X, "shape", ())
     is_softmax = isinstance(learner, LogisticRegression) and learner.solver != "liblinear"
     # Refits count classes unequally, and drop features, as the learner does.
     alike = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)

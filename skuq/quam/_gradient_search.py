@@ -383,20 +383,23 @@ class Descent:
 
         Yields ``L_train - L_ref`` of each model before each step, (n_models,), on the step's batch.
         """
+        # Steps work in place: large tensors that come and go would tear the memory to pieces.
         initial = torch.cat([w.detach().flatten(1) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # in units of the scales
         adam = torch.optim.Adam([moved], fused=True)
-        self._weights = initial.requires_grad_()
+        current = initial.clone()
+        self._weights = current.detach().requires_grad_()
+        self._weights.grad = moved.grad = torch.zeros_like(initial)
         for step, (c, learning_rate) in enumerate(zip(*schedule, strict=True)):  # Line 2
             l_pen = self._add_gradients(step, batches[step], c, attack)
-            moved.grad = self._weights.grad
             adam.param_groups[0]["lr"] = learning_rate
             adam.step()  # Line 6
-            self._weights = torch.addcmul(initial.detach(), moved, self.scale).requires_grad_()
+            torch.addcmul(initial, moved, self.scale, out=current)
+            self._weights.grad.zero_()
             yield l_pen
 
     def weights(self) -> dict[str, Tensor]:
-        """Weights of the models as they are now, each (n_models, \\*parameter.shape)."""
+        """Weights of the models as they are now, each (n_models, \\*parameter.shape); views."""
         parts = torch.split(self._weights, self.sizes, dim=1)
         named = zip(self.searched.scales, parts, strict=True)
         given = ((name, part, self.searched.module.get_parameter(name)) for name, part in named)
@@ -489,7 +492,7 @@ def variants_at(
     if not shared_input or weight is None or (bias is None and layer.bias is not None):
         return stacked_forward(module, weights, x, shared_input=shared_input)
     of_all = linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
-    return of_all.unflatten(1, weight.shape[:2]).transpose(0, 1)
+    return of_all.view(len(x), *weight.shape[:2]).transpose(0, 1)
 
 
 def linear_head(module: nn.Module) -> tuple[Any, str]:

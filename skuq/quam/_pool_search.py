@@ -270,7 +270,8 @@ def search_networks(
     kept_steps = _steps_kept(n_steps, searched.model_bytes)
 
     def search(n_bytes: int) -> tuple[list[dict[str, Tensor]], Tensor]:
-        weights, losses = [], []
+        weights: list[dict[str, Tensor]] = []
+        losses = []
         groups = [*searched.searches_that_fit(objective.n_searches, 1, n_bytes)]
         for searches in groups:
             part = objective.subset(searches)
@@ -290,7 +291,7 @@ def search_networks(
                 advice=_ADVICE,
                 times=0 if weights else len(groups),
             )
-            kept = _kept_models(steps, descent, kept_steps)
+            kept = _kept_models(steps, start, descent, kept_steps)
             weights.append({name: w.cpu() for name, w in kept.items()})
             prior = torch.as_tensor(descent.prior(kept), device=device).reshape(-1, 1)
             of_each = descent.excess_of_each(kept, compared) + prior
@@ -304,21 +305,22 @@ def search_networks(
 
 @torch.no_grad()
 def _kept_models(
-    steps: Iterator[Tensor], descent: Descent, kept_steps: Sequence[int]
+    steps: Iterator[Tensor],
+    start: dict[str, Tensor],
+    descent: Descent,
+    kept_steps: Sequence[int],
 ) -> dict[str, Tensor]:
     """Run the searches; weights after some steps, one search after the other."""
-    excess: list[Tensor] = []
-    kept: dict[str, Tensor] = {}
+    # All that stays is there before the first step: small tensors among the large ones of a step
+    # would keep the memory between them from being used again.
+    kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
+    sums = torch.zeros_like(next(iter(start.values())).flatten(1)[:, 0])
     for step, loss in enumerate(steps):
-        excess.append(loss)
-        if step not in kept_steps:
-            continue
-        for name, w in descent.weights().items():
-            if name not in kept:  # filled in place: a stack of copies would be all of them twice
-                kept[name] = w.new_empty(len(w), len(kept_steps), *w.shape[1:])
-            kept[name][:, kept_steps.index(step)] = w
-    numbers = (torch.stack(excess), *kept.values())
-    if not all(bool(torch.isfinite(each).all()) for each in numbers):
+        sums += loss
+        if step in kept_steps:
+            for name, w in descent.weights().items():
+                kept[name][:, kept_steps.index(step)] = w
+    if not all(bool(torch.isfinite(each).all()) for each in (sums, *kept.values())):
         raise ValueError(
             "The search on the pool diverged (NaN or infinite loss). Use a smaller "
             "`learning_rate`, or scale the features, for instance with StandardScaler."

@@ -265,7 +265,7 @@ def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) 
 def _with_weight(
     X: Any,
     y: NDArray[Any],
-    weight: FloatArray,
+    weight: Any,
     pool: Any,
     wanted: Iterable[NDArray[Any]],
     shares: Sequence[float],
@@ -285,7 +285,7 @@ def _with_weight(
 def _with_whole_rows(
     X: Any,
     y: NDArray[Any],
-    weight: None,
+    weight: Any,
     pool: Any,
     wanted: Iterable[NDArray[Any]],
     shares: Sequence[float],
