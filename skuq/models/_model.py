@@ -16,12 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import (
-    GammaRegressor,
-    LogisticRegression,
-    PoissonRegressor,
-    TweedieRegressor,
-)
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
@@ -40,9 +34,7 @@ if TYPE_CHECKING:
 LEAST_PROBABILITY = 1e-12  # a probability of 0 is not evidence for infinitely many nats
 _N_EXAMPLES = 64  # samples that show what a model returns
 _ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
-_STARTING = ("lbfgs", "newton-cg", "newton-cholesky", "sag", "saga")  # solvers with a warm start
 _COMBINED = ("VotingClassifier", "VotingRegressor", "StackingClassifier", "StackingRegressor")
-_START_TOL = 0.1  # tolerance from a warm start, relative to that from zero
 
 
 @stored("models.chain")
@@ -109,18 +101,9 @@ class Model(ABC):
         return losses
 
     def refit(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        sample_weight: FloatArray | None,
-        *,
-        seed: int,
-        start: Any = None,
+        self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self | None:
-        """The model of a clone that is trained on preprocessed inputs; None for networks.
-
-        `start` is a fitted estimator of the same kind, near whose solution the clone's is expected.
-        """
+        """The model of a clone that is trained on preprocessed inputs; None for networks."""
         return None
 
     def with_classes(self, y: NDArray[Any], inputs: Any) -> tuple[Self, NDArray[np.int64]]:
@@ -171,17 +154,9 @@ class LearnerModel(Model):
         return to_dense(X if self.transform is None else self.transform(X))
 
     def refit(
-        self,
-        X: Any,
-        y: NDArray[Any],
-        sample_weight: FloatArray | None,
-        *,
-        seed: int,
-        start: Any = None,
+        self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self:
-        fitted = fit_clone(
-            self.estimator, X, y, sample_weight=sample_weight, seed=seed, start=start
-        )
+        fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
@@ -209,14 +184,12 @@ def fit_clone(
     *,
     sample_weight: NDArray[Any] | None,
     seed: int,
-    start: Any = None,
     **fit_params: Any,
 ) -> Any:
     """Fit a clone of a scikit-learn model, seeding all parts that have no seed of their own.
 
     Weights reach the learner inside of pipelines and searches; `seed` is for each `random_state`
-    that is None; `start` is a fitted model from whose solution the clone starts if it can;
-    `fit_params` are further arguments of `fit`.
+    that is None; `fit_params` are further arguments of `fit`.
     """
     twin = clone(estimator)
     unseeded = {
@@ -225,14 +198,6 @@ def fit_clone(
         if value is None and name.split("__")[-1] == "random_state"
     }
     twin.set_params(**unseeded)
-    if start is not None and _can_start_from(twin, start, y):
-        tol = _START_TOL * twin.tol  # the start is already near: it must not count as the end
-        given = twin.get_params(deep=False)
-        twin.set_params(warm_start=True, tol=tol)
-        twin.coef_, twin.intercept_ = start.coef_.copy(), np.copy(start.intercept_)
-        with _seeded(seed):
-            twin.fit(X, y, sample_weight=sample_weight, **fit_params)
-        return twin.set_params(warm_start=given["warm_start"], tol=given["tol"])
     if sample_weight is not None:
         fit_params[f"{_path_to_learner(twin)}sample_weight"] = sample_weight
     with _seeded(seed):
@@ -243,18 +208,6 @@ def fit_clone(
             if not is_skorch_net(net) or _is_data_of(net, X, y):
                 raise
             raise net_data_error(estimator, X, y) from error
-
-
-def _can_start_from(learner: Any, start: Any, y: NDArray[Any]) -> bool:
-    """Whether the solver of a linear model takes the solution of another one as its start."""
-    if type(learner) is not type(start) or not isinstance(
-        getattr(start, "coef_", None), np.ndarray
-    ):
-        return False
-    if isinstance(learner, LogisticRegression):
-        # Copies of the same classes, since each class has its coefficients.
-        return learner.solver in _STARTING and np.array_equal(np.unique(y), start.classes_)
-    return isinstance(learner, PoissonRegressor | GammaRegressor | TweedieRegressor)
 
 
 def takes_weights(estimator: Any) -> bool:

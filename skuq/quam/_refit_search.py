@@ -66,9 +66,7 @@ class RefitSearch(Search):
 
     Notes
     -----
-    A voting or stacking ensemble takes weights if all its members do. Refits of
-    `LogisticRegression`, `PoissonRegressor`, `GammaRegressor` and `TweedieRegressor` start from
-    the solution of the given model.
+    A voting or stacking ensemble takes weights if all its members do.
 
     Examples
     --------
@@ -222,8 +220,7 @@ def refit_on_pool(
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
-    start = problem.model.estimator if not memorises else None
-    refit = partial(_refitted, unfitted, start=start, seed=problem.seed)
+    refit = partial(unfitted.refit, seed=problem.seed)
     n_kept = len(pool_targets[0]) * len(shares)
     n_refits = len(pool_targets) * n_kept
     began = perf_counter()
@@ -346,18 +343,6 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     normals = axes[kept].T @ (random.normal(size=(kept.sum(), _N_SPLITS)) / singular[kept, None])
     along = (rows @ normals).T
     return np.concatenate([together, np.sign(along - np.median(along, axis=1, keepdims=True))])
-
-
-def _refitted(
-    unfitted: LearnerModel,
-    X: Any,
-    y: NDArray[Any],
-    weight: FloatArray | None,
-    *,
-    start: Any,
-    seed: int,
-) -> LearnerModel:
-    return unfitted.refit(X, y, weight, seed=seed, start=start)
 
 
 def _without_class_weight(

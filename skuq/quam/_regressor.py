@@ -42,9 +42,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     estimator : object, default=None
         The model to analyse. None trains a network with one hidden layer of 100 units
         (scale the features before; the target is standardised inside). Any regressor
-        (boosted trees, forests, linear models, nearest neighbours and others), a skorch net, an `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted
-        model wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is taken as it
-        is and never altered; `fit` then needs the data that it was trained on. Step sizes are
+        (boosted trees, forests, linear models, nearest neighbours and others), a skorch net, an
+        `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted model
+        wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is taken as it is and
+        never altered; `fit` then needs the data that it was trained on. Step sizes are
         relative to the weights, the bias of the output among them, so train networks on a target
         of about zero mean.
     noise : {"homoscedastic", "learned"} or float, default="homoscedastic"
