@@ -6,10 +6,10 @@ Learners of scikit-learn do without torch.
 from typing import TYPE_CHECKING
 
 from skuq.extras import import_networks, lazy_names
-from skuq.models._given import Given, as_rows, is_prefit, look_at
+from skuq.models._given import as_rows, is_prefit, look_at
 from skuq.models._mixin import ModelClassifierMixin, ModelMixin, ModuleClassifier
-from skuq.models._model import LearnerModel, Model, classes_of_logits, takes_weights
-from skuq.models._resolve import TrainingData, checked_weight, fit_model, resolve
+from skuq.models._model import LearnerModel, Model, classes_of_logits
+from skuq.models._resolve import TrainingData, fit_model, resolve
 from skuq.stored import stored_in
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from skuq.models._network_model import NetworkModel
 
 __all__ = [
-    "Given",
     "LearnerModel",
     "Model",
     "ModelClassifierMixin",
@@ -27,13 +26,11 @@ __all__ = [
     "TrainingData",
     "adopt",
     "as_rows",
-    "checked_weight",
     "classes_of_logits",
     "fit_model",
     "is_prefit",
     "look_at",
     "resolve",
-    "takes_weights",
 ]
 
 _NETWORKS = {

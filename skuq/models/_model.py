@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import has_fit_parameter
 
 from skuq.base import FloatArray
 from skuq.information import array_namespace, log_softmax
@@ -25,7 +23,7 @@ from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.stored import stored
 from skuq.validation import to_dense, warn_user
-from skuq.wrappers import is_instance_of, is_search
+from skuq.wrappers import is_search
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
 LEAST_PROBABILITY = 1e-12  # a probability of 0 is not evidence for infinitely many nats
 _N_EXAMPLES = 64  # samples that show what a model returns
 _ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
-_COMBINED = ("VotingClassifier", "VotingRegressor", "StackingClassifier", "StackingRegressor")
 
 
 @stored("models.chain")
@@ -208,33 +205,6 @@ def fit_clone(
             if not is_skorch_net(net) or _is_data_of(net, X, y):
                 raise
             raise net_data_error(estimator, X, y) from error
-
-
-def takes_weights(estimator: Any) -> bool:
-    """Whether a learner is trained with weights of samples, and so are all models inside it.
-
-    Voting and stacking take any arguments and pass them on; others take weights, and cannot pass
-    them on to every learner.
-
-    Examples
-    --------
-    >>> from sklearn.ensemble import VotingClassifier
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.neighbors import KNeighborsClassifier
-    >>> members = [("linear", LogisticRegression()), ("near", KNeighborsClassifier())]
-    >>> takes_weights(VotingClassifier(members)), takes_weights(VotingClassifier(members[:1]))
-    (False, True)
-    """
-    if isinstance(estimator, FrozenEstimator):  # it is not trained
-        return True
-    if any(is_instance_of(estimator, "sklearn.ensemble", name) for name in _COMBINED):
-        inside = [member for _, member in estimator.estimators]
-        inside.append(getattr(estimator, "final_estimator", None))
-    elif has_fit_parameter(estimator, "sample_weight"):
-        inside = [getattr(estimator, "estimator", None)]
-    else:
-        return False
-    return all(takes_weights(each) for each in inside if hasattr(each, "fit"))
 
 
 def _seeded(seed: int) -> AbstractContextManager[None]:

@@ -29,16 +29,7 @@ from tqdm.auto import tqdm
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.extras import import_networks
 from skuq.information import array_namespace
-from skuq.models import (
-    Given,
-    Model,
-    ModelMixin,
-    TrainingData,
-    checked_weight,
-    is_prefit,
-    look_at,
-    takes_weights,
-)
+from skuq.models import Model, ModelMixin, TrainingData, is_prefit, look_at
 from skuq.quam._explanation import Explanation, explain_rows
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
@@ -53,7 +44,7 @@ from skuq.quam._refit_search import (
     with_categories_of,
 )
 from skuq.quam._tasks import Found, Outputs, Problem, Search, Task
-from skuq.validation import refuse_ineffective, to_dense
+from skuq.validation import refuse_ineffective, to_dense, weights
 
 if TYPE_CHECKING:
     from skuq.quam._gradient_search import SearchProblem, SearchSettings
@@ -188,13 +179,16 @@ class QUAMBase(ModelMixin, ABC):
         """
         if sample_weight is None or self._form != "learner":
             return sample_weight
-        learner = look_at(self.estimator).trained
-        if takes_weights(learner):
+        given = look_at(self.estimator)
+        if given.takes_weights:
             return sample_weight
-        weight = checked_weight(sample_weight, y)
+        weight = weights(
+            sample_weight if np.ndim(sample_weight) else np.full(_num_samples(y), sample_weight),
+            _num_samples(y),
+        )
         if np.ptp(weight):
             raise ValueError(
-                f"{type(learner).__name__}, or a model inside it, takes no `sample_weight`: "
+                f"{type(given.trained).__name__}, or a model inside it, takes no `sample_weight`: "
                 "weights of the samples cannot count, and they are not all equal. Leave "
                 "`sample_weight` out, repeat the rows that count more, or choose a learner that "
                 "takes weights."
@@ -541,7 +535,7 @@ class QUAMBase(ModelMixin, ABC):
         ]
 
 
-def _costs_less_by_gradients(given: Given, X: Any, y: Any) -> bool:
+def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
     """Whether a learner of many rows, features and classes is a network, and cheaper as one.
 
     The cost of a refit grows with the product of all three, that of a search by gradients with the

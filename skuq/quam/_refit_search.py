@@ -24,7 +24,7 @@ from sklearn.utils.class_weight import compute_class_weight, compute_sample_weig
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
-from skuq.models import LearnerModel, look_at, takes_weights
+from skuq.models import LearnerModel, look_at
 from skuq.quam._cost import MAX_MEMORY, pickled_size, searches_in_memory, tell_time
 from skuq.quam._tasks import Found, Problem, Search, mean_excess
 from skuq.stored import stored
@@ -215,7 +215,7 @@ def refit_on_pool(
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
     X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
-    if takes_weights(learner):
+    if look_at(learner).takes_weights:
         # Else learners would count the pool among the rows of a class.
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
