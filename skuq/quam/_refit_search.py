@@ -350,6 +350,8 @@ def _without_class_weight(
 ) -> tuple[Any, FloatArray]:
     """A copy without weights of classes, and the weights of samples that stand for them."""
     learner = clone(learner)
+    if hasattr(learner, "estimators"):  # each of which has weights of its own
+        return learner, weight
     given = weight
     for name, value in look_at(learner).class_weights.items():
         prefix, _, end = name.rpartition("__")

@@ -148,6 +148,13 @@ def test_weights_of_samples_are_not_left_aside_in_silence(iris):
         QUAMClassifier(NEAR).fit(X, y, sample_weight=np.zeros(len(y)))
 
 
+def test_members_of_an_ensemble_keep_their_class_weights(iris):
+    members = [("a", LogisticRegression(class_weight="balanced")), ("b", BAYES)]
+    quam = QUAMClassifier(VotingClassifier(members, voting="soft"), random_state=0).fit(*iris)
+    fitted = quam._found.models[0][0].estimator.estimators_
+    assert fitted[0].class_weight == "balanced"
+
+
 def test_an_ensemble_whose_members_take_weights_is_refitted_with_weights(iris):
     X, y = iris
     single, voting = (
