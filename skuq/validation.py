@@ -18,7 +18,7 @@ from sklearn.utils import _safe_indexing
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
 
-_LIBRARIES = ("skuq", "sklearn", "joblib")
+_LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 
 

@@ -13,13 +13,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from skuq.labels import labels_in_mask
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
 from skuq.validation import is_texts, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
+
+_COMBINED = ("VotingClassifier", "VotingRegressor", "StackingClassifier", "StackingRegressor")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,15 @@ class Given:
         return self.has_gradients and (self.trained is self.learner or is_module(self.trained))
 
     @property
+    def takes_weights(self) -> bool:
+        """Whether weights of samples count in training: its own, and that of all models inside.
+
+        Voting and stacking take any arguments and pass them on; others take weights, and cannot
+        pass them on to every learner.
+        """
+        return _takes_weights(self.trained)
+
+    @property
     def pretrained(self) -> Any:
         """The model of the library transformers, which need not be installed, or None."""
         found = is_instance_of(self.learner, "transformers.modeling_utils", "PreTrainedModel")
@@ -107,6 +118,19 @@ class Given:
             for name, value in parameters.items()
             if name.rpartition("__")[2] in ends and value not in (None, 1)
         }
+
+
+def _takes_weights(learner: Any) -> bool:
+    if isinstance(learner, FrozenEstimator):  # it is not trained
+        return True
+    if any(is_instance_of(learner, "sklearn.ensemble", name) for name in _COMBINED):
+        inside = [member for _, member in learner.estimators]
+        inside.append(getattr(learner, "final_estimator", None))
+    elif has_fit_parameter(learner, "sample_weight"):
+        inside = [getattr(learner, "estimator", None)]
+    else:
+        return False
+    return all(_takes_weights(each) for each in inside if hasattr(each, "fit"))
 
 
 def look_at(estimator: Any) -> Given:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from importlib import import_module
+from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Self
 
@@ -18,15 +19,17 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.extras import import_networks
 from skuq.information import array_namespace
-from skuq.models import Model, ModelMixin, TrainingData, category_columns, look_at
+from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
 from skuq.quam._explanation import Explanation
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._pools import make_pool, make_token_pool
@@ -43,7 +46,14 @@ from skuq.quam._refit_search import (
 from skuq.quam._table_pools import KNOWN, SEEN
 from skuq.quam._tasks import Found, Outputs, Problem, Search, Task
 from skuq.unusual_rows import explain_rows, explain_texts, words_of
-from skuq.validation import as_pandas, as_table_of, is_texts, refuse_ineffective, to_dense
+from skuq.validation import (
+    as_pandas,
+    as_table_of,
+    is_texts,
+    refuse_ineffective,
+    to_dense,
+    weights,
+)
 
 if TYPE_CHECKING:
     from skuq.quam._gradient_search import SearchProblem, SearchSettings
@@ -97,6 +107,9 @@ _OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of input
 _MOST_ROWS = 8192  # of a chunk
 _CHUNKS_PER_JOB = 8
 _FEWEST = 1000  # inputs of a pool with new ones
+# Rows times coefficients of a logistic regression, from which on a refit takes seconds and a search
+# by gradients costs less than all refits.
+_MOST_REFITTED = 10**7
 _N_BACKGROUND = 500  # training inputs kept for explanations
 
 
@@ -138,11 +151,16 @@ class QUAMBase(ModelMixin, ABC):
             tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
 
-    def _chosen_search(self, X_pool: Any) -> Search:
-        """The search that was asked for, or that suits the model; refused if it does not."""
+    def _chosen_search(self, X_pool: Any, X: Any = None, y: Any = None) -> Search:
+        """The search that was asked for, or that suits the model; refused if it does not.
+
+        `X` and `y` are the training data, not checked yet.
+        """
         search = self.search
         if search is None:
-            search = "pool" if look_at(self.estimator).is_network else "refit"
+            given = look_at(self.estimator)
+            by_gradients = given.is_network or _costs_less_by_gradients(given, X, y)
+            search = "pool" if by_gradients else "refit"
         if isinstance(search, str):
             module, name = SEARCHES[search]
             load = import_module if search == "refit" else import_networks
@@ -159,6 +177,29 @@ class QUAMBase(ModelMixin, ABC):
             _check_pool(X_pool, search)
             refuse_ineffective(search, ["pool"], "beside `X_pool`, which is the pool.")
         return search
+
+    def _checked_sample_weight(self, sample_weight: Any, y: Any) -> Any:
+        """Weights of the samples, or None where all are equal and the learner takes none.
+
+        Learners that take no weights would else leave those given aside in silence.
+        """
+        if sample_weight is None or self._form != "learner":
+            return sample_weight
+        given = look_at(self.estimator)
+        if given.takes_weights:
+            return sample_weight
+        weight = weights(
+            sample_weight if np.ndim(sample_weight) else np.full(_num_samples(y), sample_weight),
+            _num_samples(y),
+        )
+        if np.ptp(weight):
+            raise ValueError(
+                f"{type(given.trained).__name__}, or a model inside it, takes no `sample_weight`: "
+                "weights of the samples cannot count, and they are not all equal. Leave "
+                "`sample_weight` out, repeat the rows that count more, or choose a learner that "
+                "takes weights."
+            )
+        return None
 
     @property
     def _device(self) -> Any:  # a torch.device
@@ -262,6 +303,8 @@ class QUAMBase(ModelMixin, ABC):
     def _search_on(self, pool: Any, targets: IntArray) -> Found:
         """Search on a pool in the form that the model takes."""
         reference = self._outputs(pool)
+        n_fit = self.search_.searches_in_memory(self._problem, len(targets))
+        targets = self._task.fewer_targets(reference, targets, n_fit)
         if isinstance(self._problem, RefitProblem):
             return self._refit_on(self._problem, pool, reference, targets)
         from skuq.networks import on_device
@@ -274,6 +317,7 @@ class QUAMBase(ModelMixin, ABC):
                 pool,
                 self._task.objective(on_device(reference, self._device), targets),
                 targets,
+                verbose=self.verbose,
             )
 
     def _refit_on(
@@ -288,12 +332,14 @@ class QUAMBase(ModelMixin, ABC):
             wanted = displaced_targets(problem, pool, reference, targets, self._task.pull)
         shares = self.search_.checked_shares()
         loss = self._task.loss
-        return refit_on_pool(problem, pool, wanted, shares, loss, targets, n_jobs=self.n_jobs)
+        work: dict[str, Any] = {"n_jobs": self.n_jobs, "verbose": self.verbose}
+        return refit_on_pool(problem, pool, wanted, shares, loss, targets, **work)
 
     def _settings(self, problem: SearchProblem) -> SearchSettings:
         """Settings of the searches by gradients."""
         search: Any = self.search_
         settings: SearchSettings = search.settings(
+            problem,
             c0=self._task.first_penalty(problem.total_weight),
             # With the mean over a pool, the pool's weight falls from a tenth of the training
             # data's to a hundredth.
@@ -510,6 +556,28 @@ class QUAMBase(ModelMixin, ABC):
             _Rows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
             for part in gen_batches(_num_samples(rows), size)
         ]
+
+
+def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
+    """Whether a learner of many rows, features and classes is a network, and cheaper as one.
+
+    The cost of a refit grows with the product of all three, that of a search by gradients with the
+    product of features and classes.
+    """
+    learner = given.trained
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    is_softmax = isinstance(learner, LogisticRegression) and learner.solver != "liblinear"
+    # Refits count classes unequally, and drop features, as the learner does.
+    alike = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
+    if not alike or len(shape) != 2 or find_spec("torch") is None:
+        return False
+    if given.is_fitted and is_prefit(given.estimator):
+        n_weights = learner.coef_.size
+    elif given.preprocesses:
+        return False
+    else:
+        n_weights = shape[1] * len(unique_labels(y))
+    return bool(shape[0] * n_weights > _MOST_REFITTED)
 
 
 def _check_pool(X_pool: Any, search: Search) -> None:
