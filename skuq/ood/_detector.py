@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, OutlierMixin, _fit_context, clone, is_re
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches, indexable
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from skuq.base import FloatArray
@@ -181,7 +180,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Training inputs; ids of nodes for a classifier of nodes. A part of them is held out if
             there is no `X_held_out`.
         y : array-like of shape (n_samples,), default=None
-            Labels or targets. Not needed without an estimator, or for a frozen one that predicts.
+            Labels, or targets of a regression, which those of a bare module are if they are
+            floats. Not needed without an estimator, or for a frozen one that predicts.
         X_held_out : array-like like `X`, default=None
             Inputs, drawn like those to be judged, that have trained nothing.
         y_held_out : array-like of shape (n_held_out,), default=None
@@ -370,9 +370,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
             X = node_ids(X)
         if self.estimator is None:
-            return X, None
+            return self._checked_inputs(X, reset=True), None
         if y is None and is_prefit(self.estimator) and hasattr(self.estimator, "predict"):
-            return X, self.estimator.predict(X)
+            return indexable(X)[0], self.estimator.predict(X)
         if y is None:
             raise ValueError(
                 "This OODDetector requires y to be passed, but the target y is None: its estimator "
@@ -407,7 +407,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     def _is_regression(self, y: Any) -> bool:
         if is_module(look_at(self.estimator).trained):
-            return type_of_target(y).startswith("continuous")
+            return bool(np.asarray(y).dtype.kind == "f")
         return bool(is_regressor(self.estimator))
 
     def _fitted(
@@ -415,7 +415,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     ) -> tuple[Evaluator, Training]:
         """The trained model, and what it says about its training inputs."""
         if self.estimator is None:
-            X = self._checked_inputs(X, reset=True)
             evaluate: Evaluator = InputsAlone(feature_encoder(X))
             self.estimator_ = None
             rows = _all_outputs(evaluate, X)
