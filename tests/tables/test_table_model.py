@@ -18,10 +18,10 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq import Uncertainty, UncertaintyMixin
+from skuq.calibration import conformal_limit
 from skuq.ood import Combination
 from skuq.reporting import table_report
 from skuq.tables import TableError, TableModel, coverage_notes, table_notes
-from skuq.tables._conformal_intervals import conformal_limit
 
 SEEDS = range(3)
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
