@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Self
+from typing import TYPE_CHECKING, Any, NotRequired, Self
 
 import numpy as np
 import pandas as pd
@@ -31,8 +31,9 @@ from skuq.extras import import_networks
 from skuq.information import array_namespace
 from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
 from skuq.quam._explanation import Explanation
-from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
+from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._pools import make_pool, make_token_pool
+from skuq.quam._predictions import EvaluatedRows, SearchedPoints, reduced
 from skuq.quam._refit_search import (
     RefitProblem,
     RefitSearch,
@@ -44,7 +45,7 @@ from skuq.quam._refit_search import (
     with_categories_of,
 )
 from skuq.quam._table_pools import KNOWN, SEEN
-from skuq.quam._tasks import Found, Outputs, Problem, Search, Task
+from skuq.quam._tasks import Found, Problem, Search, Task
 from skuq.unusual_rows import explain_rows, explain_texts, words_of
 from skuq.validation import (
     as_pandas,
@@ -505,7 +506,7 @@ class QUAMBase(ModelMixin, ABC):
     ) -> list[NDArray[Any]]:
         """Call ``function(outputs, argument)`` in `n_jobs` processes; the arrays, joined."""
         if self.search_.pointwise:
-            jobs: Sequence[_Points | _Rows] = self._points(X)
+            jobs: Sequence[SearchedPoints | EvaluatedRows] = self._points(X)
         else:
             jobs = self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
@@ -514,7 +515,7 @@ class QUAMBase(ModelMixin, ABC):
             self._with_gradients(),
             tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar,
         ):
-            calls = (delayed(_reduce)(job, function, argument) for job in jobs)
+            calls = (delayed(reduced)(job, function, argument) for job in jobs)
             for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):
                 bar.update(len(part[0]))
                 parts.append(part)
@@ -528,7 +529,7 @@ class QUAMBase(ModelMixin, ABC):
 
         return torch.inference_mode(False)
 
-    def _points(self, X: Any) -> list[_Points]:
+    def _points(self, X: Any) -> list[SearchedPoints]:
         """Inputs in the batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
@@ -540,11 +541,11 @@ class QUAMBase(ModelMixin, ABC):
         reference = self._outputs(inputs).numpy()
         x = self._problem.features(inputs, self._device).numpy()
         return [
-            _Points(problem, settings, task, x[rows], reference[rows])
+            SearchedPoints(problem, settings, task, x[rows], reference[rows])
             for rows in gen_batches(len(x), search.batch_size)
         ]
 
-    def _rows(self, X: Any) -> list[_Rows]:
+    def _rows(self, X: Any) -> list[EvaluatedRows]:
         """Inputs in pieces, one for each job."""
         self._check_found()
         rows = self._checked_rows(X)
@@ -553,7 +554,7 @@ class QUAMBase(ModelMixin, ABC):
         chunk = max(1, min(_MOST_ROWS, _OUTPUTS_AT_ONCE // of_each))
         size = chunk * (1 if self.n_jobs in (None, 1) else _CHUNKS_PER_JOB)
         return [
-            _Rows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
+            EvaluatedRows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
             for part in gen_batches(_num_samples(rows), size)
         ]
 
@@ -593,61 +594,3 @@ def _check_pool(X_pool: Any, search: Search) -> None:
             f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: any model says "
             "anything about a single one. Use search='pointwise' for single inputs."
         )
-
-
-class _Points(NamedTuple):
-    """A batch of test points, with all that a process needs to search for it."""
-
-    problem: SearchProblem
-    settings: SearchSettings
-    task: Task
-    x: NDArray[Any]
-    reference: NDArray[Any]  # (n_points, n_outputs)
-
-    def outputs(self) -> Iterator[Outputs]:
-        """The models met by the searches; trajectories never leave the process."""
-        from skuq.networks import on_device
-        from skuq.quam._objectives import Targeted
-        from skuq.quam._pointwise_search import search_batch
-
-        reference = on_device(self.reference, self.settings.device)
-        objective = self.task.point_objective(reference)
-        models = search_batch(self.problem, self.settings, self.x, objective)
-        targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
-        yield Outputs(on_device(self.reference, "cpu"), models, targets)
-
-
-class _Rows(NamedTuple):
-    """Some inputs, with all that a process needs to evaluate the models found on a pool."""
-
-    x: Any
-    model: Any
-    found: Found
-    device: Any
-    chunk: int
-
-    def outputs(self) -> Iterator[Outputs]:
-        """What all models predict, chunk by chunk."""
-        for part in gen_batches(_num_samples(self.x), self.chunk):
-            inputs = self.model.inputs(_safe_indexing(self.x, part))
-            reference = self.model.outputs(inputs, self.device)
-            outputs = self.found.outputs(inputs, self.device)
-            xp = array_namespace(outputs)
-            excess, targets = (
-                xp.broadcast_to(xp.asarray(each), (len(outputs), *each.shape))
-                for each in (self.found.excess_loss, self.found.targets)
-            )
-            yield Outputs(
-                xp.asarray(reference, dtype=xp.float64),
-                Trajectories(outputs, excess),
-                None if self.found.targets[0] < 0 else targets,
-                self.found.centre(inputs),
-            )
-
-
-def _reduce(
-    job: _Points | _Rows, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
-) -> list[NDArray[Any]]:
-    """A job: ``function(outputs, argument)`` for all its inputs."""
-    parts = [function(outputs, argument) for outputs in job.outputs()]
-    return [np.concatenate(each) for each in zip(*parts, strict=True)]
