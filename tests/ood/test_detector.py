@@ -217,7 +217,10 @@ def test_texts_are_taken_as_they_are():
     assert {"entropy", "energy", "neighbors"} == set(detector.scores_)
     new = ["cancel my flight today", "who painted this old church"]
     assert detector.predict(new).tolist() == [1, -1]
-    assert detector.explain(new)["most_unusual"].isin(detector.scores_).all()
+    told = detector.explain(new)
+    assert told["most_unusual"].isin(detector.scores_).all()
+    assert set(told["words"].iloc[1].split("; ")) <= set(new[1].split())
+    assert told["words"].iloc[1]
 
 
 def length(X):
