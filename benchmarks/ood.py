@@ -63,7 +63,8 @@ class Task(NamedTuple):
 def embeddings(arrays: dict, known: np.ndarray, seed: int, ood: dict[str, np.ndarray]) -> Task:
     """Logistic regression on nine tenths of the training rows of the known classes.
 
-    Held-out and test inputs are drawn anew from both parts: the rate of false alarms varies with them.
+    Held-out and test inputs are drawn anew from both parts, with which the rate of false alarms
+    varies.
     """
 
     def part(name: str) -> tuple[np.ndarray, np.ndarray]:
