@@ -8,8 +8,8 @@ QUAM paper's LeNets on MNIST, boosted trees on Adult. All methods get the same f
 training data and held-out inputs. `OODDetector` is "detector"; "entropy" to "support" are its
 single scores, "softmax", "mahalanobis" (nearest class, one covariance), "vim" (Wang et al., CVPR
 2022) and "feature-distance" are peers; "ensemble" is the total uncertainty of ten models, of
-bootstrap samples (of MNIST ten LeNets); "quam" ranks by the epistemic, "quam-total" by the total part of models found
-on a made pool; "detector-quam" is the detector around QUAM.
+bootstrap samples (of MNIST ten LeNets); "quam" ranks by the epistemic, "quam-total" by the total
+part of models found on a made pool; "detector-quam" is the detector around QUAM.
 
 AUROC, AUPR and FPR95 compare test inputs with each set of OOD inputs; "aurc" is the area under
 the risk-coverage curve of the test inputs; "false_alarms" is the rate of test inputs above the

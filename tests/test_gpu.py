@@ -17,7 +17,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import scale
 from torch import nn
 
-from skuq import EvidentialProbe, QUAMClassifier, QUAMRegressor, RobustGPC
+from skuq import EvidentialProbe, OODDetector, QUAMClassifier, QUAMRegressor, RobustGPC
 from skuq.networks import (
     evaluate,
     resolve_device,
@@ -313,9 +313,10 @@ def test_graph_networks_and_their_probe_give_what_the_cpu_gives(architecture):
         settings = {"max_epochs": 20, "device": device, "random_state": 0}
         net = GraphClassifier(data.graph, architecture=architecture, dropout=0.0, **settings)
         probe = EvidentialProbe(net.fit(nodes, data.labels[nodes]), **settings)
-        probe.fit(nodes, data.labels[nodes]).calibrate(others[:50])
-        flagged = probe.predict_out_of_distribution(others, false_alarm_rate=0.1)
-        assert flagged[:50].mean() < 0.3
+        probe.fit(nodes, data.labels[nodes])
+        detector = OODDetector(FrozenEstimator(probe), false_alarm_rate=0.1, device=device)
+        detector.fit(nodes, data.labels[nodes], X_held_out=others[:50])
+        assert (detector.predict(others)[:50] < 0).mean() < 0.3
         found.append([net.predict_proba(others), *probe.predict_uncertainty(others)])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)  # networks in float32

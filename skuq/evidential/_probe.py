@@ -29,7 +29,6 @@ from skuq.evidential._head import (
 from skuq.evidential._losses import EvidenceLoss, ProbeLoss
 from skuq.evidential._network_outputs import Outputs, proba_of
 from skuq.evidential._node_batches import NodeBatches
-from skuq.evidential._ood_decisions import CALIBRATION_ATTRIBUTES, OODDecisionsMixin
 from skuq.evidential._pretrained_classifier import (
     EvaluatedModel,
     PretrainedClassifier,
@@ -46,7 +45,7 @@ from skuq.networks import train
 from skuq.validation import refuse_ineffective
 
 
-class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifier):
+class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     """Evidence for the predictions of a pre-trained classifier.
 
     A small head is trained on the frozen representations of a classifier to predict the amount
@@ -112,10 +111,6 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
     labelled_nodes_ : ndarray of shape (n_labelled,), int64, or None
         With a graph: nodes whose labels `fit` was given, and those of a `GraphClassifier`; None
         in a copy for another graph.
-    calibration_scores_ : ndarray of shape (n_calibration,), float64
-        Epistemic uncertainty of the samples given to `calibrate`.
-    calibration_codes_ : ndarray of shape (n_calibration,), int64, or None
-        Positions of their classes in `classes_`, if these were given.
     history_ : skorch.history.History
         Losses of each epoch.
     n_features_in_ : int
@@ -228,7 +223,6 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         )
         self.head_, self.history_ = self._fit_head(evaluated, head, loss, head_seed)
         self._keep(evaluated)
-        self._forget_calibration()
         self._layer, self._estimator_seed = head.layer, estimator_seed
         self.labelled_nodes_ = None
         if graph is not None:
@@ -264,10 +258,9 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         Returns
         -------
         EvidentialProbe
-            A copy, whose node ids are those of this graph. The estimator itself stays. The copy is
-            not calibrated: call its `calibrate` with nodes of this graph. It refuses nodes of the
-            training only if this graph is the same as that of `fit`; whether a graph continues
-            that one, with the same nodes and further ones, is not checked.
+            A copy, whose node ids are those of this graph. The estimator itself stays. Its
+            `labelled_nodes_` are known only if this graph is the same as that of `fit`; whether a
+            graph continues that one, with the same nodes and further ones, is not checked.
 
         Raises
         ------
@@ -290,7 +283,6 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
         if self.graph_ is None:
             raise ValueError("This probe was fitted without a graph, so that it has no nodes.")
         other = copy(self)
-        other._forget_calibration()
         other.graph_ = as_node_graph(graph)
         if not self.graph_.is_same(other.graph_):
             other.labelled_nodes_ = None
@@ -368,11 +360,6 @@ class EvidentialProbe(OODDecisionsMixin, TrainedNetworkMixin, PretrainedClassifi
             settings=self._training_settings(device, loss.weight_decay),
             seed=seed,
         )
-
-    def _forget_calibration(self) -> None:
-        for name in CALIBRATION_ATTRIBUTES:
-            if hasattr(self, name):
-                delattr(self, name)
 
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
         """Compute concentrations in float64."""

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from skuq.base import FloatArray
-from skuq.labels import labels_in_mask
+from skuq.labels import codes_of, labels_in_mask
 from skuq.models import ModelMixin, is_prefit, look_at
 from skuq.ood._combination import Combination
 from skuq.ood._nodes import NodeOutputs, check_held_out_nodes, node_ids
@@ -227,7 +227,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             name: score.group if isinstance(score, Score) else name
             for name, score in self._scores.items()
         }
-        codes = self._codes_by_class(y_held_out, len(held_out[self.scores_[0]]))
+        codes = self._codes_by_class(y, y_held_out, len(held_out[self.scores_[0]]))
         self._combination = Combination.of(held_out, groups, codes)
         self.n_held_out_ = len(self._combination.held_out)
         self._warn_if_too_few()
@@ -476,7 +476,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             made[each] = SCORES[each].of(training)
         return made
 
-    def _codes_by_class(self, y_held_out: Any, n_held_out: int) -> NDArray[np.int64] | None:
+    def _codes_by_class(self, y: Any, y_held_out: Any, n_held_out: int) -> NDArray[np.int64] | None:
         if not self.by_class:
             return None
         if y_held_out is None:
@@ -488,7 +488,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             raise ValueError(
                 f"`y_held_out` has {len(labels)} labels for {n_held_out} held-out inputs."
             )
-        codes: NDArray[np.int64] = np.unique(labels, return_inverse=True)[1]
+        known = np.unique(y)
+        codes = codes_of(labels, known, "y_held_out")
+        missing = np.setdiff1d(np.arange(len(known)), codes)
+        if len(missing):
+            raise ValueError(
+                f"`y_held_out` has no sample of class {known[missing[0]]}: a rate within each "
+                "class needs samples of all classes."
+            )
         return codes
 
     def _warn_if_too_few(self) -> None:
