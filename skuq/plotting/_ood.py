@@ -64,10 +64,10 @@ class OODDisplay(Display):
             )
         self.groups = {name: finite(values, name) for name, values in groups.items()}
         for name, values in self.groups.items():
-            if not len(values) or values.min() <= 0 or values.max() > 1:
+            if values.min() <= 0 or values.max() > 1:
                 raise ValueError(
-                    f"`{name}` must hold at least one p-value, in (0, 1], got {len(values)}"
-                    + (f" in [{values.min():.3g}, {values.max():.3g}]." if len(values) else ".")
+                    f"`{name}` must hold p-values, in (0, 1], got values in [{values.min():.3g}, "
+                    f"{values.max():.3g}]."
                 )
         self.false_alarm_rate = false_alarm_rate
         self.flagged = {
@@ -124,10 +124,10 @@ class OODDisplay(Display):
         limit = -np.log10(self.false_alarm_rate)
         longest = max(-np.log10(smallest), limit)
         width = max(limit / BINS_TO_LIMIT, longest / MOST_BINS)
-        width = limit / max(1, round(limit / width))
+        below = np.linspace(0, limit, max(1, round(limit / width)) + 1)
         # The largest value lies inside of the last bin.
-        edges: FloatArray = width * np.arange(longest // width + 2)
-        return edges
+        beyond = limit + width * np.arange(1, (longest - limit) // width + 2)
+        return np.concatenate([below, beyond])
 
     def _draw(self) -> None:
         ax, limit = self.ax_, -np.log10(self.false_alarm_rate)
