@@ -225,5 +225,5 @@ with pd.option_context("display.width", 130, "display.max_columns", 9, "display.
 
 # %%
 # What this shows is small: the sentences are made from parts, and words that no customer used
-# before give most of the others away. :doc:`/guide/ood` has figures for the 150 intents of CLINC150,
-# with a real encoder and sentences that people wrote.
+# before give most of the others away. :doc:`/guide/ood` has figures for the 150 intents of
+# CLINC150, with a real encoder and sentences that people wrote.
