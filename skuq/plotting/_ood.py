@@ -147,4 +147,5 @@ class OODDisplay(Display):
         ax.set_xticks(decades[::every], [f"{10.0**-k:g}" for k in decades[::every]])
         ax.set(xlabel="conformal p-value", ylabel="share of the group")
         ax.set_xlim(0, self.bin_edges[-1])
-        ax.legend(frameon=False)
+        # The line of the limit may pass behind it.
+        ax.legend(loc="upper left", facecolor="white", framealpha=0.9, edgecolor="none")
