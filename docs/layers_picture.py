@@ -7,7 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 OUT = HERE / "images" / "layers.svg"
 CONTRACT = HERE.parent / ".importlinter"
-SURFACES = 3  # layers above the estimators
+SURFACES, ESTIMATORS = 3, 2  # layers
 FILL = {"surfaces": "#e8f1f8", "estimators": "#fdf1dc", "shared": "#eaf4ec"}
 WIDTH, ROW, GAP, LEFT, BOX = 980, 44, 12, 110, 30
 
@@ -43,7 +43,8 @@ def row(packages: list[str], kind: str, top: float) -> list[str]:
 
 def main() -> None:
     found = layers()
-    kinds = ["surfaces"] * SURFACES + ["estimators"] + ["shared"] * (len(found) - SURFACES - 1)
+    n_shared = len(found) - SURFACES - ESTIMATORS
+    kinds = ["surfaces"] * SURFACES + ["estimators"] * ESTIMATORS + ["shared"] * n_shared
     height = GAP + len(found) * (ROW + GAP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '

@@ -6,6 +6,7 @@ dictionary of its fields, with that name under the key "skuq":
 
 - ``tables.table-model``, ``tables.clean-columns``, ``tables.date-column``, ``tables.unit-column``,
   ``tables.training-values``, ``tables.comparison``: a model of a table, and what it knows of it;
+- ``ood.combination``, ``ood.tail``: scores of held-out rows, which others are compared with;
 - ``quam.classifier``, ``quam.regressor``, ``quam.pool-search``, ``quam.refit-search``,
   ``quam.pointwise-search``, ``quam.classification``, ``quam.regression``, ``quam.found-networks``,
   ``quam.refitted``, ``quam.fitted-search``, ``quam.search-problem``, ``quam.output-bias``: how

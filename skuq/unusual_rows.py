@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from skuq.base import FloatArray, IntArray
@@ -179,3 +180,33 @@ def _with_column(X: Any, typical: Any, k: int) -> Any:
     replaced = X.iloc[rows].reset_index(drop=True)
     replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
     return replaced
+
+
+def words_of(texts: NDArray[Any]) -> NDArray[Any]:
+    """The words of each text, with "" after its last, (n_texts, n_words)."""
+    split = [str(text).split() for text in texts]
+    n_words = max(map(len, split))
+    return np.array([[*words, *[""] * (n_words - len(words))] for words in split], dtype=object)
+
+
+def explain_texts(
+    X: NDArray[Any], typical: NDArray[Any], epistemic: Callable[[Any], FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Replace each word of each text by a word of each typical text.
+
+    Shapes: `X` (n_texts,), `typical` (n_typical,); returns (n_texts,) and (n_texts, n_words).
+    """
+    own, words = epistemic(X), words_of(X)
+    others = [split for text in typical if (split := str(text).split())]
+    contribution = np.zeros(words.shape)
+    for i, row in enumerate(words):
+        text = [word for word in row if word]
+        replaced = [
+            " ".join([*text[:k], other[k % len(other)], *text[k + 1 :]])
+            for k in range(len(text))
+            for other in others
+        ]
+        if replaced:
+            after = epistemic(np.array(replaced, dtype=object)).reshape(len(text), len(others))
+            contribution[i, : len(text)] = own[i] - after.mean(axis=1)
+    return own, contribution

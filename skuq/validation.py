@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
 
-_LIBRARIES = ("skuq", "sklearn", "joblib")
+_LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 
 
@@ -238,9 +239,34 @@ def checked_widths(hidden_sizes: Any) -> tuple[int, ...]:
 
 def as_pandas(X: Any) -> Any:
     """Return a table of another library, such as Polars, as a DataFrame; others as they are."""
+    names = getattr(X, "column_names", None)  # of pyarrow, whose `columns` are the values
     if isinstance(X, pd.DataFrame) or not hasattr(X, "columns"):
         return X
-    return pd.DataFrame({name: np.asarray(X[name]) for name in X.columns})
+    names = X.columns if names is None else names
+    return pd.DataFrame({name: np.asarray(X[name]) for name in names})
+
+
+def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
+    """Return a DataFrame as a table of the library of X: Polars or pyarrow, else as it is.
+
+    What is missing is null. Columns of Polars that hold no numbers keep their type.
+    """
+    library = type(X).__module__.partition(".")[0]
+    if library == "pyarrow":
+        return type(X).from_pandas(frame, preserve_index=False)
+    if library != "polars":
+        return frame
+    values = {name: frame[name].astype(object) for name in frame}
+    lists = {name: column.where(column.notna(), None).tolist() for name, column in values.items()}
+    kept = {name: dtype for name, dtype in X.schema.items() if not dtype.is_numeric()}
+    return type(X)(lists, schema_overrides=kept, strict=False)
+
+
+def is_texts(X: Any) -> bool:
+    """Whether inputs are texts, one for each sample: a list, an array or a Series of strings."""
+    if isinstance(X, list | tuple):
+        return infer_dtype(X) == "string"
+    return getattr(X, "ndim", 0) == 1 and not issparse(X) and infer_dtype(np.asarray(X)) == "string"
 
 
 def to_dense(X: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 if TYPE_CHECKING:
@@ -196,7 +197,10 @@ def is_fitted(estimator: Any) -> bool:
         return hasattr(estimator, "classes_")
     except (NotFittedError, TypeError):
         return False
-    return True
+    # Some predict before they are fitted, such as Gaussian processes their prior.
+    return get_tags(estimator).requires_fit or any(
+        name.endswith("_") and not name.startswith("_") for name in vars(estimator)
+    )
 
 
 def module_inside(module: Any) -> Any:

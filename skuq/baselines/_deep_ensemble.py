@@ -1,11 +1,11 @@
-"""Ensembles of networks that differ in their seeds only."""
+"""Ensembles of models that differ in their seeds, or in the rows that they are trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,25 +13,38 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, resample
 from torch import Tensor, nn
 
-from skuq.baselines._sampled import AT_LEAST_ONE, COMMON_CONSTRAINTS, SampledModelsClassifier
-from skuq.models import NetworkModel, fit_model, is_prefit, look_at
-from skuq.networks import as_double, on_device
+from skuq.base import FloatArray
+from skuq.baselines._sampled import (
+    AT_LEAST_ONE,
+    COMMON_CONSTRAINTS,
+    SampledModelsClassifier,
+    log_proba_there,
+    on_its_device,
+)
+from skuq.models import Model, fit_model, is_prefit, look_at
+from skuq.networks import on_device
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
+_N_COMPARED = 256  # training rows on which members are compared
+_SAME = 1e-6  # difference of probabilities up to which members are the same
+
 
 class DeepEnsembleClassifier(SampledModelsClassifier):
-    """Disagreement of networks trained from different initial weights.
+    """Disagreement of models trained with different seeds, or on different rows.
 
     Parameters
     ----------
     estimator : object, default=None
-        The model that members are clones of, as `QUAMClassifier` takes it, or a classifier of
-        nodes such as `skuq.evidential.GraphClassifier`. None is the default network; any other
-        is cloned, and every `random_state` in it replaced. A fitted model in a
+        The model that members are clones of: a network, any scikit-learn classifier with
+        `predict_proba`, or a classifier of nodes such as `skuq.evidential.GraphClassifier`. None
+        is the default network; any other is cloned, and every `random_state` in it replaced.
+        Clones whose training has no randomness would all be the same: from the second on, those
+        that predict on the training rows what an earlier one does are trained again, on a
+        bootstrap resample of the rows of each class. A fitted model in a
         `FrozenEstimator` is the first member as it is, and the others are clones of it that are
         trained; one that holds a frozen network itself, such as a pipeline that ends in a
         `FrozenEstimator`, is refused. The module of a skorch net should be a class, with
@@ -40,9 +53,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
     members : list of fitted models, default=None
-        Members as they are, each anything that `skuq.models.adopt` takes; `estimator` must then
-        be None. `clone` unfits scikit-learn and skorch models that are not in a
-        `FrozenEstimator`.
+        Members as they are, each anything that `skuq.models.adopt` takes or any fitted classifier
+        with `predict_proba`; `estimator` must then be None. `clone` unfits scikit-learn and skorch
+        models that are not in a `FrozenEstimator`.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Whose uncertainty is meant, and who predicts. "expected": the average of all members
         (Eq. 1). "selected": the first member (Eq. 2). "pairwise": any one member, against each of
@@ -51,7 +64,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     batch_size : int, default=256
         Test points evaluated at once; no effect on the result.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
+        Where networks compute; "auto" is CUDA if present, else the CPU. Other learners compute on
+        the CPU.
     n_jobs : int, default=None
         Members trained at once, in processes (joblib).
     random_state : int, RandomState instance or None, default=None
@@ -61,9 +75,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    members_ : list of skuq.models.NetworkModel
-        The networks.
-    model_ : skuq.models.NetworkModel
+    members_ : list of skuq.models.Model
+        The members.
+    model_ : skuq.models.Model
         The first of them.
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -77,8 +91,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     included. "expected": total = entropy of the average, aleatoric = mean entropy, epistemic
     = mutual information. "pairwise": total = mean cross-entropy of all pairs of members, aleatoric
     = mean entropy, epistemic = mean KL divergence of all pairs, zeros of members with themselves
-    included. "max-score" is a probability. A model whose training has no
-    randomness, such as logistic regression, has members that agree.
+    included. "max-score" is a probability. Members on bootstrap resamples are those
+    of bagging (Breiman 1996) and not of deep ensembles, whose members see all rows.
 
     References
     ----------
@@ -133,52 +147,108 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
     def _training_options(self) -> dict[str, Any]:
         if self.members is None:
-            return {"fit": self._fit_members}
+            return {"form": "natural", "fit": self._fit_members}
         if self.estimator is not None:
             raise ValueError("`estimator` and `members` are both given; give one of them.")
         if not self.members:
             raise ValueError("`members` is empty; an ensemble needs at least one model.")
         refuse_ineffective(self, ["n_members", "n_jobs"], "on `members`, which are trained.")
-        return {"fit": self._adopt_members}
+        return {"form": "natural", "fit": self._take_members}
 
-    def _adopt_members(
-        self, estimator: Any, X: Any, y: NDArray[Any], **training: Any
-    ) -> NetworkModel:
-        frozen = map(FrozenEstimator, self.members or ())
-        members: list[Any] = [fit_model(member, X, y, **training) for member in frozen]
-        _check_same_classes(members, X, y)
-        self.members_: list[NetworkModel] = members
+    def _take_members(self, estimator: Any, X: Any, y: NDArray[Any], **training: Any) -> Model:
+        self.members_ = [_taken(member, X, y) for member in self.members or ()]
+        _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
     def _fit_members(
         self, estimator: Any, X: Any, y: NDArray[Any], *, seed: int, **training: Any
-    ) -> NetworkModel:
+    ) -> Model:
         more = np.random.RandomState(self._sampling_seed)
         seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_members - 1))]
-        # Processes, because seeds govern the one random state that threads share.
-        members = Parallel(n_jobs=self.n_jobs)(
-            delayed(fit_model)(each, X, y, seed=own, **training)
-            for each, own in zip(_unfitted(estimator, seeds), seeds, strict=True)
-        )
+        unfitted = _unfitted(estimator, seeds)
+        whole = _TrainingRows(X, y, training.pop("sample_weight"))
+        members = self._trained(unfitted, [whole] * len(seeds), seeds, training)
+        if repeated := _repeated(members, X):
+            chosen = [seeds[k] for k in repeated]
+            parts = [whole.resampled(each) for each in chosen]
+            again = self._trained([unfitted[k] for k in repeated], parts, chosen, training)
+            for k, member in zip(repeated, again, strict=True):
+                members[k] = member
+            if same := _repeated(members, X):
+                warn_user(
+                    f"{len(same)} of {len(members)} members predict on the training rows what "
+                    f"another one does, whichever rows they are trained on: an ensemble of "
+                    f"{type(estimator).__name__} says little."
+                )
         self.members_ = _on_one_graph(members)
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
+    def _trained(
+        self,
+        estimators: Sequence[Any],
+        rows: Sequence[_TrainingRows],
+        seeds: Sequence[int],
+        training: dict[str, Any],
+    ) -> list[Model]:
+        """Members, each trained on rows of its own."""
+        # Processes, because seeds govern the one random state that threads share.
+        members: list[Model] = Parallel(n_jobs=self.n_jobs)(
+            delayed(fit_model)(each, X, y, sample_weight=weight, seed=seed, **training)
+            for each, (X, y, weight), seed in zip(estimators, rows, seeds, strict=True)
+        )
+        return members
+
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
-        members = [member.to(device) for member in self.members_]
+        members = [on_its_device(member, device) for member in self.members_]
 
         def sample(X: Any) -> Tensor:
-            inputs: dict[Any, Tensor] = {}  # members may share them
+            inputs: dict[Any, Any] = {}  # networks may share them
             log_proba = []
             for member in members:
-                form = id(member.transform), member.dtype
+                form = id(member.transform), getattr(member, "dtype", None)
                 if form not in inputs:
-                    inputs[form] = on_device(member.inputs(X), device)
-                logits = member.outputs_there(inputs[form])
-                log_proba.append(as_double(logits).log_softmax(-1))
+                    there = member.inputs(X)
+                    inputs[form] = on_device(there, device) if member.network else there
+                log_proba.append(log_proba_there(member, inputs[form]))
             return torch.stack(log_proba, dim=1)
 
         return sample
+
+
+class _TrainingRows(NamedTuple):
+    """Training data of a member."""
+
+    X: Any
+    y: NDArray[Any]
+    weight: FloatArray | None
+
+    def resampled(self, seed: int) -> _TrainingRows:
+        """A bootstrap resample of the rows of each class."""
+        rows = resample(np.arange(len(self.y)), stratify=self.y, random_state=seed)
+        weight = None if self.weight is None else self.weight[rows]
+        return _TrainingRows(_safe_indexing(self.X, rows), self.y[rows], weight)
+
+
+def _taken(member: Any, X: Any, y: NDArray[Any]) -> Model:
+    """A fitted model as it is."""
+    frozen = member if isinstance(member, FrozenEstimator) else FrozenEstimator(member)
+    return fit_model(frozen, X, y, seed=0, as_learner=not look_at(member).is_naturally_network)
+
+
+def _repeated(members: Sequence[Model], X: Any) -> list[int]:
+    """Members that predict what an earlier one does, on the first training rows."""
+    if members[0].at_once:  # nodes of a graph
+        return []
+    X = _safe_indexing(X, slice(0, _N_COMPARED))
+    proba = [np.exp(np.asarray(each.log_proba(each.inputs(X)))) for each in members]
+    return [
+        k
+        for k, own in enumerate(proba)
+        if any(
+            own.shape == other.shape and np.abs(own - other).max() < _SAME for other in proba[:k]
+        )
+    ]
 
 
 def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
@@ -233,13 +303,13 @@ def _reseeded(estimator: Any, seed: int) -> Any:
     return copy.set_params(**dict.fromkeys(names, seed))
 
 
-def _on_one_graph(members: list[NetworkModel]) -> list[NetworkModel]:
+def _on_one_graph(members: list[Model]) -> list[Model]:
     """Models of nodes share a graph, of which each process returns a copy."""
     shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
     return [replace(member, **shared) for member in members]
 
 
-def _check_same_classes(members: Sequence[NetworkModel], X: Any, y: NDArray[Any]) -> None:
+def _check_same_classes(members: Sequence[Model], X: Any, y: NDArray[Any]) -> None:
     if not members[0].at_once:  # one row shows the outputs, but a mask of nodes cannot be cut
         X = _safe_indexing(X, slice(0, 1))
     known: list[Any] = [each.with_classes(y, each.inputs(X))[0].classes for each in members]

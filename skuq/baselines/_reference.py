@@ -17,12 +17,14 @@ class ReferenceClassifier(BaselineClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model, as `QUAMClassifier` takes it: None trains the default network, a skorch net
-        or scikit-learn model is cloned and trained, and a model in a `FrozenEstimator` or a
+        The model: None trains the default network, a skorch net or any scikit-learn classifier
+        with `predict_proba` (trees, neighbours, Gaussian processes, a pipeline that reads texts
+        and others) is cloned and trained, and a model in a `FrozenEstimator` or a
         `torch.nn.Module` is taken as it is. It may also be a classifier of nodes such as
         `skuq.evidential.GraphClassifier`.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
+        Where a network computes; "auto" is CUDA if present, else the CPU. Other learners compute
+        on the CPU.
     random_state : int, RandomState instance or None, default=None
         Initial weights, shuffling and mini-batches of the training.
 
@@ -30,7 +32,7 @@ class ReferenceClassifier(BaselineClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    model_ : skuq.models.NetworkModel
+    model_ : skuq.models.Model
         The model.
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -70,6 +72,9 @@ class ReferenceClassifier(BaselineClassifier):
         self.estimator = estimator
         self.device = device
         self.random_state = random_state
+
+    def _training_options(self) -> dict[str, Any]:
+        return {"form": "natural"}
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Measure the entropy of the model's prediction.

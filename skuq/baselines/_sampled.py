@@ -23,7 +23,7 @@ from skuq.information import (
     split_equally,
 )
 from skuq.labels import labels_in_mask
-from skuq.models import ModelClassifierMixin
+from skuq.models import LearnerModel, Model, ModelClassifierMixin, NetworkModel, look_at
 from skuq.networks import as_double, resolve_device
 
 COMMON_CONSTRAINTS: dict[str, Any] = {
@@ -44,8 +44,20 @@ class TrainingRows(NamedTuple):
     weight: Tensor  # (n_samples,), float64
 
 
+def on_its_device(model: Model, device: torch.device) -> Any:
+    """A model for many evaluations: a network on a device, and a learner where it is."""
+    return model.to(device) if isinstance(model, NetworkModel) else model
+
+
+def log_proba_there(model: Any, inputs: Any) -> Tensor:
+    """Log-probabilities of preprocessed inputs, where the model is, (n_samples, n_classes)."""
+    if isinstance(model, LearnerModel):
+        return torch.as_tensor(model.log_proba(inputs))
+    return as_double(model.outputs_there(inputs)).log_softmax(-1)
+
+
 class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
-    """A trained or given network that predicts, and a method of uncertainty set up for it.
+    """A trained or given model that predicts, and a method of uncertainty set up for it.
 
     A subclass has the parameters `estimator`, `device` and `random_state`, implements
     `predict_uncertainty`, and may extend `_training_options` and `_set_up`.
@@ -102,9 +114,13 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             **self._training_options(),
         )
         self.__dict__.pop("classes_", None)  # it is not fitted until the method is set up
-        weight = torch.as_tensor(data.weight)
-        train = TrainingRows(data.inputs, torch.as_tensor(data.codes), weight)
-        self._set_up(TrainingRows(*(part[weight > 0] for part in train)), self._device())
+        if isinstance(self.model_, LearnerModel):
+            look_at(self._given).refuse_device(self.device)
+        else:
+            weight = torch.as_tensor(data.weight)
+            train = TrainingRows(data.inputs, torch.as_tensor(data.codes), weight)
+            self._set_up(TrainingRows(*(part[weight > 0] for part in train)), self._device())
+        assert self.model_.classes is not None
         self.classes_ = self.model_.classes
         return self
 
@@ -246,6 +262,13 @@ class SampledModelsClassifier(BaselineClassifier):
         for rows in gen_batches(_num_samples(X), self.batch_size):
             yield _safe_indexing(X, rows)
 
+    def _device(self) -> torch.device:
+        """Where predictions are computed."""
+        if isinstance(self.model_, LearnerModel):
+            return torch.device("cpu")
+        device: torch.device = self.model_.resolved(self.device)
+        return device
+
     def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
         """Log-probabilities batch by batch: of the given model if selected, and of all sampled.
 
@@ -254,12 +277,11 @@ class SampledModelsClassifier(BaselineClassifier):
         batches = list(self._batches(X))
         device = self._device()
         sample = self._sampler(device)
-        given: Any = self.model_.to(device) if self.setting == "selected" else None
+        given = on_its_device(self.model_, device) if self.setting == "selected" else None
         for rows in batches:
             log_proba, reference = sample(rows), None
             if given is not None:
-                logits = as_double(given.outputs_there(given.inputs(rows)))
-                reference = logits.to(log_proba.device).log_softmax(-1)
+                reference = log_proba_there(given, given.inputs(rows)).to(log_proba.device)
             yield reference, log_proba
 
     def _decomposed(self, log_reference: Tensor | None, log_proba: Tensor) -> Decomposition:

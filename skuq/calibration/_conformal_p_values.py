@@ -98,7 +98,7 @@ def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
     >>> conformal_limit([0.1, 0.2, 0.3, 0.8], coverage=0.9)
     inf
     """
-    held = _checked_scores(held_out, "held_out")
+    held = _checked_scores(held_out, "held_out", min_samples=0)
     rank = math.ceil((len(held) + 1) * coverage - 1e-9)
     return float(np.sort(held)[rank - 1]) if rank <= len(held) else math.inf
 
@@ -111,9 +111,14 @@ def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:
     return p_values
 
 
-def _checked_scores(scores: ArrayLike, name: str) -> FloatArray:
+def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> FloatArray:
     checked: Any = check_array(
-        scores, dtype=np.float64, ensure_2d=False, ensure_all_finite="allow-nan", input_name=name
+        scores,
+        dtype=np.float64,
+        ensure_2d=False,
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=min_samples,
+        input_name=name,
     )
     if checked.ndim != 1 or np.isnan(checked).any():
         raise ValueError(

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
@@ -224,7 +225,7 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         self.head_, self.history_ = self._fit_head(evaluated, head, loss, head_seed)
         self._keep(evaluated)
         self._layer, self._estimator_seed = head.layer, estimator_seed
-        self.labelled_nodes_ = None
+        self.labelled_nodes_: NDArray[np.int64] | None = None
         if graph is not None:
             self._keep_nodes(graph, evaluated)
         return self

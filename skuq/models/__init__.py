@@ -6,6 +6,7 @@ Learners of scikit-learn do without torch.
 from typing import TYPE_CHECKING
 
 from skuq.extras import import_networks, lazy_names
+from skuq.models._categories import category_columns
 from skuq.models._given import as_rows, is_prefit, look_at
 from skuq.models._mixin import ModelClassifierMixin, ModelMixin, ModuleClassifier
 from skuq.models._model import LearnerModel, Model, classes_of_logits
@@ -26,6 +27,7 @@ __all__ = [
     "TrainingData",
     "adopt",
     "as_rows",
+    "category_columns",
     "classes_of_logits",
     "fit_model",
     "is_prefit",

@@ -19,7 +19,7 @@ from skuq.models._adopt import adopt
 from skuq.models._given import is_prefit, is_skorch_net, look_at
 from skuq.models._model import example_outputs, fit_clone, net_data_error
 from skuq.models._network_model import NetworkModel
-from skuq.models._resolve import check_several_classes, check_trainable
+from skuq.models._resolve import check_several_classes, check_trainable, refuse_fit_params
 from skuq.networks import (
     LogitsOf,
     float64_mlp,
@@ -43,12 +43,12 @@ def fitted_classifier(
 ) -> NetworkModel:
     """A network that predicts logits, taken as it is or trained; see `fit_model`."""
     if is_prefit(estimator, after_the_fact=after_the_fact):
-        _refuse(fit_params, "A model that is taken as it is needs no")
+        refuse_fit_params(fit_params, "A model that is taken as it is needs no")
         return usable_network(adopt(estimator, y), X)
     check_trainable(estimator)
     check_several_classes(y)
     if estimator is None or is_skorch_net(estimator):
-        _refuse(fit_params, "A neural network is trained without")
+        refuse_fit_params(fit_params, "A neural network is trained without")
     if estimator is None:
         classes, codes = np.unique(y, return_inverse=True)
         module = train_default_classifier(
@@ -92,11 +92,6 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
             "torch.nn.functional.dropout(x, training=self.training)."
         )
     return model
-
-
-def _refuse(fit_params: Mapping[str, Any] | None, reason: str) -> None:
-    if fit_params:
-        raise TypeError(f"{reason} {', '.join(fit_params)}.")
 
 
 def _skorch_classifier(

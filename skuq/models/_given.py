@@ -7,20 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from skuq.labels import labels_in_mask
 from skuq.models._huggingface import TEXT_FIELDS, rows_of
 from skuq.stored import stored
-from skuq.validation import as_pandas, to_dense, warn_user
+from skuq.validation import is_texts, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
+
+_COMBINED = ("VotingClassifier", "VotingRegressor", "StackingClassifier", "StackingRegressor")
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,36 @@ class Given:
                 "again. To use it as it is, wrap it: FrozenEstimator(estimator)."
             )
 
+    def refuse_device(self, device: Any) -> None:
+        """Refuse another device than the CPU for a learner, which computes there."""
+        if str(device) not in ("auto", "cpu"):
+            raise ValueError(
+                f"device={str(device)!r} has no effect on {type(self.estimator).__name__}, which "
+                "computes on the CPU."
+            )
+
     @property
     def has_gradients(self) -> bool:
         """Whether `adopt` can make a network of the learner."""
         linear = isinstance(self.learner, LogisticRegression)
         return self.is_network or linear or hasattr(self.learner, "as_model")
+
+    @property
+    def is_naturally_network(self) -> bool:
+        """Whether `adopt` makes a network of it, with nothing but transformers around its learner.
+
+        Wrappers such as `CalibratedClassifierCV` have a network form in some settings only.
+        """
+        return self.has_gradients and (self.trained is self.learner or is_module(self.trained))
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether weights of samples count in training: its own, and that of all models inside.
+
+        Voting and stacking take any arguments and pass them on; others take weights, and cannot
+        pass them on to every learner.
+        """
+        return _takes_weights(self.trained)
 
     @property
     def pretrained(self) -> Any:
@@ -92,6 +118,19 @@ class Given:
             for name, value in parameters.items()
             if name.rpartition("__")[2] in ends and value not in (None, 1)
         }
+
+
+def _takes_weights(learner: Any) -> bool:
+    if isinstance(learner, FrozenEstimator):  # it is not trained
+        return True
+    if any(is_instance_of(learner, "sklearn.ensemble", name) for name in _COMBINED):
+        inside = [member for _, member in learner.estimators]
+        inside.append(getattr(learner, "final_estimator", None))
+    elif has_fit_parameter(learner, "sample_weight"):
+        inside = [getattr(learner, "estimator", None)]
+    else:
+        return False
+    return all(_takes_weights(each) for each in inside if hasattr(each, "fit"))
 
 
 def look_at(estimator: Any) -> Given:
@@ -262,13 +301,13 @@ class Rows(Inputs):
 @stored("models.table")
 @dataclass(frozen=True)
 class Table(Inputs):
-    """Whatever the model's own preprocessing takes, such as columns of text.
+    """Whatever the model's own preprocessing takes, such as columns of text, or texts alone.
 
     Attributes
     ----------
     learner : bool
-        Whether it reaches a scikit-learn learner, which gets a DataFrame or an array, and whose
-        business NaN is.
+        Whether it reaches a scikit-learn learner, which gets a table, an array or texts, and
+        whose business NaN is.
     """
 
     learner: bool = False
@@ -278,9 +317,11 @@ class Table(Inputs):
         return True
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
+        X = self._as_table(X)
+        vars(owner).pop("n_features_in_", None)  # texts have none, and would keep an earlier one
         validate_data(owner, X, skip_check_array=True)
         X, y = indexable(X, column_or_1d(y, warn=True))
-        return self, self._as_table(X), y
+        return self, X, y
 
     def check(self, owner: Any, X: Any) -> Any:
         X = self._as_table(X)
@@ -288,10 +329,9 @@ class Table(Inputs):
         return indexable(X)[0]  # rows of a sparse matrix in coordinates cannot be taken
 
     def _as_table(self, X: Any) -> Any:
-        if not self.learner:
-            return X
-        X = as_pandas(X)
-        if isinstance(X, pd.DataFrame):
+        if is_texts(X):
+            return np.asarray(X, dtype=object)
+        if not self.learner or hasattr(X, "columns"):
             return X
         return check_array(to_dense(X), dtype=None, ensure_all_finite="allow-nan", input_name="X")
 

@@ -22,7 +22,7 @@ from skuq.information import array_namespace, log_softmax
 from skuq.labels import codes_of
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.stored import stored
-from skuq.validation import to_dense, warn_user
+from skuq.validation import as_pandas, to_dense, warn_user
 from skuq.wrappers import is_search
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ class LearnerModel(Model):
     estimator: Any
 
     def inputs(self, X: Any) -> Any:
-        """Preprocess inputs into an array or DataFrame that the estimator takes."""
-        return to_dense(X if self.transform is None else self.transform(X))
+        """Preprocess inputs into an array or table that the estimator takes."""
+        return for_learner(self.estimator, X if self.transform is None else self.transform(X))
 
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
@@ -181,6 +181,14 @@ class LearnerModel(Model):
             proba[:, known] = some
         log_proba: FloatArray = np.log(np.maximum(proba, LEAST_PROBABILITY))
         return log_proba
+
+
+def for_learner(estimator: Any, X: Any) -> Any:
+    """Inputs as a learner gets them: dense, and tables of other libraries as DataFrames.
+
+    A pipeline gets these as they are, since its first step may select columns in the library's way.
+    """
+    return to_dense(X if look_at(estimator).preprocesses else as_pandas(X))
 
 
 def fit_clone(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -32,7 +33,9 @@ from skuq.models._model import (
     LearnerModel,
     Model,
     fit_clone,
+    for_learner,
 )
+from skuq.validation import is_texts
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
@@ -108,7 +111,8 @@ def resolve(
         Randomness of the training.
     form : {"network", "learner", "natural"}, default="network"
         "network": a network is needed, which `adopt` makes of linear models too. "learner": any
-        scikit-learn estimator as it is. "natural": networks as networks, and all else as learners.
+        scikit-learn estimator as it is. "natural": networks and linear models as
+        networks, and all else, such as what is wrapped around a network, as learners.
     regression : bool, default=False
         Whether a regressor is needed. Samples of weight 0 are then left out.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -148,37 +152,53 @@ def resolve(
         If a fitted estimator is trained again.
     """
     given = look_at(estimator)
-    as_learner = form == "learner" or (form == "natural" and not given.is_network)
+    as_learner = form == "learner" or (form == "natural" and not given.is_naturally_network)
     inputs = _kind_of_inputs(given, owner, as_learner=as_learner, ids=ids, sparse=sparse)
-    inputs, X, y = inputs.fit(owner, X, y, min_samples)
-    checked = tuple(inputs.check(owner, each) for each in further)
-    weight = None if sample_weight is None else checked_weight(sample_weight, y)
-    if regression:
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
-        if weight is not None:
-            kept = np.flatnonzero(weight)
-            X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
-    else:
-        check_classification_targets(y)
-    if before_training is not None:
-        before_training()
-    model = (fit or fit_model)(
-        estimator,
-        X,
-        y,
-        as_learner=as_learner,
-        regression=regression,
-        sample_weight=weight,
-        seed=seed,
-        **training,
-    )
-    model = replace(model, form=inputs)
-    prepared, codes = model.inputs(X), np.empty(0, np.int64)
+    with _noted_texts(given, X):
+        inputs, X, y = inputs.fit(owner, X, y, min_samples)
+        checked = tuple(inputs.check(owner, each) for each in further)
+        weight = None if sample_weight is None else checked_weight(sample_weight, y)
+        if regression:
+            y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+            if weight is not None:
+                kept = np.flatnonzero(weight)
+                X, y, weight = _safe_indexing(X, kept), y[kept], weight[kept]
+        else:
+            check_classification_targets(y)
+        if before_training is not None:
+            before_training()
+        model = (fit or fit_model)(
+            estimator,
+            X,
+            y,
+            as_learner=as_learner,
+            regression=regression,
+            sample_weight=weight,
+            seed=seed,
+            **training,
+        )
+        model = replace(model, form=inputs)
+        prepared, codes = model.inputs(X), np.empty(0, np.int64)
     if not regression:
         model, codes = model.with_classes(y, prepared)
     if weight is None:
         weight = np.ones(len(y))
     return model, TrainingData(X, prepared, y, codes, weight, checked)
+
+
+@contextmanager
+def _noted_texts(given: Given, X: Any) -> Iterator[None]:
+    """Tell, with errors of models that get texts, how these are taken."""
+    try:
+        yield
+    except (AttributeError, TypeError, ValueError) as error:
+        if is_texts(X):
+            error.add_note(
+                f"X holds texts, one for each sample. If {type(given.estimator).__name__} does not "
+                "take these, put a step in front that makes numbers of them: "
+                "make_pipeline(TfidfVectorizer(), estimator)."
+            )
+        raise
 
 
 def _kind_of_inputs(
@@ -255,7 +275,7 @@ def fit_model(
     """
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if as_learner:
-        return _learner(estimator, X, y, regression=regression, **training)
+        return _learner(estimator, X, y, fit_params, regression=regression, **training)
     import_optional("torch", extra=None)
     from skuq.models._fitted_network import fitted_classifier, fitted_regressor
 
@@ -265,7 +285,13 @@ def fit_model(
 
 
 def _learner(
-    estimator: Any, X: Any, y: NDArray[Any], *, regression: bool, **training: Any
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    fit_params: Mapping[str, Any] | None,
+    *,
+    regression: bool,
+    **training: Any,
 ) -> LearnerModel:
     """Any fitted estimator as it is, or a clone of it, trained."""
     if not regression and is_regressor(estimator):
@@ -273,12 +299,20 @@ def _learner(
     if regression and is_classifier(estimator):
         raise ValueError("`estimator` is a classifier; a regressor is needed.")
     if is_prefit(estimator):
+        refuse_fit_params(fit_params, "A model that is taken as it is needs no")
         check_is_fitted(estimator.estimator)
         return _learner_model(deepcopy(estimator))
     check_trainable(estimator)
     if not regression:
         check_several_classes(y)
-    return _learner_model(fit_clone(estimator, X, y, **training))
+    inputs = for_learner(estimator, X)
+    return _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
+
+
+def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None:
+    """Refuse further arguments of `fit` where nothing takes them; `reason` begins the sentence."""
+    if fit_params:
+        raise TypeError(f"{reason} {', '.join(fit_params)}.")
 
 
 def _learner_model(fitted: Any) -> LearnerModel:

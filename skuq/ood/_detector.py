@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context, clone, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches, indexable
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from skuq.base import FloatArray
@@ -30,16 +28,15 @@ from skuq.ood._outputs import (
     RowOutputs,
     feature_encoder,
 )
-from skuq.ood._scores import SCORES, Score, Support, Training, are_columns, automatic
+from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
+from skuq.ood._unusual_parts import UnusualParts
 from skuq.torch_devices import DeviceMixin
-from skuq.unusual_rows import as_table, explain_rows, reasons
-from skuq.validation import as_pandas, finite, warn_user
+from skuq.unusual_rows import as_table
+from skuq.validation import finite, warn_user
 from skuq.wrappers import is_module
 
 _MOST_HELD_OUT = 5000
 _BATCH_SIZE = 8192  # rows whose features are held at once
-_N_TYPICAL = 20  # training rows whose values replace a row's to explain it
-_MOST_COLUMNS = 100  # of a table that is explained by its columns
 
 
 class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
@@ -181,7 +178,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Training inputs; ids of nodes for a classifier of nodes. A part of them is held out if
             there is no `X_held_out`.
         y : array-like of shape (n_samples,), default=None
-            Labels or targets. Not needed without an estimator, or for a frozen one that predicts.
+            Labels, or targets of a regression, which those of a bare module are if they are
+            floats. Not needed without an estimator, or for a frozen one that predicts.
         X_held_out : array-like like `X`, default=None
             Inputs, drawn like those to be judged, that have trained nothing.
         y_held_out : array-like of shape (n_held_out,), default=None
@@ -211,15 +209,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         self._takes_nodes = look_at(self.estimator).takes_ids
         X, y = self._labelled_inputs(X, y)
         if X_held_out is None:
-            X, X_held_out, y, y_held_out = self._parts(X, y, random)
+            X, X_held_out, y, y_held_out = self._hold_out(X, y, random)
         elif self._takes_nodes:
             X_held_out = node_ids(X_held_out)
         self._evaluate, training = self._fitted(X, y, seed, random)
         self._scores = self._made_scores(training)
         self.scores_ = list(self._scores)
-        self._typical_rows = None if self._takes_nodes else _some_rows(training.rows.X, random)
-        if self._typical_rows is not None:
-            self._training_values = Support.of(training).values
+        names = getattr(self, "feature_names_in_", None)
+        self._parts = None
+        if not self._takes_nodes:
+            self._parts = UnusualParts.of(training.rows.X, names, random)
         if self._takes_nodes:
             check_held_out_nodes(self.estimator_, X_held_out)
         held_out = self._scores_of(X_held_out)
@@ -332,10 +331,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return _with_index(pd.DataFrame(self._scores_of(X)), X)
 
     def explain(self, X: Any) -> pd.DataFrame:
-        """Tell which score makes each input unusual, and of tables which columns do.
+        """Tell which score makes each input unusual, and which columns or words do.
 
-        Columns are found by replacing each by values of training rows: the cost is that of
-        scoring 20 rows for each column of each row.
+        They are found by replacing each by those of training inputs: the cost is that of scoring 20
+        inputs for each column or word of each input.
 
         Parameters
         ----------
@@ -347,9 +346,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         DataFrame
             One row for each input, with its index: ``p_value``; ``most_unusual``, the score with
             the smallest p-value of its own; the p-values of all scores, in columns with their
-            names; and for tables of up to 100 columns ``columns``, up to three columns with their
+            names; for tables of up to 100 columns ``columns``, up to three columns with their
             values: those with values that no training row supports, and those that contribute most
-            to the surprise.
+            to the surprise; and for texts ``words``, up to three that contribute most.
         """
         check_is_fitted(self)
         scores = self._scores_of(X)
@@ -358,8 +357,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         found = pd.DataFrame({"p_value": self._combination.p_values(statistic), **single})
         surprises = pd.DataFrame(self._combination.surprises(scores))
         found.insert(1, "most_unusual", surprises.idxmax(axis=1))
-        if self._explains_columns():
-            found["columns"] = self._unusual_columns(X)
+        if self._parts is not None:
+            rows = self._checked_inputs(X)
+            name = "words" if self._parts.values is None else "columns"
+            found[name] = self._parts.told(rows, lambda other: -self.score_samples(other))
         return _with_index(found, X)
 
     # --- fit -------------------------------------------------------------------------------
@@ -370,9 +371,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
             X = node_ids(X)
         if self.estimator is None:
-            return X, None
+            return self._checked_inputs(X, reset=True), None
         if y is None and is_prefit(self.estimator) and hasattr(self.estimator, "predict"):
-            return X, self.estimator.predict(X)
+            return indexable(X)[0], self.estimator.predict(X)
         if y is None:
             raise ValueError(
                 "This OODDetector requires y to be passed, but the target y is None: its estimator "
@@ -381,7 +382,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         X, y = indexable(X, column_or_1d(y, warn=True))
         return X, y
 
-    def _parts(self, X: Any, y: Any, random: np.random.RandomState) -> tuple[Any, Any, Any, Any]:
+    def _hold_out(self, X: Any, y: Any, random: np.random.RandomState) -> tuple[Any, Any, Any, Any]:
         """Hold out a random part, of each class where that can be done."""
         n_rows = _num_samples(X)
         n_held_out = min(max(1, round(self.held_out_share * n_rows)), _MOST_HELD_OUT)
@@ -406,8 +407,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return *parts, _safe_indexing(y, train), _safe_indexing(y, held_out)
 
     def _is_regression(self, y: Any) -> bool:
-        if look_at(self.estimator).is_network and is_module(look_at(self.estimator).learner):
-            return type_of_target(y).startswith("continuous")
+        if is_module(look_at(self.estimator).trained):
+            return bool(np.asarray(y).dtype.kind == "f")
         return bool(is_regressor(self.estimator))
 
     def _fitted(
@@ -415,7 +416,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     ) -> tuple[Evaluator, Training]:
         """The trained model, and what it says about its training inputs."""
         if self.estimator is None:
-            X = self._checked_inputs(X, reset=True)
             evaluate: Evaluator = InputsAlone(feature_encoder(X))
             self.estimator_ = None
             rows = _all_outputs(evaluate, X)
@@ -423,8 +423,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self._takes_nodes:
             return self._fitted_on_nodes(X, y, random)
         regression = self._is_regression(y)
+        given = look_at(self.estimator)
+        is_ours = hasattr(given.trained, "predict_uncertainty")
+        as_network = given.is_network and not is_ours
         data = self._resolve(
-            X, y, seed=seed, form="natural", regression=regression, device=self.device
+            X,
+            y,
+            seed=seed,
+            form="network" if as_network else "learner",
+            regression=regression,
+            device=self.device,
         )
         model = self.model_
         if model.network is not None:
@@ -530,22 +538,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             return as_table(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
 
-    def _explains_columns(self) -> bool:
-        return self._typical_rows is not None and self._typical_rows.shape[1] <= _MOST_COLUMNS
-
-    def _unusual_columns(self, X: Any) -> list[str]:
-        """Up to three columns that make each row unusual, with their values."""
-        rows = self._checked_inputs(X)
-        own, contribution = explain_rows(
-            rows, self._typical_rows, lambda replaced: -self.score_samples(replaced)
-        )
-        table = as_table(rows)
-        marks = self._training_values.unsupported(table)
-        if not isinstance(rows, pd.DataFrame):
-            names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(rows.shape[1])])
-            table = table.set_axis([*names], axis=1)
-        return reasons(table, marks, contribution, own)
-
 
 def _with_index(found: pd.DataFrame, X: Any) -> pd.DataFrame:
     """Results with the index of a pandas object."""
@@ -572,15 +564,6 @@ def _by_class(y: Any, order: NDArray[np.int64]) -> NDArray[np.int64]:
         own = np.flatnonzero(codes == code)
         place[own] = (np.arange(len(own)) + 0.5) / len(own)
     return order[np.argsort(place, kind="stable")]
-
-
-def _some_rows(X: Any, random: np.random.RandomState) -> Any:
-    """Training rows whose values replace those of others; None if they have no columns."""
-    if issparse(X) or np.ndim(X) != 2:
-        return None
-    rows = random.permutation(_num_samples(X))[:_N_TYPICAL]
-    some = _safe_indexing(as_pandas(X), rows)
-    return some.reset_index(drop=True) if isinstance(some, pd.DataFrame) else some
 
 
 def _values(score: Callable[[Any], Any], name: str, X: Any) -> FloatArray:

@@ -201,7 +201,8 @@ class Standardised:
     """Euclidean distances in units of each feature's standard deviation."""
 
     def __init__(self, features: Any):
-        self.scaler = StandardScaler().fit(features)
+        # Differences need no mean, which would make sparse features dense.
+        self.scaler = StandardScaler(with_mean=False).fit(features)
 
     def __call__(self, features: Any) -> Any:
         return self.scaler.transform(features)
@@ -209,10 +210,10 @@ class Standardised:
 
 def _metrics(training: Training) -> list[Any]:
     """Ways to measure distances that suit the features."""
-    if issparse(training.rows.features):
-        return [UnitLength]
     if training.are_columns:
         return [Standardised]
+    if issparse(training.rows.features):
+        return [UnitLength]
     return [UnitLength, Standardised]
 
 
@@ -221,7 +222,8 @@ def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
     if learned or rows.features is None:
         return False
     has_texts = isinstance(rows.X, pd.DataFrame) and rows.X.shape[1] > len(number_columns(rows.X))
-    return (has_texts and rows.X.shape[1] > 1) or rows.features.shape[1] < _FEWEST_DIRECTIONS
+    few = not issparse(rows.features) and rows.features.shape[1] < _FEWEST_DIRECTIONS
+    return few or (has_texts and rows.X.shape[1] > 1)
 
 
 def automatic(training: Training) -> dict[str, Score]:

@@ -7,29 +7,33 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from importlib import import_module
+from importlib.util import find_spec
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Self
+from typing import TYPE_CHECKING, Any, NotRequired, Self
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.extras import import_networks
 from skuq.information import array_namespace
-from skuq.models import Model, ModelMixin, TrainingData, look_at
+from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
 from skuq.quam._explanation import Explanation
-from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
-from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
+from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.quam._pools import make_pool, make_token_pool
+from skuq.quam._predictions import EvaluatedRows, SearchedPoints, reduced
 from skuq.quam._refit_search import (
     RefitProblem,
     RefitSearch,
@@ -40,9 +44,17 @@ from skuq.quam._refit_search import (
     stacked_rows,
     with_categories_of,
 )
-from skuq.quam._tasks import Found, Outputs, Problem, Search, Task
-from skuq.unusual_rows import explain_rows
-from skuq.validation import refuse_ineffective, to_dense
+from skuq.quam._table_pools import KNOWN, SEEN
+from skuq.quam._tasks import Found, Problem, Search, Task
+from skuq.unusual_rows import explain_rows, explain_texts, words_of
+from skuq.validation import (
+    as_pandas,
+    as_table_of,
+    is_texts,
+    refuse_ineffective,
+    to_dense,
+    weights,
+)
 
 if TYPE_CHECKING:
     from skuq.quam._gradient_search import SearchProblem, SearchSettings
@@ -96,6 +108,9 @@ _OUTPUTS_AT_ONCE = 2**22  # numbers that all models predict for a chunk of input
 _MOST_ROWS = 8192  # of a chunk
 _CHUNKS_PER_JOB = 8
 _FEWEST = 1000  # inputs of a pool with new ones
+# Rows times coefficients of a logistic regression, from which on a refit takes seconds and a search
+# by gradients costs less than all refits.
+_MOST_REFITTED = 10**7
 _N_BACKGROUND = 500  # training inputs kept for explanations
 
 
@@ -137,23 +152,25 @@ class QUAMBase(ModelMixin, ABC):
             tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
 
-    def _chosen_search(self, X_pool: Any) -> Search:
-        """The search that was asked for, or that suits the model; refused if it does not."""
+    def _chosen_search(self, X_pool: Any, X: Any = None, y: Any = None) -> Search:
+        """The search that was asked for, or that suits the model; refused if it does not.
+
+        `X` and `y` are the training data, not checked yet.
+        """
         search = self.search
         if search is None:
-            search = "pool" if look_at(self.estimator).is_network else "refit"
+            given = look_at(self.estimator)
+            by_gradients = given.is_network or _costs_less_by_gradients(given, X, y)
+            search = "pool" if by_gradients else "refit"
         if isinstance(search, str):
             module, name = SEARCHES[search]
             load = import_module if search == "refit" else import_networks
             search = getattr(load(module), name)()
         search._validate_params()
         search.check_suits(self.estimator)
-        if isinstance(search, RefitSearch) and str(self.device) not in ("auto", "cpu"):
-            raise ValueError(
-                f"device={self.device!r} has no effect on "
-                f"{type(self.estimator).__name__}, which computes on the CPU."
-            )
-        if not isinstance(search, RefitSearch):
+        if isinstance(search, RefitSearch):
+            look_at(self.estimator).refuse_device(self.device)
+        else:
             from skuq.networks import resolve_device
 
             resolve_device(self.device)  # refused before anything is trained
@@ -161,6 +178,29 @@ class QUAMBase(ModelMixin, ABC):
             _check_pool(X_pool, search)
             refuse_ineffective(search, ["pool"], "beside `X_pool`, which is the pool.")
         return search
+
+    def _checked_sample_weight(self, sample_weight: Any, y: Any) -> Any:
+        """Weights of the samples, or None where all are equal and the learner takes none.
+
+        Learners that take no weights would else leave those given aside in silence.
+        """
+        if sample_weight is None or self._form != "learner":
+            return sample_weight
+        given = look_at(self.estimator)
+        if given.takes_weights:
+            return sample_weight
+        weight = weights(
+            sample_weight if np.ndim(sample_weight) else np.full(_num_samples(y), sample_weight),
+            _num_samples(y),
+        )
+        if np.ptp(weight):
+            raise ValueError(
+                f"{type(given.trained).__name__}, or a model inside it, takes no `sample_weight`: "
+                "weights of the samples cannot count, and they are not all equal. Leave "
+                "`sample_weight` out, repeat the rows that count more, or choose a learner that "
+                "takes weights."
+            )
+        return None
 
     @property
     def _device(self) -> Any:  # a torch.device
@@ -232,11 +272,14 @@ class QUAMBase(ModelMixin, ABC):
             return
         # Models that refuse unknown categories, or numbers out of their range, do so in new inputs;
         # so do embeddings of a network.
-        limits_kinds = form.reaches_preprocessing or self.model_.looks_up_ids
+        is_table = form.reaches_preprocessing and len(X.shape) == 2
+        limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
+        names = getattr(self, "feature_names_in_", range(X.shape[-1]))
+        codes = category_columns(self.estimator, names) if is_table else ()
         refusals: list[ValueError] = []
-        for kinds in (None, SEEN, KNOWN) if limits_kinds and X.ndim == 2 else (None,):
+        for kinds in (None, SEEN, KNOWN) if limits_kinds else (None,):
             try:
-                made = make_pool(X, kinds=kinds, random_state=random)
+                made = make_pool(X, kinds=kinds, categories=codes, random_state=random)
                 self._search_first(self._named(self._checked_rows(self._with_names(made))))
                 return
             except ValueError as error:
@@ -261,6 +304,8 @@ class QUAMBase(ModelMixin, ABC):
     def _search_on(self, pool: Any, targets: IntArray) -> Found:
         """Search on a pool in the form that the model takes."""
         reference = self._outputs(pool)
+        n_fit = self.search_.searches_in_memory(self._problem, len(targets))
+        targets = self._task.fewer_targets(reference, targets, n_fit)
         if isinstance(self._problem, RefitProblem):
             return self._refit_on(self._problem, pool, reference, targets)
         from skuq.networks import on_device
@@ -273,6 +318,7 @@ class QUAMBase(ModelMixin, ABC):
                 pool,
                 self._task.objective(on_device(reference, self._device), targets),
                 targets,
+                verbose=self.verbose,
             )
 
     def _refit_on(
@@ -287,12 +333,14 @@ class QUAMBase(ModelMixin, ABC):
             wanted = displaced_targets(problem, pool, reference, targets, self._task.pull)
         shares = self.search_.checked_shares()
         loss = self._task.loss
-        return refit_on_pool(problem, pool, wanted, shares, loss, targets, n_jobs=self.n_jobs)
+        work: dict[str, Any] = {"n_jobs": self.n_jobs, "verbose": self.verbose}
+        return refit_on_pool(problem, pool, wanted, shares, loss, targets, **work)
 
     def _settings(self, problem: SearchProblem) -> SearchSettings:
         """Settings of the searches by gradients."""
         search: Any = self.search_
         settings: SearchSettings = search.settings(
+            problem,
             c0=self._task.first_penalty(problem.total_weight),
             # With the mean over a pool, the pool's weight falls from a tenth of the training
             # data's to a hundredth.
@@ -365,17 +413,18 @@ class QUAMBase(ModelMixin, ABC):
         return twin
 
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
-        """Tell which columns make rows of a table unusual, and which model says what.
+        """Tell which columns, or words of texts, are unusual, and which model says what.
 
-        Each column in turn is replaced by the values of some training rows; what the
-        epistemic uncertainty loses by it, on average, is the column's contribution.
+        Each column in turn is replaced by the values of some training rows, and each word of a
+        text by words of some training texts; what the epistemic uncertainty loses by it, on
+        average, is the contribution of the column or word.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
+        X : array-like of shape (n_samples, n_features), or texts of shape (n_samples,)
+            Rows or texts.
         n_typical : int, default=20
-            Number of training rows, whose values replace a row's.
+            Number of training rows or texts, whose values or words replace those of `X`.
 
         Returns
         -------
@@ -386,18 +435,29 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the inputs are not rows of a table.
+            If the inputs are neither rows of a table nor texts.
         """
         self._check_found()
-        rows, background = to_dense(self._checked_rows(X)), to_dense(self._background)
-        if np.ndim(rows) != 2:
-            raise ValueError(f"Only rows of a table can be explained; X has {np.ndim(rows)} axes.")
-        typical = _safe_indexing(background, np.arange(n_typical) % len(background))
-        epistemic, contribution = explain_rows(
-            rows, typical, lambda X: self.predict_uncertainty(X).epistemic
-        )
-        names = getattr(self, "feature_names_in_", np.arange(rows.shape[1]))
-        return Explanation(np.asarray(names), epistemic, contribution, self.adversarial_models(X))
+        given, background = self._checked_rows(X), self._background
+        rows, typical = (as_pandas(to_dense(each)) for each in (given, background))
+        typical = _safe_indexing(typical, np.arange(n_typical) % len(typical))
+
+        def epistemic(X: Any) -> FloatArray:
+            table = as_table_of(given, X) if isinstance(X, pd.DataFrame) else X
+            return self.predict_uncertainty(table).epistemic
+
+        names: Any = getattr(self, "feature_names_in_", None)
+        if is_texts(rows):
+            names = words_of(rows)
+            found = explain_texts(rows, typical, epistemic)
+        elif np.ndim(rows) == 2:
+            names = np.arange(rows.shape[1]) if names is None else names
+            found = explain_rows(rows, typical, epistemic)
+        else:
+            raise ValueError(
+                f"Only rows of a table and texts can be explained; X has {np.ndim(rows)} axes."
+            )
+        return Explanation(np.asarray(names), *found, self.adversarial_models(given))
 
     def _check_found(self) -> None:
         check_is_fitted(self)
@@ -446,7 +506,7 @@ class QUAMBase(ModelMixin, ABC):
     ) -> list[NDArray[Any]]:
         """Call ``function(outputs, argument)`` in `n_jobs` processes; the arrays, joined."""
         if self.search_.pointwise:
-            jobs: Sequence[_Points | _Rows] = self._points(X)
+            jobs: Sequence[SearchedPoints | EvaluatedRows] = self._points(X)
         else:
             jobs = self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
@@ -455,7 +515,7 @@ class QUAMBase(ModelMixin, ABC):
             self._with_gradients(),
             tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar,
         ):
-            calls = (delayed(_reduce)(job, function, argument) for job in jobs)
+            calls = (delayed(reduced)(job, function, argument) for job in jobs)
             for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):
                 bar.update(len(part[0]))
                 parts.append(part)
@@ -469,7 +529,7 @@ class QUAMBase(ModelMixin, ABC):
 
         return torch.inference_mode(False)
 
-    def _points(self, X: Any) -> list[_Points]:
+    def _points(self, X: Any) -> list[SearchedPoints]:
         """Inputs in the batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # they may have been set after `fit`
@@ -481,11 +541,11 @@ class QUAMBase(ModelMixin, ABC):
         reference = self._outputs(inputs).numpy()
         x = self._problem.features(inputs, self._device).numpy()
         return [
-            _Points(problem, settings, task, x[rows], reference[rows])
+            SearchedPoints(problem, settings, task, x[rows], reference[rows])
             for rows in gen_batches(len(x), search.batch_size)
         ]
 
-    def _rows(self, X: Any) -> list[_Rows]:
+    def _rows(self, X: Any) -> list[EvaluatedRows]:
         """Inputs in pieces, one for each job."""
         self._check_found()
         rows = self._checked_rows(X)
@@ -494,9 +554,31 @@ class QUAMBase(ModelMixin, ABC):
         chunk = max(1, min(_MOST_ROWS, _OUTPUTS_AT_ONCE // of_each))
         size = chunk * (1 if self.n_jobs in (None, 1) else _CHUNKS_PER_JOB)
         return [
-            _Rows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
+            EvaluatedRows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
             for part in gen_batches(_num_samples(rows), size)
         ]
+
+
+def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
+    """Whether a learner of many rows, features and classes is a network, and cheaper as one.
+
+    The cost of a refit grows with the product of all three, that of a search by gradients with the
+    product of features and classes.
+    """
+    learner = given.trained
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    is_softmax = isinstance(learner, LogisticRegression) and learner.solver != "liblinear"
+    # Refits count classes unequally, and drop features, as the learner does.
+    alike = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
+    if not alike or len(shape) != 2 or find_spec("torch") is None:
+        return False
+    if given.is_fitted and is_prefit(given.estimator):
+        n_weights = learner.coef_.size
+    elif given.preprocesses:
+        return False
+    else:
+        n_weights = shape[1] * len(unique_labels(y))
+    return bool(shape[0] * n_weights > _MOST_REFITTED)
 
 
 def _check_pool(X_pool: Any, search: Search) -> None:
@@ -512,61 +594,3 @@ def _check_pool(X_pool: Any, search: Search) -> None:
             f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: any model says "
             "anything about a single one. Use search='pointwise' for single inputs."
         )
-
-
-class _Points(NamedTuple):
-    """A batch of test points, with all that a process needs to search for it."""
-
-    problem: SearchProblem
-    settings: SearchSettings
-    task: Task
-    x: NDArray[Any]
-    reference: NDArray[Any]  # (n_points, n_outputs)
-
-    def outputs(self) -> Iterator[Outputs]:
-        """The models met by the searches; trajectories never leave the process."""
-        from skuq.networks import on_device
-        from skuq.quam._objectives import Targeted
-        from skuq.quam._pointwise_search import search_batch
-
-        reference = on_device(self.reference, self.settings.device)
-        objective = self.task.point_objective(reference)
-        models = search_batch(self.problem, self.settings, self.x, objective)
-        targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
-        yield Outputs(on_device(self.reference, "cpu"), models, targets)
-
-
-class _Rows(NamedTuple):
-    """Some inputs, with all that a process needs to evaluate the models found on a pool."""
-
-    x: Any
-    model: Any
-    found: Found
-    device: Any
-    chunk: int
-
-    def outputs(self) -> Iterator[Outputs]:
-        """What all models predict, chunk by chunk."""
-        for part in gen_batches(_num_samples(self.x), self.chunk):
-            inputs = self.model.inputs(_safe_indexing(self.x, part))
-            reference = self.model.outputs(inputs, self.device)
-            outputs = self.found.outputs(inputs, self.device)
-            xp = array_namespace(outputs)
-            excess, targets = (
-                xp.broadcast_to(xp.asarray(each), (len(outputs), *each.shape))
-                for each in (self.found.excess_loss, self.found.targets)
-            )
-            yield Outputs(
-                xp.asarray(reference, dtype=xp.float64),
-                Trajectories(outputs, excess),
-                None if self.found.targets[0] < 0 else targets,
-                self.found.centre(inputs),
-            )
-
-
-def _reduce(
-    job: _Points | _Rows, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
-) -> list[NDArray[Any]]:
-    """A job: ``function(outputs, argument)`` for all its inputs."""
-    parts = [function(outputs, argument) for outputs in job.outputs()]
-    return [np.concatenate(each) for each in zip(*parts, strict=True)]

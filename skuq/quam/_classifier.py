@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin
@@ -35,28 +35,30 @@ class QUAMClassifier(
     ----------
     estimator : object, default=None
         The model to analyse. None trains a network with one hidden layer of 100 units
-        (scale the features before). Any classifier with `predict_proba` whose `fit` takes
-        `sample_weight` (boosted trees, forests, logistic regression and others), a skorch net,
-        an `MLPClassifier`, or a pipeline that ends in one, is cloned and trained. A fitted model
+        (scale the features before). Any classifier with `predict_proba` (boosted trees,
+        forests, logistic regression, nearest neighbours and others), a skorch net, an
+        `MLPClassifier`, or a pipeline that ends in one, is cloned and trained. A fitted model
         wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module` that returns logits,
         is taken as it is and never altered; `fit` then needs the data that it was trained on.
         Outputs of a module belong to the sorted labels in `y`.
     search : {"pool", "refit", "pointwise"}, search object or None, default=None
         How adversarial models are searched. `PoolSearch`: `fit` searches networks by gradients,
         on a whole pool of inputs, once for each class; after that, an input costs the evaluation
-        of the models found. `RefitSearch`: the same for any learner that takes `sample_weight`,
-        which is refitted with a little of the pool. `PointwiseSearch`: networks and logistic
-        regression are searched for each input anew, as in the paper's Algorithm 1. A name stands
-        for the search with its defaults; None takes the search that suits the model: "pool" for
-        networks, else "refit".
+        of the models found. `RefitSearch`: the same for any learner, which is refitted with a
+        little of the pool. `PointwiseSearch`: networks and logistic regression are searched for
+        each input anew, as in the paper's Algorithm 1. A name stands for the search with its
+        defaults. None takes the search that suits the model: "pool" for networks, and for a
+        `LogisticRegression` of more than ten million training rows times coefficients (without
+        `class_weight`, L1 penalty or solver="liblinear"), which costs less as a network; else
+        "refit".
     setting : {"expected", "selected", "pairwise"}, default="expected"
         Whose uncertainty is meant. "expected": that of the average of all models that explain the
         data (Eq. 1). "selected": that of the given model (Eq. 2). "pairwise": that of any one of
         the models, against each of the others.
-    n_targets : int, default=None
+    n_targets : int, "auto" or None, default="auto"
         Ask for this many classes only, the most probable ones according to the fitted model:
-        at the input, or in the pool on average. None asks for all; the cost is proportional to
-        the number.
+        at the input, or in the pool on average. "auto" asks for at most ten, None for all; the
+        cost is proportional to the number.
     mixture : {"trajectory", "dirac"}, default="trajectory"
         Which models stand for all that explain the data: all that were kept of each search (on
         a pool, those of the last tenth of its steps), or the best adversarial one of each
@@ -81,7 +83,7 @@ class QUAMClassifier(
     random_state : int, RandomState instance or None, default=None
         Initial weights, shuffling, the made pool and mini-batches.
     verbose : int, default=0
-        Whether to show a progress bar while predicting uncertainty.
+        Whether to show progress bars while searching and while predicting uncertainty.
 
     Attributes
     ----------
@@ -138,7 +140,7 @@ class QUAMClassifier(
 
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
-        "n_targets": [Interval(Integral, 1, None, closed="left"), None],
+        "n_targets": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
     }
 
     def __init__(
@@ -147,7 +149,7 @@ class QUAMClassifier(
         *,
         search: Any = None,
         setting: str = "expected",
-        n_targets: int | None = None,
+        n_targets: int | str | None = "auto",
         mixture: str = "trajectory",
         gamma: float = 0.01,
         temperature: float | str = "auto",
@@ -196,18 +198,23 @@ class QUAMClassifier(
             If the data are not finite numbers, hold a single class to be trained on or a
             label that the frozen model does not know, or do not fit the model's shape; if the
             pool does not have the form of the training inputs; or if the search diverges.
+            If weights of samples are not all equal and the learner takes none.
         TypeError
-            If `search` does not suit `estimator`; if this cannot be adopted, or cannot be refitted
-            because it takes no `sample_weight`.
+            If `search` does not suit `estimator`, or this cannot be adopted.
+        MemoryError
+            If the models of two searches do not fit into memory (`max_memory` of the search).
 
         Warns
         -----
         UserWarning
-            If the model's loss on the training data is worse than guessing.
+            If the model's loss on the training data is worse than guessing; if the search takes
+            more than five minutes, by the time of its first part; or if not all its models fit into
+            memory, so that fewer classes are searched.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        self.search_ = self._chosen_search(X_pool)
+        self.search_ = self._chosen_search(X_pool, X, y)
+        sample_weight = self._checked_sample_weight(sample_weight, y)
         if not getattr(self.search_, "targeted", True):
             refuse_ineffective(
                 self, ["n_targets"], "with targeted=False of the search, which asks for no class."

@@ -1,4 +1,4 @@
-"""Which columns of a row make it unusual."""
+"""Which columns of a row, or words of a text, make it unusual."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from skuq.base import FloatArray
 
 
 class Explanation(NamedTuple):
-    """What is unusual about rows of a table.
+    """What is unusual about rows of a table, or texts.
 
     Attributes
     ----------
-    columns : ndarray of shape (n_columns,)
-        Names of the columns, or their numbers.
+    columns : ndarray of shape (n_columns,) or (n_texts, n_words)
+        Names of the columns, or their numbers; of texts, the words of each, with "" after its last.
     epistemic : ndarray of shape (n_rows,), float64
         Epistemic uncertainty of each row.
     contribution : ndarray of shape (n_rows, n_columns), float64
-        How much of it, on average, is lost when the column takes the value of a typical row.
+        How much of it, on average, is lost when the column takes the value of a typical row;
+        (n_texts, n_words) when the word is replaced by one of a typical text, 0 after the last.
     models : AdversarialModels or AdversarialRegressors
         The alternative models that were found, and what they predict for the rows.
     """
@@ -31,6 +32,7 @@ class Explanation(NamedTuple):
     models: Any
 
     def most_unusual(self, n_columns: int = 3) -> NDArray[Any]:
-        """Names of the columns that contribute most to each row, (n_rows, n_columns)."""
+        """Columns, or words, that contribute most to each row, (n_rows, n_columns)."""
         order = np.argsort(-self.contribution, axis=1, kind="stable")[:, :n_columns]
-        return self.columns[order]
+        columns = np.broadcast_to(self.columns, self.contribution.shape)
+        return np.take_along_axis(columns, order, axis=1)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, from_numpy, nn
+from torch.nn.functional import linear
 
 from skuq.base import FloatArray
 from skuq.models import NetworkModel, look_at
@@ -107,11 +108,11 @@ class GradientSearch(Search):
 
     parameters: Any = "auto"
     targeted: bool = True
-    n_steps: int
+    n_steps: int | str
     c0: float | str
     eta: float | str = "auto"
     update_every: int = 1
-    learning_rate: float = 0.1
+    learning_rate: float | str = 0.1
     learning_rate_decay: float | str = "auto"
     prior_precision: float = 0.0
     train_batch_size: int
@@ -141,9 +142,16 @@ class GradientSearch(Search):
                 "chooses the search that suits a model."
             )
 
-    def settings(self, c0: float, growth: float, device: torch.device) -> SearchSettings:
+    def length(self, module: nn.Module) -> tuple[int, float]:
+        """Number of steps, and the first step size, of a search that moves weights of a module."""
+        return int(self.n_steps), float(self.learning_rate)
+
+    def settings(
+        self, problem: SearchProblem, c0: float, growth: float, device: torch.device
+    ) -> SearchSettings:
         """Settings with these values of `c0`, and of the growth over all steps, for "auto"."""
-        updates = max((self.n_steps - 1) // self.update_every, 1)
+        n_steps, learning_rate = self.length(problem.module)
+        updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
             total ** (1 / updates) if given == "auto" else float(given)
             for given, total in (
@@ -152,11 +160,11 @@ class GradientSearch(Search):
             )
         )
         schedule = penalty_schedule(
-            self.n_steps,
+            n_steps,
             c0=c0 if self.c0 == "auto" else float(self.c0),
             eta=eta,
             update_every=self.update_every,
-            learning_rate=self.learning_rate,
+            learning_rate=learning_rate,
             decay=decay,
         )
         return SearchSettings(schedule, self.prior_precision, self.train_batch_size, device)
@@ -276,6 +284,11 @@ class SearchProblem(HeldOnDevice):
         """Sum of the sample weights, which is the number of samples in the likelihood."""
         return float(self.weight.sum())
 
+    @property
+    def model_bytes(self) -> int:
+        """Size of the parameters that move."""
+        return sum(self.module.get_parameter(name).nbytes for name in self.parameters)
+
     def _copy_to(self, device: torch.device) -> Searched:
         arrays = (self.X, self.y, self.weight, self.reference_loss)
         tensors = (from_numpy(array) if array.flags.writeable else array for array in arrays)
@@ -369,20 +382,23 @@ class Descent:
 
         Yields ``L_train - L_ref`` of each model before each step, (n_models,), on the step's batch.
         """
+        # Steps work in place: large tensors that come and go would tear the memory to pieces.
         initial = torch.cat([w.detach().flatten(1) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # in units of the scales
         adam = torch.optim.Adam([moved], fused=True)
-        self._weights = initial.requires_grad_()
+        current = initial.clone()
+        self._weights = current.detach().requires_grad_()
+        self._weights.grad = moved.grad = torch.zeros_like(initial)
         for step, (c, learning_rate) in enumerate(zip(*schedule, strict=True)):  # Line 2
             l_pen = self._add_gradients(step, batches[step], c, attack)
-            moved.grad = self._weights.grad
             adam.param_groups[0]["lr"] = learning_rate
             adam.step()  # Line 6
-            self._weights = torch.addcmul(initial.detach(), moved, self.scale).requires_grad_()
+            torch.addcmul(initial, moved, self.scale, out=current)
+            self._weights.grad.zero_()
             yield l_pen
 
     def weights(self) -> dict[str, Tensor]:
-        """Weights of the models as they are now, each (n_models, \\*parameter.shape)."""
+        """Weights of the models as they are now, each (n_models, \\*parameter.shape); views."""
         parts = torch.split(self._weights, self.sizes, dim=1)
         named = zip(self.searched.scales, parts, strict=True)
         given = ((name, part, self.searched.module.get_parameter(name)) for name, part in named)
@@ -437,9 +453,7 @@ class Descent:
     def outputs(self, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool) -> Tensor:
         """Outputs of all models, (n_models, n_rows, n_outputs)."""
         # Double, because small divergences drown in the rounding of single precision.
-        return as_double(
-            stacked_forward(self.searched.module, weights, x, shared_input=shared_input)
-        )
+        return as_double(variants_at(self.searched.module, weights, x, shared_input=shared_input))
 
     def _excess(self, outputs: Tensor, batch: TrainingSet, rows: slice) -> Tensor:
         """Losses of each model on training samples above the reference model's (Line 3)."""
@@ -462,6 +476,31 @@ class Descent:
             return 0.0
         squares = [as_double(w).flatten(1).square().sum(1) for w in weights.values()]
         return (torch.stack(squares).sum(0) - self.searched.square) * (self.weight_decay / 2)
+
+
+def variants_at(
+    module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
+) -> Tensor:
+    """Outputs of variants of a module, (n_models, n_rows, n_outputs).
+
+    Those of a single linear layer on the same inputs are one product of matrices, which takes half
+    the time of one for each variant.
+    """
+    layer, prefix = linear_head(module)
+    weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
+    if not shared_input or weight is None or (bias is None and layer.bias is not None):
+        return stacked_forward(module, weights, x, shared_input=shared_input)
+    of_all = linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
+    return of_all.view(len(x), *weight.shape[:2]).transpose(0, 1)
+
+
+def linear_head(module: nn.Module) -> tuple[Any, str]:
+    """The layer and the prefix of its parameters if a module is one linear layer, or None."""
+    if type(module) is nn.Linear:
+        return module, ""
+    if type(module) is nn.Sequential and [*map(type, module)] == [nn.Linear]:
+        return module[0], f"{next(iter(module._modules))}."
+    return None, ""
 
 
 def _length(rows: slice) -> int:

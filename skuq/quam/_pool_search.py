@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -12,17 +12,16 @@ from sklearn.utils._param_validation import StrOptions
 from torch import Tensor, nn
 
 from skuq.base import IntArray
-from skuq.memory import available_memory
 from skuq.networks import (
     HeldOnDevice,
     moved,
     on_device,
     resolve_device,
     stack_parameters,
-    stacked_forward,
     training_batches,
     within_memory,
 )
+from skuq.quam._cost import MAX_MEMORY, searches_in_memory, watched
 from skuq.quam._gradient_search import (
     Attack,
     Descent,
@@ -30,9 +29,11 @@ from skuq.quam._gradient_search import (
     GradientSearch,
     MiniBatches,
     SearchSettings,
+    linear_head,
+    variants_at,
 )
 from skuq.quam._objectives import Objective
-from skuq.quam._tasks import Found, mean_excess
+from skuq.quam._tasks import Found, Problem, mean_excess
 from skuq.stored import stored
 
 # Training samples on which the models found are compared.
@@ -40,6 +41,12 @@ _N_COMPARED = 4096
 # Of the models met by a search, those of the last tenth of its steps are kept: before, the
 # penalty is too weak to keep them close to the training data.
 _SHARE_KEPT = 0.1
+_LARGE = 2**15  # weights of a linear layer from which on its search is short
+_MOST_BYTES_KEPT = 2**25  # of the models of one search
+# Memory of a step: weights, their start, gradients and the optimiser's state of the searches that
+# run together, which are at least one; and tensors of a pass.
+_WORKING_COPIES, _WORKING_BYTES = 10, 2**28
+_ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__parameters"
 
 
 @stored("quam.pool-search")
@@ -68,8 +75,10 @@ class PoolSearch(GradientSearch):
         Whether there is one search for each class, which it asks for. False: a single search
         for any model that differs from the fitted model's prediction, which is cheaper and
         tends to find the same alternative again and again. For classifiers only.
-    n_steps : int, default=200
-        Length of each search; its cost is proportional to this.
+    n_steps : int or "auto", default="auto"
+        Length of each search; its cost is proportional to this. "auto" is 200; or 50 for a single
+        linear layer of more than 32,768 weights, such as the head of a large network, whose search
+        is convex and bears larger steps.
     c0 : float, default=10.0
         Initial weight of the penalty on training loss: a penalty c gives the pool a weight of
         1 / c of the training data, where each sample counts by its weight.
@@ -77,8 +86,9 @@ class PoolSearch(GradientSearch):
         Factor by which the penalty grows. "auto" makes it ten times as large in the end.
     update_every : int, default=1
         Steps between two changes of the penalty and of the step size.
-    learning_rate : float, default=0.1
-        Step size of the search, relative to the root mean square of each weight tensor.
+    learning_rate : float or "auto", default="auto"
+        Step size of the search, relative to the root mean square of each weight tensor. "auto" is
+        0.1, and 0.4 for the short search of a large linear layer.
     learning_rate_decay : float or "auto", default="auto"
         Factor by which the step size shrinks whenever the penalty grows. "auto" makes it a tenth
         in the end, so that the last models settle.
@@ -90,6 +100,15 @@ class PoolSearch(GradientSearch):
     train_batch_size : int, default=512
         Training samples on which each step computes the penalty, and inputs of the pool in each
         step.
+    max_memory : float or "auto", default="auto"
+        Bytes that the search and the models it keeps may take; "auto" is half of the memory that is
+        free. Where all searches would take more, only the most probable classes that fit are
+        asked for, and a warning says so.
+
+    Notes
+    -----
+    The models of the last tenth of the steps are kept: 20 of each search of 200 steps, and
+    fewer, but at least two, where those of a search would take more than 32 MiB.
 
     Examples
     --------
@@ -101,15 +120,40 @@ class PoolSearch(GradientSearch):
     """
 
     pool: Any = "auto"
-    n_steps: int = 200
+    n_steps: int | str = "auto"
     c0: float | str = 10.0
+    learning_rate: float | str = "auto"
     train_batch_size: int = 512
+    max_memory: float | str = "auto"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **GradientSearch._parameter_constraints,
         "pool": [StrOptions({"auto"}), callable],
+        "max_memory": MAX_MEMORY,
+        "n_steps": [*GradientSearch._parameter_constraints["n_steps"], StrOptions({"auto"})],
+        "learning_rate": [
+            *GradientSearch._parameter_constraints["learning_rate"],
+            StrOptions({"auto"}),
+        ],
     }
     _shortening = 10.0
+
+    def length(self, module: nn.Module) -> tuple[int, float]:
+        layer, _ = linear_head(module)
+        is_large = layer is not None and layer.weight.numel() > _LARGE
+        short = is_large and self.n_steps == "auto"
+        n_steps, learning_rate = (50, 0.4) if short else (200, 0.1)
+        return (
+            n_steps if self.n_steps == "auto" else int(self.n_steps),
+            learning_rate if self.learning_rate == "auto" else float(self.learning_rate),
+        )
+
+    def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
+        assert isinstance(problem, FittedSearch)
+        size = problem.problem.model_bytes
+        n_kept = len(_steps_kept(self.length(problem.problem.module)[0], size))
+        working = max(_WORKING_COPIES * size, _WORKING_BYTES)
+        return searches_in_memory(n_searches, n_kept, size, self.max_memory, working=working)
 
 
 @stored("quam.found-networks")
@@ -150,7 +194,7 @@ class FoundNetworks(HeldOnDevice, Found):
             n_models = len(next(iter(weights.values())))
             size = max(1, n_bytes // (n_models * self.row_bytes))
             passes = (
-                stacked_forward(module, weights, on_device(part, device), shared_input=True).cpu()
+                variants_at(module, weights, on_device(part, device), shared_input=True).cpu()
                 for part in torch.split(x, size)
             )
             outputs = torch.cat([*passes], dim=1)  # (n_models, n_points, n_outputs)
@@ -163,16 +207,14 @@ class FoundNetworks(HeldOnDevice, Found):
         return moved(self.fitted.problem.module, device), weights
 
 
-def _check_memory(n_models: int, model_bytes: int) -> None:
-    """Raise if the models that a search keeps are larger than the memory that is left."""
-    needed, free = n_models * model_bytes, available_memory()
-    if needed > free:
-        raise MemoryError(
-            f"The search would keep {n_models:,} models of {model_bytes / 1e6:.1f} MB, "
-            f"{needed / 1e9:.1f} GB together, and {free / 1e9:.1f} GB are free. Let fewer weights "
-            "move (search__parameters='last' or 'bias'), search fewer classes (n_targets), or keep "
-            "fewer models (search__n_steps)."
-        )
+def _steps_kept(n_steps: int, model_bytes: int) -> list[int]:
+    """Steps whose models are kept: the last tenth, or some of them if the models are large."""
+    n_last = min(n_steps, max(2, round(_SHARE_KEPT * n_steps)))
+    n_kept = min(n_last, max(2, _MOST_BYTES_KEPT // model_bytes))
+    kept: list[int] = (
+        np.linspace(n_steps - n_last, n_steps - 1, n_kept).round().astype(int).tolist()
+    )
+    return kept
 
 
 class _PoolAttack(Attack):
@@ -201,6 +243,8 @@ def search_networks(
     pool: Tensor,
     objective: Objective,
     targets: IntArray,
+    *,
+    verbose: int = 0,
 ) -> FoundNetworks:
     """Search the models that do what an objective asks for, on average over a pool.
 
@@ -224,12 +268,13 @@ def search_networks(
         order = torch.randperm(len(order), generator=generator)[:_N_COMPARED]
     batches = MiniBatches(searched.train, rows)
     compared = MiniBatches(searched.train, order[None])[0]
-    n_kept = min(n_steps, max(2, round(_SHARE_KEPT * n_steps)))
-    _check_memory(objective.n_searches * n_kept, searched.model_bytes)
+    kept_steps = _steps_kept(n_steps, searched.model_bytes)
 
     def search(n_bytes: int) -> tuple[list[dict[str, Tensor]], Tensor]:
-        weights, losses = [], []
-        for searches in searched.searches_that_fit(objective.n_searches, 1, n_bytes):
+        weights: list[dict[str, Tensor]] = []
+        losses = []
+        groups = [*searched.searches_that_fit(objective.n_searches, 1, n_bytes)]
+        for searches in groups:
             part = objective.subset(searches)
             start = stack_parameters(searched.module, part.n_searches, problem.parameters)
             with torch.no_grad():  # Line 1
@@ -239,12 +284,19 @@ def search_networks(
                 searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
             )
             attack = _PoolAttack(on_device(x, device), pool_rows, part)
-            steps = descent.steps(start, batches, settings.schedule, attack)
-            kept = _last_models(steps, descent, n_steps - n_kept)
+            steps = watched(
+                descent.steps(start, batches, settings.schedule, attack),
+                n_steps,
+                verbose=verbose,
+                unit="step",
+                advice=_ADVICE,
+                times=0 if weights else len(groups),
+            )
+            kept = _kept_models(steps, start, descent, kept_steps)
             weights.append({name: w.cpu() for name, w in kept.items()})
             prior = torch.as_tensor(descent.prior(kept), device=device).reshape(-1, 1)
             of_each = descent.excess_of_each(kept, compared) + prior
-            losses.append(of_each.reshape(-1, n_kept, len(order)))
+            losses.append(of_each.reshape(-1, len(kept_steps), len(order)))
         return weights, torch.cat(losses)
 
     weights, losses = within_memory(search, device)
@@ -253,18 +305,25 @@ def search_networks(
 
 
 @torch.no_grad()
-def _last_models(steps: Iterator[Tensor], descent: Descent, first: int) -> dict[str, Tensor]:
-    """Run the searches; weights from step `first` on, one search after the other."""
-    excess, kept = [], []
+def _kept_models(
+    steps: Iterator[Tensor],
+    start: dict[str, Tensor],
+    descent: Descent,
+    kept_steps: Sequence[int],
+) -> dict[str, Tensor]:
+    """Run the searches; weights after some steps, one search after the other."""
+    # All that stays is there before the first step: small tensors among the large ones of a step
+    # would keep the memory between them from being used again.
+    kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
+    sums = torch.zeros_like(next(iter(start.values())).flatten(1)[:, 0])
     for step, loss in enumerate(steps):
-        excess.append(loss)
-        if step >= first:
-            kept.append(descent.weights())
-    stacked = {name: torch.stack([k[name] for k in kept], dim=1) for name in kept[0]}
-    numbers = (torch.stack(excess), *stacked.values())
-    if not all(bool(torch.isfinite(each).all()) for each in numbers):
+        sums += loss
+        if step in kept_steps:
+            for name, w in descent.weights().items():
+                kept[name][:, kept_steps.index(step)] = w
+    if not all(bool(torch.isfinite(each).all()) for each in (sums, *kept.values())):
         raise ValueError(
             "The search on the pool diverged (NaN or infinite loss). Use a smaller "
             "`learning_rate`, or scale the features, for instance with StandardScaler."
         )
-    return {name: w.flatten(0, 1) for name, w in stacked.items()}
+    return {name: w.flatten(0, 1) for name, w in kept.items()}

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
-from sklearn.utils import check_random_state
+from sklearn.utils import _safe_indexing, check_random_state
 
-from skuq.base import BoolArray, FloatArray
 from skuq.extras import import_networks
-from skuq.validation import as_pandas, to_dense
+from skuq.quam import _table_pools, _text_pools
+from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
-UNSEEN = "(unseen)"  # a category that no training row has
-_CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, truth values, numbers
 _FEWEST, _MOST = 500, 3000
-_LARGEST_WHOLE = 2.0**63 - 1024  # a float that int64 holds
+_FEWEST_AGAIN = 100  # that are drawn to replace some
+_MOST_DRAWS = 10  # of a kind, until there are enough inputs that differ from the training inputs
+Maker = Callable[[Any, int, np.random.RandomState], Any]
 
 
 def make_pool(
@@ -26,43 +26,57 @@ def make_pool(
     *,
     kinds: Sequence[str] | None = None,
     n_inputs: int | None = None,
+    categories: Sequence[int | str] = (),
     random_state: Any = None,
 ) -> Any:
     """Make inputs that resemble the training inputs, but are not of their kind.
 
+    No training input is among them.
+
     Parameters
     ----------
-    X : ndarray, sparse matrix or DataFrame of shape (n_samples, n_features), or ndarray of shape \
-(n_samples, channels, length) or (n_samples, channels, height, width)
-        Training inputs: a table, sequences or images.
+    X : ndarray, sparse matrix or DataFrame of shape (n_samples, n_features), or list or array of \
+str of shape (n_samples,), or ndarray of shape (n_samples, channels, length) or (n_samples, \
+channels, height, width)
+        Training inputs: a table, texts, sequences or images.
     kinds : sequence of str, default=None
         What is made, in equal numbers; None takes all kinds that there are.
 
         - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
-          row of its own), "out_of_range" (some numbers far outside their range), "unseen" (some
-          categories that do not occur).
+          row of its own), "out_of_range" (up to three numbers far outside their range), "unseen"
+          (up to three categories that do not occur), and in columns of texts the kinds of texts.
+          Where all rows are floats of the same norm, as embeddings are, the rows made have this
+          norm too, and there are none out of range.
+        - Texts: "mixed_words" (words of several texts), "shuffled_words" (in another order),
+          "truncated" (the first words, up to half of them), "other_script" (letters of another
+          alphabet).
         - Sequences and images: "moved" (turned, sheared and scaled images; shifted and
           stretched sequences), "warped" (smoothly distorted), "halves" (two halves of
           different inputs), "overlaid" (the larger of two values everywhere), "erased" (a part
           replaced by the median), "inverted", "patches" (pieces in another order), "noise"
           (smooth, of the same range).
     n_inputs : int, default=None
-        How many, over all kinds, rounded to a multiple of their number; fewer if there are no
-        columns for some kind, such as "unseen" in a table of numbers. None takes the number of
-        training inputs, but at least 500 and at most 3,000.
+        How many, over all kinds that `X` allows, rounded to a multiple of their number; fewer if
+        some kind makes little else than training inputs. None takes the number of training
+        inputs, but at least 500 and at most 3,000.
+    categories : sequence of int or str, default=()
+        Positions or names of the columns of a table whose numbers are codes of categories. Columns
+        of pandas' category type and of text are known to be categories; columns of texts of
+        several words, nearly all of which differ, are not.
     random_state : int, RandomState instance or None, default=None
         Randomness.
 
     Returns
     -------
-    ndarray or DataFrame
+    ndarray, DataFrame or table of X's library
         Inputs of the same form. Numbers of a DataFrame become floats, and whole numbers of an
-        array int64; in columns of pandas' category type, an unseen category is a missing value.
+        array int64; in columns of pandas' category type, and in those of codes, which become
+        floats, an unseen category is a missing value.
 
     Raises
     ------
     ValueError
-        If a kind is unknown, or `X` has a shape of which no pool can be made.
+        If a kind or a category is unknown, or nothing can be made of `X`.
 
     Examples
     --------
@@ -72,34 +86,30 @@ def make_pool(
         age      town
     0  20.0  (unseen)
     1  30.0  (unseen)
+    >>> make_pool(["where is my bag", "is it far"], kinds=["truncated"], n_inputs=2, random_state=0)
+    array(['where is', 'is'], dtype=object)
     """
-    random = check_random_state(random_state)
-    X = as_pandas(X)
-    if not isinstance(X, pd.DataFrame):
+    given, X, random = X, as_pandas(X), check_random_state(random_state)
+    if not isinstance(X, pd.DataFrame) and not is_texts(X):
         X = np.asarray(to_dense(X))
-        if X.dtype.kind not in "fiub":
-            made = make_pool(pd.DataFrame(X), kinds=kinds, n_inputs=n_inputs, random_state=random)
+        if X.ndim == 2 and X.dtype.kind not in "fiub":
+            options: dict[str, Any] = {"kinds": kinds, "n_inputs": n_inputs}
+            made = make_pool(pd.DataFrame(X), **options, categories=categories, random_state=random)
             return made.to_numpy(dtype=object)
-    if np.ndim(X) not in (2, 3, 4):
-        raise ValueError(
-            "A pool can be made from tables (2 axes), sequences (3) or images (4); X has "
-            f"{np.ndim(X)}. Pass `X_pool` to `fit`, or a function as `pool`."
-        )
-    makers = _TABLE if np.ndim(X) == 2 else import_networks("skuq.quam._image_pools").KINDS
-    unknown = set(kinds or ()) - set(makers)
+    makers = _makers(X, categories)
+    names = _table_pools.KINDS if np.ndim(X) == 2 else makers
+    unknown = set(kinds or ()) - set(names)
     if unknown:
-        raise ValueError(f"Unknown kinds of pool {sorted(unknown)}; there are {list(makers)}.")
+        raise ValueError(f"Unknown kinds of pool {sorted(unknown)}; there are {list(names)}.")
     chosen = list(kinds or makers)
-    if n_inputs is None:
-        n_inputs = min(max(len(X), _FEWEST), _MOST)
-    n_each = max(1, n_inputs // len(chosen))
-    made = [makers[kind](X, n_each, random) for kind in chosen]
-    parts = [part for part in made if part is not None]
-    if not parts:
-        raise ValueError(f"X has no columns of which {chosen} could be made.")
-    if isinstance(X, pd.DataFrame):
-        return pd.concat(parts, ignore_index=True)
-    return np.concatenate(parts)
+    X = _text_pools.known_texts(X) if np.ndim(X) == 1 else X
+    makers = {kind: makers[kind] for kind in chosen if kind in makers}
+    pool = _pool(X, makers, n_inputs, random) if makers else None
+    if pool is None:
+        raise ValueError(
+            f"X has no columns or words of which {chosen} could be made. {_text_pools.PASS_A_POOL}"
+        )
+    return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
 
 
 def make_token_pool(
@@ -117,15 +127,20 @@ def make_token_pool(
         Tokens, stacked as `skuq.models.as_rows` does: ids, then the attention mask, which is 0
         for padding, and types.
     n_inputs : int, default=None
-        How many, rounded to a multiple of three. None makes as many as there are training texts,
-        but at least 500 and at most 3,000.
+        How many, rounded to a multiple of three; fewer if little else than training texts can be
+        made. None makes as many as there are training texts, but at least 500 and at most 3,000.
     random_state : int, RandomState instance or None, default=None
         Randomness.
 
     Returns
     -------
     ndarray of shape (n_inputs, n_fields, length)
-        Texts of the same form.
+        Texts of the same form, none of them a training text.
+
+    Raises
+    ------
+    ValueError
+        If nothing can be made of `X`.
 
     Examples
     --------
@@ -133,123 +148,108 @@ def make_token_pool(
     (3, 1, 4)
     """
     X, random = np.asarray(X), check_random_state(random_state)
-    n_each = max(1, (n_inputs or min(max(len(X), _FEWEST), _MOST)) // 3)
-    crossed, ordered, drawn = (X[random.randint(len(X), size=n_each)] for _ in range(3))
-    others = X[random.randint(len(X), size=n_each)]
-    chosen = _free_tokens(crossed) & _free_tokens(others)
-    chosen &= random.uniform(size=chosen.shape) < 0.5
-    crossed[:, 0] = np.where(chosen, others[:, 0], crossed[:, 0])
-    free = _free_tokens(ordered)
-    place = np.arange(free.shape[1], dtype=float)
-    # Free tokens first, in the order of their places and in any other.
-    places = np.argsort(np.where(free, place, 2 * free.shape[1] + place), axis=1)
-    keys = random.uniform(size=free.shape)
-    sources = np.argsort(np.where(free, keys, 2 * free.shape[1] + place), axis=1)
-    moved = np.take_along_axis(ordered[:, 0], sources, axis=1)
-    np.put_along_axis(ordered[:, 0], places, moved, axis=1)
-    chosen = _free_tokens(drawn) & (random.uniform(size=free.shape) < 0.5)
-    known = X[:, 0][_free_tokens(X)]
-    if len(known):
-        drawn[:, 0] = np.where(chosen, random.choice(known, size=chosen.shape), drawn[:, 0])
-    return np.concatenate([crossed, ordered, drawn])
+    pool = _pool(X, _text_pools.TOKEN_KINDS, n_inputs, random)
+    if pool is None:
+        raise ValueError(f"X has no texts of which others could be made. {_text_pools.PASS_A_POOL}")
+    return np.asarray(pool)
 
 
-def _free_tokens(X: NDArray[Any]) -> BoolArray:
-    """Tokens that may change: not the first of a text, and no padding, (n, length)."""
-    free = X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
-    return free & (np.cumsum(free, axis=1) > 1)
+def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
+    """What can be made of these inputs, by kind."""
+    n_axes = np.ndim(X)
+    if n_axes != 2 and len(categories):
+        raise ValueError("`categories` are columns of a table, and X is none.")
+    if n_axes == 1:
+        return {kind: partial(_texts, alter) for kind, alter in _text_pools.KINDS.items()}
+    if n_axes == 2:
+        columns = _table_pools.Columns.of(X, _positions(X, categories))
+        return {kind: partial(_rows, _table_pools.KINDS[kind], columns) for kind in columns.kinds()}
+    if n_axes in (3, 4):
+        kinds: dict[str, Maker] = import_networks("skuq.quam._image_pools").KINDS
+        return kinds
+    raise ValueError(
+        "A pool can be made from texts (1 axis), tables (2 axes), sequences (3) or images (4); X "
+        f"has {n_axes}. {_text_pools.PASS_A_POOL}"
+    )
 
 
-def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:
-    """A table whose columns come from rows of their own, (n, n_columns)."""
-    if not isinstance(X, pd.DataFrame):
-        return X[rows, np.arange(X.shape[1])]
-    columns = [X.iloc[rows[:, k], [k]].reset_index(drop=True) for k in range(X.shape[1])]
-    return pd.concat(columns, axis=1)
+def _rows(
+    make: _table_pools.TableMaker,
+    columns: _table_pools.Columns,
+    X: Any,
+    n: int,
+    random: np.random.RandomState,
+) -> Any:
+    return make(X, columns, n, random)
 
 
-def _drawn(X: Any, n: int, random: np.random.RandomState) -> NDArray[np.intp]:
-    """The same row for all columns, (n, n_columns)."""
-    return np.repeat(random.randint(len(X), size=(n, 1)), X.shape[1], axis=1)
+def _texts(
+    alter: _text_pools.TextMaker, X: NDArray[Any], n: int, random: np.random.RandomState
+) -> NDArray[Any]:
+    return np.array(alter(X[random.randint(len(X), size=n)], X, random), dtype=object)
 
 
-def _crossed(X: Any, n: int, random: np.random.RandomState) -> Any:
-    first, second = _drawn(X, n, random), _drawn(X, n, random)
-    return _gathered(X, np.where(random.uniform(size=first.shape) < 0.5, first, second))
+def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
+    """Positions of columns that are given by position or name."""
+    names = list(X.columns) if isinstance(X, pd.DataFrame) else []
+    known: dict[Any, int] = {k: k for k in range(X.shape[1])}
+    known |= {name: k for k, name in enumerate(names)}
+    unknown = [each for each in categories if each not in known]
+    if unknown:
+        raise ValueError(f"`categories` names {unknown}, which X lacks; it has {names or X.shape}.")
+    return sorted({known[each] for each in categories})
 
 
-def _shuffled(X: Any, n: int, random: np.random.RandomState) -> Any:
-    return _gathered(X, random.randint(len(X), size=(n, X.shape[1])))
-
-
-def _numbers(X: Any) -> FloatArray:
-    """Columns as floats, those that are no numbers, or take two values at most, as NaN."""
-    if not isinstance(X, pd.DataFrame):
-        columns = np.array(X, dtype=np.float64)
-    else:
-        columns = np.full(X.shape, np.nan)
-        for k in range(X.shape[1]):
-            column = X.iloc[:, k].infer_objects()  # here alone: of text, it would replace None
-            if is_numeric_dtype(column) and not is_bool_dtype(column):
-                columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
-    columns[:, [len(np.unique(c[~np.isnan(c)])) <= 2 for c in columns.T]] = np.nan
-    return columns
-
-
-def _some(
-    columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: np.random.RandomState
-) -> BoolArray:
-    """Marks in each row at least one of some columns, and up to half of them."""
-    share = random.uniform(0, 0.5, size=(shape[0], 1))
-    chosen = np.zeros(shape, dtype=bool)
-    chosen[:, columns] = random.uniform(size=(shape[0], len(columns))) < share
-    chosen[np.arange(shape[0]), random.choice(columns, size=shape[0])] = True
-    return chosen
-
-
-def _out_of_range(X: Any, n: int, random: np.random.RandomState) -> Any:
-    known = _numbers(X)
-    columns = np.flatnonzero(~np.isnan(known).all(axis=0))
-    if not len(columns):
+def _pool(
+    X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: np.random.RandomState
+) -> Any:
+    """Inputs of each kind in turn, none of which is a training input; None if there are none."""
+    if n_inputs is None:
+        n_inputs = min(max(len(X), _FEWEST), _MOST)
+    n_each, known = max(1, n_inputs // len(makers)), _Known(X)
+    made = [part for make in makers.values() for part in _new(make, X, n_each, known, random)]
+    if not made:
         return None
-    low, high = np.full(X.shape[1], np.nan), np.full(X.shape[1], np.nan)
-    low[columns], high[columns] = (f(known[:, columns], axis=0) for f in (np.nanmin, np.nanmax))
-    made = _gathered(X, _drawn(X, n, random))
-    chosen = _some(columns, made.shape, random)
-    # From a tenth to ten times of its range beyond either end.
-    distance = (high - low) * 10 ** random.uniform(-1, 1, size=made.shape)
-    far = np.where(random.uniform(size=made.shape) < 0.5, high + distance, low - distance)
-    if not isinstance(X, pd.DataFrame):
-        if X.dtype.kind == "f":
-            return np.where(chosen, far, made).astype(X.dtype)
-        whole = made.astype(np.int64)  # a small type would wrap
-        whole[chosen] = np.clip(np.rint(far[chosen]), -_LARGEST_WHOLE, _LARGEST_WHOLE)
-        return whole
-    for k in columns:
-        made.isetitem(k, made.iloc[:, k].astype(float).mask(chosen[:, k], far[:, k]))
-    return made
+    if isinstance(X, pd.DataFrame):
+        return pd.concat(made, ignore_index=True)
+    return np.concatenate(made)
 
 
-def _unseen(X: Any, n: int, random: np.random.RandomState) -> Any:
-    if not isinstance(X, pd.DataFrame):
-        return None
-    columns = [k for k in range(X.shape[1]) if infer_dtype(X.iloc[:, k]) in _CATEGORIES]
-    if not columns:
-        return None
-    made = _gathered(X, _drawn(X, n, random))
-    chosen = _some(columns, made.shape, random)
-    for k in columns:
-        column = made.iloc[:, k]
-        categorical = isinstance(column.dtype, pd.CategoricalDtype)
-        made.isetitem(k, column.mask(chosen[:, k], np.nan if categorical else UNSEEN))
-    return made
+def _new(make: Maker, X: Any, n: int, known: _Known, random: np.random.RandomState) -> list[Any]:
+    """Inputs of a kind, drawn again where they are training inputs."""
+    parts: list[Any] = []
+    lacking = n
+    for _ in range(_MOST_DRAWS):
+        made = make(X, n, random)
+        fresh = np.flatnonzero(~known.hold(made))[:lacking]
+        if len(fresh):
+            parts.append(_safe_indexing(made, fresh))
+        lacking -= len(fresh)
+        if not lacking:
+            break
+        n = max(lacking, _FEWEST_AGAIN)
+    return parts
 
 
-_TABLE = {
-    "crossed": _crossed,
-    "shuffled": _shuffled,
-    "out_of_range": _out_of_range,
-    "unseen": _unseen,
-}
-SEEN = ("crossed", "shuffled", "out_of_range")  # of known categories alone
-KNOWN = ("crossed", "shuffled")  # of known values alone
+class _Known:
+    """Training inputs, among which others are looked up."""
+
+    def __init__(self, X: Any):
+        self.X = X
+        self.keys: dict[Any, NDArray[Any]] = {}  # by type, which decides on the bytes
+
+    def hold(self, made: Any) -> NDArray[np.bool_]:
+        """Which inputs are training inputs, (n,)."""
+        kind = None if isinstance(made, pd.DataFrame) else made.dtype
+        if kind not in self.keys:
+            self.keys[kind] = _keys(self.X if kind is None else self.X.astype(kind))
+        return np.isin(_keys(made), self.keys[kind])
+
+
+def _keys(X: Any) -> NDArray[Any]:
+    """A number for each input, equal for equal inputs, (n,)."""
+    if isinstance(X, pd.DataFrame):
+        return pd.util.hash_pandas_object(X, index=False).to_numpy()
+    if X.dtype == object:
+        return pd.util.hash_array(X)
+    return np.array([hash(row.tobytes()) for row in X])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
@@ -19,12 +21,14 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
-from sklearn.utils.validation import has_fit_parameter
+from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
 from skuq.models import LearnerModel, look_at
+from skuq.quam._cost import MAX_MEMORY, pickled_size, searches_in_memory, tell_time
 from skuq.quam._tasks import Found, Problem, Search, mean_excess
 from skuq.stored import stored
+from skuq.validation import as_pandas, as_table_of
 
 if TYPE_CHECKING:
     import torch
@@ -45,8 +49,11 @@ _LEAF = 2  # samples in each leaf of trees that would otherwise hold single ones
 class RefitSearch(Search):
     """Search of `fit` that refits a learner with a little of a pool of inputs, for each class.
 
-    For boosted trees, forests, linear models and all other learners whose `fit` takes
-    `sample_weight`. After that, an input costs the predictions of the models found.
+    For boosted trees, forests, linear models and all other learners. Those whose `fit` takes
+    `sample_weight` get the whole pool, with a small weight. All others (nearest neighbours,
+    discriminant analysis, Gaussian processes, one-vs-rest, learners in context) get some rows of
+    it, as many as the share of the training rows says. After that, an input costs the predictions
+    of the models found.
 
     Parameters
     ----------
@@ -55,6 +62,12 @@ class RefitSearch(Search):
     shares : array-like of float, default=(0.1, 0.3)
         Total weight of the pool over all classes, relative to the training data; one model per
         class for each.
+    max_memory : float or "auto", default="auto"
+        Bytes that the models found may take, as in `PoolSearch`.
+
+    Notes
+    -----
+    A voting or stacking ensemble takes weights if all its members do.
 
     Examples
     --------
@@ -68,10 +81,12 @@ class RefitSearch(Search):
 
     pool: Any = "auto"
     shares: Any = (0.1, 0.3)
+    max_memory: float | str = "auto"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "pool": [StrOptions({"auto"}), callable],
         "shares": ["array-like"],
+        "max_memory": MAX_MEMORY,
     }
 
     def checked_shares(self) -> list[float]:
@@ -85,7 +100,7 @@ class RefitSearch(Search):
         return sorted(shares.tolist())
 
     def check_suits(self, estimator: Any) -> None:
-        """Refuse networks, and learners that cannot be refitted with a little of the pool."""
+        """Refuse networks, which are not refitted."""
         self.checked_shares()
         given = look_at(estimator)
         name = type(given.trained).__name__
@@ -95,12 +110,13 @@ class RefitSearch(Search):
                 f"RefitSearch refits learners of scikit-learn, and {name} is a network; use "
                 "search='pool' or 'pointwise', or None, which chooses the search that suits."
             )
-        if not has_fit_parameter(given.trained, "sample_weight"):
-            raise TypeError(
-                f"{name}.fit takes no `sample_weight`, so it cannot be refitted with a pool that "
-                "counts little. Choose a learner that takes weights (boosted trees, forests, "
-                "linear models, naive Bayes) or a network."
-            )
+
+    def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
+        assert isinstance(problem, RefitProblem)
+        is_plane = problem.model.classes is None and hasattr(problem.model.estimator, "coef_")
+        n_kept = len(self.checked_shares()) * (1 + _N_SPLITS if is_plane else 1)
+        size = pickled_size(problem.model.estimator)
+        return searches_in_memory(n_searches, n_kept, size, self.max_memory)
 
 
 @stored("quam.refitted")
@@ -185,6 +201,7 @@ def refit_on_pool(
     targets: IntArray,
     *,
     n_jobs: int | None = None,
+    verbose: int = 0,
 ) -> Refitted:
     """Refit a learner with the training data and a little of the pool, once for each search.
 
@@ -198,31 +215,32 @@ def refit_on_pool(
     """
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
-    X, y = _safe_indexing(problem.X, rows), problem.y[rows]
-    # Else learners would count the pool among the rows of a class.
-    learner, weight = _without_class_weight(learner, y, problem.weight[rows], problem.model.classes)
-    joined = stacked_rows(X, pool)
-    n_pool = len(joined) - len(y)
-
-    def weights(share: float) -> FloatArray:
-        of_each = share * weight.sum() / len(pool_targets) / n_pool
-        return np.concatenate([weight, np.full(n_pool, of_each)])
-
-    jobs = [(X, y, weight)]
-    jobs += [
-        (joined, np.concatenate([y, wanted]), weights(share))
-        for variants in pool_targets
-        for wanted in variants
-        for share in shares
-    ]
+    X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
+    if look_at(learner).takes_weights:
+        # Else learners would count the pool among the rows of a class.
+        given_weight, classes = problem.weight[rows], problem.model.classes
+        learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
-    plain, *models = Parallel(n_jobs=n_jobs)(
-        delayed(_refitted)(unfitted, *job, problem.seed) for job in jobs
+    refit = partial(unfitted.refit, seed=problem.seed)
+    n_kept = len(pool_targets[0]) * len(shares)
+    n_refits = len(pool_targets) * n_kept
+    began = perf_counter()
+    plain = refit(*_shuffled(X, y, weight, seed=problem.seed))
+    seconds = perf_counter() - began
+    tell_time(
+        seconds * n_refits / effective_n_jobs(n_jobs),
+        f"{n_refits:,} refits of {seconds:.2g} seconds",
+        "n_targets, search__shares or n_jobs",
     )
+    wanted = (each for variants in pool_targets for each in variants)
+    data = (_with_weight if weight is not None else _with_whole_rows)(
+        X, y, weight, pool, wanted, [share / len(pool_targets) for share in shares], problem.seed
+    )
+    refits = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(refit)(*each) for each in data)
+    models = [*tqdm(refits, "QUAM search", n_refits, unit="refit", disable=not verbose)]
     X_held, y_held = _safe_indexing(problem.X, held_out), problem.y[held_out]
     losses = [loss(_bounded(model, X_held), y_held) for model in (plain, *models)]
     excess, standard_error = mean_excess(np.stack(losses[1:]) - losses[0], problem.weight[held_out])
-    n_kept = len(pool_targets[0]) * len(shares)
     return Refitted(
         targets,
         excess.reshape(len(pool_targets), n_kept),
@@ -232,10 +250,64 @@ def refit_on_pool(
     )
 
 
+# Inputs, targets and weights of a refit.
+_Rows = tuple[Any, NDArray[Any], FloatArray | None]
+
+
+def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) -> _Rows:
+    """Rows in random order: learners that split by position would get the pool in one part."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
+
+
+def _with_weight(
+    X: Any,
+    y: NDArray[Any],
+    weight: Any,
+    pool: Any,
+    wanted: Iterable[NDArray[Any]],
+    shares: Sequence[float],
+    seed: int,
+) -> Iterator[_Rows]:
+    """Training rows and the whole pool, whose total weight is a share of theirs."""
+    joined = stacked_rows(X, pool)
+    order = np.random.default_rng(seed).permutation(len(joined))
+    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)  # the same for all
+    for targets in wanted:
+        labels = np.concatenate([y, targets])[order]
+        for share in shares:
+            of_pool = np.full(n_pool, share * weight.sum() / n_pool)
+            yield joined, labels, np.concatenate([weight, of_pool])[order]
+
+
+def _with_whole_rows(
+    X: Any,
+    y: NDArray[Any],
+    weight: Any,
+    pool: Any,
+    wanted: Iterable[NDArray[Any]],
+    shares: Sequence[float],
+    seed: int,
+) -> Iterator[_Rows]:
+    """Training rows and some of the pool, at least one, whose number is a share of theirs.
+
+    All searches get the same rows, and larger shares those of the smaller ones, too; rows are
+    repeated where more are wanted than the pool has.
+    """
+    order = np.random.default_rng(seed).permutation(len(pool))
+    for targets in wanted:
+        for share in shares:
+            some = np.resize(order, max(1, round(share * len(y))))
+            joined = stacked_rows(X, _safe_indexing(pool, some))
+            yield _shuffled(joined, np.concatenate([y, targets[some]]), None, seed=seed)
+
+
 def stacked_rows(X: Any, pool: Any) -> Any:
     """Training inputs and the pool below one another."""
-    if isinstance(X, pd.DataFrame):
-        return pd.concat([X, with_categories_of(X, pool)], ignore_index=True)
+    if hasattr(X, "columns"):
+        table = as_pandas(X)
+        rows = with_categories_of(table, as_pandas(pool))
+        return as_table_of(X, pd.concat([table, rows], ignore_index=True))
     return np.concatenate([np.asarray(X), np.asarray(pool)])
 
 
@@ -276,19 +348,13 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     return np.concatenate([together, np.sign(along - np.median(along, axis=1, keepdims=True))])
 
 
-def _refitted(
-    unfitted: LearnerModel, X: Any, y: NDArray[Any], weight: FloatArray, seed: int
-) -> LearnerModel:
-    # Shuffle: learners that split rows by position would otherwise get the whole pool in one part.
-    order = np.random.default_rng(seed).permutation(len(y))
-    return unfitted.refit(_safe_indexing(X, order), y[order], weight[order], seed=seed)
-
-
 def _without_class_weight(
     learner: Any, y: NDArray[Any], weight: FloatArray, classes: NDArray[Any] | None
 ) -> tuple[Any, FloatArray]:
     """A copy without weights of classes, and the weights of samples that stand for them."""
     learner = clone(learner)
+    if hasattr(learner, "estimators"):  # each of which has weights of its own
+        return learner, weight
     given = weight
     for name, value in look_at(learner).class_weights.items():
         prefix, _, end = name.rpartition("__")

@@ -41,11 +41,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     ----------
     estimator : object, default=None
         The model to analyse. None trains a network with one hidden layer of 100 units
-        (scale the features before; the target is standardised inside). Any regressor whose
-        `fit` takes `sample_weight` (boosted trees, forests, linear models and others), a skorch
-        net, an `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted
-        model wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is taken as it
-        is and never altered; `fit` then needs the data that it was trained on. Step sizes are
+        (scale the features before; the target is standardised inside). Any regressor
+        (boosted trees, forests, linear models, nearest neighbours and others), a skorch net, an
+        `MLPRegressor`, or a pipeline that ends in one, is cloned and trained. A fitted model
+        wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is taken as it is and
+        never altered; `fit` then needs the data that it was trained on. Step sizes are
         relative to the weights, the bias of the output among them, so train networks on a target
         of about zero mean.
     noise : {"homoscedastic", "learned"} or float, default="homoscedastic"
@@ -204,12 +204,21 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             If the data are not finite numbers, there is more than one target or no sample of
             positive weight, the model does not have the outputs that `noise` asks for, or the
             noise has no variance.
+            If weights of samples are not all equal and the learner takes none.
         TypeError
-            If `search` does not suit `estimator`, or this cannot be adopted or refitted.
+            If `search` does not suit `estimator`, or this cannot be adopted.
+        MemoryError
+            If the models of the searches do not fit into memory (`max_memory` of the search).
+
+        Warns
+        -----
+        UserWarning
+            If the search takes more than five minutes, by the time of its first part.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        self.search_ = self._chosen_search(X_pool)
+        self.search_ = self._chosen_search(X_pool, X, y)
+        sample_weight = self._checked_sample_weight(sample_weight, y)
         self._refuse_ineffective()
         training: dict[str, Any] = {
             "regression": True,

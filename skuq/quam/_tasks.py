@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 # How far from the given model's prediction models on a pool are pulled, in standard deviations
 # of the target: about to the ends of its range.
 _PULL = 2.0
+# Classes that n_targets="auto" asks for at most: each is a search, and an input costs the number of
+# searches times the number of classes.
+MOST_TARGETS = 10
 
 
 class Search(ABC, BaseEstimator):
@@ -58,6 +61,10 @@ class Search(ABC, BaseEstimator):
     @abstractmethod
     def check_suits(self, estimator: Any) -> None:
         """Refuse models that cannot be searched in this way."""
+
+    def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
+        """How many searches fit into memory; an error if less than two, a warning if not all."""
+        raise NotImplementedError
 
 
 class Problem:
@@ -150,6 +157,12 @@ class Task(ABC):
     def targets(self, reference: Any) -> IntArray:
         """What searches on a pool ask for, given the model's outputs there; see `Found`."""
 
+    def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
+        """As many of these targets as fit into memory."""
+        if n < len(targets):
+            raise MemoryError("Searches for more and less do not fit into memory together.")
+        return targets
+
     @abstractmethod
     def objective(self, reference: Tensor, targets: IntArray) -> Objective:
         """Objective of networks at the inputs of a pool."""
@@ -197,7 +210,7 @@ class Classification(Task):
 
     classes: NDArray[Any]
     targeted: bool
-    n_targets: int | None
+    n_targets: int | str | None
     growth: ClassVar[float] = 10.0
 
     def first_penalty(self, total_weight: float) -> float:
@@ -209,10 +222,21 @@ class Classification(Task):
         if not self.targeted:
             return np.array([-1])
         n_classes = reference.shape[1]
-        if self.n_targets is None or self.n_targets >= n_classes:
-            return np.arange(n_classes)
-        proba = np.exp(as_numpy(log_softmax(reference))).mean(axis=0)
-        return np.sort(np.argsort(-proba, kind="stable")[: self.n_targets])
+        return self.fewer_targets(reference, np.arange(n_classes), self._n_searches(n_classes))
+
+    def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
+        """The `n` most probable of these classes, according to the given model's outputs."""
+        if n >= len(targets):
+            return targets
+        proba = np.exp(as_numpy(log_softmax(reference))).mean(axis=0)[targets]
+        return np.sort(targets[np.argsort(-proba, kind="stable")[:n]])
+
+    def _n_searches(self, n_classes: int) -> int:
+        """How many classes are asked for, at an input or on a pool."""
+        if self.n_targets is None:
+            return n_classes
+        most = MOST_TARGETS if self.n_targets == "auto" else int(self.n_targets)
+        return min(most, n_classes)
 
     def objective(self, reference: Tensor, targets: IntArray) -> Objective:
         from skuq.networks import on_device
@@ -225,8 +249,9 @@ class Classification(Task):
     def point_objective(self, reference: Tensor) -> Objective:
         from skuq.quam._objectives import classification_objective
 
+        n_targets = self._n_searches(reference.shape[1])
         return classification_objective(
-            reference.log_softmax(-1), targeted=self.targeted, n_targets=self.n_targets
+            reference.log_softmax(-1), targeted=self.targeted, n_targets=n_targets
         )
 
     def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:

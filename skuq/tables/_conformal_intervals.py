@@ -1,4 +1,4 @@
-"""Conformal p-values, prediction sets and intervals, from the scores of held-out rows of a table.
+"""Conformal prediction sets and intervals, from the scores of held-out rows of a table.
 
 Held-out rows and new rows of the same distribution are exchangeable, so that a quantile of the
 scores of the former bounds that of the latter, whatever the model (Vovk, Gammerman, Shafer,
@@ -14,29 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration import conformal_p_values
-
-BEYOND = 1e100  # every uncertainty
-
-
-def row_p_values(
-    n_unsupported: IntArray,
-    epistemic: FloatArray,
-    n_unsupported_held: IntArray,
-    epistemic_held: FloatArray,
-) -> FloatArray:
-    """Share of the held-out rows that are at least as unusual, counting the row itself; (n_rows,).
-
-    Of two rows, that with unsupported values in more columns is the more unusual one, and among
-    equals that with the larger epistemic uncertainty.
-    """
-    p_values = np.ones(len(epistemic))
-    for count in np.unique(n_unsupported):
-        rows, same = n_unsupported == count, n_unsupported_held == count
-        other = np.sign(n_unsupported_held - count) * BEYOND
-        held = np.where(same, epistemic_held, other)
-        p_values[rows] = conformal_p_values(epistemic[rows], held)
-    return p_values
 
 
 def set_scores(proba: FloatArray, codes: IntArray) -> FloatArray:

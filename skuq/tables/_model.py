@@ -15,6 +15,7 @@ from sklearn.compose import ColumnTransformer
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.calibration import conformal_limit
 from skuq.labels import codes_of
+from skuq.ood import Combination
 from skuq.stored import stored
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, check_training_columns
@@ -22,7 +23,6 @@ from skuq.tables._conformal_intervals import (
     halves,
     interval_scores,
     prediction_sets,
-    row_p_values,
     set_scores,
 )
 from skuq.tables._held_out import Parts, drop_overlap, hold_out_part, leakage_warnings
@@ -84,6 +84,7 @@ OUTPUTS = (
         "comparison_": Comparison,
         "classes_": NDArray[Any] | None,
         "held_out_": pd.DataFrame,
+        "combination_": Combination,
         "held_out_proba_": NDArray[Any] | None,
         "notes_": list[str],
         "_typical_rows": pd.DataFrame,
@@ -137,6 +138,8 @@ class TableModel:
         The fitted estimator, which takes encoded columns.
     held_out_ : DataFrame
         The held-out rows: prediction, confidence, parts of the uncertainty, and the true ``label``.
+    combination_ : skuq.ood.Combination
+        What makes rows unusual, compared with the held-out ones.
     held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
         Their predicted probabilities; None in a regression.
     notes_ : list of str
@@ -299,9 +302,9 @@ class TableModel:
             a missing number) that no training row has; ``out_of_range``, columns with numbers
             beyond those of the training rows; ``reasons``, up to three columns with their values:
             unseen ones, and those that most of the epistemic uncertainty comes from. Lists are
-            separated by "; ". A row is the more unusual the more of its columns have unseen values
-            or numbers that are out of range by more than half the width of the range, and among
-            equals by its epistemic part.
+            separated by "; ". How unusual a row is, is combined as by `skuq.OODDetector`, of its
+            epistemic part and of the number of its columns with unseen values or with numbers that
+            are out of range by more than half the width of the range.
 
         Raises
         ------
@@ -311,13 +314,9 @@ class TableModel:
         check_share(coverage)
         X = self._rows(table)
         scored, outputs = self._scored(X)
-        unsupported, held = self.training_values_.unsupported(X), self.held_out_
-        p_values = row_p_values(
-            unsupported.sum(axis=1).to_numpy(),
-            scored["epistemic"].to_numpy(),
-            held["n_unsupported"].to_numpy(),
-            held["epistemic"].to_numpy(),
-        )
+        unsupported = self.training_values_.unsupported(X)
+        scores = _scores(unsupported.sum(axis=1), scored["epistemic"])
+        p_values = self.combination_.p_values(self.combination_.statistic(scores))
         scored["conformal_p_value"] = p_values
         limit = conformal_limit(self._conformal_scores, coverage)
         scored = scored.assign(**self._regions(scored, outputs, limit))
@@ -548,6 +547,8 @@ class TableModel:
             self.held_out_proba_ = outputs
             self._conformal_scores = set_scores(outputs, codes_of(y, self.classes_, "y"))
         self.held_out_ = scored
+        scores = _scores(scored["n_unsupported"], scored["epistemic"])
+        self.combination_ = Combination.of(scores, {name: name for name in scores})
 
     # --- prediction --------------------------------------------------------------------------
 
@@ -612,3 +613,11 @@ class TableModel:
         names = [str(label) for label in self.classes_.tolist()]  # as files show predictions
         sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
+
+
+def _scores(n_unsupported: pd.Series, epistemic: pd.Series) -> dict[str, FloatArray]:
+    """What makes rows unusual, larger for more unusual ones; (n_rows,) each."""
+    return {
+        "support": n_unsupported.to_numpy(dtype=np.float64),
+        "epistemic": epistemic.to_numpy(dtype=np.float64),
+    }

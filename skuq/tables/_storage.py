@@ -19,7 +19,7 @@ from skuq.stored import StoredError, from_stored, to_stored
 from skuq.tables._model import TableModel
 from skuq.tables._validation import TableError
 
-FORMAT = 7  # of the folder
+FORMAT = 8  # of the folder
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # What skops does not list: parts of trees, which are arrays (forged ones may crash a process, but
 # not tell it what to do), the preprocessing of a pipeline, and patterns and (in scikit-learn 1.6)

@@ -34,7 +34,6 @@ N_FOLDS = 3
 MAX_COMPARED = 3000  # rows on which learners are compared
 ENOUGH_TO_STOP = 500  # rows of which boosting may hold out some to know when to stop
 LEAF = 3
-MOST_TARGETS = 10  # classes that QUAM searches for
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool without new categories
 MANY = 20_000  # rows from which a learner's time is measured on a part, if it was not compared
 LONG = 60.0  # seconds from which an estimate is worth a sentence
@@ -316,7 +315,7 @@ class Training:
         if isinstance(name, str):
             learner = LEARNERS[name]
             encoder = learner.encoder(X, numbers)
-            estimator = self._quam(learner.make(self.regression, y, self.random_state), y)
+            estimator = self._quam(learner.make(self.regression, y, self.random_state))
             action = f"training {learner.label} and searching models that contradict it"
         elif hasattr(given, "predict_uncertainty"):
             encoder = as_indicators(X, numbers)
@@ -325,7 +324,7 @@ class Training:
             action = f"training {name}"
         else:
             frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
-            estimator = self._quam(frozen, y)
+            estimator = self._quam(frozen)
             name = f"{GIVEN}{type(given).__name__}"
             action = f"searching models that contradict {name}"
         self.tell(2, f"{action}.{self._estimate(X, y, name, comparison)}")
@@ -340,14 +339,18 @@ class Training:
 
     def _pool(self, encoder: Any, X: pd.DataFrame) -> Any:
         """A pool of rows, not of what an encoder makes of them."""
+        from skuq.models import category_columns
         from skuq.quam import make_pool
 
         if encoder is not None:
             return encoder.transform(make_pool(X, random_state=self.random_state))
         rows = encoded(encoder, self.columns, X)
+        categories = category_columns(self.estimator, list(rows.columns))
 
         def made(kinds: Sequence[str] | None = None) -> pd.DataFrame:
-            pool = make_pool(rows, kinds=kinds, random_state=self.random_state)
+            pool = make_pool(
+                rows, kinds=kinds, categories=categories, random_state=self.random_state
+            )
             whole = rows.select_dtypes("int64")
             return pool.assign(**{name: as_integers(pool[name].round()) for name in whole})
 
@@ -358,14 +361,13 @@ class Training:
             pool = made(KNOWN_VALUES)
         return pool
 
-    def _quam(self, estimator: Any, y: NDArray[Any]) -> Any:
+    def _quam(self, estimator: Any) -> Any:
         from skuq.quam import QUAMClassifier, QUAMRegressor
 
         options: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs}
         if self.regression:
             return QUAMRegressor(estimator, **options)
-        many = len(np.unique(y)) > MOST_TARGETS
-        return QUAMClassifier(estimator, n_targets=MOST_TARGETS if many else None, **options)
+        return QUAMClassifier(estimator, **options)
 
     def _compare(self, X: pd.DataFrame, y: NDArray[Any], names: Sequence[str]) -> Comparison:
         return compare_learners(
@@ -384,6 +386,6 @@ class Training:
         n_rows, seconds = len(X), comparison.seconds
         if not seconds and name in LEARNERS and n_rows > MANY:
             seconds = self._compare(X, y, [name]).seconds
-        n_searches = 2 if self.regression else min(len(np.unique(y)), MOST_TARGETS)
+        n_searches = 2 if self.regression else min(len(np.unique(y)), 10)  # as QUAM asks for
         expected = seconds.get(name, 0.0) * n_rows * (2 + 2 * n_searches)
         return f" This takes about {expected / 60:.0f} minutes." if expected > LONG else ""

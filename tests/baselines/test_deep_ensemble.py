@@ -8,9 +8,13 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -146,3 +150,56 @@ def test_members_that_know_different_classes_are_refused(iris):
     rows = y > 0  # labels that both know
     with pytest.raises(ValueError, match=r"different classes: number 0 \[0 1 2\], number 1 \[1 2"):
         DeepEnsembleClassifier(members=members).fit(X[rows], y[rows])
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        KNeighborsClassifier(),
+        LogisticRegression(max_iter=500),
+        HistGradientBoostingClassifier(max_iter=5),
+        make_pipeline(StandardScaler(), GaussianNB()),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+@pytest.mark.parametrize("setting", ["selected", "expected", "max-score"])
+def test_members_without_randomness_see_resamples_of_the_rows(iris, learner, setting):
+    ensemble = DeepEnsembleClassifier(learner, n_members=3, setting=setting, random_state=0)
+    samples = np.stack(
+        [
+            np.exp(np.asarray(member.log_proba(member.inputs(iris[0]))))
+            for member in ensemble.fit(*iris).members_
+        ],
+        axis=1,
+    )
+    given = clone(learner).fit(*iris).predict_proba(iris[0])
+    np.testing.assert_allclose(samples[:, 0], given, atol=1e-9)
+    for one, other in itertools.combinations(range(3), 2):
+        assert np.abs(samples[:, one] - samples[:, other]).max() > 1e-3
+    u = ensemble.predict_uncertainty(iris[0])
+    aleatoric, epistemic = by_hand(samples[:, 0], samples, setting)
+    np.testing.assert_allclose(u.aleatoric, aleatoric, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(u.epistemic, epistemic, rtol=1e-6, atol=1e-9)
+    again = clone(ensemble).set_params(n_jobs=2).fit(*iris)
+    np.testing.assert_array_equal(again.predict_uncertainty(iris[0]), u)
+
+
+def test_members_with_randomness_see_all_rows(iris):
+    forest = RandomForestClassifier(5, bootstrap=False, max_features=1, min_samples_leaf=5)
+    ensemble = DeepEnsembleClassifier(forest, n_members=2, random_state=0).fit(*iris)
+    for member in ensemble.members_:
+        assert all(tree.tree_.n_node_samples[0] == 150 for tree in member.estimator)
+    assert ensemble.predict_uncertainty(iris[0]).epistemic.max() > 1e-3
+
+
+def test_members_that_are_the_same_whatever_they_see_are_a_warning(iris):
+    with pytest.warns(UserWarning, match="2 of 3 members predict on the training rows what"):
+        DeepEnsembleClassifier(DummyClassifier(), n_members=3).fit(*iris)
+
+
+def test_networks_and_learners_may_be_members_together(iris, dropped):
+    members = [KNeighborsClassifier().fit(*iris), dropped, LogisticRegression().fit(*iris)]
+    ensemble = DeepEnsembleClassifier(members=members, setting="selected").fit(*iris)
+    given = members[0].predict_proba(iris[0])
+    np.testing.assert_allclose(ensemble.predict_proba(iris[0]), given, atol=1e-9)
+    assert ensemble.predict_uncertainty(iris[0]).epistemic.max() > 0

@@ -7,12 +7,15 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import coo_array, coo_matrix, csr_matrix
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 from skorch import NeuralNetClassifier
 from torch import nn
 
@@ -30,7 +33,8 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.models import adopt
-from skuq.quam import PointwiseSearch, PoolSearch
+from skuq.quam import PointwiseSearch, PoolSearch, make_pool
+from skuq.validation import as_pandas
 
 pytestmark = pytest.mark.usefixtures("short_training")
 
@@ -132,8 +136,6 @@ def test_a_pool_has_the_names_of_the_columns_and_nothing_is_warned_of(table, est
 
 
 def test_a_table_of_another_library_is_one_of_named_columns(table):
-    from skuq.quam import make_pool
-
     ours, theirs = (make_pool(X, random_state=0) for X in (table[0], OtherTable(table[0])))
     pd.testing.assert_frame_equal(ours, theirs)
 
@@ -147,6 +149,57 @@ def test_polars_tables_keep_their_names(table):
             quam = QUAMClassifier(estimator, **QUICK).fit(X, table[1])
             quam.predict_uncertainty(X[:3])
         assert list(quam.feature_names_in_) == ["size", "n"]
+
+
+def twice(X):
+    """Columns selected in the way of the library that they are of."""
+    if type(X).__module__.startswith("polars"):
+        return X.select("size", "n").to_numpy() * 2.0
+    return np.stack([np.asarray(X[name]) for name in ("size", "n")], axis=1) * 2.0
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "learner", [LogisticRegression(), HistGradientBoostingClassifier(max_iter=3)]
+)
+@pytest.mark.parametrize(
+    "wrap", [lambda pipeline: pipeline, CalibratedClassifierCV, FrozenEstimator]
+)
+def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(
+    table, library, learner, wrap
+):
+    imported, seen = pytest.importorskip(library), set()
+    made = imported.DataFrame if library == "polars" else imported.table
+    X = made(table[0].assign(n=np.arange(60)).to_dict("list"))
+
+    def selected(X):
+        seen.add(type(X))
+        return twice(X)
+
+    pipeline = make_pipeline(FunctionTransformer(selected), clone(learner)).fit(X, table[1])
+    quam = QUAMClassifier(wrap(pipeline), random_state=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This .* is fitted already")
+        quam.fit(X, table[1])
+    assert quam.explain(X[:3]).contribution.shape == (3, 3)
+    quam.search_pool(X[:20]).predict_uncertainty(X[:3])
+    assert seen == {type(X)}
+    bare = X.select(["size", "n"])
+    np.testing.assert_array_equal(
+        QUAMClassifier(learner, random_state=0).fit(bare, table[1]).predict_uncertainty(bare),
+        QUAMClassifier(learner, random_state=0)
+        .fit(as_pandas(bare), table[1])
+        .predict_uncertainty(as_pandas(bare)),
+    )
+
+
+def test_a_pool_is_a_table_of_the_same_library(table):
+    pyarrow = pytest.importorskip("pyarrow")
+    X = pyarrow.table(table[0].to_dict("list"))
+    made = make_pool(X, random_state=0)
+    assert isinstance(made, pyarrow.Table)
+    assert made.column_names == ["size", "town"]
+    assert "(unseen)" in made["town"].to_pylist()
 
 
 IMAGES = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(3 * 4 * 4, 2))

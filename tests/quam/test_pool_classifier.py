@@ -24,7 +24,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -292,11 +291,7 @@ def test_some_weight_must_count(iris, estimator):
         QUAMClassifier(estimator).fit(*iris, sample_weight=np.zeros(150))
 
 
-def test_learners_that_cannot_be_refitted_are_refused_before_any_training(iris):
-    with pytest.raises(TypeError, match="takes no `sample_weight`"):
-        QUAMClassifier(KNeighborsClassifier()).fit(*iris)
-    with pytest.raises(TypeError, match="takes no `sample_weight`"):
-        QUAMClassifier(make_pipeline(StandardScaler(), KNeighborsClassifier())).fit(*iris)
+def test_learners_without_probabilities_are_refused(iris):
     with pytest.raises(TypeError, match="does not predict probabilities"):
         QUAMClassifier(LinearSVC()).fit(*iris)
 
@@ -487,3 +482,19 @@ def test_the_kind_of_search_is_that_of_the_fit(iris):
     quam = QUAMClassifier(search=PoolSearch(n_steps=20, targeted=False), random_state=0).fit(X, y)
     found = quam.set_params(search__targeted=True).search_pool(X)
     assert found.adversarial_models(X[:3]).target.shape == (3, 1)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_ages_in_months_are_unusual_whether_or_not_categories_are_declared(table, declared):
+    X, y = table
+    X = np.c_[X["age"], OrdinalEncoder().fit_transform(X[["trade", "town"]])]
+    trees = HistGradientBoostingClassifier(
+        max_iter=20, categorical_features=[1, 2] if declared else None, random_state=0
+    )
+    quam = QUAMClassifier(trees, random_state=0).fit(X[:300], y[:300])
+    codes = quam._pool[:, 1:]
+    if declared:  # codes that do not exist would be refused, and with them all ages out of range
+        assert set(np.unique(codes[~np.isnan(codes)])) == {0, 1, 2}
+    months = X[300:] * [12, 1, 1]
+    scores = quam.predict_uncertainty(np.concatenate([X[300:], months])).epistemic
+    assert roc_auc_score(np.repeat([0, 1], 100), scores) > 0.95

@@ -26,7 +26,6 @@ from sklearn.linear_model import (
 )
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
-from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures
 
@@ -184,8 +183,6 @@ def test_what_cannot_be_searched_is_refused(related):
         QUAMRegressor(Ridge()).fit(X, y, X_pool=X[:, :3])
     with pytest.raises(ValueError, match="at least 2 inputs, got 1"):
         QUAMRegressor(Ridge()).fit(X, y, X_pool=X[:1])
-    with pytest.raises(TypeError, match="takes no `sample_weight`"):
-        QUAMRegressor(KNeighborsRegressor()).fit(X, y)
     with pytest.raises(ValueError, match="network with two outputs"):
         QUAMRegressor(BOOSTING, noise="learned").fit(X, y)
 

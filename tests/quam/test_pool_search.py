@@ -1,7 +1,5 @@
 """Gradient search on a pool."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -180,20 +178,6 @@ def test_losses_of_models_are_weighted_means_over_the_samples(linear):
     losses = given[rows, y] - log_proba[rows, :, :, y].transpose(1, 2, 0)
     expected = np.average(losses, axis=-1, weights=weight)
     np.testing.assert_allclose(quam._found.excess_loss, expected, rtol=1e-5, atol=1e-7)
-
-
-def test_models_that_do_not_fit_into_memory_are_refused_before_they_are_searched(
-    linear, monkeypatch
-):
-    X, y, net, pool = linear
-    quam = QUAMClassifier(FrozenEstimator(net), search=PoolSearch(n_steps=20))
-    size = sum(p.nbytes for p in net.parameters())
-    module = sys.modules[PoolSearch.__module__]
-    monkeypatch.setattr(module, "available_memory", lambda: 4 * size - 1)
-    with pytest.raises(MemoryError, match=r"keep 4 models .*n_targets"):
-        quam.fit(X, y, X_pool=pool)
-    monkeypatch.setattr(module, "available_memory", lambda: 4 * size)
-    quam.fit(X, y, X_pool=pool)
 
 
 class Functional(nn.Module):

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from sklearn.preprocessing import OrdinalEncoder
 
-from skuq.quam import make_pool
-from skuq.quam._pools import SEEN
+from skuq.quam import make_pool, make_token_pool
+from skuq.quam._table_pools import SEEN
 
 IMAGE_KINDS = ["moved", "warped", "halves", "overlaid", "erased", "inverted", "patches", "noise"]
 
@@ -26,6 +26,19 @@ def table():
 
 
 @pytest.fixture(scope="module")
+def texts():
+    words = [*"abcdefgh", "money", "bill", "weather", "rain"]
+    random = np.random.default_rng(0)
+    return [" ".join(random.choice(words, size=random.integers(2, 9))) for _ in range(60)]
+
+
+@pytest.fixture(scope="module")
+def embeddings():
+    X = np.random.default_rng(0).normal(size=(200, 24)) * np.linspace(0.2, 1, 24)
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
 def images():
     return np.random.default_rng(0).uniform(size=(30, 2, 8, 12)).astype(np.float32)
 
@@ -35,7 +48,7 @@ def test_crossed_rows_take_each_column_from_one_of_two_rows():
     made = make_pool(X, kinds=["crossed"], n_inputs=100, random_state=0)
     rows = (made // 10).astype(int)
     assert made.shape == (100, 10)
-    assert {len(set(row)) for row in rows.tolist()} == {1, 2}
+    assert {len(set(row)) for row in rows.tolist()} == {2}
     np.testing.assert_array_equal(made % 10, np.tile(np.arange(10), (100, 1)))
 
 
@@ -125,9 +138,13 @@ def test_what_cannot_be_made_is_said(images):
     X = np.ones((5, 2))
     with pytest.raises(ValueError, match="Unknown kinds of pool"):
         make_pool(X, kinds=["torn"])
-    with pytest.raises(ValueError, match="X has 1"):
+    with pytest.raises(ValueError, match=r"one axis, and no texts .* `X_pool`"):
         make_pool(np.ones(5))
-    with pytest.raises(ValueError, match="no columns of which"):
+    with pytest.raises(ValueError, match="one axis, and no texts"):
+        make_pool(["", " "])
+    with pytest.raises(ValueError, match="X has 5"):
+        make_pool(np.ones((5, 1, 1, 1, 1)))
+    with pytest.raises(ValueError, match="no columns or words of which"):
         make_pool(X, kinds=["unseen"])
     with pytest.raises(ValueError, match="'moved', 'warped'"):
         make_pool(images, kinds=["unseen"])
@@ -162,3 +179,102 @@ def test_large_whole_numbers_neither_wrap_nor_are_rounded(dtype):
     assert not (far == np.iinfo(np.int64).min).any()
     assert 0.2 < (far < 3).mean() < 0.5
     assert set(pool[200:, 0]) <= set(X[:, 0].astype(np.int64))
+
+
+def as_text(X):
+    return {str(row) for row in (X.to_numpy() if isinstance(X, pd.DataFrame) else X).tolist()}
+
+
+def test_no_training_input_is_in_a_pool(table, texts, images):
+    few = table[["town", "trade", "owner"]]  # most of their combinations occur
+    tokens = np.random.default_rng(0).integers(1, 4, size=(40, 1, 4))
+    for X, made in (
+        (few, make_pool(few, random_state=0)),
+        (few, make_pool(few.to_numpy(object), random_state=0)),
+        (np.array(texts), make_pool(texts, random_state=0)),
+        (images > 0.5, make_pool((images > 0.5).astype(np.float32), random_state=0) > 0.5),
+        (tokens, make_token_pool(tokens, random_state=0)),
+        (pd.DataFrame({"t": texts}), make_pool(pd.DataFrame({"t": texts}), random_state=0)),
+    ):
+        assert len(made) > 20
+        assert not as_text(X) & as_text(made)
+    with pytest.raises(ValueError, match="no columns or words of which"):
+        make_pool(table[["town"]], kinds=["crossed", "shuffled"])
+    with pytest.raises(ValueError, match="of which others could be made"):
+        make_token_pool([[[7, 8]], [[7, 8]]])
+
+
+@pytest.mark.parametrize("form", [np.float64, np.float32, np.float16, pd.DataFrame])
+def test_embeddings_keep_their_norm_and_the_range_of_their_columns(embeddings, form):
+    X = pd.DataFrame(embeddings) if form is pd.DataFrame else (3 * embeddings).astype(form)
+    made = np.asarray(make_pool(X, n_inputs=300, random_state=0), dtype=float)
+    norms = np.linalg.norm(np.asarray(X, dtype=float), axis=1)
+    exactness = 2e-3 if form is np.float16 else 1e-5
+    np.testing.assert_allclose(np.linalg.norm(made, axis=1), norms.mean(), rtol=exactness)
+    low, high = (np.asarray(end(X, axis=0), dtype=float) for end in (np.min, np.max))
+    assert (made >= low * (1 + exactness)).all()
+    assert (made <= high * (1 + exactness)).all()
+    assert len(made) == 300
+    with pytest.raises(ValueError, match="no columns or words of which"):
+        make_pool(X, kinds=["out_of_range"])
+
+
+@pytest.mark.parametrize("kind", ["indicators", "one norm less"])
+def test_other_rows_may_go_out_of_range(embeddings, kind):
+    X = np.eye(20)[np.arange(60) % 20] if kind == "indicators" else embeddings.copy()
+    if kind == "indicators":
+        assert set(np.unique(make_pool(X, random_state=0))) == {0.0, 1.0}
+        return
+    X[0] *= 1.1
+    assert np.abs(make_pool(X, kinds=["out_of_range"], random_state=0)).max() > X.max() + 0.1
+
+
+def test_texts_are_made_of_their_words(texts):
+    known = {word for text in texts for word in text.split()}
+    bags = {" ".join(sorted(text.split())) for text in texts}
+    mixed, shuffled, short, other = (
+        make_pool(pd.Series(texts), kinds=[kind], n_inputs=50, random_state=0).tolist()
+        for kind in ("mixed_words", "shuffled_words", "truncated", "other_script")
+    )
+    assert {word for text in mixed for word in text.split()} <= known
+    assert not {" ".join(sorted(text.split())) for text in mixed} <= bags
+    assert {" ".join(sorted(text.split())) for text in shuffled} <= bags
+    assert all(any(text.startswith(f"{each} ") for text in texts) for each in short)
+    assert not any(character.isascii() for text in other for character in text.replace(" ", ""))
+    assert {len(text.split()) for text in other} <= {len(text.split()) for text in texts}
+
+
+def test_columns_of_texts_are_told_from_categories(texts, table):
+    X = table.assign(note=texts[:50], name=[f"n{k}" for k in range(50)])
+    made = make_pool(X, n_inputs=700, random_state=0)
+    assert not made["note"].eq("(unseen)").any()
+    assert made["name"].eq("(unseen)").any()
+    assert len(made) == 700 // 8 * 8  # crossed, shuffled, out of range, unseen, four of texts
+    altered = make_pool(X, kinds=["truncated"], n_inputs=50, random_state=0)
+    assert not altered["note"].isin(texts).any()
+    rows = as_text(altered.drop(columns="note"))
+    assert rows <= as_text(X.drop(columns="note"))
+    with pytest.raises(ValueError, match="no columns or words of which"):
+        make_pool(table, kinds=["truncated"])
+
+
+@pytest.mark.parametrize("form", ["array", "whole array", "frame"])
+def test_codes_of_categories_do_not_go_out_of_range(form):
+    random = np.random.default_rng(0)
+    X = np.c_[random.integers(0, 4, size=(80, 2)), random.integers(20, 60, size=(80, 2))]
+    X = X if form == "whole array" else X.astype(float)
+    X = pd.DataFrame(X, columns=list("abcd")) if form == "frame" else X
+    made = make_pool(X, categories=["a", 1] if form == "frame" else [0, 1], random_state=0)
+    codes = np.asarray(made, dtype=float)[:, :2]
+    assert set(np.unique(codes[~np.isnan(codes)])) == {0, 1, 2, 3}
+    assert np.isnan(codes).any()
+    assert np.asarray(made)[:, 2:].max() > 70
+    with pytest.raises(ValueError, match=r"`categories` names \['e'\], which X lacks"):
+        make_pool(X, categories=["e"])
+
+
+def test_few_columns_of_a_row_are_altered():
+    X = np.random.default_rng(0).normal(size=(100, 40))
+    made = make_pool(X, kinds=["out_of_range"], n_inputs=300, random_state=0)
+    out = ((made < X.min(axis=0)) | (made > X.max(axis=0))).sum(axis=1)
+    assert set(out) == {1, 2, 3}

@@ -13,13 +13,12 @@ from sklearn.ensemble import (
 )
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.class_weight import compute_class_weight
 
 from skuq import QUAMClassifier
 from skuq.models import LearnerModel
-from skuq.quam._refit_search import RefitProblem, RefitSearch, refit_on_pool
+from skuq.quam._refit_search import RefitProblem, refit_on_pool
 
 SHARES, SIGNS = (0.1, 0.3), np.array([1, -1])
 
@@ -257,9 +256,3 @@ def test_each_class_keeps_a_sample_to_be_fitted_on():
         quam = QUAMClassifier(HistGradientBoostingClassifier(max_iter=2), random_state=seed)
         quam.fit(X, y)
         assert all(1 in each.estimator.classes_ for search in quam._found.models for each in search)
-
-
-def test_learners_without_weights_are_refused():
-    RefitSearch().check_suits(Ridge())
-    with pytest.raises(TypeError, match=r"KNeighborsRegressor\.fit takes no `sample_weight`"):
-        RefitSearch().check_suits(KNeighborsRegressor())

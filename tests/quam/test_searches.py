@@ -188,7 +188,6 @@ NETWORK = r"RefitSearch refits learners of scikit-learn, and {} is a network; us
         (SMALL_NET, RefitSearch(), NETWORK.format("MLPClassifier")),
         (MLP(4, 3), "refit", NETWORK.format("MLP")),
         (skorch_net(), "refit", NETWORK.format("NeuralNetClassifier")),
-        (KNeighborsClassifier(), None, r"KNeighborsClassifier\.fit takes no `sample_weight`"),
         (KNeighborsClassifier(), "pool", "Pool" + GRADIENTS.format("KNeighborsClassifier")),
     ],
 )

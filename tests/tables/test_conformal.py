@@ -1,15 +1,14 @@
-"""Conformal limits, sets and p-values: against MAPIE, by brute force, and by their guarantee."""
+"""Conformal limits, sets and intervals: against MAPIE, by brute force, and by their guarantee."""
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
+from skuq.calibration import conformal_limit
 from skuq.tables._conformal_intervals import (
-    conformal_limit,
     halves,
     interval_scores,
     prediction_sets,
-    row_p_values,
     set_scores,
 )
 
@@ -89,24 +88,6 @@ def test_limits_cover_on_average_what_they_promise():
 def test_too_few_rows_bound_nothing():
     assert conformal_limit(np.arange(8.0), 0.9) == np.inf
     assert conformal_limit(np.arange(9.0), 0.9) == 8.0
-
-
-def test_p_values_count_more_unsupported_columns_before_more_uncertainty():
-    random = np.random.default_rng(0)
-    count, held_count = random.integers(0, 3, size=(2, 30))
-    epistemic, held = random.integers(0, 5, size=(2, 30)).astype(float)
-    at_least = [
-        sum((c, e) >= mine for c, e in zip(held_count, held, strict=True))
-        for mine in zip(count, epistemic, strict=True)
-    ]
-    by_hand = (1 + np.array(at_least)) / 31
-    np.testing.assert_allclose(row_p_values(count, epistemic, held_count, held), by_hand)
-
-
-def test_a_row_is_as_uncertain_as_itself_whatever_the_rounding():
-    none, held = np.zeros(2, int), np.array([0.3, -0.2])
-    rounded = held + 1e-12
-    np.testing.assert_allclose(row_p_values(none, rounded, none, held), [2 / 3, 1.0])
 
 
 def test_halves_share_no_row_and_hold_all():

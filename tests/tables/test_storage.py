@@ -116,7 +116,7 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 1}, "saved with format 1, and this is format 7"),
+        ({"format": 1}, "saved with format 1, and this is format 8"),
         ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, and this is skuq .*; load it with that"),
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],
@@ -179,7 +179,7 @@ def test_the_file_names_formats_and_no_class_of_skuq(kept):
     assert '"skuq.' not in schema
     assert '"torch"' not in schema
     common = {"tables.table-model", "tables.clean-columns", "tables.training-values"}
-    common |= {"tables.comparison", "pandas.frame"}
+    common |= {"tables.comparison", "pandas.frame", "ood.combination", "ood.tail"}
     assert names_in(contents(kept / "network")) == common | {
         *("quam.classifier", "quam.pool-search", "quam.classification"),
         *("quam.found-networks", "quam.fitted-search", "quam.search-problem"),

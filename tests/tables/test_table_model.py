@@ -18,9 +18,10 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skuq import Uncertainty, UncertaintyMixin
+from skuq.calibration import conformal_limit
+from skuq.ood import Combination
 from skuq.reporting import table_report
 from skuq.tables import TableError, TableModel, coverage_notes, table_notes
-from skuq.tables._conformal_intervals import conformal_limit
 
 SEEDS = range(3)
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
@@ -103,16 +104,21 @@ def test_reordered_rows_give_reordered_results(train, table):
     pd.testing.assert_frame_equal(backwards[::-1].reset_index(drop=True), given)
 
 
-def test_the_conformal_p_value_is_the_share_of_held_out_rows_that_are_at_least_as_uncertain(train):
+def test_the_conformal_p_value_is_that_of_the_detector_of_the_same_scores(train):
     train["size"] = train["size"].round()  # so that some are equally uncertain
     result = quantify(train, train)
-    held_out = list(result.held_out["epistemic"])
-    by_hand = [
-        (1 + sum(other >= mine for other in held_out)) / (1 + len(held_out))
-        for mine in result.rows["epistemic"]
-    ]
-    assert set(held_out) & set(result.rows["epistemic"])
-    np.testing.assert_allclose(result.rows["conformal_p_value"], by_hand)
+    held_out, rows = result.held_out, result.rows
+    scores = {"support": held_out["n_unsupported"] * 1.0, "epistemic": held_out["epistemic"]}
+    combined = Combination.of(
+        {name: each.to_numpy() for name, each in scores.items()}, {n: n for n in scores}
+    )
+    new = {"support": np.zeros(len(rows)), "epistemic": rows["epistemic"].to_numpy()}
+    np.testing.assert_allclose(
+        rows["conformal_p_value"], combined.p_values(combined.statistic(new))
+    )
+    by_uncertainty = rows.sort_values("epistemic")["conformal_p_value"]
+    assert by_uncertainty.is_monotonic_decreasing
+    assert by_uncertainty.nunique() > 10
 
 
 @pytest.mark.slow

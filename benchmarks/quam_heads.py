@@ -1,0 +1,93 @@
+"""QUAM around linear models of many classes: what `fit` costs by default, and what it finds.
+
+Two settings. Logistic regression on sentence embeddings (CLINC150: 15,000 rows, 384 features, 150
+intents), with the AUROC of sentences of no intent beside the entropy of the given model. And the
+head of an ImageNet network, `nn.Linear(1280, 1000)`, on random features, five classes searched.
+Each runs in a process of its own, whose peak memory is reported.
+"""
+
+import multiprocessing
+import time
+
+import numpy as np
+import torch
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from benchmarks.harness import finish, parser, peak_gib, record, set_threads
+from skuq import QUAMClassifier
+from skuq.datasets import load_npz
+from skuq.information import entropy
+from skuq.metrics import detection_metrics
+
+
+def costs(model: QUAMClassifier, X: np.ndarray, y: np.ndarray, new: np.ndarray) -> tuple:
+    """Figures of a fit and of predictions for new rows, and the epistemic part of these."""
+    start = time.process_time()
+    model.fit(X, y)
+    fitted = time.process_time()
+    epistemic = model.predict_uncertainty(new).epistemic
+    predicted = time.process_time()
+    figures = {
+        "cpu_seconds_fit": fitted - start,
+        "cpu_seconds_per_row": (predicted - fitted) / len(new),
+        "peak_gib": peak_gib(),
+    }
+    return figures, epistemic
+
+
+def clinc150(args) -> list[dict]:
+    """Figures of a logistic regression on embeddings."""
+    set_threads(args)
+    data = load_npz("clinc150_minilm", args.data_dir)
+    X, known, unknown = (
+        np.asarray(data[name], np.float32) for name in ("x_train", "x_test", "x_oos_test")
+    )
+    start = time.process_time()
+    given = LogisticRegression(max_iter=1000).fit(X, data["y_train"])
+    refit = time.process_time() - start
+    model = QUAMClassifier(FrozenEstimator(given), random_state=args.seed)
+    figures, epistemic = costs(model, X, data["y_train"], np.concatenate([known, unknown]))
+    figures["cpu_seconds_of_a_refit"] = refit
+    figures["auroc"] = detection_metrics(epistemic[: len(known)], epistemic[len(known) :]).auroc
+    of_given = [entropy(np.log(given.predict_proba(each))) for each in (known, unknown)]
+    records = [record("quam", "clinc150", *each, len(X)) for each in figures.items()]
+    return [
+        *records,
+        record("entropy", "clinc150", "auroc", detection_metrics(*of_given).auroc, len(X)),
+    ]
+
+
+def random_head(args) -> list[dict]:
+    """Figures of a large head on random features."""
+    set_threads(args)
+    random = np.random.default_rng(args.seed)
+    X = random.exponential(size=(args.n_train, 1280)).astype(np.float32)
+    torch.manual_seed(args.seed)
+    head = nn.Linear(1280, 1000)
+    with torch.no_grad():
+        head.weight *= 10  # else it is sure of nothing
+        y = head(torch.tensor(X)).argmax(1).numpy()
+    model = QUAMClassifier(head, n_targets=args.n_targets, random_state=args.seed)
+    figures, _ = costs(model, X, y, X[:100])
+    return [record("quam", "random_head", *each, len(X)) for each in figures.items()]
+
+
+def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--n-train", type=int, default=4000, help="rows of the random head")
+    arguments.add_argument("--n-targets", type=int, default=5, help="classes of the random head")
+    args = arguments.parse_args()
+    set_threads(args)
+    records = []
+    for setting in (clinc150, random_head):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            records += pool.apply(setting, (args,))
+    for each in records:
+        print(f"{each['method']:8} {each['dataset']:12} {each['metric']:24} {each['value']:.4f}")
+    finish("quam_heads", args, records)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Columns of a row, and words of a text, that make it unusual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from skuq.base import FloatArray
+from skuq.unusual_rows import (
+    N_COLUMNS,
+    SEPARATOR,
+    SMALLEST_SHARE,
+    TrainingValues,
+    as_table,
+    explain_rows,
+    explain_texts,
+    number_columns,
+    reasons,
+    words_of,
+)
+from skuq.validation import as_pandas, is_texts
+
+_N_TYPICAL = 20  # training inputs whose columns or words replace those of an input
+_MOST_COLUMNS = 100
+
+
+@dataclass(frozen=True)
+class UnusualParts:
+    """Typical training inputs, whose parts replace those of others to see what matters.
+
+    Attributes
+    ----------
+    typical : array or DataFrame of shape (n_typical, n_columns), or ndarray of texts
+        Some training inputs.
+    values : TrainingValues or None
+        What all training rows hold; None for texts.
+    names : sequence of str
+        Names of the columns.
+    """
+
+    typical: Any
+    values: TrainingValues | None
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, X: Any, names: Any, random: np.random.RandomState) -> UnusualParts | None:
+        """Those of training inputs; None if these have no columns or words, or too many."""
+        rows = random.permutation(_num_samples(X))[:_N_TYPICAL]
+        if is_texts(X):
+            return cls(np.asarray(X, dtype=object)[rows], None, ())
+        if issparse(X) or np.ndim(X) != 2 or np.shape(X)[1] > _MOST_COLUMNS:
+            return None
+        typical = _safe_indexing(as_pandas(X), rows)
+        if isinstance(typical, pd.DataFrame):
+            typical = typical.reset_index(drop=True)
+        table = as_table(X)
+        values = TrainingValues.of_rows(table, number_columns(table))
+        shown = [f"x{k}" for k in range(table.shape[1])] if names is None else [*names]
+        return cls(typical, values, shown)
+
+    def told(self, X: Any, statistic: Callable[[Any], FloatArray]) -> list[str]:
+        """Up to three columns with their values, or words, for each input, separated by "; "."""
+        if self.values is None:
+            return self._words(np.asarray(X, dtype=object), statistic)
+        rows = as_pandas(X)
+        own, contribution = explain_rows(rows, self.typical, statistic)
+        table = as_table(rows)
+        marks = self.values.unsupported(table)
+        return reasons(table.set_axis([*self.names], axis=1), marks, contribution, own)
+
+    def _words(self, X: Any, statistic: Callable[[Any], FloatArray]) -> list[str]:
+        own, contribution = explain_texts(X, self.typical, statistic)
+        words = words_of(X)
+        found = []
+        for row, total in enumerate(own):
+            first = np.argsort(-contribution[row], kind="stable")[:N_COLUMNS]
+            enough = first[contribution[row, first] > SMALLEST_SHARE * total]
+            found.append(SEPARATOR.join(words[row, enough]))
+        return found

@@ -1,0 +1,104 @@
+"""Several scores as one: its definition by hand, and the rate of false alarms that it keeps."""
+
+import numpy as np
+import pytest
+
+from skuq.calibration import conformal_p_values
+from skuq.ood import Combination, Tail
+from skuq.stored import from_stored, to_stored
+
+GROUPS = {"a": "model", "b": "model", "c": "distance"}
+
+
+def drawn(n, seed, shift=0.0):
+    """Scores of which two are correlated, and counts that are nearly always 0."""
+    random = np.random.default_rng(seed)
+    z = random.normal(size=n) + shift
+    return {
+        "a": z + random.normal(size=n),
+        "b": z / 2 + random.normal(size=n),
+        "c": random.standard_t(3, size=n) + shift,
+        "count": (random.uniform(size=n) < 0.02).astype(float),
+    }
+
+
+def combination_of(held_out, codes=None):
+    return Combination.of(held_out, GROUPS | {"count": "support"}, codes)
+
+
+def test_surprise_is_minus_the_logarithm_of_the_p_value_and_linear_in_the_tail():
+    held_out = np.arange(1.0, 101.0)
+    tail = Tail.of(held_out)
+    inside = np.array([3.5, 50.0, 80.0])
+    np.testing.assert_allclose(tail.surprise(inside), -np.log(conformal_p_values(inside, held_out)))
+    start, above = np.quantile(held_out, 0.9), held_out[90:]
+    scale, share = (above - start).mean(), 11 / 101
+    beyond = np.array([95.0, 200.0, 1e6])
+    np.testing.assert_allclose(tail.surprise(beyond), (beyond - start) / scale - np.log(share))
+
+
+@pytest.mark.parametrize("held_out", [np.zeros(50), np.full(50, 7.0)])
+def test_inputs_beyond_equal_scores_still_differ(held_out):
+    surprise = Tail.of(held_out).surprise(held_out[0] + np.array([0.0, 1.0, 2.0]))
+    assert surprise[0] == 0
+    assert 0 < surprise[1] < surprise[2]
+
+
+def test_the_statistic_sums_mean_squared_surprises_of_groups():
+    held_out, new = drawn(200, 0), drawn(30, 1)
+    found = combination_of(held_out).statistic(new)
+    surprise = {name: Tail.of(held_out[name]).surprise(new[name]) for name in new}
+    a, b, c, count = (surprise[name] ** 2 for name in ("a", "b", "c", "count"))
+    np.testing.assert_allclose(found, (a + b) / 2 + c + count)
+
+
+def test_held_out_inputs_are_compared_with_the_others():
+    held_out = drawn(15, 0)  # fewer than the folds: each is left out by itself
+    found = combination_of(held_out).held_out
+    for row in range(15):
+        others = {name: np.delete(each, row) for name, each in held_out.items()}
+        own = {name: each[[row]] for name, each in held_out.items()}
+        np.testing.assert_allclose(found[row], combination_of(others).statistic(own)[0])
+
+
+@pytest.mark.parametrize("n_held_out", [19, 60, 300])
+def test_false_alarms_keep_their_rate(n_held_out):
+    rates = []
+    for seed in range(150):
+        scores = drawn(n_held_out + 1000, seed)
+        combined = combination_of({n: each[:n_held_out] for n, each in scores.items()})
+        statistic = combined.statistic({n: each[n_held_out:] for n, each in scores.items()})
+        rates.append([(combined.p_values(statistic) <= rate).mean() for rate in (0.06, 0.2)])
+        flagged = statistic > combined.limit(0.06)
+        np.testing.assert_array_equal(flagged, combined.p_values(statistic) <= 0.06)
+    error = np.std(rates, axis=0) / np.sqrt(len(rates))
+    assert (np.mean(rates, axis=0) <= np.array([0.06, 0.2]) + 3 * error).all()
+    assert (np.mean(rates, axis=0) >= np.array([0.02, 0.15])).all()
+
+
+def test_rates_hold_within_classes():
+    random = np.random.default_rng(0)
+    codes = random.integers(2, size=400)
+    held_out = {"c": random.normal(size=400) * (1 + 3 * codes)}
+    combined = Combination.of(held_out, GROUPS, codes)
+    new = random.normal(size=2000) * 4
+    p_values = combined.p_values(combined.statistic({"c": new}))
+    assert (p_values <= 0.05).mean() < 0.08  # the class of large scores
+    assert combined.smallest_p_value == 1 / (1 + np.bincount(codes).min())
+    everything = Combination.of(held_out, GROUPS)
+    assert (everything.p_values(everything.statistic({"c": new})) <= 0.05).mean() > 0.08
+
+
+def test_unusual_inputs_beyond_all_held_out_ones_are_ranked():
+    combined = combination_of(drawn(100, 0))
+    far = combined.statistic(drawn(5, 1, shift=30.0))
+    further = combined.statistic(drawn(5, 1, shift=60.0))
+    assert (further > far).all()
+    assert (combined.p_values(far) == 1 / 101).all()
+
+
+def test_a_combination_is_stored_without_code():
+    combined = combination_of(drawn(30, 0), np.arange(30) % 2)
+    again, new = from_stored(to_stored(combined)), drawn(10, 1)
+    np.testing.assert_array_equal(again.statistic(new), combined.statistic(new))
+    np.testing.assert_array_equal(again.held_out, combined.held_out)

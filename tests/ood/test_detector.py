@@ -1,0 +1,325 @@
+"""OODDetector: what it combines for which model, and what it refuses."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_digits, load_iris, make_blobs
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler, normalize
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skuq import EvidentialProbe, OODDetector, QUAMClassifier
+from skuq.baselines import DeepEnsembleClassifier
+from skuq.networks import LeNet
+
+
+@parametrize_with_checks([OODDetector(), OODDetector(scores=["neighbors"])])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    """Unit-norm embeddings of 6 classes, held-out ones, new ones, and those of other classes."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(9, 40))
+    y = np.arange(3000) % 9
+    X = normalize(centres[y] + 1.2 * random.normal(size=(3000, 40)))
+    known = y < 6
+    X_known, y_known = X[known], np.array([*"abcdef"])[y[known]]
+    return {
+        "X": X_known[:1200],
+        "y": y_known[:1200],
+        "held_out": X_known[1200:1600],
+        "y_held_out": y_known[1200:1600],
+        "new": X_known[1600:],
+        "ood": X[~known],
+    }
+
+
+@pytest.fixture(scope="module")
+def detector(embedded):
+    model = LogisticRegression().fit(embedded["X"], embedded["y"])
+    detector = OODDetector(FrozenEstimator(model), random_state=0)
+    return detector.fit(embedded["X"], embedded["y"], X_held_out=embedded["held_out"])
+
+
+def auroc(detector, data, part=None):
+    def score(X):
+        return -detector.score_samples(X) if part is None else detector.single_scores(X)[part]
+
+    new, ood = score(data["new"]), score(data["ood"])
+    return roc_auc_score(np.repeat([0, 1], [len(new), len(ood)]), np.concatenate([new, ood]))
+
+
+def test_embeddings_get_the_confidence_of_the_model_and_distances(detector, embedded):
+    assert detector.scores_ == ["neighbors", "entropy", "energy", "mahalanobis", "support"]
+    assert detector.n_held_out_ == 400
+    best = max(auroc(detector, embedded, name) for name in detector.scores_)
+    assert auroc(detector, embedded) > best - 0.01 > 0.9
+    assert 0.03 < (detector.predict(embedded["new"]) < 0).mean() < 0.075
+    assert (detector.predict(embedded["ood"]) < 0).mean() > 0.5
+
+
+def test_decisions_are_those_of_p_values_and_of_the_offset(detector, embedded):
+    X = np.concatenate([embedded["new"], embedded["ood"], embedded["held_out"]])
+    p_values = detector.p_values(X)
+    np.testing.assert_array_equal(detector.predict(X) < 0, p_values <= 0.05)
+    scores = detector.score_samples(X)
+    np.testing.assert_array_equal(detector.decision_function(X), scores - detector.offset_)
+    order = np.argsort(scores)
+    assert (np.diff(p_values[order]) >= 0).all()
+
+
+def test_single_scores_are_the_textbook_ones(detector, embedded):
+    X, model = embedded["new"], detector.estimator_
+    scores = detector.single_scores(X)
+    proba = FrozenEstimator(embedded_model(embedded)).predict_proba(X)
+    np.testing.assert_allclose(scores["entropy"], -(proba * np.log(proba)).sum(axis=1), rtol=1e-6)
+    logits = embedded_model(embedded).decision_function(X)
+    np.testing.assert_allclose(scores["energy"], -np.log(np.exp(logits).sum(axis=1)), rtol=1e-5)
+    cosine = np.sort(np.linalg.norm(X[:, None] - embedded["X"][None], axis=2), axis=1)
+    np.testing.assert_allclose(scores["neighbors"], cosine[:, :10].mean(axis=1), rtol=1e-6)
+    assert model is not None
+
+
+def embedded_model(embedded):
+    return LogisticRegression().fit(embedded["X"], embedded["y"])
+
+
+def test_relative_mahalanobis_is_the_difference_of_two_distances():
+    X, y = make_blobs(4000, n_features=5, centers=3, cluster_std=3.0, random_state=0)
+    detector = OODDetector(LogisticRegression(max_iter=300), scores=["mahalanobis"])
+    detector.fit(X, y, X_held_out=X[:50])
+    new = X[:20] + 3.0
+    means = np.stack([X[y == k].mean(axis=0) for k in range(3)])
+    within = np.linalg.inv(np.cov((X - means[y]).T, bias=True))
+    overall = np.linalg.inv(np.cov(X.T, bias=True))
+
+    def squared(residual, precision):
+        return np.einsum("...i,ij,...j", residual, precision, residual)
+
+    to_class = squared(new[:, None] - means, within).min(axis=1)
+    expected = to_class - squared(new - X.mean(axis=0), overall)
+    found = detector.single_scores(new)["mahalanobis"]
+    assert (np.abs(found - expected) < 0.05 * to_class + 0.05).all()  # ours are shrunk a little
+
+
+def test_columns_of_a_table_get_no_confidence_of_the_model():
+    X, y = load_iris(return_X_y=True)
+    detector = OODDetector(LogisticRegression(max_iter=1000), random_state=0).fit(X, y)
+    assert detector.scores_ == ["neighbors", "support"]
+    far = np.array([[5.1, 3.5, 1.4, 0.2], [50.0, 35.0, 14.0, 2.0]])
+    assert detector.predict(far).tolist() == [1, -1]
+
+
+def test_tables_with_texts_name_the_columns():
+    random = np.random.default_rng(0)
+    X = pd.DataFrame(
+        {"age": random.integers(20, 80, 500), "town": random.choice(["Ulm", "Linz", "Graz"], 500)},
+        index=[f"row {k}" for k in range(500)],
+    )
+    y = (X["age"] > 50).to_numpy()
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    detector = OODDetector(make_pipeline(encoder, LogisticRegression()), random_state=0)
+    detector.fit(X, y)
+    new = pd.DataFrame({"age": [30, 360, 30], "town": ["Ulm", "Ulm", "Bonn"]}, index=[*"abc"])
+    assert detector.predict(new).tolist() == [1, -1, -1]
+    told = detector.explain(new)
+    assert told.index.tolist() == [*"abc"]
+    assert told["columns"].iloc[1].startswith("age = 360")
+    assert told["columns"].iloc[2].startswith("town = Bonn")
+    assert told["most_unusual"].iloc[1:].tolist() == ["support", "support"]
+    assert (told["p_value"] == detector.p_values(new)).all()
+
+
+MODELS = {
+    "trees": HistGradientBoostingClassifier(max_iter=10),
+    "network": MLPClassifier((30,), max_iter=20, random_state=0),
+    "quam": QUAMClassifier(LogisticRegression(), random_state=0),
+    "ensemble": DeepEnsembleClassifier(MLPClassifier((10,), max_iter=10), n_members=2),
+    "probe": EvidentialProbe(LogisticRegression(), max_epochs=2, random_state=0),
+    "search": GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
+    "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+}
+EXPECTED = {
+    "trees": {"entropy", "energy"},
+    "network": {"entropy", "energy"},
+    "quam": {"entropy", "energy", "total", "epistemic"},
+    "ensemble": {"entropy", "total", "epistemic"},
+    "probe": {"entropy", "energy", "total", "epistemic"},
+    "search": {"entropy", "energy"},
+    "pipeline": {"entropy", "energy"},
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_kind_of_model_gets_its_scores(embedded, kind):
+    detector = OODDetector(MODELS[kind], random_state=0).fit(embedded["X"], embedded["y"])
+    assert EXPECTED[kind] | {"neighbors"} <= set(detector.scores_)
+    assert ("total" in detector.scores_) == ("total" in EXPECTED[kind])
+    assert ("energy" in detector.scores_) == ("energy" in EXPECTED[kind])
+    assert auroc(detector, embedded) > 0.85
+    again = pickle.loads(pickle.dumps(detector))
+    np.testing.assert_array_equal(
+        again.p_values(embedded["new"]), detector.p_values(embedded["new"])
+    )
+
+
+def test_images_are_compared_in_what_the_network_has_learned():
+    digits = load_digits()
+    X = np.zeros((len(digits.images), 1, 28, 28), np.float32)
+    X[:, 0, 6:22, 6:22] = np.kron(digits.images / 16, np.ones((2, 2)))
+    torch.manual_seed(0)
+    network = LeNet().eval()
+    detector = OODDetector(network, random_state=0)
+    with pytest.warns(UserWarning, match="may have been trained"):
+        detector.fit(X[:600], digits.target[:600])
+    assert {"entropy", "energy", "neighbors"} <= set(detector.scores_) | {"entropy", "energy"}
+    assert detector.n_features_in_ == 1
+    assert "columns" not in detector.explain(X[:3])
+
+
+def test_regressors_get_distances_and_support():
+    X, y = load_diabetes(return_X_y=True)
+    forest = OODDetector(RandomForestRegressor(10, random_state=0), random_state=0).fit(X, y)
+    assert forest.scores_ == ["neighbors", "support"]
+    frozen = OODDetector(FrozenEstimator(Ridge().fit(X[:300], y[:300])), random_state=0)
+    frozen.fit(X[:300], X_held_out=X[300:])  # it predicts its own targets
+    assert frozen.p_values(X[:5]).shape == (5,)
+    module = OODDetector(torch.nn.Linear(10, 1), random_state=0)
+    module.fit(X[:300], y[:300], X_held_out=X[300:])
+    assert module.scores_ == ["neighbors", "support"]
+
+
+TEXTS = [f"{verb} my {thing} {when}" for verb in ("book", "cancel", "change", "show", "move")
+         for thing in ("flight", "hotel", "train", "table", "car", "ticket")
+         for when in ("today", "tomorrow", "tonight", "next week", "on monday")]  # fmt: skip
+
+
+def test_texts_are_taken_as_they_are():
+    y = np.array([text.split()[0] for text in TEXTS])
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    detector = OODDetector(pipeline, false_alarm_rate=0.1, random_state=0).fit(TEXTS, y)
+    assert {"entropy", "energy", "neighbors"} == set(detector.scores_)
+    new = ["cancel my flight today", "who painted this old church"]
+    assert detector.predict(new).tolist() == [1, -1]
+    told = detector.explain(new)
+    assert told["most_unusual"].isin(detector.scores_).all()
+    assert set(told["words"].iloc[1].split("; ")) <= set(new[1].split())
+    assert told["words"].iloc[1]
+
+
+def length(X):
+    return np.abs(np.asarray(X)).sum(axis=1)
+
+
+def test_scores_are_chosen_by_name_or_given(embedded):
+    X, y = embedded["X"], embedded["y"]
+    detector = OODDetector(LogisticRegression(), scores=["entropy", length], random_state=0)
+    detector.fit(X, y)
+    assert detector.scores_ == ["entropy", "length"]
+    np.testing.assert_allclose(detector.single_scores(X[:5])["length"], length(X[:5]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scores": []}, "`scores` is empty"),
+        ({"scores": ["vacuity"]}, "no score 'vacuity'.*'epistemic'"),
+        ({"scores": ["epistemic"]}, "'epistemic' needs an estimator with"),
+        ({"scores": "entropy"}, "'scores' parameter"),
+        ({"scores": [lambda X: X]}, "must be one-dimensional"),
+        ({"scores": [lambda X: [1.0]]}, "returned 1 values for"),
+        ({"false_alarm_rate": 0.0}, "'false_alarm_rate'"),
+        ({"held_out_share": 1.0}, "'held_out_share'"),
+    ],
+)
+def test_bad_parameters_are_refused(embedded, options, message):
+    detector = OODDetector(LogisticRegression(), **options)
+    with pytest.raises(ValueError, match=message):
+        detector.fit(embedded["X"], embedded["y"])
+
+
+def test_scores_that_cannot_be_made_say_what_they_need():
+    X, y = load_iris(return_X_y=True)
+    detector = OODDetector(RandomForestRegressor(3), scores=["mahalanobis"])
+    with pytest.raises(ValueError, match="needs a classifier"):
+        detector.fit(X, y.astype(float))
+    few = OODDetector(LogisticRegression(), scores=["mahalanobis"])
+    X, y = load_digits(return_X_y=True)
+    with pytest.raises(ValueError, match="5 training rows per feature, and has 80 for 64"):
+        few.fit(X[:100], y[:100])
+
+
+def test_a_model_that_is_to_be_trained_needs_targets(embedded):
+    with pytest.raises(ValueError, match="requires y"):
+        OODDetector(LogisticRegression()).fit(embedded["X"])
+    with pytest.raises(NotFittedError):
+        OODDetector(LogisticRegression()).predict(embedded["X"])
+
+
+def test_a_frozen_model_warns_if_it_may_have_seen_what_is_held_out(embedded):
+    model = FrozenEstimator(embedded_model(embedded))
+    with pytest.warns(UserWarning, match="`X_held_out`"):
+        OODDetector(model).fit(embedded["X"], embedded["y"])
+
+
+def test_too_few_held_out_inputs_are_told(embedded):
+    detector = OODDetector(LogisticRegression(), false_alarm_rate=0.01)
+    with pytest.warns(UserWarning, match=r"No input can be flagged .*At least 99 are needed\."):
+        detector.fit(embedded["X"][:100], embedded["y"][:100])
+    assert (detector.predict(embedded["ood"]) == 1).all()
+    assert detector.offset_ == -np.inf
+
+
+def test_rates_within_classes_need_their_labels(embedded):
+    X, y = embedded["X"], embedded["y"]
+    by_class = OODDetector(LogisticRegression(), by_class=True, random_state=0)
+    with pytest.raises(ValueError, match="pass `y_held_out`"):
+        by_class.fit(X, y, X_held_out=embedded["held_out"])
+    by_class.fit(X, y, X_held_out=embedded["held_out"], y_held_out=embedded["y_held_out"])
+    overall = clone(by_class).set_params(by_class=False)
+    overall.fit(X, y, X_held_out=embedded["held_out"])
+    new = embedded["new"]
+    assert (by_class.predict(new) < 0).mean() <= (overall.predict(new) < 0).mean()
+
+
+def test_random_state_makes_fits_equal(embedded):
+    X, y = embedded["X"], embedded["y"]
+    first, second = (
+        OODDetector(LogisticRegression(), random_state=3).fit(X, y).p_values(X) for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+def test_inputs_alone_are_judged_without_a_model(embedded):
+    detector = OODDetector(random_state=0).fit(embedded["X"])
+    assert detector.scores_ == ["neighbors", "support"]
+    assert detector.estimator_ is None
+    assert auroc(detector, embedded) > 0.8
+    frame = pd.DataFrame(embedded["X"]).rename(columns=str)
+    assert OODDetector(random_state=0).fit(frame).feature_names_in_.tolist() == list(frame)
+
+
+def test_false_alarms_keep_their_rate_with_a_trained_model():
+    rates = []
+    for seed in range(25):
+        X, y = make_blobs(900, n_features=5, centers=4, cluster_std=2.5, random_state=seed)
+        detector = OODDetector(LogisticRegression(), false_alarm_rate=0.1, random_state=seed)
+        rates.append((detector.fit(X[:500], y[:500]).predict(X[500:]) < 0).mean())
+    error = np.std(rates) / 5
+    assert 0.07 < np.mean(rates) < 0.1 + 3 * error
