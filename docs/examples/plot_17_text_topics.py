@@ -99,24 +99,15 @@ for row in train[:4]:
 # -----------------------------------------
 # A logistic regression on weighted counts of words. It makes hardly a mistake on messages like
 # those that it learnt from. Others it answers all the same.
-import pandas as pd
-from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-
-def messages(rows):
-    """A table with one column, the text."""
-    return pd.DataFrame({"message": rows})
-
-
-words = make_column_transformer((TfidfVectorizer(), "message"))
-classifier = make_pipeline(words, LogisticRegression(C=10))
-classifier.fit(messages(texts[train]), intents[train])
-print("accuracy:", classifier.score(messages(texts[test]), intents[test]))
+classifier = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10))
+classifier.fit(texts[train], intents[train])
+print("accuracy:", classifier.score(texts[test], intents[test]))
 for text in ["can you give me a recipe for lentil soup", "how can i end my current account"]:
-    print(f"{text!r} is about: {classifier.predict(messages([text]))[0]}")
+    print(f"{text!r} is about: {classifier.predict([text])[0]}")
 
 # %%
 # The detector takes the classifier as it is, and compares messages with those that were held out,
@@ -126,7 +117,7 @@ from sklearn.frozen import FrozenEstimator
 from skuq import OODDetector
 
 of_words = OODDetector(FrozenEstimator(classifier), random_state=0).fit(
-    messages(texts[train]), intents[train], X_held_out=messages(texts[held_out])
+    texts[train], intents[train], X_held_out=texts[held_out]
 )
 print("scores that are combined:", of_words.scores_)
 
@@ -154,13 +145,15 @@ print("scores that are combined:", of_embeddings.scores_)
 # false alarms, is the third column: with a linear model on embeddings it is hard to beat. What is
 # about other services in nearly the same words is missed most often; the embeddings were made of
 # fewer numbers than there are words, and miss more of it.
+import pandas as pd
+
 alone = OODDetector(FrozenEstimator(head), scores=["entropy"], random_state=0).fit(
     embedded, intents[train], X_held_out=encoder.transform(texts[held_out])
 )
 groups = {"six intents": texts[test], **ood}
 flagged = {
     name: {
-        "words": (of_words.predict(messages(group)) == -1).mean(),
+        "words": (of_words.predict(group) == -1).mean(),
         "embeddings": (of_embeddings.predict(encoder.transform(group)) == -1).mean(),
         "entropy alone": (alone.predict(encoder.transform(group)) == -1).mean(),
     }
