@@ -1,4 +1,4 @@
-"""The main jobs on data that need no download: digits and inputs that are none; rows of a table."""
+"""The main job on images that need no download: digits, and inputs that are none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.ensemble import HistGradientBoostingClassifier, IsolationForest
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.frozen import FrozenEstimator
 
-from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty
-from skuq.datasets import SIDE, DigitsWithOOD, load_digits_with_ood, make_loans
+from skuq.base import FloatArray, Uncertainty
+from skuq.datasets import SIDE, DigitsWithOOD, load_digits_with_ood
 from skuq.extras import import_optional
 from skuq.information import entropy
 from skuq.metrics import (
@@ -23,13 +20,17 @@ from skuq.metrics import (
     expected_calibration_error,
     risk_coverage_curve,
 )
+from skuq.ood import OODDetector
 from skuq.plotting import (
+    OODDisplay,
     ReliabilityDisplay,
     RiskCoverageDisplay,
     UncertaintyHistogramDisplay,
 )
-from skuq.quam import Explanation, PoolSearch, QUAMClassifier, make_pool
+from skuq.quam import PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
+
+_HELD_OUT = 300  # training inputs that detectors are calibrated with, and that train nothing
 
 
 class DigitsDemoResult(NamedTuple):
@@ -37,6 +38,7 @@ class DigitsDemoResult(NamedTuple):
 
     data: DigitsWithOOD
     classifier: QUAMClassifier
+    detector: OODDetector  # around the classifier
     uncertainty: dict[str, Uncertainty]  # of the "test" digits and of each other kind, in nats
     # AUROC of telling each kind of out-of-distribution input from test digits.
     detection: pd.DataFrame
@@ -59,7 +61,8 @@ def run_digits_demo(
         n_jobs=n_jobs,
         verbose=verbose,
     )
-    classifier.fit(data.X_train, data.y_train)
+    X, y, X_held_out = data.X_train[_HELD_OUT:], data.y_train[_HELD_OUT:], data.X_train[:_HELD_OUT]
+    classifier.fit(X, y)
     groups = {"test": data.X_test, **data.ood}
     # One call for all groups: one progress bar, and processes are started once.
     together = classifier.predict_uncertainty(np.concatenate([*groups.values()]))
@@ -67,8 +70,30 @@ def run_digits_demo(
     parts = zip(*(np.split(values, ends) for values in together), strict=True)
     uncertainty = {name: Uncertainty(*part) for name, part in zip(groups, parts, strict=True)}
     accuracy = float(classifier.score(data.X_test, data.y_test))
-    detection = _digits_detection(classifier, groups, uncertainty)
-    return DigitsDemoResult(data, classifier, uncertainty, detection, accuracy)
+    classifier.set_params(verbose=0)  # what follows is quick
+    detector = fitted_detector(classifier, X, y, X_held_out, random_state)
+    detection = _digits_detection(classifier, detector, groups, uncertainty)
+    return DigitsDemoResult(data, classifier, detector, uncertainty, detection, accuracy)
+
+
+def fitted_detector(
+    classifier: QUAMClassifier, X: Any, y: Any, X_held_out: Any, random_state: int
+) -> OODDetector:
+    """A detector around a fitted classifier."""
+    detector = OODDetector(FrozenEstimator(classifier), random_state=random_state)
+    return detector.fit(X, y, X_held_out=X_held_out)
+
+
+def scores_of(
+    classifier: QUAMClassifier, detector: OODDetector, X: Any, uncertainty: Uncertainty
+) -> dict[str, FloatArray]:
+    """What tells out-of-distribution inputs from others, larger for these, by method."""
+    return {
+        "QUAM": uncertainty.epistemic,
+        "entropy": entropy(np.log(classifier.predict_proba(X))),
+        "distance": detector.single_scores(X)["neighbors"].to_numpy(),
+        "detector": -detector.score_samples(X),
+    }
 
 
 def altered_digits(X: FloatArray) -> FloatArray:
@@ -81,16 +106,19 @@ def altered_digits(X: FloatArray) -> FloatArray:
 
 def _digits_detection(
     classifier: QUAMClassifier,
+    detector: OODDetector,
     groups: dict[str, FloatArray],
     uncertainty: dict[str, Uncertainty],
 ) -> pd.DataFrame:
     """AUROC by kind of out-of-distribution input and over all of them."""
     kinds = [name for name in groups if name != "test"]
+    by_group = {
+        name: scores_of(classifier, detector, X, uncertainty[name]) for name, X in groups.items()
+    }
+    methods = by_group["test"]
     scores = {
-        "QUAM": {name: u.epistemic for name, u in uncertainty.items()},
-        "entropy": {
-            name: entropy(np.log(classifier.predict_proba(X))) for name, X in groups.items()
-        },
+        method: {name: of_group[method] for name, of_group in by_group.items()}
+        for method in methods
     }
     for of_group in scores.values():
         of_group["all OOD"] = np.concatenate([of_group[name] for name in kinds])
@@ -102,6 +130,31 @@ def _digits_detection(
         for name in [*kinds, "all OOD"]
     }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("OOD inputs")
+
+
+METHODS = (
+    "QUAM: epistemic uncertainty. Entropy: that of the model's own probabilities. Distance: the "
+    "mean distance to the ten nearest training inputs. Detector: OODDetector, which combines "
+    "several of these and further scores."
+)
+P_VALUES = (
+    "Conformal p-value of each input: the share of held-out inputs that are at least as unusual. "
+    "Those right of the line are flagged; of inputs like the held-out ones, 5% at most are "
+    "expected there."
+)
+
+
+def flagged(detector: OODDetector, X: Any) -> str:
+    """Share of inputs that are flagged."""
+    return f"{(detector.predict(X) == -1).mean():.1%}"
+
+
+def p_values_display(
+    detector: OODDetector, X: Any, others: dict[str, Any], name: str
+) -> OODDisplay:
+    """Picture of p-values, not drawn yet: the report closes the figures that it draws."""
+    p_values = {each: detector.p_values(rows) for each, rows in {name: X, **others}.items()}
+    return OODDisplay(p_values, false_alarm_rate=detector.false_alarm_rate)
 
 
 def write_digits_demo(result: DigitsDemoResult, folder: Path) -> tuple[Path, Path]:
@@ -133,14 +186,21 @@ def _digits_report(result: DigitsDemoResult) -> Report:
         f"A small network recognises {result.accuracy:.1%} of {len(data.X_test)} test digits. "
         "Shown inputs that are not digits, it answers all the same. QUAM's epistemic uncertainty "
         f"tells them from digits with AUROC {overall['QUAM']:.3f}; the entropy of the network's "
-        f"own probabilities reaches {overall['entropy']:.3f}.",
+        f"own probabilities reaches {overall['entropy']:.3f}. A detector that combines them with "
+        f"the distance to training digits reaches {overall['detector']:.3f}, and flags "
+        f"{flagged(result.detector, data.X_test)} of the test digits where 5% were asked for.",
     )
     report.table(
         "Telling out-of-distribution inputs from digits",
         result.detection,
         "AUROC: the chance that of an out-of-distribution (OOD) input and a digit the OOD input is "
-        "the more uncertain. 1 is perfect, 0.5 is guessing; below 0.5 the digits are the more "
-        "uncertain.",
+        "the more unusual. 1 is perfect, 0.5 is guessing; below 0.5 the digits are the more "
+        "unusual. " + METHODS,
+    )
+    report.figure(
+        "What the detector flags",
+        p_values_display(result.detector, data.X_test, data.ood, "test digits"),
+        P_VALUES,
     )
     report.figure(
         "Epistemic uncertainty of each group",
@@ -217,178 +277,11 @@ def _add_quality(report: Report, result: DigitsDemoResult) -> None:
     report.text(
         "How this was made",
         "Data: the handwritten digits and the two photographs that come with scikit-learn. "
-        f"{len(data.X_train)} digits trained a network with one hidden layer of 100 units. "
+        f"{len(data.X_train) - _HELD_OUT} digits trained a network with one hidden layer of 100 "
+        f"units; {_HELD_OUT} more were held out for the detector. "
         "Out-of-distribution inputs are test digits turned by 90 degrees, test digits with ink "
         "and paper exchanged, uniform noise, and patches of the photographs. The search ran with "
         "the default settings of QUAMClassifier, on a pool of altered training digits: warped, "
         "overlaid, partly erased, put together from halves or in pieces. None of the "
         "out-of-distribution kinds is among them.",
     )
-
-
-# --- rows of a table -----------------------------------------------------------------------------
-
-
-class TableDemoResult(NamedTuple):
-    """Results of the demonstration on a table."""
-
-    classifier: QUAMClassifier
-    rows: dict[str, pd.DataFrame]  # "test" and each kind of unusual rows
-    uncertainty: dict[str, Uncertainty]  # in nats
-    detection: pd.DataFrame  # AUROC of telling each kind of unusual rows from test rows
-    accuracy: float
-    explained: pd.DataFrame  # a contradictory row, (1, n_columns)
-    explanation: Explanation
-
-
-def _left_out(X: pd.DataFrame) -> BoolArray:
-    """A group of which the training data have no row."""
-    group: BoolArray = ((X["age"] > 60) & (X["home"] == "shared")).to_numpy()
-    return group
-
-
-def _unusual(X: pd.DataFrame, group: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows of each kind, made from ordinary ones."""
-    # In pandas, a value that is none of the categories is a missing one.
-    unseen = pd.Series(index=X.index, dtype=X["job"].dtype)
-    contradictory = X.assign(age=X["age"].clip(upper=25)).assign(**{"years in job": 35.0})
-    return {
-        "income in cents": X.assign(income=X["income"] * 100),
-        "unseen job": X.assign(job=unseen),
-        "longer in job than alive": contradictory,
-        "group left out": group,
-    }
-
-
-def run_table_demo(
-    *, n_train: int = 3000, n_test: int = 500, random_state: int = 0, n_jobs: int | None = None
-) -> TableDemoResult:
-    """Train boosted trees on loans, then quantify the uncertainty of usual and unusual rows."""
-    random = np.random.default_rng(random_state)
-    X, y = make_loans(n_train, random_state=random)
-    X, y = X[~_left_out(X)], y[~_left_out(X)]
-    X_test, y_test = make_loans(n_test, random_state=random)
-    group = _left_out(X_test)
-    X_test, y_test, X_group = X_test[~group], y_test[~group], X_test[group]
-    trees = HistGradientBoostingClassifier(max_iter=50, random_state=random_state)
-    classifier = QUAMClassifier(trees, n_jobs=n_jobs, random_state=random_state).fit(X, y)
-    rows = {"test": X_test, **_unusual(X_test[:100].reset_index(drop=True), X_group)}
-    uncertainty = {name: classifier.predict_uncertainty(each) for name, each in rows.items()}
-    explained = rows["longer in job than alive"].iloc[[_most_uncertain(uncertainty)]]
-    return TableDemoResult(
-        classifier,
-        rows,
-        uncertainty,
-        _table_detection(classifier, X, rows, uncertainty, random_state),
-        float(classifier.score(X_test, y_test)),
-        explained,
-        classifier.explain(explained),
-    )
-
-
-def _most_uncertain(uncertainty: dict[str, Uncertainty]) -> int:
-    return int(uncertainty["longer in job than alive"].epistemic.argmax())
-
-
-def _table_detection(
-    classifier: QUAMClassifier,
-    X: pd.DataFrame,
-    rows: dict[str, pd.DataFrame],
-    uncertainty: dict[str, Uncertainty],
-    random_state: int,
-) -> pd.DataFrame:
-    """AUROC by kind of unusual row."""
-    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    columns = make_column_selector(dtype_include="category")
-    forest = make_pipeline(
-        make_column_transformer((one_hot, columns), remainder="passthrough"),
-        IsolationForest(random_state=random_state),
-    ).fit(X)
-    scores = {
-        name: {
-            "QUAM": uncertainty[name].epistemic,
-            "entropy": entropy(np.log(classifier.predict_proba(each))),
-            "isolation forest": -forest.score_samples(each),
-        }
-        for name, each in rows.items()
-    }
-    table = {
-        name: {
-            method: detection_metrics(scores["test"][method], values).auroc
-            for method, values in of_kind.items()
-        }
-        for name, of_kind in scores.items()
-        if name != "test"
-    }
-    return pd.DataFrame.from_dict(table, orient="index").rename_axis("unusual rows")
-
-
-def write_table_demo(result: TableDemoResult, folder: Path) -> tuple[Path, Path]:
-    """Write the report (HTML) and the uncertainty of every row (CSV) into an existing folder."""
-    table = folder / "table_uncertainty.csv"
-    frames = []
-    for name, X in result.rows.items():
-        u = result.uncertainty[name].to_frame().set_index(X.index)
-        frames.append(pd.concat([X, u], axis=1).assign(group=name))
-    pd.concat(frames, ignore_index=True).to_csv(table, index=False)
-    return _table_report(result).write(folder / "table_report.html"), table
-
-
-def _table_report(result: TableDemoResult) -> Report:
-    n_test = len(result.rows["test"])
-    report = Report(
-        "Unusual rows of a table",
-        f"Boosted trees predict {result.accuracy:.1%} of {n_test} loans correctly. They answer "
-        "for rows that nobody trained them for, too. QUAM refits them with a few altered rows "
-        "whose class is made up: where such trees explain the training data as well and answer "
-        "otherwise, the data do not support the answer.",
-    )
-    report.table(
-        "Telling unusual rows from ordinary ones",
-        result.detection,
-        "AUROC: the chance that of an unusual and an ordinary row the unusual one is the more "
-        "uncertain. 1 is perfect, 0.5 is guessing. The pool of altered rows was made from the "
-        "training rows alone; among them are numbers out of range and unseen categories, but no "
-        "rows of the last two kinds on purpose.",
-    )
-    report.figure(
-        "Epistemic uncertainty of each group",
-        UncertaintyHistogramDisplay(
-            {name: u.epistemic for name, u in result.uncertainty.items()},
-            label="epistemic uncertainty",
-            unit="nats",
-        ),
-        "Mutual information of the class and the model (Eq. 1 of the QUAM paper), over the given "
-        "trees and the refitted ones.",
-    )
-    _add_explanation(report, result)
-    report.text(
-        "How this was made",
-        "The loans are generated: numbers and categories that depend on each other. The training "
-        "rows hold nobody over 60 who shares a home. The search ran with the default settings of "
-        "QUAMClassifier around a HistGradientBoostingClassifier.",
-    )
-    return report
-
-
-def _add_explanation(report: Report, result: TableDemoResult) -> None:
-    pyplot = import_optional("matplotlib.pyplot", extra="plot")
-    explanation = result.explanation
-    order: IntArray = np.argsort(explanation.contribution[0])
-    contribution: FloatArray = explanation.contribution[0][order]
-    figure, ax = pyplot.subplots(figsize=(7, 3))
-    values = [result.explained.iloc[0, k] for k in order]
-    names = explanation.columns[order]
-    ax.barh([f"{n} = {v}" for n, v in zip(names, values, strict=True)], contribution)
-    ax.axvline(0, color="black", linewidth=0.8)
-    ax.set_xlabel("loss of epistemic uncertainty with a typical value, in nats")
-    figure.tight_layout()
-    first, second = explanation.most_unusual(2)[0]
-    report.figure(
-        "Why is this row unusual?",
-        figure,
-        f"Each column in turn takes the values of ordinary rows. {first.capitalize()} and {second} "
-        f"carry most of the row's {explanation.epistemic[0]:.2f} nats; each of them is within "
-        "the range of the training data.",
-    )
-    pyplot.close(figure)

@@ -118,7 +118,8 @@ def demo(out: Path, seed: int, jobs: int) -> None:
 
     require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)
-    from skuq.cli._demo import run_digits_demo, run_table_demo, write_digits_demo, write_table_demo
+    from skuq.cli._demo import run_digits_demo, write_digits_demo
+    from skuq.cli._demo_table import run_table_demo, write_table_demo
 
     click.echo("Training a digit classifier and searching for models that disagree with it ...")
     result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)

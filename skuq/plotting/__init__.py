@@ -11,6 +11,7 @@ from skuq.plotting._calibration import (
     ReliabilityDisplay,
 )
 from skuq.plotting._guarantees import CertifiedRangeDisplay, FeatureEffectsDisplay
+from skuq.plotting._ood import OODDisplay
 from skuq.plotting._risk_and_histogram import RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.plotting._training import AgentTrainingDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
@@ -21,6 +22,7 @@ __all__ = [
     "CertifiedRangeDisplay",
     "ConfidenceDensityDisplay",
     "FeatureEffectsDisplay",
+    "OODDisplay",
     "ReliabilityDisplay",
     "RiskCoverageDisplay",
     "UncertaintyHistogramDisplay",

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from scipy.stats import entropy as scipy_entropy
 from sklearn.metrics import roc_auc_score
 
-from skuq import predict_uncertainty
+from skuq import OODDetector, predict_uncertainty
 from skuq.cli import _demo as demo
+from skuq.cli import _demo_table as demo_table
 from skuq.cli._main import main
 
 pytest.importorskip("matplotlib").use("Agg")
@@ -38,24 +39,46 @@ def written(result, tmp_path_factory):
     return demo.write_digits_demo(result, tmp_path_factory.mktemp("demo"))
 
 
-def test_quam_tells_ood_inputs_from_digits_better_than_the_entropy_does(result):
-    assert (result.detection["QUAM"] > result.detection["entropy"]).all()
+@pytest.mark.parametrize("method", ["QUAM", "distance", "detector"])
+def test_ood_inputs_are_told_from_digits_better_than_by_the_entropy(result, method):
+    assert (result.detection[method] > result.detection["entropy"]).all()
 
 
 def test_detection_is_the_area_under_the_roc_curve(result):
     def scores(X):
         proba = result.classifier.predict_proba(X)
         epistemic = predict_uncertainty(result.classifier, X).epistemic
-        return {"QUAM": epistemic, "entropy": scipy_entropy(proba, axis=1)}
+        return {
+            "QUAM": epistemic,
+            "entropy": scipy_entropy(proba, axis=1),
+            "distance": result.detector.single_scores(X)["neighbors"],
+            "detector": -result.detector.score_samples(X),
+        }
 
     ood = {**result.data.ood, "all OOD": np.concatenate([result.data.ood[k] for k in KINDS])}
     assert list(result.detection.index) == list(ood)
+    assert list(result.detection) == list(scores(result.data.X_test))
     known = scores(result.data.X_test)
     for name, X in ood.items():
         is_ood = np.repeat([0, 1], [N_TEST, len(X)])
         for column, values in scores(X).items():
             expected = roc_auc_score(is_ood, np.concatenate([known[column], values]))
             assert result.detection.loc[name, column] == pytest.approx(expected)
+
+
+def test_the_detector_was_calibrated_with_digits_that_trained_nothing(result):
+    detector = result.detector
+    assert detector.n_held_out_ == 300
+    given = detector.estimator.estimator
+    assert given is result.classifier
+    trained = len(result.data.X_train) - detector.n_held_out_
+    neighbors = detector.single_scores(result.data.X_train)["neighbors"]
+    own = OODDetector(detector.estimator, scores=["neighbors"], random_state=0).fit(
+        result.data.X_train[-trained:],
+        result.data.y_train[-trained:],
+        X_held_out=result.data.X_train[:-trained],
+    )
+    np.testing.assert_allclose(own.single_scores(result.data.X_train)["neighbors"], neighbors)
 
 
 def test_each_group_has_its_own_uncertainty(result):
@@ -87,6 +110,8 @@ def test_the_report_states_the_results_and_needs_no_other_file(result, written):
     for value in result.detection.loc["all OOD"]:
         assert f"{value:.3f}" in page
     assert f"{result.accuracy:.1%} of {N_TEST} test digits" in page
+    share = (result.detector.predict(result.data.X_test) == -1).mean()
+    assert f"flags {share:.1%} of the test digits" in page
     fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
     assert fetched
     assert set(fetched) == {"data:"}
@@ -107,14 +132,14 @@ def test_the_command_writes_all_files_into_a_new_folder(result, tmp_path, monkey
         asked.append(options)
         return result
 
-    loans = demo.run_table_demo(n_train=300, n_test=60)
+    loans = demo_table.run_table_demo(n_train=300, n_test=60)
 
     def small_table(**options):
         asked.append(options)
         return loans
 
     monkeypatch.setattr(demo, "run_digits_demo", small)
-    monkeypatch.setattr(demo, "run_table_demo", small_table)
+    monkeypatch.setattr(demo_table, "run_table_demo", small_table)
     out = tmp_path / "new" / "folder"
     done = CliRunner().invoke(main, ["demo", "--out", str(out), "--seed", "5", "--jobs", "1"])
     assert done.exit_code == 0, done.output
@@ -156,19 +181,20 @@ def test_a_browser_shows_the_report_with_all_its_pictures(written, tmp_path):
 
 @pytest.fixture(scope="module")
 def loans():
-    return demo.run_table_demo(n_train=2000, n_test=200)
+    return demo_table.run_table_demo(n_train=2000, n_test=200)
 
 
 @pytest.fixture(scope="module")
 def written_loans(loans, tmp_path_factory):
     """Paths of the report and the table."""
-    return demo.write_table_demo(loans, tmp_path_factory.mktemp("demo"))
+    return demo_table.write_table_demo(loans, tmp_path_factory.mktemp("demo"))
 
 
-def test_quam_tells_unusual_rows_from_others_better_than_the_entropy_does(loans):
-    assert (loans.detection["QUAM"] > loans.detection["entropy"]).all()
+def test_unusual_rows_are_told_from_others_better_than_by_the_entropy(loans):
+    for method in ("QUAM", "distance", "detector"):
+        assert (loans.detection[method] > loans.detection["entropy"]).all()
     one_column = ["income in cents", "unseen job", "longer in job than alive"]
-    assert (loans.detection.loc[one_column, "QUAM"] > 0.9).all()
+    assert (loans.detection.loc[one_column, ["QUAM", "detector"]] > 0.9).all(axis=None)
 
 
 def test_detection_is_the_area_under_the_roc_curve_for_rows(loans):
@@ -178,6 +204,8 @@ def test_detection_is_the_area_under_the_roc_curve_for_rows(loans):
         is_ood = np.repeat([0, 1], [len(known), len(epistemic)])
         expected = roc_auc_score(is_ood, np.concatenate([known, epistemic]))
         assert row["QUAM"] == pytest.approx(expected)
+        surprise = [-loans.detector.score_samples(loans.rows[each]) for each in ("test", name)]
+        assert row["detector"] == pytest.approx(roc_auc_score(is_ood, np.concatenate(surprise)))
 
 
 def test_neither_the_training_nor_the_test_has_rows_of_the_group_left_out(loans):
@@ -203,6 +231,8 @@ def test_the_table_has_every_row_once_and_its_parts_add_up(loans, written_loans)
 def test_the_report_states_the_results_and_needs_no_other_file_for_rows(loans, written_loans):
     page = written_loans[0].read_text(encoding="utf-8")
     assert f"{loans.accuracy:.1%}" in page
+    share = (loans.detector.predict(loans.rows["test"]) == -1).mean()
+    assert f"it flags {share:.1%} of the ordinary rows" in page
     for kind in loans.detection.index:
         assert kind in page
     fetched = re.findall(r'(?:src|href|srcset)="([^"]{0,5})', page) + re.findall(r"url\(", page)
@@ -212,5 +242,5 @@ def test_the_report_states_the_results_and_needs_no_other_file_for_rows(loans, w
 def test_writing_leaves_no_figure_open_for_rows(loans, tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()
-    demo.write_table_demo(loans, tmp_path)
+    demo_table.write_table_demo(loans, tmp_path)
     assert pyplot.get_fignums() == before

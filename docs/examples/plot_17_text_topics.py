@@ -1,0 +1,222 @@
+"""
+A text classifier that says "I was not made for this"
+=====================================================
+
+A help desk sorts messages by what people want. Somebody asks it for a recipe, and it answers:
+"opening hours". A classifier has to choose one of its classes. :class:`~skuq.OODDetector` tells
+which messages it was not made for, and how often it will be wrong about messages that it was made
+for.
+"""
+
+# %%
+# Messages of a bank's customers, put together from parts: six intents, 150 messages each. Messages
+# that the classifier was not made for are about other things that banks do, in much the same words,
+# and about things that they do not.
+import numpy as np
+
+PARTS = {
+    "balance": (
+        "how much money is,what is the balance,show me the balance,tell me what is left",
+        "in my savings account,on my current account,in my account,on the joint account",
+    ),
+    "lost card": (
+        "i lost,somebody stole,i cannot find,i left on the train",
+        "my card,my credit card,my debit card,the bank card of my wife,my wallet and the card",
+    ),
+    "transfer": (
+        "transfer,send,move,wire,pay",
+        "50 euros to my brother,200 dollars to anna,the rent to my landlord,money to my savings",
+    ),
+    "opening hours": (
+        "when do you open,until when are you open,what are your opening hours,are you open",
+        "on saturday,in the city centre,on holidays,at the branch next to the station,on monday",
+    ),
+    "new pin": (
+        "i forgot,please reset,i want to change,how can i change",
+        "my pin,the pin of my card,the secret number of my card,the code for the cash machine",
+    ),
+    "exchange rate": (
+        "what is the rate of,how many euros do i get for,what do you charge for",
+        "100 dollars,swiss francs,500 pounds,japanese yen,foreign money",
+    ),
+}
+OTHER_SERVICES = {
+    "mortgage": (
+        "i want to borrow money for,what would you lend me for,which interest would i pay for",
+        "a house,a flat in the city centre,a new roof,the house of my brother",
+    ),
+    "closing": (
+        "i want to close,how can i end,i no longer need,please cancel",
+        "my savings account,the joint account,my current account,my credit card",
+    ),
+    "limit": (
+        "please raise the limit of,how high is the limit of,i want to lower the limit of",
+        "my credit card,my debit card,the bank card of my wife,my current account",
+    ),
+}
+ELSEWHERE = {
+    "cooking": (
+        "how long do i boil,can you give me a recipe for,what goes well with",
+        "potatoes,lentil soup,a chocolate cake,fresh pasta,an egg",
+    ),
+    "weather": (
+        "will it rain,how cold does it get,is there going to be snow",
+        "in oslo tomorrow,on sunday,next week,at the lake tonight",
+    ),
+    "music": (
+        "play,turn up,put on,skip",
+        "some jazz,the second track of this album,a song by the beatles,the violin concerto",
+    ),
+}
+BEFORE = ["", "", "hi ", "hello ", "please ", "could you help me ", "excuse me ", "good morning "]
+AFTER = ["", "", " please", " thanks", " today", " as soon as you can", " if that is possible"]
+
+
+def write(parts, n_each, rng):
+    """Draw messages, and what they are about."""
+    texts, topics = [], []
+    for topic, (starts, ends) in parts.items():
+        for _ in range(n_each):
+            words = [rng.choice(part.split(",")) for part in (starts, ends)]
+            texts.append(rng.choice(BEFORE) + " ".join(words) + rng.choice(AFTER))
+            topics.append(topic)
+    return np.array(texts), np.array(topics)
+
+
+rng = np.random.default_rng(0)
+texts, intents = write(PARTS, 150, rng)
+order = rng.permutation(len(texts))
+train, held_out, test = np.split(order, [400, 650])
+ood = {
+    "other services": write(OTHER_SERVICES, 50, rng)[0],
+    "elsewhere": write(ELSEWHERE, 50, rng)[0],
+}
+for row in train[:4]:
+    print(f"{intents[row]:14}", texts[row])
+
+# %%
+# The classifier that everybody starts with
+# -----------------------------------------
+# A logistic regression on weighted counts of words. It makes hardly a mistake on messages like
+# those that it learnt from. Others it answers all the same.
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+classifier = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10))
+classifier.fit(texts[train], intents[train])
+print("accuracy:", classifier.score(texts[test], intents[test]))
+for text in ["can you give me a recipe for lentil soup", "how can i end my current account"]:
+    print(f"{text!r} is about: {classifier.predict([text])[0]}")
+
+# %%
+# The detector takes the classifier as it is, and compares messages with those that were held out,
+# of which it may flag 5 %. They have trained neither the classifier nor the weights of words.
+from sklearn.frozen import FrozenEstimator
+
+from skuq import OODDetector
+
+of_words = OODDetector(FrozenEstimator(classifier), random_state=0).fit(
+    texts[train], intents[train], X_held_out=texts[held_out]
+)
+print("scores that are combined:", of_words.scores_)
+
+# %%
+# The same with embeddings
+# ------------------------
+# Most text classifiers of today are a small model on the embeddings of a large network. So that
+# nothing has to be downloaded, latent semantic analysis stands for that network: 40 directions of
+# the weighted counts, of unit length as embeddings are. A real encoder also knows words that the
+# messages of a bank do not have; with one, replace ``encoder.transform`` by its ``encode``.
+from sklearn.decomposition import TruncatedSVD
+from sklearn.preprocessing import Normalizer
+
+encoder = make_pipeline(TfidfVectorizer(), TruncatedSVD(40, random_state=0), Normalizer())
+embedded = encoder.fit_transform(texts[train])
+head = LogisticRegression(C=10).fit(embedded, intents[train])
+of_embeddings = OODDetector(FrozenEstimator(head), random_state=0).fit(
+    embedded, intents[train], X_held_out=encoder.transform(texts[held_out])
+)
+print("scores that are combined:", of_embeddings.scores_)
+
+# %%
+# The share of messages that each detector flags: about 5 % of those of the six intents, as was
+# asked for, and of the others as many as it can find. Confidence alone, held to the same rate of
+# false alarms, is the third column: with a linear model on embeddings it is hard to beat. What is
+# about other services in nearly the same words is missed most often; the embeddings were made of
+# fewer numbers than there are words, and miss more of it.
+import pandas as pd
+
+alone = OODDetector(FrozenEstimator(head), scores=["entropy"], random_state=0).fit(
+    embedded, intents[train], X_held_out=encoder.transform(texts[held_out])
+)
+groups = {"six intents": texts[test], **ood}
+flagged = {
+    name: {
+        "words": (of_words.predict(group) == -1).mean(),
+        "embeddings": (of_embeddings.predict(encoder.transform(group)) == -1).mean(),
+        "entropy alone": (alone.predict(encoder.transform(group)) == -1).mean(),
+    }
+    for name, group in groups.items()
+}
+print((100 * pd.DataFrame(flagged).T).round(1))
+
+# %%
+# What is flagged, in a picture
+# -----------------------------
+# Conformal p-values of the three groups. Of the six intents, the first group, a share p at most is
+# expected to have a p-value of p or less; the others heap up where no held-out message was as
+# unusual.
+import matplotlib.pyplot as plt
+
+from skuq.plotting import OODDisplay
+
+display = OODDisplay.from_estimator(
+    of_embeddings,
+    encoder.transform(texts[test]),
+    {name: encoder.transform(group) for name, group in ood.items()},
+)
+
+# %%
+# And message by message, the most unusual on top. Bars are the combined surprise, minus
+# ``score_samples``: it goes on growing beyond all held-out messages, where p-values cannot. The
+# axis is that of its square root. Beyond the line the detector rather gives no answer.
+shown = np.unique(
+    np.concatenate([texts[test[1:8]], ood["other services"][4::18], ood["elsewhere"][::30]])
+)
+surprise = -of_embeddings.score_samples(encoder.transform(shown))
+shown = shown[np.argsort(surprise)]
+surprise = np.sort(surprise)
+answers = head.predict(encoder.transform(shown))
+limit, white = -of_embeddings.offset_, {"facecolor": "white", "edgecolor": "none", "pad": 1}
+# sphinx_gallery_thumbnail_number = 2
+fig, ax = plt.subplots(figsize=(9, 5.5), layout="constrained")
+ax.axvline(limit, color="0.3", linestyle="--", linewidth=1.2, zorder=0)
+for k, (value, answer) in enumerate(zip(surprise, answers, strict=True)):
+    colour = "#D55E00" if value > limit else "#0072B2"
+    ax.barh(k, value, color=colour, height=0.62)
+    said = "I was not made for this" if value > limit else answer
+    place = (np.sqrt(value) + 0.3) ** 2
+    ax.text(place, k, said, va="center", color=colour, fontsize=9, bbox=white)
+ax.set_xscale("function", functions=(np.sqrt, np.square))
+ax.set_xlim(0, 2.6 * surprise[-1])
+ax.set_xticks([1, 10, 50, 100, 200, 300])
+ax.set_yticks(np.arange(len(shown)), shown, fontsize=9)
+ax.set_xlabel("combined surprise")
+ax.spines[["top", "right"]].set_visible(False)
+
+# %%
+# Why is a message unusual?
+# -------------------------
+# ``explain`` has the p-value of each score by itself. Messages that the classifier hesitates about
+# stand out by "entropy" and "energy"; "neighbors" is the distance to the most similar messages of
+# the training, and "mahalanobis" the distance from whole intents.
+explained = of_embeddings.explain(encoder.transform(shown)).set_index(shown)[::-1]
+columns = ["p_value", "most_unusual", "entropy", "energy", "neighbors", "mahalanobis"]
+with pd.option_context("display.width", 130, "display.max_columns", 9, "display.max_colwidth", 44):
+    print(explained[columns].round(3))
+
+# %%
+# What this shows is small: the sentences are made from parts, and words that no customer used
+# before give most of the others away. :doc:`/guide/ood` has figures for the 150 intents of
+# CLINC150, with a real encoder and sentences that people wrote.

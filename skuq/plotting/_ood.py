@@ -1,0 +1,151 @@
+"""Detection of out-of-distribution inputs: distribution of p-values, and what is flagged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skuq.base import FloatArray
+from skuq.plotting._display import COLOURS, Display, check_groups, plain_text
+from skuq.validation import finite
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BINS_TO_LIMIT = 8
+MOST_BINS = 200
+
+
+class OODDisplay(Display):
+    """Conformal p-values of several groups of inputs, with the limit below which they are flagged.
+
+    The axis is logarithmic, and small p-values stand on the right. Of inputs like the held-out
+    ones of a detector, a share of `false_alarm_rate` at most is expected beyond the dashed line;
+    the legend says how many of each group are. No p-value is smaller than one over the number of
+    held-out inputs plus one, so that inputs beyond all of these stand in one last bar.
+
+    Parameters
+    ----------
+    groups : mapping of str to array-like of shape (n_samples,)
+        P-values of each named group, in (0, 1].
+    false_alarm_rate : float, default=0.05
+        Inputs with a p-value of at most this are flagged.
+
+    Attributes
+    ----------
+    groups : dict of str to ndarray
+        The p-values, as given.
+    false_alarm_rate : float
+        As given.
+    flagged : dict of str to float
+        Share of each group that is flagged.
+    bin_edges : ndarray of shape (n_bins + 1,)
+        Edges of the shared bins, of minus the decimal logarithm of p-values. One of them is the
+        limit.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn last.
+
+    Examples
+    --------
+    >>> from skuq.plotting import OODDisplay
+    >>> display = OODDisplay.from_predictions({"test": [0.9, 0.3, 0.04], "OOD": [0.01, 0.01]})
+    >>> display.flagged["OOD"]
+    1.0
+    """
+
+    def __init__(self, groups: Mapping[str, ArrayLike], *, false_alarm_rate: float = 0.05) -> None:
+        check_groups(groups)
+        if not 0 < false_alarm_rate < 1:
+            raise ValueError(
+                f"`false_alarm_rate` must lie strictly between 0 and 1, got {false_alarm_rate}."
+            )
+        self.groups = {name: finite(values, name) for name, values in groups.items()}
+        for name, values in self.groups.items():
+            if values.min() <= 0 or values.max() > 1:
+                raise ValueError(
+                    f"`{name}` must hold p-values, in (0, 1], got values in [{values.min():.3g}, "
+                    f"{values.max():.3g}]."
+                )
+        self.false_alarm_rate = false_alarm_rate
+        self.flagged = {
+            name: float((values <= false_alarm_rate).mean()) for name, values in self.groups.items()
+        }
+        self.bin_edges = self._edges()
+
+    @classmethod
+    def from_estimator(
+        cls,
+        detector: Any,
+        X: Any,
+        X_ood: Any = None,
+        *,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Compute p-values of inputs, and draw them.
+
+        Parameters
+        ----------
+        detector : OODDetector
+            Fitted detector.
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
+            Inputs like the held-out ones, which nothing was fitted to; or those to be judged.
+        X_ood : array-like like `X`, or mapping of str to array-like, default=None
+            Inputs of another kind, or several kinds of them by their names.
+        ax : matplotlib Axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        OODDisplay
+
+        Raises
+        ------
+        TypeError
+            If the detector computes no p-values.
+        """
+        if not hasattr(detector, "p_values"):
+            raise TypeError(
+                f"`detector` must be a fitted skuq.OODDetector, which computes p-values, got "
+                f"{type(detector).__name__}; pass p-values of your own to `from_predictions`."
+            )
+        # A table has columns, and is one group.
+        named = isinstance(X_ood, Mapping)
+        others = {} if X_ood is None else X_ood if named else {"OOD": X_ood}
+        groups = {"inputs": X, **others}
+        values = {name: detector.p_values(rows) for name, rows in groups.items()}
+        return cls.from_predictions(values, false_alarm_rate=detector.false_alarm_rate, ax=ax)
+
+    def _edges(self) -> FloatArray:
+        """Edges of bins of which one is the limit, that hold all p-values."""
+        smallest = min(values.min() for values in self.groups.values())
+        limit = -np.log10(self.false_alarm_rate)
+        longest = max(-np.log10(smallest), limit)
+        width = max(limit / BINS_TO_LIMIT, longest / MOST_BINS)
+        below = np.linspace(0, limit, max(1, round(limit / width)) + 1)
+        # The largest value lies inside of the last bin.
+        beyond = limit + width * np.arange(1, (longest - limit) // width + 2)
+        return np.concatenate([below, beyond])
+
+    def _draw(self) -> None:
+        ax, limit = self.ax_, -np.log10(self.false_alarm_rate)
+        for k, (name, values) in enumerate(self.groups.items()):
+            surprise = -np.log10(values)
+            # Equal p-values are flagged, whatever their logarithm is rounded to.
+            surprise[values <= self.false_alarm_rate] += 1e-9
+            share = np.histogram(surprise, self.bin_edges)[0] / len(values)
+            colour = COLOURS[k % len(COLOURS)]
+            label = f"{plain_text(name)}: {self.flagged[name]:.1%} flagged"
+            ax.stairs(share, self.bin_edges, fill=True, color=colour, alpha=0.3)
+            ax.stairs(share, self.bin_edges, color=colour, linewidth=1.5, label=label)
+        line = f"limit: p = {self.false_alarm_rate:g}"
+        ax.axvline(limit, color="0.3", linestyle="--", linewidth=1.2, label=line)
+        decades = np.arange(np.floor(self.bin_edges[-1]) + 1)
+        every = max(1, len(decades) // 6)
+        ax.set_xticks(decades[::every], [f"{10.0**-k:g}" for k in decades[::every]])
+        ax.set(xlabel="conformal p-value", ylabel="share of the group")
+        ax.set_xlim(0, self.bin_edges[-1])
+        # The line of the limit may pass behind it.
+        ax.legend(loc="upper left", facecolor="white", framealpha=0.9, edgecolor="none")
