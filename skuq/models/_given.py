@@ -308,9 +308,12 @@ class Table(Inputs):
     learner : bool
         Whether it reaches a scikit-learn learner, which gets a table, an array or texts, and
         whose business NaN is.
+    keeps_sparse : bool
+        Whether sparse rows reach a learner as they are.
     """
 
     learner: bool = False
+    keeps_sparse: bool = False
 
     @property
     def reaches_preprocessing(self) -> bool:
@@ -333,7 +336,13 @@ class Table(Inputs):
             return np.asarray(X, dtype=object)
         if not self.learner or hasattr(X, "columns"):
             return X
-        return check_array(to_dense(X), dtype=None, ensure_all_finite="allow-nan", input_name="X")
+        return check_array(
+            X if self.keeps_sparse else to_dense(X),
+            accept_sparse="csr",
+            dtype=None,
+            ensure_all_finite="allow-nan",
+            input_name="X",
+        )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LEAST_PROBABILITY = 1e-12  # a probability of 0 is not evidence for infinitely many nats
-_N_EXAMPLES = 64  # samples that show what a model returns
+N_EXAMPLES = 64  # samples that show what a model returns
 _ROW_SUM_TOLERANCE = 1e-3  # of probabilities in half precision too
 
 
@@ -283,7 +283,7 @@ def in_float64(array: Any) -> Any:
 
 def example_outputs(model: Model, inputs: Any) -> Any:
     """Outputs for the first inputs; an error that names shapes if there are none."""
-    examples = inputs[:_N_EXAMPLES]
+    examples = inputs[:N_EXAMPLES]
     try:
         return model.outputs(examples)
     except RuntimeError as error:  # of torch

@@ -30,6 +30,7 @@ from skuq.models._given import (
     look_at,
 )
 from skuq.models._model import (
+    N_EXAMPLES,
     LearnerModel,
     Model,
     fit_clone,
@@ -86,6 +87,7 @@ def resolve(
     min_samples: int = 1,
     ids: bool = False,
     sparse: bool = True,
+    keep_sparse: bool = False,
     before_training: Callable[[], None] | None = None,
     fit: Callable[..., Model] | None = None,
     **training: Any,
@@ -125,6 +127,9 @@ def resolve(
         Whether `owner` can work with models of nodes.
     sparse : bool, default=True
         Whether sparse inputs are taken.
+    keep_sparse : bool, default=False
+        Whether sparse rows reach a learner as they are. Of the training data, only the first
+        `inputs` are then preprocessed.
     before_training : callable, default=None
         Called when the data are checked and nothing is trained yet, such as to check more.
     fit : callable, default=fit_model
@@ -154,6 +159,8 @@ def resolve(
     given = look_at(estimator)
     as_learner = form == "learner" or (form == "natural" and not given.is_naturally_network)
     inputs = _kind_of_inputs(given, owner, as_learner=as_learner, ids=ids, sparse=sparse)
+    if keep_sparse and isinstance(inputs, Table):
+        inputs = replace(inputs, keeps_sparse=True)
     with _noted_texts(given, X):
         inputs, X, y = inputs.fit(owner, X, y, min_samples)
         checked = tuple(inputs.check(owner, each) for each in further)
@@ -178,7 +185,8 @@ def resolve(
             **training,
         )
         model = replace(model, form=inputs)
-        prepared, codes = model.inputs(X), np.empty(0, np.int64)
+        first = _safe_indexing(X, slice(0, N_EXAMPLES)) if keep_sparse else X
+    prepared, codes = model.inputs(first), np.empty(0, np.int64)
     if not regression:
         model, codes = model.with_classes(y, prepared)
     if weight is None:

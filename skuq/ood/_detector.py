@@ -32,7 +32,7 @@ from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
 from skuq.ood._unusual_parts import UnusualParts
 from skuq.torch_devices import DeviceMixin
 from skuq.unusual_rows import as_table
-from skuq.validation import finite, warn_user
+from skuq.validation import finite, is_texts, warn_user
 from skuq.wrappers import is_module
 
 _MOST_HELD_OUT = 5000
@@ -218,7 +218,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         self._parts = None
         if not self._takes_nodes:
-            self._parts = UnusualParts.of(training.rows.X, names, random)
+            self._parts = UnusualParts.of(training, names)
         if self._takes_nodes:
             check_held_out_nodes(self.estimator_, X_held_out)
         held_out = self._scores_of(X_held_out)
@@ -348,7 +348,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             the smallest p-value of its own; the p-values of all scores, in columns with their
             names; for tables of up to 100 columns ``columns``, up to three columns with their
             values: those with values that no training row supports, and those that contribute most
-            to the surprise; and for texts ``words``, up to three that contribute most.
+            to the surprise; and for texts ``words``, up to three: those that no training text has,
+            and those that contribute most.
         """
         check_is_fitted(self)
         scores = self._scores_of(X)
@@ -359,7 +360,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         found.insert(1, "most_unusual", surprises.idxmax(axis=1))
         if self._parts is not None:
             rows = self._checked_inputs(X)
-            name = "words" if self._parts.values is None else "columns"
+            name = "words" if is_texts(X) else "columns"
             found[name] = self._parts.told(rows, lambda other: -self.score_samples(other))
         return _with_index(found, X)
 
@@ -432,6 +433,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             seed=seed,
             form="network" if as_network else "learner",
             regression=regression,
+            keep_sparse=True,
             device=self.device,
         )
         model = self.model_

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from string import punctuation
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from skuq.base import FloatArray
+from skuq.ood._scores import Training
 from skuq.unusual_rows import (
     N_COLUMNS,
     SEPARATOR,
@@ -31,6 +32,11 @@ _N_TYPICAL = 20  # training inputs whose columns or words replace those of an in
 _MOST_COLUMNS = 100
 
 
+def _plain(word: str) -> str:
+    """A word without case and punctuation."""
+    return word.casefold().strip(punctuation)
+
+
 @dataclass(frozen=True)
 class UnusualParts:
     """Typical training inputs, whose parts replace those of others to see what matters.
@@ -39,23 +45,26 @@ class UnusualParts:
     ----------
     typical : array or DataFrame of shape (n_typical, n_columns), or ndarray of texts
         Some training inputs.
-    values : TrainingValues or None
-        What all training rows hold; None for texts.
+    values : TrainingValues or set of str
+        What all training rows hold: categories and ranges, or the words of texts.
     names : sequence of str
         Names of the columns.
     """
 
     typical: Any
-    values: TrainingValues | None
+    values: TrainingValues | frozenset[str]
     names: Sequence[str]
 
     @classmethod
-    def of(cls, X: Any, names: Any, random: np.random.RandomState) -> UnusualParts | None:
-        """Those of training inputs; None if these have no columns or words, or too many."""
-        rows = random.permutation(_num_samples(X))[:_N_TYPICAL]
+    def of(cls, training: Training, names: Any) -> UnusualParts | None:
+        """Those of training inputs; None if these have no columns or words that tell something."""
+        X = training.rows.X
+        rows = training.random.permutation(_num_samples(X))[:_N_TYPICAL]
         if is_texts(X):
-            return cls(np.asarray(X, dtype=object)[rows], None, ())
-        if issparse(X) or np.ndim(X) != 2 or np.shape(X)[1] > _MOST_COLUMNS:
+            texts = np.asarray(X, dtype=object)
+            return cls(texts[rows], frozenset(map(_plain, words_of(texts).ravel())), ())
+        is_table = training.are_columns or hasattr(X, "columns")
+        if not is_table or np.ndim(X) != 2 or np.shape(X)[1] > _MOST_COLUMNS:
             return None
         typical = _safe_indexing(as_pandas(X), rows)
         if isinstance(typical, pd.DataFrame):
@@ -67,17 +76,21 @@ class UnusualParts:
 
     def told(self, X: Any, statistic: Callable[[Any], FloatArray]) -> list[str]:
         """Up to three columns with their values, or words, for each input, separated by "; "."""
-        if self.values is None:
-            return self._words(np.asarray(X, dtype=object), statistic)
+        if not isinstance(self.values, TrainingValues):
+            return self._words(np.asarray(X, dtype=object), self.values, statistic)
         rows = as_pandas(X)
         own, contribution = explain_rows(rows, self.typical, statistic)
         table = as_table(rows)
         marks = self.values.unsupported(table)
         return reasons(table.set_axis([*self.names], axis=1), marks, contribution, own)
 
-    def _words(self, X: Any, statistic: Callable[[Any], FloatArray]) -> list[str]:
+    def _words(
+        self, X: Any, known: frozenset[str], statistic: Callable[[Any], FloatArray]
+    ) -> list[str]:
         own, contribution = explain_texts(X, self.typical, statistic)
         words = words_of(X)
+        unseen = np.array([[_plain(word) not in known for word in row] for row in words])
+        contribution = np.where(unseen, np.inf, contribution)
         found = []
         for row, total in enumerate(own):
             first = np.argsort(-contribution[row], kind="stable")[:N_COLUMNS]
