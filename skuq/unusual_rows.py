@@ -18,6 +18,7 @@ from skuq.validation import as_pandas
 
 MISSING_TEXT = "(missing)"  # the category that missing text counts as
 ALL_DIFFERENT = 50  # a text column of more rows without repetition is taken for names
+ROUNDING = 1e-6  # relative
 FAR = 0.5  # of the width of a range: numbers that are this far beyond it
 SEPARATOR = "; "
 N_COLUMNS = 3
@@ -29,6 +30,8 @@ def as_table(X: Any) -> pd.DataFrame:
     X = as_pandas(X)
     table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).infer_objects()
     table = table.set_axis([str(name) for name in table.columns], axis=1).reset_index(drop=True)
+    moments = table.select_dtypes(["datetime", "datetimetz", "timedelta"])
+    table = table.assign(**{str(name): _seconds(column) for name, column in moments.items()})
     numbers = number_columns(table)
     texts = {
         name: table[name].astype(object).where(table[name].notna(), MISSING_TEXT).map(as_text)
@@ -36,6 +39,11 @@ def as_table(X: Any) -> pd.DataFrame:
         if name not in numbers
     }
     return table.assign(**texts)
+
+
+def _seconds(column: pd.Series) -> pd.Series:
+    """Dates and lengths of time as seconds."""
+    return column.astype("int64").where(column.notna()) / 1e9
 
 
 def number_columns(table: pd.DataFrame) -> list[str]:
@@ -77,13 +85,13 @@ class TrainingValues:
 
     def unseen(self, X: pd.DataFrame) -> pd.DataFrame:
         """Mark categories that no training row has, and numbers missing as never before."""
-        marks = {
-            name: ~X[name].fillna(MISSING_TEXT).isin(self.categories[name])
-            if name in self.categories
-            else X[name].isna() & (name in self.complete)
-            for name in X.columns
-        }
-        return pd.DataFrame(marks, index=X.index)
+        complete = set(self.complete)
+        marks = X.isna().to_numpy() & [name in complete for name in X.columns]
+        for k, name in enumerate(X.columns):
+            if name in self.categories:
+                values = X.iloc[:, k].fillna(MISSING_TEXT)
+                marks[:, k] = ~values.isin(self.categories[name])
+        return pd.DataFrame(marks, index=X.index, columns=X.columns)
 
     def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
         """Mark numbers out of the training rows' range by more than a share of its width."""
@@ -91,7 +99,9 @@ class TrainingValues:
             np.array([limits.get(name, np.nan) for name in X.columns])
             for limits in (self.lowest, self.highest)
         )
-        beyond, values = margin * (high - low), np.full(X.shape, np.nan)
+        # A constant in another precision is the same constant.
+        rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
+        beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
         numbers = [name in self.lowest for name in X.columns]
         values[:, numbers] = X.loc[:, numbers].to_numpy(dtype=float, na_value=np.nan)
         marks = (values < low - beyond) | (values > high + beyond)

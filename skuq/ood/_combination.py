@@ -14,7 +14,14 @@ from skuq.calibration import conformal_limit, conformal_p_values
 from skuq.stored import stored
 
 _SHARE_OF_TAIL = 0.1
+_LARGEST = 1e100  # score and surprise; a score that is no number counts as such
 _N_FOLDS = 20  # of held-out inputs, each compared with the others
+
+
+def _bounded(scores: FloatArray) -> FloatArray:
+    """Scores that can be computed with; those that overflowed are the most unusual ones."""
+    bounded: FloatArray = np.nan_to_num(scores, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
+    return bounded.clip(-_LARGEST, _LARGEST)
 
 
 @stored("ood.tail")
@@ -45,7 +52,7 @@ class Tail:
     @classmethod
     def of(cls, held_out: FloatArray) -> Self:
         """Tail of the scores of held-out inputs, (n_held_out,)."""
-        ordered = np.sort(held_out)
+        ordered = np.sort(_bounded(held_out))
         start = float(np.quantile(ordered, 1 - _SHARE_OF_TAIL))
         above = ordered[ordered > start]
         share = (len(above) + 1) / (len(ordered) + 1)
@@ -56,10 +63,12 @@ class Tail:
 
     def surprise(self, scores: FloatArray) -> FloatArray:
         """Surprise at each score, (n,), in nats."""
+        scores = _bounded(scores)
         p_values = conformal_p_values(scores, self.ordered)
-        beyond = (scores - self.start) / self.scale - np.log(self.share)
+        with np.errstate(over="ignore"):
+            beyond = (scores - self.start) / self.scale - np.log(self.share)
         surprise: FloatArray = np.where(scores > self.start, beyond, -np.log(p_values))
-        return surprise
+        return surprise.clip(max=_LARGEST)
 
 
 @stored("ood.combination")
@@ -102,10 +111,12 @@ class Combination:
         """
         whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))
+        if n_rows == 1:  # it cannot be compared with others, and so nothing is more unusual
+            return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
         fold = np.arange(n_rows) % _N_FOLDS
         held_out = np.empty(n_rows)
         for own in (fold == k for k in range(min(_N_FOLDS, n_rows))):
-            others = {n: Tail.of(each[~own] if n_rows > 1 else each) for n, each in scores.items()}
+            others = {n: Tail.of(each[~own]) for n, each in scores.items()}
             part = replace(whole, tails=others)
             held_out[own] = part.statistic({n: each[own] for n, each in scores.items()})
         return replace(whole, held_out=held_out, codes=codes)
@@ -129,7 +140,7 @@ class Combination:
     def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """Conformal p-values of each score by itself, (n,) each."""
         return {
-            name: conformal_p_values(scores[name], tail.ordered)
+            name: conformal_p_values(_bounded(scores[name]), tail.ordered)
             for name, tail in self.tails.items()
         }
 

@@ -31,11 +31,11 @@ from skuq.ood._outputs import (
 from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
 from skuq.ood._unusual_parts import UnusualParts
 from skuq.torch_devices import DeviceMixin
-from skuq.unusual_rows import as_table
-from skuq.validation import finite, is_texts, warn_user
+from skuq.validation import as_pandas, finite, is_texts, warn_user
 from skuq.wrappers import is_module
 
-_MOST_HELD_OUT = 5000
+_FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
+_RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of explanations
 _BATCH_SIZE = 8192  # rows whose features are held at once
 
 
@@ -51,9 +51,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     Parameters
     ----------
     estimator : object, default=None
-        The model: any classifier or regressor of scikit-learn, skorch or skuq, a
-        `torch.nn.Module`, or a pipeline. It is cloned and trained, or in a `FrozenEstimator`, and
-        as a bare module, taken as it is. None: there is no model, and inputs alone are judged.
+        The model: any classifier with `predict_proba` or regressor, of scikit-learn, skorch or
+        skuq, a `torch.nn.Module`, or a pipeline. It is cloned and trained, or in a
+        `FrozenEstimator`, and as a bare module, taken as it is. None: there is no model, and inputs
+        alone are judged.
     false_alarm_rate : float, default=0.05
         Share of inputs like the held-out ones that `predict` may flag.
     scores : "auto" or list of str or callable, default="auto"
@@ -72,7 +73,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         - "support", the number of columns of a table with a category that no training row has, or
           a number further out of range than half its width.
 
-        A callable gets inputs and returns a score for each, larger for more unusual ones.
+        A callable gets inputs, some at a time, and returns a score for each that does not depend
+        on the others, larger for more unusual ones.
     held_out_share : float, default=0.2
         Share of the training inputs, 5,000 at most, that is held out where `fit` gets no
         `X_held_out`.
@@ -91,7 +93,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores_ : list of str
         Names of the scores that are combined.
     offset_ : float
-        `score_samples` of inputs below which they are flagged.
+        `score_samples` of inputs below which they are flagged; it follows `false_alarm_rate`.
     n_held_out_ : int
         Number of held-out inputs.
     n_features_in_ : int
@@ -108,7 +110,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     The rate holds in expectation over the choice of the held-out inputs, which have to be drawn
     like those to be judged, and have trained nothing. With n of them, the rate of one detector
-    varies around the expected one with a standard deviation of about ``sqrt(rate / n)``.
+    varies around the expected one with a standard deviation of about ``sqrt(rate / n)``; with fewer
+    than about 20 it is approximate. Training inputs are neighbours of themselves, so that their
+    p-values are too large. A pipeline around the detector does not transform `X_held_out`; put the
+    pipeline inside.
 
     References
     ----------
@@ -164,7 +169,12 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "offset_")  # which is set last
+        return hasattr(self, "_combination")
+
+    @property
+    def offset_(self) -> float:
+        """`score_samples` of inputs below which they are flagged, at the present rate."""
+        return -self._combination.limit(self.false_alarm_rate)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
@@ -208,6 +218,15 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         seed = int(random.randint(np.iinfo(np.int32).max))
         self._takes_nodes = look_at(self.estimator).takes_ids
         X, y = self._labelled_inputs(X, y)
+        if y_held_out is not None and X_held_out is None:
+            raise ValueError(
+                "`y_held_out` are the labels of `X_held_out`, which is missing; leave out both to "
+                "hold out a part of X and y."
+            )
+        if self.by_class and (self.estimator is None or self._is_regression(y)):
+            raise ValueError(
+                "by_class=True is for classifiers, and there is no classifier; use False."
+            )
         if X_held_out is None:
             X, X_held_out, y, y_held_out = self._hold_out(X, y, random)
         elif self._takes_nodes:
@@ -223,14 +242,13 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             check_held_out_nodes(self.estimator_, X_held_out)
         held_out = self._scores_of(X_held_out)
         groups = {
-            name: score.group if isinstance(score, Score) else name
+            name: score.group if isinstance(score, Score) else f"given: {name}"
             for name, score in self._scores.items()
         }
         codes = self._codes_by_class(y, y_held_out, len(held_out[self.scores_[0]]))
         self._combination = Combination.of(held_out, groups, codes)
         self.n_held_out_ = len(self._combination.held_out)
         self._warn_if_too_few()
-        self.offset_ = -self._combination.limit(self.false_alarm_rate)
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
@@ -264,6 +282,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Conformal p-values, in (0, 1]: of inputs like the held-out ones, a share p at most is
             expected to have a p-value of p or less.
         """
+        check_is_fitted(self)
         return self._combination.p_values(-self.score_samples(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -344,8 +363,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         DataFrame
-            One row for each input, with its index: ``p_value``; ``most_unusual``, the score with
-            the smallest p-value of its own; the p-values of all scores, in columns with their
+            One row for each input, with its index: ``p_value``; ``most_unusual``, the score that
+            surprises most; the p-values of all scores, in columns with their
             names; for tables of up to 100 columns ``columns``, up to three columns with their
             values: those with values that no training row supports, and those that contribute most
             to the surprise; and for texts ``words``, up to three: those that no training text has,
@@ -386,7 +405,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def _hold_out(self, X: Any, y: Any, random: np.random.RandomState) -> tuple[Any, Any, Any, Any]:
         """Hold out a random part, of each class where that can be done."""
         n_rows = _num_samples(X)
-        n_held_out = min(max(1, round(self.held_out_share * n_rows)), _MOST_HELD_OUT)
+        n_held_out = min(round(self.held_out_share * n_rows), _MOST_HELD_OUT)
+        n_held_out = max(n_held_out, min(_FEWEST_HELD_OUT, n_rows // 2), 1)
         if n_rows - n_held_out < 1:
             raise ValueError(
                 f"Found {n_rows} sample(s), and at least 2 are required: one to be held out. Pass "
@@ -400,7 +420,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             )
         order = random.permutation(n_rows)
         if y is not None and not self._is_regression(y):
-            order = _by_class(y, order)
+            order = _by_class(y, order, random)
         train, held_out = np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
         parts = _safe_indexing(X, train), _safe_indexing(X, held_out)
         if y is None:
@@ -475,8 +495,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             raise ValueError("`scores` is empty; pass 'auto' or at least one score.")
         made = {}
         for each in self.scores:
+            name = getattr(each, "__name__", type(each).__name__) if callable(each) else each
+            if name in made or name in _RESERVED:
+                raise ValueError(
+                    f"The name {name!r} is taken already; give each function in `scores` a name of "
+                    "its own."
+                )
             if callable(each):
-                made[getattr(each, "__name__", type(each).__name__)] = each
+                made[name] = each
                 continue
             if each not in SCORES:
                 raise ValueError(f"There is no score {each!r}; there are {list(SCORES)}.")
@@ -487,6 +513,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return made
 
     def _codes_by_class(self, y: Any, y_held_out: Any, n_held_out: int) -> NDArray[np.int64] | None:
+        if y_held_out is not None and _num_samples(y_held_out) != n_held_out:
+            raise ValueError(
+                f"`y_held_out` has {_num_samples(y_held_out)} labels for {n_held_out} held-out "
+                "inputs."
+            )
         if not self.by_class:
             return None
         if y_held_out is None:
@@ -494,17 +525,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "by_class=True needs the labels of the held-out inputs; pass `y_held_out`."
             )
         labels = column_or_1d(y_held_out, warn=True)
-        if len(labels) != n_held_out:
-            raise ValueError(
-                f"`y_held_out` has {len(labels)} labels for {n_held_out} held-out inputs."
-            )
         known = np.unique(y)
         codes = codes_of(labels, known, "y_held_out")
         missing = np.setdiff1d(np.arange(len(known)), codes)
         if len(missing):
             raise ValueError(
-                f"`y_held_out` has no sample of class {known[missing[0]]}: a rate within each "
-                "class needs samples of all classes."
+                f"The held-out inputs have no sample of class {known[missing[0]]}: a rate within "
+                "each class needs samples of all classes. Pass `X_held_out` and `y_held_out` that "
+                "have, or use by_class=False."
             )
         return codes
 
@@ -537,7 +565,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             return self.model_.form.check(self, X)
         if hasattr(X, "columns"):
             validate_data(self, X, reset=reset, skip_check_array=True)
-            return as_table(X)
+            return as_pandas(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
 
 
@@ -558,13 +586,16 @@ def _all_outputs(evaluate: Evaluator, X: Any) -> RowOutputs:
     return RowOutputs.stacked(X, [evaluate(batch) for batch in _batches(X)])
 
 
-def _by_class(y: Any, order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows in an order whose beginnings hold classes in their proportions."""
+def _by_class(y: Any, order: NDArray[np.int64], random: np.random.RandomState) -> NDArray[np.int64]:
+    """Rows in an order whose beginnings hold classes in their proportions.
+
+    Each row, also of a rare class, is as likely as any other to come first.
+    """
     codes = np.unique(column_or_1d(y), return_inverse=True)[1][order]
     place = np.empty(len(order))
     for code in np.unique(codes):
         own = np.flatnonzero(codes == code)
-        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+        place[own] = (np.arange(len(own)) + random.uniform()) / len(own)
     return order[np.argsort(place, kind="stable")]
 
 

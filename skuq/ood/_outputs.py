@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skuq.base import FloatArray, Uncertainty
 from skuq.information import log_softmax
-from skuq.models import LearnerModel, Model
+from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.unusual_rows import as_table, number_columns
 
 _MAX_CATEGORIES = 100  # of a column; rarer ones share an indicator
@@ -152,10 +152,13 @@ class LearnerOutputs(Evaluator):
     def of(cls, model: LearnerModel, X: Any, device: Any) -> LearnerOutputs:
         """Look at the estimator with the training rows."""
         rows = _transformed(model, X)
-        core = _inside(model)
-        inputs = _entering(core, model.estimator, rows)
+        core, estimator = _inside(model), model.estimator
+        inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            is_classifier = model.classes is not None
+            # Its logits count where it predicts for the estimator: not one network of an ensemble.
+            own = getattr(type(estimator), "predict_proba", None)
+            predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
+            is_classifier = model.classes is not None and predicts
             inner = NetworkOutputs.of(core, inputs, device, is_classifier=is_classifier)
             return cls(model, inner, None, None)
         learner = core.estimator if isinstance(core, LearnerModel) else None
@@ -181,10 +184,7 @@ class LearnerOutputs(Evaluator):
         inputs = _entering(_inside(self.model), estimator, rows)
         if self.network is not None:
             inner = self.network.of_inputs(X, inputs)
-            logits = inner.logits
-            if logits is not None and not _are_same(logits, log_proba):
-                logits = None  # such as those of one network of an ensemble
-            return RowOutputs(X, inner.features, logits, log_proba, uncertainty=uncertainty)
+            return RowOutputs(X, inner.features, inner.logits, log_proba, uncertainty=uncertainty)
         if self.logits_of is not None:
             logits = _logits(self.logits_of, inputs)
         features = encoded(self.encoder, inputs)
@@ -222,12 +222,9 @@ def _has_logits(learner: Any, examples: Any) -> bool:
         return False
     proba = np.asarray(learner.predict_proba(examples))
     logits = _logits(learner, examples)
-    return logits.shape == proba.shape and _are_same(logits, np.log(proba.clip(1e-300)))
-
-
-def _are_same(logits: FloatArray, log_proba: Any) -> bool:
-    """Whether logits and log-probabilities are those of the same probabilities."""
-    return np.allclose(np.exp(log_softmax(logits)), np.exp(log_proba), atol=_TOLERANCE)
+    return logits.shape == proba.shape and np.allclose(
+        np.exp(log_softmax(logits)), proba, atol=_TOLERANCE
+    )
 
 
 # --- features ----------------------------------------------------------------------------------
@@ -250,9 +247,7 @@ def feature_encoder(X: Any) -> Any:
             SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
         )
         indicators = OneHotEncoder(
-            handle_unknown="infrequent_if_exist",
-            max_categories=_MAX_CATEGORIES,
-            sparse_output=False,
+            handle_unknown="ignore", max_categories=_MAX_CATEGORIES, sparse_output=False
         )
         return TableEncoder(
             ColumnTransformer([("numbers", scaled, numbers), ("texts", indicators, texts)]).fit(

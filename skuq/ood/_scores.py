@@ -198,11 +198,16 @@ class UnitLength:
 
 
 class Standardised:
-    """Euclidean distances in units of each feature's standard deviation."""
+    """Euclidean distances in units of each feature's standard deviation.
+
+    Indicators count alike, however rare: two categories are at distance 1 from each other.
+    """
 
     def __init__(self, features: Any):
         # Differences need no mean, which would make sparse features dense.
         self.scaler = StandardScaler(with_mean=False).fit(features)
+        is_indicator = np.asarray((features != features.astype(bool)).sum(axis=0) == 0).ravel()
+        self.scaler.scale_[is_indicator] = np.sqrt(2)
 
     def __call__(self, features: Any) -> Any:
         return self.scaler.transform(features)
@@ -281,7 +286,8 @@ class RelativeMahalanobis(Score):
         n, d = features.shape
         if n < _ROWS_PER_FEATURE * d or len(np.unique(codes)) < 2:
             return f"{_ROWS_PER_FEATURE} training rows per feature, and has {n} for {d}"
-        return ""
+        varies = any(np.ptp(features[codes == code], axis=0).any() for code in np.unique(codes))
+        return "" if varies else "features that vary within classes"
 
     @classmethod
     def of(cls, training: Training) -> Self:

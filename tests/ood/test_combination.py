@@ -102,3 +102,15 @@ def test_a_combination_is_stored_without_code():
     again, new = from_stored(to_stored(combined)), drawn(10, 1)
     np.testing.assert_array_equal(again.statistic(new), combined.statistic(new))
     np.testing.assert_array_equal(again.held_out, combined.held_out)
+
+
+def test_a_single_held_out_input_excludes_nothing():
+    combined = combination_of(drawn(1, 0))
+    assert (combined.p_values(combined.statistic(drawn(50, 1, shift=9.0))) == 1).all()
+
+
+def test_scores_that_overflowed_are_the_most_unusual():
+    combined = combination_of(drawn(50, 0))
+    new = drawn(3, 1) | {"c": np.array([np.inf, np.nan, 1e300])}
+    assert (combined.p_values(combined.statistic(new)) == 1 / 51).all()
+    assert np.isfinite(combined.statistic(new)).all()

@@ -8,7 +8,11 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_digits, load_iris, make_blobs
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
@@ -21,7 +25,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler, normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier
-from skuq.baselines import DeepEnsembleClassifier
+from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier
 from skuq.networks import LeNet
 
 
@@ -323,3 +327,93 @@ def test_false_alarms_keep_their_rate_with_a_trained_model():
         rates.append((detector.fit(X[:500], y[:500]).predict(X[500:]) < 0).mean())
     error = np.std(rates) / 5
     assert 0.07 < np.mean(rates) < 0.1 + 3 * error
+
+
+def test_logits_are_those_of_the_estimator_whatever_the_batch(embedded):
+    dropout = OODDetector(MCDropoutClassifier(), random_state=0)
+    dropout.fit(embedded["X"][:300], embedded["y"][:300])
+    assert "energy" not in dropout.scores_
+    for scale in (1.0, 0.2):
+        assert dropout.predict(scale * embedded["new"]).shape == (len(embedded["new"]),)
+
+
+def test_rare_classes_are_held_out_as_often_as_others():
+    rates = []
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        centres = np.concatenate([2 * random.normal(size=(5, 6)), 8 * random.normal(size=(60, 6))])
+        rare = random.uniform(size=2500) < 0.15
+        y = np.where(rare, random.integers(5, 65, 2500), random.integers(0, 5, 2500))
+        X = centres[y] + random.normal(size=(2500, 6))
+        detector = OODDetector(RandomForestClassifier(5), random_state=seed)
+        rates.append((detector.fit(X[:500], y[:500]).predict(X[500:]) < 0).mean())
+    assert np.mean(rates) < 0.05 + 3 * np.std(rates) / np.sqrt(8)
+
+
+def test_dates_are_numbers_and_rare_categories_are_not_far_away():
+    random = np.random.default_rng(0)
+    days = pd.date_range("2020-01-01", "2020-12-31")
+    X = pd.DataFrame({"day": random.choice(days, 800), "v": random.normal(size=800)})
+    detector = OODDetector(random_state=0).fit(X)
+    new = pd.DataFrame({"day": pd.to_datetime(["2020-06-01", "2031-06-01"]), "v": [0.0, 0.0]})
+    assert detector.predict(new).tolist() == [1, -1]
+    ids = [f"c{k}" for k in np.minimum(random.zipf(1.3, 2000), 3000)]
+    table = pd.DataFrame({"id": ids, "v": random.normal(size=2000)})
+    detector = OODDetector(random_state=0).fit(table)
+    asked = pd.DataFrame({"id": ["c1", "unseen"], "v": 0.0})
+    distance = detector.single_scores(asked)["neighbors"]
+    assert distance[0] < distance[1] <= 1
+    assert (detector.predict(table) < 0).mean() < 0.05
+
+
+@pytest.mark.parametrize("method", ["predict", "p_values", "score_samples", "decision_function"])
+def test_methods_need_fit(method):
+    with pytest.raises(NotFittedError):
+        getattr(OODDetector(), method)([[1.0]])
+
+
+@pytest.mark.parametrize(
+    "scores", [[lambda X: X[:, 0], lambda X: X[:, 1]], ["entropy", "entropy"], ["entropy", length]]
+)
+def test_scores_need_names_of_their_own(embedded, scores, monkeypatch):
+    if scores[-1] is length:
+        monkeypatch.setattr(length, "__name__", "p_value")
+    with pytest.raises(ValueError, match="is taken already"):
+        OODDetector(LogisticRegression(), scores=scores).fit(embedded["X"], embedded["y"])
+
+
+def test_constant_columns_are_the_same_in_another_precision():
+    X = np.c_[np.random.default_rng(0).normal(size=(400, 2)), np.full(400, 0.1)]
+    detector = OODDetector(random_state=0).fit(X)
+    assert (detector.predict(X.astype(np.float32)) < 0).mean() < 0.1
+
+
+def test_features_without_variation_within_classes_have_no_ellipses():
+    X, y = np.eye(40)[np.arange(400) % 4], np.arange(400) % 4
+    detector = OODDetector(LogisticRegression(), random_state=0).fit(X, y)
+    assert "mahalanobis" not in detector.scores_
+
+
+@pytest.mark.parametrize("size", [1e30, 1e150, 1e200])
+def test_huge_inputs_are_unusual_and_no_error(embedded, detector, size):
+    far = np.full((1, embedded["X"].shape[1]), size)
+    assert detector.predict(far).tolist() == [-1]
+
+
+def test_the_rate_can_be_changed_after_fit(embedded, detector):
+    changed = pickle.loads(pickle.dumps(detector)).set_params(false_alarm_rate=0.5)
+    new = embedded["new"]
+    np.testing.assert_array_equal(changed.predict(new) < 0, changed.p_values(new) <= 0.5)
+
+
+def test_labels_of_held_out_inputs_come_with_them(embedded):
+    X, y = embedded["X"], embedded["y"]
+    with pytest.raises(ValueError, match="`X_held_out`, which is missing"):
+        OODDetector(LogisticRegression()).fit(X, y, y_held_out=y)
+    with pytest.raises(ValueError, match="2 labels for 400"):
+        OODDetector(LogisticRegression()).fit(
+            X, y, X_held_out=embedded["held_out"], y_held_out=["a", "b"]
+        )
+    for estimator in (None, Ridge()):
+        with pytest.raises(ValueError, match="by_class=True is for classifiers"):
+            OODDetector(estimator, by_class=True).fit(X, np.arange(len(X)) / 7)
