@@ -18,7 +18,7 @@ from skuq.quam._text_pools import TextMaker, is_text_column
 UNSEEN = "(unseen)"  # a category that no training row has
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}  # no dates, truth values, numbers
 _LARGEST_WHOLE = 2.0**63 - 1024  # a float that int64 holds
-_MOST_ALTERED = 3  # columns of a row: one that all rows alter would hide the others
+_FEW = 3  # columns that are altered: one that all rows alter would hide the others
 _SAME_NORM = 1e-3  # relative; numbers in half precision are as inexact
 _ROUNDING = 1e-6  # relative, of norms that were restored
 _PASSES = 50
@@ -139,9 +139,11 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
 def _some(
     columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: np.random.RandomState
 ) -> BoolArray:
-    """Marks in each row at least one of some columns, and three at most."""
+    """Marks in each row at least one of some columns: three at most in half of the rows."""
     order = np.argsort(random.uniform(size=(shape[0], len(columns))), axis=1)
-    n_each = random.randint(1, min(_MOST_ALTERED, len(columns)) + 1, size=(shape[0], 1))
+    few, many = (min(most, len(columns)) for most in (_FEW, max(_FEW, len(columns) // 2)))
+    most = np.where(np.arange(shape[0]) % 2, few, many)[:, None]
+    n_each = random.randint(1, most + 1)
     chosen = np.zeros(shape, dtype=bool)
     chosen[:, columns] = order < n_each
     return chosen
