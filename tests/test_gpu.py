@@ -105,6 +105,22 @@ def test_a_fitted_model_answers_alike_on_all_devices(name):
     assert_equal(all_numbers(loaded.set_params(device="cpu"), X[::20]), expected)
 
 
+def test_a_detector_judges_alike_on_all_devices():
+    X, y = data_of()
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 3)
+    )
+    found = []
+    for device in ("cpu", DEVICE):
+        detector = OODDetector(network, device=device, random_state=0)
+        detector.fit(X[::2], y[::2], X_held_out=X[1::2])
+        found.append([each.to_numpy() for _, each in detector.single_scores(X).items()])
+    assert_equal(found[1], found[0])
+    detector = detector.set_params(device="cpu")
+    assert_equal([each.to_numpy() for _, each in detector.single_scores(X).items()], found[0])
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_search_finds_what_it_finds_on_the_cpu(name):
     X, y = data_of(name)

@@ -439,7 +439,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self.estimator is None:
             evaluate: Evaluator = InputsAlone(feature_encoder(X))
             self.estimator_ = None
-            rows = _all_outputs(evaluate, X)
+            rows = _all_outputs(evaluate, X, self.device)
             return evaluate, Training(rows, are_columns(rows, learned=False), None, None, random)
         if self._takes_nodes:
             return self._fitted_on_nodes(X, y, random)
@@ -466,7 +466,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         else:
             self.estimator_ = model.estimator
             evaluate = LearnerOutputs.of(model, data.X, self.device)
-        rows = _all_outputs(evaluate, data.X)
+        rows = _all_outputs(evaluate, data.X, self.device)
         codes, targets = (None, data.labels) if regression else (data.codes, None)
         columns = are_columns(rows, learned=evaluate.learned)
         return evaluate, Training(rows, columns, codes, targets, random)
@@ -479,7 +479,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         self.n_features_in_ = 1
         self.estimator_ = fitted
         evaluate = NodeOutputs.of(fitted, X, y, self.device)
-        return evaluate, Training(evaluate(X), False, None, None, random)
+        return evaluate, Training(evaluate(X, self.device), False, None, None, random)
 
     def _made_scores(self, training: Training) -> dict[str, Any]:
         """The scores that were asked for, fitted to training inputs."""
@@ -551,7 +551,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def _scores_of(self, X: Any) -> dict[str, FloatArray]:
         """All scores of inputs, (n_samples,) each."""
         batches = [node_ids(X)] if self._takes_nodes else _batches(self._checked_inputs(X))
-        parts = [self._scores_of_rows(self._evaluate(batch)) for batch in batches]
+        parts = [self._scores_of_rows(self._evaluate(batch, self.device)) for batch in batches]
         return {name: np.concatenate([part[name] for part in parts]) for name in self._scores}
 
     def _scores_of_rows(self, rows: RowOutputs) -> dict[str, FloatArray]:
@@ -581,9 +581,9 @@ def _batches(X: Any) -> Iterator[Any]:
         yield _safe_indexing(X, rows)
 
 
-def _all_outputs(evaluate: Evaluator, X: Any) -> RowOutputs:
+def _all_outputs(evaluate: Evaluator, X: Any, device: Any) -> RowOutputs:
     """Outputs for all training rows, evaluated in batches that bound memory."""
-    return RowOutputs.stacked(X, [evaluate(batch) for batch in _batches(X)])
+    return RowOutputs.stacked(X, [evaluate(batch, device) for batch in _batches(X)])
 
 
 def _by_class(y: Any, order: NDArray[np.int64], random: np.random.RandomState) -> NDArray[np.int64]:

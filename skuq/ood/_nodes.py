@@ -36,7 +36,7 @@ class NodeOutputs(Evaluator):
         )
         return cls(estimator, diffused.fit(nodes, y))
 
-    def __call__(self, X: Any) -> RowOutputs:
+    def __call__(self, X: Any, device: Any = None) -> RowOutputs:
         has_parts = hasattr(self.estimator, "predict_uncertainty")
         return RowOutputs(
             X,

@@ -77,7 +77,7 @@ class Evaluator(ABC):
     learned: bool = False
 
     @abstractmethod
-    def __call__(self, X: Any) -> RowOutputs: ...
+    def __call__(self, X: Any, device: Any) -> RowOutputs: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class InputsAlone(Evaluator):
 
     encoder: Any
 
-    def __call__(self, X: Any) -> RowOutputs:
+    def __call__(self, X: Any, device: Any) -> RowOutputs:
         return RowOutputs(X, features=encoded(self.encoder, X))
 
 
@@ -96,7 +96,6 @@ class NetworkOutputs(Evaluator):
 
     model: Any  # a NetworkModel
     layer: str
-    device: Any
     is_classifier: bool
     learned: bool
 
@@ -109,21 +108,21 @@ class NetworkOutputs(Evaluator):
         examples = on_device(inputs[:2], there)
         layer = LayerInput.of_first_vectors(model.on(there), examples)
         learned = not layer.reaches_unaltered(examples)
-        return cls(model, layer.name, device, is_classifier, learned)
+        return cls(model, layer.name, is_classifier, learned)
 
-    def __call__(self, X: Any) -> RowOutputs:
-        return self.of_inputs(X, self.model.inputs(X))
+    def __call__(self, X: Any, device: Any) -> RowOutputs:
+        return self.of_inputs(X, self.model.inputs(X), device)
 
-    def of_inputs(self, X: Any, inputs: Any) -> RowOutputs:
+    def of_inputs(self, X: Any, inputs: Any, device: Any) -> RowOutputs:
         """Outputs for rows that were preprocessed."""
         from skuq.networks import LayerInput, evaluate
 
-        device = self.model.resolved(self.device)
-        layer = LayerInput(self.model.on(device), self.layer)
-        features = evaluate(layer, inputs, device=device).flatten(1).double().numpy()
+        there = self.model.resolved(device)
+        layer = LayerInput(self.model.on(there), self.layer)
+        features = evaluate(layer, inputs, device=there).flatten(1).double().numpy()
         if not self.is_classifier:
             return RowOutputs(X, features)
-        logits = self.model.outputs(inputs, self.device).double().numpy()
+        logits = self.model.outputs(inputs, device).double().numpy()
         return RowOutputs(X, features, logits, log_softmax(logits))
 
 
@@ -174,7 +173,7 @@ class LearnerOutputs(Evaluator):
     def learned(self) -> bool:  # type: ignore[override]
         return self.network is not None and self.network.learned
 
-    def __call__(self, X: Any) -> RowOutputs:
+    def __call__(self, X: Any, device: Any) -> RowOutputs:
         estimator, rows = self.model.estimator, _transformed(self.model, X)
         uncertainty = log_proba = logits = None
         if hasattr(estimator, "predict_uncertainty"):
@@ -183,7 +182,7 @@ class LearnerOutputs(Evaluator):
             log_proba = self.model.log_proba(rows)
         inputs = _entering(_inside(self.model), estimator, rows)
         if self.network is not None:
-            inner = self.network.of_inputs(X, inputs)
+            inner = self.network.of_inputs(X, inputs, device)
             return RowOutputs(X, inner.features, inner.logits, log_proba, uncertainty=uncertainty)
         if self.logits_of is not None:
             logits = _logits(self.logits_of, inputs)
