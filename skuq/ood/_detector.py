@@ -70,8 +70,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
           Mahalanobis distance, where there are at least five training inputs for each feature:
           far away from a table's rows models are often most certain;
         - "epistemic", the epistemic part of the uncertainty of an estimator of skuq;
-        - "support", the number of columns of a table with a category that no training row has, or
-          a number further out of range than half its width.
+        - "length", unless they are standardised: whether the length of the features is further
+          out of range than half its width, which distances between directions do not see;
+        - "support", if they are: the number of columns of a table with a category that no training
+          row has, or a number further out of range than half its width.
 
         A callable gets inputs, some at a time, and returns a score for each that does not depend
         on the others, larger for more unusual ones.

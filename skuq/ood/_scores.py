@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import issparse
+from scipy.sparse.linalg import norm as sparse_norm
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler, normalize
 
@@ -239,10 +240,14 @@ def automatic(training: Training) -> dict[str, Score]:
     """
     made: dict[str, Score] = {}
     chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
-    if Neighbors in chosen:
+    if Neighbors not in chosen:
+        chosen = [kind for kind in chosen if kind is not Length]
+    else:
         made[Neighbors.name] = near = Neighbors.of(training)
         if isinstance(near.embed, Standardised):
             chosen = [kind for kind in chosen if kind in (Epistemic, Support)]
+        else:  # of many features, some are out of range in ordinary inputs
+            chosen = [kind for kind in chosen if kind is not Support]
     return made | {kind.name: kind.of(training) for kind in chosen if kind is not Neighbors}
 
 
@@ -329,6 +334,34 @@ class Support(Score):
         return marks.to_numpy().sum(axis=1).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class Length(Score):
+    """Whether the length of the features is far out of the range of training inputs: 1, or 0.
+
+    Distances between directions do not see it.
+    """
+
+    name, group = "length", "support"
+    values: TrainingValues
+
+    @classmethod
+    def lacks(cls, training: Training) -> str:
+        return "" if training.rows.features is not None else "numbers whose length can be measured"
+
+    @classmethod
+    def of(cls, training: Training) -> Self:
+        return cls(TrainingValues.of_rows(_lengths(training.rows), ["length"]))
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        marks = self.values.unsupported(_lengths(rows))
+        return marks.to_numpy().sum(axis=1).astype(np.float64)
+
+
+def _lengths(rows: RowOutputs) -> pd.DataFrame:
+    norm = sparse_norm if issparse(rows.features) else np.linalg.norm
+    return pd.DataFrame({"length": np.asarray(norm(rows.features, axis=1), dtype=np.float64)})
+
+
 SCORES: dict[str, type[Score]] = {
     score.name: score
     for score in (
@@ -339,5 +372,6 @@ SCORES: dict[str, type[Score]] = {
         Neighbors,
         RelativeMahalanobis,
         Support,
+        Length,
     )
 }

@@ -69,7 +69,7 @@ def auroc(detector, data, part=None):
 
 
 def test_embeddings_get_the_confidence_of_the_model_and_distances(detector, embedded):
-    assert detector.scores_ == ["neighbors", "entropy", "energy", "mahalanobis", "support"]
+    assert detector.scores_ == ["neighbors", "entropy", "energy", "mahalanobis", "length"]
     assert detector.n_held_out_ == 400
     best = max(auroc(detector, embedded, name) for name in detector.scores_)
     assert auroc(detector, embedded) > best - 0.01 > 0.9
@@ -218,7 +218,7 @@ def test_texts_are_taken_as_they_are():
     y = np.array([text.split()[0] for text in TEXTS])
     pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression())
     detector = OODDetector(pipeline, false_alarm_rate=0.1, random_state=0).fit(TEXTS, y)
-    assert {"entropy", "energy", "neighbors"} == set(detector.scores_)
+    assert {"entropy", "energy", "neighbors", "length"} == set(detector.scores_)
     new = ["cancel my flight today", "who painted this old church"]
     assert detector.predict(new).tolist() == [1, -1]
     told = detector.explain(new)
@@ -312,7 +312,7 @@ def test_random_state_makes_fits_equal(embedded):
 
 def test_inputs_alone_are_judged_without_a_model(embedded):
     detector = OODDetector(random_state=0).fit(embedded["X"])
-    assert detector.scores_ == ["neighbors", "support"]
+    assert detector.scores_ == ["neighbors", "length"]
     assert detector.estimator_ is None
     assert auroc(detector, embedded) > 0.8
     frame = pd.DataFrame(embedded["X"]).rename(columns=str)
