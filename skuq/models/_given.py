@@ -339,6 +339,7 @@ class Table(Inputs):
         return check_array(
             X if self.keeps_sparse else to_dense(X),
             accept_sparse="csr",
+            allow_nd=True,  # images of an estimator around a network; other learners refuse them
             dtype=None,
             ensure_all_finite="allow-nan",
             input_name="X",

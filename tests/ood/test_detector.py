@@ -25,7 +25,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler, normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier
-from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier
+from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.networks import LeNet
 
 
@@ -195,6 +195,10 @@ def test_images_are_compared_in_what_the_network_has_learned():
     assert {"entropy", "energy", "neighbors"} <= set(detector.scores_) | {"entropy", "energy"}
     assert detector.n_features_in_ == 1
     assert "columns" not in detector.explain(X[:3])
+    ours = ReferenceClassifier(network).fit(X[:300], digits.target[:300])
+    around = OODDetector(FrozenEstimator(ours), random_state=0)
+    around.fit(X[:300], digits.target[:300], X_held_out=X[300:600])
+    assert around.p_values(X[:5]).shape == (5,)
 
 
 def test_regressors_get_distances_and_support():
