@@ -81,7 +81,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     "pairwise": total = mean cross-entropy of all pairs of models, aleatoric = expected entropy,
     epistemic = mean KL divergence of all pairs. "max-score" is a probability. Time grows with the
     cube, and memory with the square, of the number of weights of the last layer: some thousands
-    are no burden.
+    are not a burden.
 
     In the curvature, samples count by `sample_weight`; weights of classes that `estimator` was
     given, such as ``class_weight``, count in its training only. To count them for a frozen model,

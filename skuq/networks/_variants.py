@@ -78,7 +78,7 @@ def cut_network(
     -------
     Cut
         ``module(body(X))`` equals ``network(X)``, or ``module(X)`` does if `body` is None: as of
-        "last" where something is computed after the last layer that is no module of an
+        "last" where something is computed after the last layer that is not a module of an
         `nn.Sequential`, other than the logarithm of a softmax.
 
     Raises
@@ -184,13 +184,13 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Cut before the last layer; no body if something follows it that is no module."""
+    """Cut before the last layer; no body if something follows it that is not a module."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
     following = [network.get_submodule(each) for each in tail]
     head = nn.Sequential(last, *following) if tail else last
-    # Many networks end in the function log_softmax, which is no module of theirs.
+    # Many networks end in the function log_softmax, which is not a module of theirs.
     logarithms = nn.Sequential(last, *following, nn.LogSoftmax(dim=-1)).train(network.training)
     features = LayerInput(network, name)
     parts = ((_without(network, [name, *tail]), head), (features, head), (features, logarithms))
