@@ -198,7 +198,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         self.neighbors_ = search.fit(self._embed(features))
 
     def _features_of(self, inputs: Tensor) -> Features:
-        """What enters the layers that are compared, each (n_samples, n_features)."""
+        """Inputs of the layers that are compared, each (n_samples, n_features)."""
         device = self._device()
         network = self.model_.on(device)
         layers = [LayerInput(network, name) for name in self._layers]

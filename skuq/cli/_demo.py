@@ -87,7 +87,7 @@ def fitted_detector(
 def scores_of(
     classifier: QUAMClassifier, detector: OODDetector, X: Any, uncertainty: Uncertainty
 ) -> dict[str, FloatArray]:
-    """What tells out-of-distribution inputs from others, larger for these, by method."""
+    """Scores of each method that rank out-of-distribution inputs above others."""
     return {
         "QUAM": uncertainty.epistemic,
         "entropy": entropy(np.log(classifier.predict_proba(X))),

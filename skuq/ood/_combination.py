@@ -14,7 +14,7 @@ from skuq.calibration import conformal_limit, conformal_p_values
 from skuq.stored import stored
 
 _SHARE_OF_TAIL = 0.1
-_LARGEST = 1e100  # score and surprise; a score that is no number counts as such
+_LARGEST = 1e100  # score and surprise; NaN counts as this score
 _N_FOLDS = 20  # of held-out inputs, each compared with the others
 
 

@@ -226,9 +226,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "hold out a part of X and y."
             )
         if self.by_class and (self.estimator is None or self._is_regression(y)):
-            raise ValueError(
-                "by_class=True is for classifiers, and there is no classifier; use False."
-            )
+            raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
         if X_held_out is None:
             X, X_held_out, y, y_held_out = self._hold_out(X, y, random)
         elif self._takes_nodes:
@@ -507,7 +505,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 made[name] = each
                 continue
             if each not in SCORES:
-                raise ValueError(f"There is no score {each!r}; there are {list(SCORES)}.")
+                raise ValueError(f"Unknown score {each!r}; choose from {list(SCORES)}.")
             lacking = SCORES[each].lacks(training)
             if lacking:
                 raise ValueError(f"The score {each!r} needs {lacking}.")
