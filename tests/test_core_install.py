@@ -30,8 +30,9 @@ OPTIONAL += ["stable_baselines3", "sb3_contrib", "gymnasium", "minatar"]
 @pytest.mark.slow
 def test_no_module_imports_or_needs_what_only_an_extra_brings(tmp_path):
     modules = [f"skuq.{each.name}" for each in iter_modules(skuq.__path__)]
-    modules += [f"skuq.cli.{each.name}" for each in iter_modules(skuq.cli.__path__)]
-    modules.remove("skuq.cli._demo")  # of the command `demo` alone, which draws
+    demo = ("_demo", "_demo_table")  # of the command `demo` alone, which draws
+    commands = [each.name for each in iter_modules(skuq.cli.__path__) if each.name not in demo]
+    modules += [f"skuq.cli.{name}" for name in commands]
     modules.sort(key="skuq.evidential".__eq__)  # last: alone it derives from what skorch has
     code = f"import sys, {', '.join(modules[:-1])}\nassert 'skorch' not in sys.modules\n"
     code += f"import {modules[-1]}\nassert 'skuq.cli._demo' not in sys.modules\n"

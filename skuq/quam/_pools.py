@@ -106,8 +106,10 @@ channels, height, width)
     makers = {kind: makers[kind] for kind in chosen if kind in makers}
     pool = _pool(X, makers, n_inputs, random) if makers else None
     if pool is None:
+        n = "1 sample" if len(X) == 1 else f"{len(X)} samples"
         raise ValueError(
-            f"X has no columns or words of which {chosen} could be made. {_text_pools.PASS_A_POOL}"
+            f"X, of {n}, has no columns or words of which {chosen} could be made. "
+            f"{_text_pools.PASS_A_POOL}"
         )
     return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
 
