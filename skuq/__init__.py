@@ -13,7 +13,13 @@ from skuq.extras import lazy_names
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
-    from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, predict_uncertainty
+    from skuq.base import (
+        CredalInterval,
+        PredictionInterval,
+        Uncertainty,
+        UncertaintyMixin,
+        predict_uncertainty,
+    )
     from skuq.baselines import (
         DeepEnsembleClassifier,
         FeatureDistanceClassifier,
@@ -33,7 +39,13 @@ if TYPE_CHECKING:
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
 _PROTOCOL = {
-    "skuq.base": ("CredalInterval", "Uncertainty", "UncertaintyMixin", "predict_uncertainty"),
+    "skuq.base": (
+        "CredalInterval",
+        "PredictionInterval",
+        "Uncertainty",
+        "UncertaintyMixin",
+        "predict_uncertainty",
+    ),
     "skuq.model_selection": ("cross_val_predict_uncertainty",),
     "skuq.ood": ("OODDetector",),
     "skuq.pipelines": ("Pipeline", "make_pipeline"),
@@ -56,6 +68,7 @@ __all__ = [
     "OODDetector",
     "Pipeline",
     "PluginWarning",
+    "PredictionInterval",
     "QUAMClassifier",
     "QUAMRegressor",
     "ReferenceClassifier",

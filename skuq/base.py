@@ -152,6 +152,27 @@ class CredalInterval(NamedTuple):
     upper: FloatArray
 
 
+class PredictionInterval(NamedTuple):
+    """Range that the target of each of a batch of inputs is expected in.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (n_samples,), float64
+        Ends of the intervals, in units of the target.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skuq import PredictionInterval
+    >>> interval = PredictionInterval(lower=np.array([1.0]), upper=np.array([4.0]))
+    >>> interval.upper - interval.lower
+    array([3.])
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+
+
 class SupportsUncertainty(Protocol):
     """Estimator that predicts uncertainty: the one method that makes it a plugin."""
 

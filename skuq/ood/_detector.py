@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from skuq.base import FloatArray
+from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask
 from skuq.models import ModelMixin, is_prefit, look_at
 from skuq.ood._combination import Combination
@@ -26,7 +27,6 @@ from skuq.ood._outputs import (
     LearnerOutputs,
     NetworkOutputs,
     RowOutputs,
-    feature_encoder,
 )
 from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
 from skuq.ood._unusual_parts import UnusualParts

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import KFold
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
+from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._refit_search import RefitProblem, RefitSearch
-from skuq.quam._regression_sampling import AdversarialRegressors
+from skuq.quam._regression_sampling import AdversarialRegressors, gaussians
 from skuq.quam._tasks import Regression, mean_loss
+from skuq.residuals import LEVELS, RowNoise, stretched, widened
 from skuq.stored import stored
 from skuq.validation import refuse_ineffective
 
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
     from skuq.quam._gradient_search import FittedSearch
 
 
-@stored("quam.regressor", fields=KEPT | {"noise_variance_": float | None})
+@stored(
+    "quam.regressor", fields=KEPT | {"noise_variance_": float | None, "_noise": RowNoise | None}
+)
 class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 
@@ -48,12 +53,15 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         never altered; `fit` then needs the data that it was trained on. Step sizes are
         relative to the weights, the bias of the output among them, so train networks on a target
         of about zero mean.
-    noise : {"homoscedastic", "learned"} or float, default="homoscedastic"
-        "homoscedastic": the network has one output, the mean; the noise has one variance,
-        the same for all inputs and models (Eq. 29), which is estimated. A float is that variance,
-        in squared units of the target, if it is known. "learned": the network has two outputs,
-        mean and log variance; the default network learns them by maximum likelihood. Such models
-        are more easily spoilt than others: take a `learning_rate` of the search of about 0.02.
+    noise : {"heteroscedastic", "homoscedastic", "learned"} or float, default="heteroscedastic"
+        "heteroscedastic": the model predicts the mean; the noise has a distribution of its own
+        for each input, wide or narrow, of any form, which a forest learns from the residuals of
+        cross-validation. It is the same for all models. "homoscedastic": the noise has one
+        variance, the same for all inputs and models, as in the paper (Eq. 29), which is estimated.
+        A float is that variance, in squared units of the target, if it is known. "learned": the
+        network has two outputs, mean and log variance; the default network learns them by maximum
+        likelihood. Such models are more easily spoilt than others: take a `learning_rate` of the
+        search of about 0.02.
     setting : {"expected", "selected", "pairwise"}, default="expected"
         Whose uncertainty is meant: that of the average of all models that explain the data
         (Eq. 26), that of the given model (Eq. 27), or that of any one of the models against each
@@ -64,12 +72,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         its square (Eq. 25), as in the paper. The most divergent models are the same, but the
         square outruns the penalty where data are far: searches then leave what is plausible,
         and weights fall on a single model. For searches of networks.
-    validation_fraction : float, default=0.1
-        Share of the samples on which the variance of the noise is estimated (Eq. 28), by a
-        copy of the model trained on the others. The model itself is trained on all. The
-        estimate from n samples is uncertain by a factor of about ``1 + sqrt(2 / n)``. The
-        variance of a frozen model is its mean squared error on the samples given to `fit`: too
-        small if the model fits them closely.
+    cv : int, default=5
+        Folds of the cross-validation by which noise is estimated, from errors of copies of the
+        model on samples that these were not trained on (Eq. 28). The model itself is trained on
+        all samples. The noise of a frozen model comes from its errors on the samples given to
+        `fit`: it is too small if the model fits them closely.
     search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
         As in `QUAMClassifier`. `gamma` is compared with Gaussian negative log-likelihoods. On a
         pool, models are pulled two standard deviations of the target up and down, linear models
@@ -82,7 +89,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     search_ : PoolSearch, RefitSearch or PointwiseSearch
         The search.
     noise_variance_ : float or None
-        Variance of the noise, in squared units of the target; None if it is learned.
+        Variance of the noise, on average over all inputs, in squared units of the target; None if
+        the network has learned it.
     reference_loss_ : float
         Mean negative log-likelihood of the training data, in nats (L_ref).
     n_features_in_ : int
@@ -138,11 +146,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
         "noise": [
-            StrOptions({"homoscedastic", "learned"}),
+            StrOptions({"heteroscedastic", "homoscedastic", "learned"}),
             Interval(Real, 0, None, closed="neither"),
         ],
         "attack": [StrOptions({"displacement", "divergence"})],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "cv": [Interval(Integral, 2, None, closed="left")],
     }
     signed_uncertainty = True  # a differential entropy
 
@@ -151,8 +159,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         estimator: Any = None,
         *,
         search: Any = None,
-        noise: str | float = "homoscedastic",
-        validation_fraction: float = 0.1,
+        noise: str | float = "heteroscedastic",
+        cv: int = 5,
         attack: str = "displacement",
         setting: str = "expected",
         mixture: str = "trajectory",
@@ -166,7 +174,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         self.estimator = estimator
         self.search = search
         self.noise = noise
-        self.validation_fraction = validation_fraction
+        self.cv = cv
         self.attack = attack
         self.setting = setting
         self.mixture = mixture
@@ -234,14 +242,13 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             further=() if X_pool is None else (X_pool,),
             **training,
         )
-        if isinstance(self.noise, str):
+        self._noise = None
+        variance: float | None
+        if self.noise in ("heteroscedastic", "homoscedastic"):
             fit = partial(fit_model, as_learner=self._form == "learner", **training)
-            estimated = self.noise == "homoscedastic"
-            variance = (
-                self._estimated_noise(data, sample_weight, fit, fit_seed) if estimated else None
-            )
+            variance = self._estimated_noise(data, sample_weight, fit, fit_seed)
         else:
-            variance = float(self.noise)
+            variance = None if isinstance(self.noise, str) else float(self.noise)
         self.noise_variance_ = variance
         y, weight = data.labels, data.weight
         target_std = float(np.sqrt(np.cov(y, aweights=weight))) if len(y) > 1 else 1.0
@@ -271,43 +278,50 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             refuse_ineffective(
                 self.search_, ["targeted"], "on a regressor, whose searches ask for more and less."
             )
-        if self.noise != "homoscedastic":
+        if self.noise not in ("heteroscedastic", "homoscedastic"):
             refuse_ineffective(
-                self, ["validation_fraction"], "unless noise='homoscedastic' is estimated."
+                self, ["cv"], "unless noise='heteroscedastic' or 'homoscedastic' is estimated."
             )
         elif is_prefit(self.estimator):
             refuse_ineffective(
                 self,
-                ["validation_fraction"],
+                ["cv"],
                 "on a model that is taken as it is, which may have seen all samples.",
             )
 
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Noise variance, Eq. 28: the mean squared error on held-out samples.
+        """Noise variance, Eq. 28, and the noise of each input, if that is asked for.
 
-        A model that is taken as it is has seen all of them: then it is the error on the samples
-        themselves. Any other is trained once more, without those held out.
+        A model that is taken as it is has seen all samples: then errors are those on the samples
+        themselves. Any other is trained anew without those of each fold.
         """
-        y, weight = data.labels, data.weight
-        model, held_out = self.model_, np.arange(len(y))
+        y, counts = data.labels, np.flatnonzero(data.weight)
+        predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not is_prefit(self.estimator):
-            rows, held_out = train_test_split(
-                held_out, test_size=self.validation_fraction, random_state=seed
-            )
-            given = None if sample_weight is None else weight[rows]
+            if len(counts) < 2:
+                raise ValueError("The noise cannot be estimated from 1 sample; give it as `noise`.")
+            folds = KFold(min(self.cv, len(counts)), shuffle=True, random_state=seed)
             # A clone, because the warning of a fitted one that is trained again was given before.
             twin = None if self.estimator is None else clone(self.estimator)
-            model = fit(twin, _safe_indexing(data.X, rows), y[rows], sample_weight=given)
-        inputs = model.inputs(_safe_indexing(data.X, held_out))
-        predicted = np.asarray(model.outputs(inputs), np.float64)[:, 0]
-        variance = float(np.average((y[held_out] - predicted) ** 2, weights=weight[held_out]))
+            for train, test in folds.split(counts):
+                rows, held_out = counts[train], counts[test]
+                given = None if sample_weight is None else data.weight[rows]
+                model = fit(twin, _safe_indexing(data.X, rows), y[rows], sample_weight=given)
+                inputs = model.inputs(_safe_indexing(data.X, held_out))
+                predicted[held_out] = np.asarray(model.outputs(inputs), np.float64)[:, 0]
+        weight, residuals = data.weight[counts], (y - predicted)[counts]
+        variance = float(np.average(residuals**2, weights=weight))
         if variance == 0:
             raise ValueError(
                 "The model errs nowhere on the samples that the variance of the noise is "
                 "estimated on; give the variance as `noise`."
             )
+        if self.noise == "heteroscedastic":
+            inputs, predicted = _safe_indexing(data.inputs, counts), predicted[counts]
+            work: dict[str, Any] = {"seed": seed, "n_jobs": self.n_jobs}
+            self._noise = RowNoise.fit(inputs, predicted, residuals, weight, **work)
         return variance
 
     def predict(self, X: Any) -> FloatArray:
@@ -372,6 +386,88 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         (spread,) = self._over(X, self._task.spread, sampling)
         return spread
 
+    def predict_quantiles(
+        self, X: Any, levels: ArrayLike | None = None, *, model_std: ArrayLike | None = None
+    ) -> FloatArray:
+        """Predict quantiles of the target, with noise and the disagreement of models in them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        levels : array-like of shape (n_levels,), default=None
+            Levels between 0 and 1, in ascending order; None takes 25 from 0.005 to 0.995.
+        model_std : array-like of shape (n_samples,), default=None
+            What `predict_model_std` returned for the same inputs, if it is known already.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_levels), float64
+            Quantiles, in units of the target.
+
+        Raises
+        ------
+        ValueError
+            If a level is not between 0 and 1, or `X` does not fit the training data.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.linear_model import Ridge
+        >>> from skuq import QUAMRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(size=(500, 1))
+        >>> y = X[:, 0] * (3 + rng.normal(size=500))
+        >>> quam = QUAMRegressor(Ridge(), random_state=0).fit(X, y)
+        >>> (low, *_, high) = quam.predict_quantiles([[0.1], [0.9]], [0.05, 0.5, 0.95]).T
+        >>> bool((high - low)[1] > 3 * (high - low)[0])
+        True
+        """
+        levels = _checked_levels(levels)
+        std = self.predict_model_std(X) if model_std is None else np.asarray(model_std, np.float64)
+        inputs = self._inputs(X)
+        outputs = np.asarray(self._outputs(inputs), np.float64)
+        mean = outputs[:, 0]
+        if self._noise is not None:
+            quantiles = self._noise.quantiles(inputs, mean, np.append(levels, 0.5))
+            quantiles, median = quantiles[:, :-1], quantiles[:, -1]
+        else:
+            noise_std = np.sqrt(gaussians(outputs, self.noise_variance_).variance)
+            quantiles, median = np.outer(noise_std, ndtri(levels)), np.zeros(len(mean))
+        return mean[:, None] + widened(quantiles, median, levels, std)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
+        """Predict an interval that holds the target of each input with a probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+        coverage : float, default=0.9
+            The probability, between 0 and 1.
+
+        Returns
+        -------
+        PredictionInterval
+            Ends of the intervals, in units of the target.
+
+        Raises
+        ------
+        ValueError
+            If `coverage` is not between 0 and 1, or `X` does not fit the training data.
+
+        Notes
+        -----
+        With heteroscedastic noise, the coverage is corrected by residuals of cross-validation that
+        trees of the forest have not seen. This is no guarantee: for one that holds for any model,
+        see `skuq.tables.TableModel`, which holds out rows.
+        """
+        tail = (1 - coverage) / 2
+        lower, upper = self.predict_quantiles(X, [tail, 1 - tail]).T
+        if self._noise is not None:
+            lower, upper = stretched(lower, upper, self._noise.limit(coverage))
+        return PredictionInterval(lower, upper)
+
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
         """Tell which adversarial model contradicts the given one most, input by input.
 
@@ -393,6 +489,15 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))
+
+
+def _checked_levels(levels: ArrayLike | None) -> FloatArray:
+    if levels is None:
+        return LEVELS
+    checked = np.asarray(levels, np.float64)
+    if checked.ndim != 1 or not ((checked > 0) & (checked < 1)).all():
+        raise ValueError(f"`levels` must be numbers between 0 and 1, got {levels!r}.")
+    return checked
 
 
 def _output_bias(fitted: FittedSearch) -> Any:

@@ -1,0 +1,70 @@
+"""Numbers without missing values, made of the inputs of any learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from skuq.base import FloatArray
+from skuq.stored import stored
+from skuq.unusual_rows import as_table, number_columns
+
+_MAX_CATEGORIES = 100  # of a column; rarer ones share an indicator
+
+
+def feature_encoder(X: Any) -> Any:
+    """Fit a transformer of inputs into numbers without missing values; None if there are none.
+
+    Columns of a table become scaled numbers and indicators of categories.
+    """
+    if issparse(X):
+        return None
+    if isinstance(X, pd.DataFrame) or X.dtype.kind not in "fiub":
+        if X.ndim != 2:
+            return None
+        table = as_table(X)
+        numbers = number_columns(table)
+        texts = [name for name in table.columns if name not in numbers]
+        scaled = make_pipeline(
+            SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
+        )
+        indicators = OneHotEncoder(
+            handle_unknown="ignore", max_categories=_MAX_CATEGORIES, sparse_output=False
+        )
+        return TableEncoder(
+            ColumnTransformer([("numbers", scaled, numbers), ("texts", indicators, texts)]).fit(
+                table
+            )
+        )
+    flat = X.reshape(len(X), -1)
+    return SimpleImputer(strategy="median", keep_empty_features=True).fit(flat)
+
+
+@stored("features.table-encoder")
+@dataclass(frozen=True)
+class TableEncoder:
+    """Numbers of the columns of a table, whose distances are comparable."""
+
+    columns: ColumnTransformer
+
+    def transform(self, X: Any) -> FloatArray:
+        """Numbers of rows, (n_samples, n_features)."""
+        numbers: FloatArray = self.columns.transform(as_table(X))
+        return numbers
+
+
+def encoded(encoder: Any, X: Any) -> Any:
+    """Features of inputs: a sparse matrix as it is, None where there are no columns."""
+    if encoder is None:
+        return X if issparse(X) else None
+    if isinstance(encoder, TableEncoder):
+        return encoder.transform(X)
+    return encoder.transform(X.reshape(len(X), -1)).astype(np.float64, copy=False)

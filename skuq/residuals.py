@@ -1,0 +1,297 @@
+"""Noise of a regressor: how far targets lie from its predictions, given the input.
+
+The distribution of a residual is that of the residuals of similar training rows: of those that
+share the leaves of a forest with it (Meinshausen, "Quantile Regression Forests", JMLR 7, 2006). It
+may be wide for some inputs and narrow for others, and longer on one side. Residuals come from
+predictions of rows that the regressor was not fitted on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+from scipy.special import ndtri
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.utils import gen_batches
+
+from skuq.base import FloatArray, IntArray
+from skuq.calibration import conformal_limit
+from skuq.features import encoded, feature_encoder
+from skuq.stored import stored
+from skuq.validation import as_pandas
+
+#: Levels of quantiles that stand for a whole distribution.
+LEVELS: FloatArray = np.array(
+    [0.005, 0.01, 0.025, *(np.arange(1, 20) / 20), 0.975, 0.99, 0.995], dtype=np.float64
+)
+MAX_ROWS = 10_000  # residuals that a distribution is made of
+N_TREES = 100
+_LEAF = 10  # rows of a leaf, at least
+_MOST_FEATURES = 50  # that a split looks at
+_AT_ONCE = 1000  # rows whose weights are held in memory
+_LEAST = 1e-6  # of the average variance
+
+
+@stored("residuals.forest")
+@dataclass(frozen=True, eq=False)
+class ResidualForest:
+    """Distribution of residuals, by the forest whose leaves they share.
+
+    Attributes
+    ----------
+    forest : RandomForestRegressor
+        A forest that predicts residuals.
+    residuals : ndarray of shape (n_rows,), float64
+        Residuals of training rows, in ascending order.
+    weight : ndarray of shape (n_rows,), float64
+        Weights of these rows.
+    leaves : ndarray of shape (n_rows, n_trees), int64
+        Leaf of each row in each tree, counted over all trees.
+    in_bag : ndarray of shape (n_rows, n_trees), bool
+        Which trees have seen a row.
+    rows : ndarray of shape (n_rows,), int64
+        Positions of these rows among those of `fit`.
+    """
+
+    forest: RandomForestRegressor
+    residuals: FloatArray
+    weight: FloatArray
+    leaves: IntArray
+    in_bag: NDArray[np.bool_]
+    rows: IntArray
+
+    @classmethod
+    def fit(
+        cls,
+        features: FloatArray,
+        residuals: FloatArray,
+        weight: FloatArray | None = None,
+        *,
+        seed: int = 0,
+        n_jobs: int | None = None,
+    ) -> ResidualForest:
+        """Learn how residuals are distributed, given features without missing values.
+
+        Shapes: `features` (n_rows, n_features), `residuals` and `weight` (n_rows,).
+        """
+        weight = np.ones(len(residuals)) if weight is None else weight
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))[:MAX_ROWS]
+        rows = rows[np.argsort(residuals[rows], kind="stable")]
+        features, residuals, weight = features[rows], residuals[rows], weight[rows]
+        forest = RandomForestRegressor(
+            N_TREES,
+            min_samples_leaf=min(_LEAF, max(1, len(rows) // 2)),
+            max_features=min(math.ceil(features.shape[1] / 3), _MOST_FEATURES),
+            random_state=seed,
+            n_jobs=n_jobs,
+        )
+        forest.fit(features, residuals, sample_weight=weight)
+        in_bag = np.zeros((len(rows), N_TREES), dtype=bool)
+        for k, drawn in enumerate(forest.estimators_samples_):
+            in_bag[drawn, k] = True
+        leaves = forest.apply(features) + _first_nodes(forest)
+        return cls(forest, residuals, weight, leaves.astype(np.int64), in_bag, rows)
+
+    def quantiles(self, features: FloatArray, levels: FloatArray) -> FloatArray:
+        """Quantiles of the residuals of other rows; (n_rows, n_levels)."""
+        found = np.empty((len(features), len(levels)))
+        share = self._share_of_leaves()
+        for part in gen_batches(len(features), _AT_ONCE):
+            leaves = self.forest.apply(features[part]) + _first_nodes(self.forest)
+            shares = csr_array(_indicators(leaves, share.shape[0]) @ share)
+            found[part] = self._quantiles(shares, levels)
+        return found
+
+    def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
+        """Quantiles for the rows of `fit`, by the trees that have not seen them.
+
+        They are in the order of `residuals`; a row's own residual is not among those that its
+        distribution is made of. Shape (n_rows, n_levels).
+        """
+        found = np.empty((len(self.residuals), len(levels)))
+        share = self._share_of_leaves()
+        for part in gen_batches(len(found), _AT_ONCE):
+            kept = ~self.in_bag[part]
+            kept[~kept.any(axis=1)] = True  # of a row that every tree has seen
+            shares = _indicators(self.leaves[part], share.shape[0], kept) @ share
+            own = np.arange(part.start, part.stop)
+            shares = shares - csr_array(
+                (shares[np.arange(len(own)), own], own, np.arange(len(own) + 1)), shape=shares.shape
+            )
+            found[part] = self._quantiles(csr_array(shares), levels)
+        return found
+
+    def _share_of_leaves(self) -> csr_array:
+        """Share of each row in each leaf, (n_leaves, n_rows)."""
+        n_leaves = sum(tree.tree_.node_count for tree in self.forest.estimators_)
+        rows = csr_array(_indicators(self.leaves, n_leaves).T * self.weight)
+        total = rows.sum(axis=1)
+        return csr_array(diags_array(1 / np.where(total > 0, total, 1.0)) @ rows)
+
+    def _quantiles(self, shares: csr_array, levels: FloatArray) -> FloatArray:
+        """Quantiles of the residuals, weighted by their shares, (n_rows, n_rows of fit)."""
+        shares.sort_indices()
+        # One running sum over all rows, in which each begins where the one before ends.
+        running = np.concatenate([[0.0], np.cumsum(shares.data)])
+        first, last = running[shares.indptr[:-1]], running[shares.indptr[1:]]
+        wanted = first[:, None] + np.outer(last - first, levels)
+        at = np.searchsorted(running, wanted) - 1
+        at = np.clip(at, shares.indptr[:-1, None], shares.indptr[1:, None] - 1)
+        quantiles: FloatArray = self.residuals[shares.indices[at]]
+        return quantiles
+
+
+def _first_nodes(forest: RandomForestRegressor) -> IntArray:
+    """Number of the first node of each tree, where nodes are counted over all trees."""
+    counts = [tree.tree_.node_count for tree in forest.estimators_]
+    return np.cumsum([0, *counts[:-1]])
+
+
+def _indicators(leaves: IntArray, n_leaves: int, kept: Any = None) -> csr_array:
+    """Matrix of 1 where a row is in a leaf, (n_rows, n_leaves)."""
+    n_rows, n_trees = leaves.shape
+    ones = np.ones(leaves.size) if kept is None else kept.ravel().astype(float)
+    ends = np.arange(0, leaves.size + 1, n_trees)
+    return csr_array((ones, leaves.ravel(), ends), shape=(n_rows, n_leaves))
+
+
+@stored("residuals.row-noise")
+@dataclass(frozen=True, eq=False)
+class RowNoise:
+    """Distribution of the noise of each input, by what the model gets and by what it predicts.
+
+    Attributes
+    ----------
+    encoder : transformer or None
+        Makes numbers of inputs that are rows of a table; None for others, whose noise depends on
+        the prediction alone.
+    forest : ResidualForest
+        Distribution of residuals, given these numbers and the prediction.
+    """
+
+    encoder: Any
+    forest: ResidualForest
+
+    @classmethod
+    def fit(
+        cls,
+        inputs: Any,
+        predicted: FloatArray,
+        residuals: FloatArray,
+        weight: FloatArray,
+        *,
+        seed: int,
+        n_jobs: int | None,
+    ) -> RowNoise:
+        """Learn the noise from inputs of the model, predictions and residuals, (n_samples,)."""
+        rows = _rows(inputs)
+        encoder = None if rows is None else feature_encoder(rows)
+        features = _features(encoder, rows, predicted)
+        return cls(
+            encoder, ResidualForest.fit(features, residuals, weight, seed=seed, n_jobs=n_jobs)
+        )
+
+    def quantiles(self, inputs: Any, predicted: FloatArray, levels: FloatArray) -> FloatArray:
+        """Quantiles of targets minus predictions, (n_samples, n_levels)."""
+        rows = None if self.encoder is None else _rows(inputs)
+        return self.forest.quantiles(_features(self.encoder, rows, predicted), levels)
+
+    def variance(self, inputs: Any, predicted: FloatArray) -> FloatArray:
+        """Variance of the noise, (n_samples,), in squared units of the target."""
+        variance = mean_and_variance(self.quantiles(inputs, predicted, LEVELS), LEVELS)[1]
+        # Equal residuals of all similar samples are a coincidence.
+        return np.maximum(variance, _LEAST * np.mean(self.forest.residuals**2))
+
+    def limit(self, coverage: float) -> float:
+        """Score up to which intervals of this coverage reach, from rows that trees have not seen.
+
+        Johansson, Boström, Löfström, Linusson, "Regression Conformal Prediction with Random
+        Forests", Machine Learning 97, 2014.
+        """
+        tail = (1 - coverage) / 2
+        lower, upper = self.forest.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
+        return conformal_limit(interval_scores(self.forest.residuals, lower, upper), coverage)
+
+
+def _rows(inputs: Any) -> Any:
+    """Inputs as rows of a table, or None if they are none."""
+    if hasattr(inputs, "detach"):
+        inputs = inputs.detach().cpu().numpy()
+    inputs = as_pandas(inputs)
+    return inputs if np.ndim(inputs) == 2 else None
+
+
+def _features(encoder: Any, rows: Any, predicted: FloatArray) -> FloatArray:
+    """Numbers of each input and its prediction, (n_samples, n_features)."""
+    if encoder is None:
+        return predicted[:, None]
+    return np.column_stack([encoded(encoder, rows), predicted])
+
+
+def widened(
+    quantiles: FloatArray, median: FloatArray, levels: FloatArray, model_std: FloatArray
+) -> FloatArray:
+    """Quantiles of noise and of models that disagree, together, about the same median.
+
+    Distances from the median are those of two independent deviations: the root of the sum of their
+    squares. Shapes: `quantiles` (n_rows, n_levels), `median` and `model_std` (n_rows,).
+    """
+    z = ndtri(levels)
+    distance = np.hypot(quantiles - median[:, None], np.outer(model_std, z))
+    together: FloatArray = median[:, None] + np.sign(z) * distance
+    return together
+
+
+def interpolated(quantiles: FloatArray, levels: FloatArray, wanted: FloatArray) -> FloatArray:
+    """Quantiles of other levels, linear between those known; beyond them the outermost ones.
+
+    Shapes: `quantiles` (n_rows, n_levels), `wanted` (n_wanted,); returns (n_rows, n_wanted).
+    """
+    wanted = np.clip(wanted, levels[0], levels[-1])
+    upper = np.clip(np.searchsorted(levels, wanted), 1, len(levels) - 1)
+    share = (wanted - levels[upper - 1]) / (levels[upper] - levels[upper - 1])
+    between: FloatArray = quantiles[:, upper - 1] * (1 - share) + quantiles[:, upper] * share
+    return between
+
+
+def central_interval(
+    quantiles: FloatArray, levels: FloatArray, coverage: float
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of the interval between two quantiles of the same distance from the middle."""
+    tail = (1 - coverage) / 2
+    lower, upper = interpolated(quantiles, levels, np.array([tail, 1 - tail])).T
+    return lower, upper
+
+
+def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
+    """How far targets lie outside of their intervals, in widths of these; (n_rows,).
+
+    Negative inside, and least, -1/2, in the middle (Sesia, Candès, "A Comparison of Some Conformal
+    Quantile Regression Methods", Stat 9, 2020, CQR-r).
+    """
+    width = np.maximum(upper - lower, np.finfo(float).tiny)
+    scores: FloatArray = np.maximum(lower - y, y - upper) / width
+    return scores
+
+
+def stretched(lower: FloatArray, upper: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
+    """Intervals that hold targets up to a score, at least their middle."""
+    by = max(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
+    return lower - by, upper + by
+
+
+def mean_and_variance(quantiles: FloatArray, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Moments of distributions by their quantiles, which are constant beyond the outermost ones.
+
+    Shapes: `quantiles` (n_rows, n_levels); returns (n_rows,) each.
+    """
+    edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
+    share = np.diff(edges)
+    mean: FloatArray = quantiles @ share
+    variance: FloatArray = (quantiles - mean[:, None]) ** 2 @ share
+    return mean, variance
