@@ -156,7 +156,7 @@ def gaussian_uncertainty(
 ) -> Decomposition:
     """Weigh the models visited by the searches and take the quantities of the setting over them.
 
-    Shapes: `reference` (n_points, n_outputs), `noise_variance` a number, (n_points,) or None; returns
+    Shapes: `reference` (n_points, n_outputs), `noise_variance` a number or (n_points,); returns
     (n_points,).
     """
     visited = _Visited.of(reference, trajectories, noise_variance)

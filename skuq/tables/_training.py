@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import (
+    ExtraTreesRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
-    RandomForestRegressor,
 )
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -26,8 +26,10 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from skuq.base import FloatArray
 from skuq.metrics import negative_log_likelihood
+from skuq.residuals import LEVELS, RowNoise, central_interval
 from skuq.stored import stored
 from skuq.tables._columns import CleanColumns, as_codes, as_indicators, as_integers
+from skuq.tables._target_scale import SMALLEST_GAIN, TargetScale
 from skuq.tables._validation import TableError
 
 N_FOLDS = 3
@@ -51,8 +53,15 @@ class Learner(NamedTuple):
 def _boosting(regression: bool, y: NDArray[Any], seed: int) -> Any:
     fewest = len(y) if regression else np.unique(y, return_counts=True)[1].min()
     stops = len(y) >= ENOUGH_TO_STOP and fewest >= 10
-    learner = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
-    return learner(
+    if regression:  # whose errors go on falling for long
+        return HistGradientBoostingRegressor(
+            learning_rate=0.05,
+            max_iter=1500 if stops else 150,
+            n_iter_no_change=30,
+            early_stopping=stops,
+            random_state=seed,
+        )
+    return HistGradientBoostingClassifier(
         learning_rate=0.05,
         max_leaf_nodes=15,
         max_iter=300 if stops else 100,
@@ -66,8 +75,9 @@ def _linear(regression: bool, y: NDArray[Any], seed: int) -> Any:
 
 
 def _forest(regression: bool, y: NDArray[Any], seed: int) -> Any:
-    learner = RandomForestRegressor if regression else RandomForestClassifier
-    return learner(min_samples_leaf=LEAF, random_state=seed)
+    if regression:
+        return ExtraTreesRegressor(random_state=seed)
+    return RandomForestClassifier(min_samples_leaf=LEAF, random_state=seed)
 
 
 LEARNERS = {
@@ -77,6 +87,8 @@ LEARNERS = {
     "forest": Learner("a forest", as_codes, _forest),
 }
 COMPARED = ("hgb", "logistic", "network")
+COMPARED_QUANTITIES = (*COMPARED, "forest")
+COVERAGE = 0.9  # of the intervals by which scales of a target are compared
 # Where there are too few rows to compare learners.
 SAFEST = "logistic"
 
@@ -110,30 +122,94 @@ class Comparison:
         return min(self.losses, key=self.losses.__getitem__, default=SAFEST)
 
 
-def compare_learners(
-    X: pd.DataFrame,
-    y: NDArray[Any],
-    numbers: Sequence[str],
-    *,
-    regression: bool,
-    names: Sequence[str] = COMPARED,
-    seed: int = 0,
-) -> Comparison:
-    """Compare learners by cross-validation on 3,000 rows at most; empty if these are too few."""
-    rows = _rows_to_compare(y, regression, seed)
-    X, y = X.iloc[rows].reset_index(drop=True), y[rows]
-    n_folds = N_FOLDS if regression else min(N_FOLDS, _fewest(y))
-    if n_folds < 2 or len(y) < 3 * n_folds or len(np.unique(y)) < 2:
-        return Comparison()
-    folding = (KFold if regression else StratifiedKFold)(n_folds, shuffle=True, random_state=seed)
-    folds = list(folding.split(X, None if regression else y))
-    losses, seconds = {}, {}
-    for name in names:
-        start = time.process_time()
-        parts = [_loss(name, X, y, fold, numbers, regression, seed) for fold in folds]
-        losses[name] = float(np.concatenate(parts).mean())
-        seconds[name] = (time.process_time() - start) / ((n_folds - 1) * len(y))
-    return Comparison(losses, _guessing(y, regression), len(y), n_folds, seconds)
+@dataclass(frozen=True)
+class Folds:
+    """Some rows of a table, and how they are divided for cross-validation."""
+
+    X: pd.DataFrame
+    y: NDArray[Any]
+    numbers: Sequence[str]
+    regression: bool
+    seed: int
+    parts: list[tuple[NDArray[Any], NDArray[Any]]]  # training and test rows; none if too few
+
+    @classmethod
+    def of(
+        cls, X: pd.DataFrame, y: NDArray[Any], numbers: Sequence[str], regression: bool, seed: int
+    ) -> Folds:
+        """Divide 3,000 rows at most."""
+        rows = _rows_to_compare(y, regression, seed)
+        X, y = X.iloc[rows].reset_index(drop=True), y[rows]
+        n_folds = N_FOLDS if regression else min(N_FOLDS, _fewest(y))
+        if n_folds < 2 or len(y) < 3 * n_folds or len(np.unique(y)) < 2:
+            return cls(X, y, numbers, regression, seed, [])
+        kind = KFold if regression else StratifiedKFold
+        folding = kind(n_folds, shuffle=True, random_state=seed)
+        return cls(X, y, numbers, regression, seed, list(folding.split(X, None if regression else y)))
+
+    def compare(self, names: Sequence[str]) -> Comparison:
+        """Losses of learners; empty if there are too few rows."""
+        if not self.parts:
+            return Comparison()
+        losses, seconds, n_rows = {}, {}, len(self.y)
+        for name in names:
+            start = time.process_time()
+            losses[name] = float(np.concatenate([self._loss(name, *part) for part in self.parts]).mean())
+            seconds[name] = (time.process_time() - start) / ((len(self.parts) - 1) * n_rows)
+        guessing = _guessing(self.y, self.regression)
+        return Comparison(losses, guessing, n_rows, len(self.parts), seconds)
+
+    def best_scale(self, name: str) -> TargetScale:
+        """The scale of a quantity whose intervals have the smallest interval score."""
+        as_it_is = TargetScale.of(self.y)
+        scales = [as_it_is, *as_it_is.others(self.y)]
+        if len(scales) == 1 or not self.parts:
+            return as_it_is
+        scores = {scale: self._interval_score(name, scale) for scale in scales}
+        best = min(scores, key=scores.__getitem__)
+        return best if scores[best] < (1 - SMALLEST_GAIN) * scores[as_it_is] else as_it_is
+
+    def _interval_score(self, name: str, scale: TargetScale) -> float:
+        """Mean interval score of a learner on a scale, in units of the target."""
+        z = scale.transformed(self.y)
+        predicted = np.empty(len(z))
+        for train, test in self.parts:
+            predicted[test] = self._outputs(name, train, test, z)[0]
+        inputs = as_codes(self.X, self.numbers).fit_transform(self.X)
+        noise = RowNoise.fit(
+            inputs, predicted, z - predicted, np.ones(len(z)), seed=self.seed, n_jobs=None
+        )
+        quantiles = predicted[noise.forest.rows, None] + noise.forest.out_of_bag_quantiles(LEVELS)
+        ends = central_interval(scale.inverse(quantiles), LEVELS, COVERAGE)
+        y = self.y[noise.forest.rows]
+        return float(interval_score(y, *ends, coverage=COVERAGE))
+
+    def _outputs(
+        self, name: str, train: NDArray[Any], test: NDArray[Any], y: NDArray[Any]
+    ) -> tuple[FloatArray, NDArray[Any] | None]:
+        """Predictions or outputs of a learner for test rows, and its classes."""
+        known = self.X.iloc[train]
+        encoder = LEARNERS[name].encoder(known, self.numbers)
+        inputs = encoder.fit_transform(known)
+        unknown = encoder.transform(self.X.iloc[test])
+        learner = LEARNERS[name].make(self.regression, y[train], self.seed)
+        if learner is None:
+            return _network_outputs(inputs, y[train], unknown, self.regression, self.seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            learner.fit(inputs, y[train])
+        if self.regression:
+            return learner.predict(unknown), None
+        return learner.predict_proba(unknown), learner.classes_
+
+    def _loss(self, name: str, train: NDArray[Any], test: NDArray[Any]) -> FloatArray:
+        """Loss of each test row of a fold."""
+        predicted, classes = self._outputs(name, train, test, self.y)
+        if self.regression:
+            losses: FloatArray = (predicted - self.y[test]) ** 2 / self.y.var()
+            return losses
+        loss = negative_log_likelihood(self.y[test], predicted, classes=classes)
+        return np.full(len(test), loss)
 
 
 def _rows_to_compare(y: NDArray[Any], regression: bool, seed: int) -> NDArray[np.intp]:
@@ -154,37 +230,6 @@ def _guessing(y: NDArray[Any], regression: bool) -> float:
         return 1.0
     share = np.unique(y, return_counts=True)[1] / len(y)
     return float(-(share * np.log(share)).sum())
-
-
-def _loss(
-    name: str,
-    X: pd.DataFrame,
-    y: NDArray[Any],
-    fold: tuple[NDArray[Any], NDArray[Any]],
-    numbers: Sequence[str],
-    regression: bool,
-    seed: int,
-) -> FloatArray:
-    """Loss of each test row of a fold."""
-    train, test = fold
-    known = X.iloc[train]
-    encoder = LEARNERS[name].encoder(known, numbers)
-    inputs = encoder.fit_transform(known)
-    unknown = encoder.transform(X.iloc[test])
-    learner = LEARNERS[name].make(regression, y[train], seed)
-    if learner is None:
-        predicted, classes = _network_outputs(inputs, y[train], unknown, regression, seed)
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            learner.fit(inputs, y[train])
-        predicted = learner.predict(unknown) if regression else learner.predict_proba(unknown)
-        classes = None if regression else learner.classes_
-    if regression:
-        losses: FloatArray = (predicted - y[test]) ** 2 / y.var()
-        return losses
-    loss = negative_log_likelihood(y[test], predicted, classes=classes)
-    return np.full(len(test), loss)
 
 
 def _network_outputs(
@@ -276,6 +321,7 @@ class Trained(NamedTuple):
     estimator: Any
     name: str  # of the learner, or what was given
     comparison: Comparison
+    scale: TargetScale | None  # of a quantity
 
 
 def encoded(encoder: Any, columns: CleanColumns, X: pd.DataFrame) -> Any:
@@ -307,10 +353,15 @@ class Training:
         """Choose a learner, train it, and search around it."""
         given, numbers = self.estimator, self.columns.numbers_
         comparison, name = Comparison(), given
+        folds = Folds.of(X, y, numbers, self.regression, self.random_state)
         if given == "auto":
             self.tell(1, "comparing learners.")
-            comparison = self._compare(X, y, COMPARED)
+            comparison = folds.compare(COMPARED_QUANTITIES if self.regression else COMPARED)
             name = comparison.best
+        scale = TargetScale.of(y) if self.regression else None
+        if scale is not None and isinstance(name, str):
+            scale = replace(scale, power=folds.best_scale(name).power)
+            y = scale.transformed(y)
         encoder: Any = None
         if isinstance(name, str):
             learner = LEARNERS[name]
@@ -327,7 +378,7 @@ class Training:
             estimator = self._quam(frozen)
             name = f"{GIVEN}{type(given).__name__}"
             action = f"searching models that contradict {name}"
-        self.tell(2, f"{action}.{self._estimate(X, y, name, comparison)}")
+        self.tell(2, f"{action}.{self._estimate(folds, X, y, name, comparison)}")
         if encoder is not None:
             encoder.fit(X)
         pool = {}
@@ -335,7 +386,7 @@ class Training:
             pool["X_pool"] = self._pool(encoder, X)
         with table_errors(name, X):
             estimator.fit(encoded(encoder, self.columns, X), y, **pool)
-        return Trained(encoder, estimator, name, comparison)
+        return Trained(encoder, estimator, name, comparison, scale)
 
     def _pool(self, encoder: Any, X: pd.DataFrame) -> Any:
         """A pool of rows, not of what an encoder makes of them."""
@@ -369,23 +420,16 @@ class Training:
             return QUAMRegressor(estimator, **options)
         return QUAMClassifier(estimator, **options)
 
-    def _compare(self, X: pd.DataFrame, y: NDArray[Any], names: Sequence[str]) -> Comparison:
-        return compare_learners(
-            X,
-            y,
-            self.columns.numbers_,
-            regression=self.regression,
-            names=names,
-            seed=self.random_state,
-        )
-
-    def _estimate(self, X: pd.DataFrame, y: NDArray[Any], name: str, comparison: Comparison) -> str:
+    def _estimate(
+        self, folds: Folds, X: pd.DataFrame, y: NDArray[Any], name: str, comparison: Comparison
+    ) -> str:
         """How long it takes, if that is long: a fit of the learner, and two for each search."""
         if self.progress is None:  # the learner would be timed for nobody
             return ""
         n_rows, seconds = len(X), comparison.seconds
         if not seconds and name in LEARNERS and n_rows > MANY:
-            seconds = self._compare(X, y, [name]).seconds
+            seconds = folds.compare([name]).seconds
         n_searches = 2 if self.regression else min(len(np.unique(y)), 10)  # as QUAM asks for
-        expected = seconds.get(name, 0.0) * n_rows * (2 + 2 * n_searches)
+        n_copies = 5 if self.regression else 0  # of the learner, whose errors tell the noise
+        expected = seconds.get(name, 0.0) * n_rows * (2 + 2 * n_searches + n_copies)
         return f" This takes about {expected / 60:.0f} minutes." if expected > LONG else ""
