@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from inspect import signature
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,8 @@ from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.labels import codes_of
 
 _LIBRARIES = ("skuq", "sklearn", "joblib", "torch")
-#: Losses of a prediction by which samples are selected.
-LOSSES = ("zero_one", "squared_error", "absolute_error")
+#: Losses of one prediction: of labels, and two of quantities.
+Loss = Literal["zero_one", "squared_error", "absolute_error"]
 ROW_SUM_TOLERANCE = 1e-4  # a float32 softmax over thousands of classes stays well within
 
 
@@ -73,14 +73,14 @@ def losses_and_uncertainty(
     uncertainty: ArrayLike,
     sample_weight: ArrayLike | None = None,
     *,
-    loss: str,
+    loss: Loss,
 ) -> tuple[NDArray[Any], FloatArray, FloatArray]:
     """Check the inputs; return the loss of each prediction, its uncertainty and weight.
 
     Samples of weight 0 are left out.
     """
-    if loss not in LOSSES:
-        raise ValueError(f"`loss` must be one of {LOSSES}, got {loss!r}.")
+    if loss not in get_args(Loss):
+        raise ValueError(f"`loss` must be one of {get_args(Loss)}, got {loss!r}.")
     if loss == "zero_one":
         return errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
     truth, predicted = finite(y_true, "y_true"), finite(y_pred, "y_pred")

@@ -5,7 +5,7 @@ Detection is of out-of-distribution inputs, or of wrong predictions.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 
 from skuq.base import BoolArray, FloatArray
 from skuq.validation import (
+    Loss,
     errors_and_uncertainty,
     finite,
     losses_and_uncertainty,
@@ -21,8 +22,6 @@ from skuq.validation import (
     warn_user,
     weights,
 )
-
-Loss = Literal["zero_one", "squared_error", "absolute_error"]
 
 
 class RiskCoverage(NamedTuple):
